@@ -33,6 +33,7 @@ from firmwright.flows.build_report import read_report
 from firmwright.flows.sample_batches import npz_bytes, read_npz
 from firmwright.flows.tuning_log import read_tuning
 from firmwright.frontends.onnx.preprocess import ModelOverrides, preprocess_model
+from firmwright.frontends.tflite import preprocess_tflite, read_c_array
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.verify import verify_module
@@ -78,6 +79,7 @@ def _verified(module: IRModule) -> IRModule:
 
 
 def _read_tflite(data: bytes) -> object:
+    data = preprocess_tflite(data, "hostile.tflite", {})
     return _verified(load_module_bytes(data, "hostile.tflite"))
 
 
@@ -104,6 +106,18 @@ def _tflite_seeds() -> tuple[bytes, ...]:
         files = sorted((write_cases([case]) for case in cases[:12]), key=len)
         found += [file for file in files if len(file) <= LARGEST_CASE_BYTES][:2]
     return tuple(found)
+
+
+def _read_c_source(data: bytes) -> object:
+    return _verified(load_module_bytes(read_c_array(data, "hostile.cc"), "hostile.cc"))
+
+
+@cache
+def _c_source_seeds() -> tuple[bytes, ...]:
+    files = sorted(_tflite_seeds(), key=len)[:2]
+    hexadecimal = ", ".join(f"0x{byte:02x}" for byte in files[0])
+    octal = "".join(f"\\{byte:03o}" for byte in files[1])
+    return (f"int m[] = {{{hexadecimal}}}; // m".encode(), f'char m[] = "{octal}";'.encode())
 
 
 @cache
@@ -289,7 +303,8 @@ def _array_seeds() -> tuple[bytes, ...]:
 
 
 READERS: tuple[Reader, ...] = (
-    Reader("tflite", _tflite_seeds, few(by_flatbuffer), _read_tflite, 32),
+    Reader("tflite", _tflite_seeds, few(by_flatbuffer), _read_tflite, 30),
+    Reader("c source", _c_source_seeds, few(by_tokens), _read_c_source, 2),
     Reader("onnx", _onnx_seeds, few(by_protobuf), _read_onnx, 2),
     Reader("text of graphs", _graph_seeds, few(by_tokens), _read_text, 2),
     Reader("text of kernels", _lowered_seeds, few(by_tokens), _read_text, 2),

@@ -22,6 +22,7 @@ from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.lower.lowering import make_op_call
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.tree_ensemble import quantize_leaves
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.scalar.tree_ensemble import SCHEDULES
@@ -151,6 +152,17 @@ def test_generated_c_reaches_the_same_leaves(name: str, goal: str) -> None:
     assert np.array_equal(got["y"], results(module, {"x": x})["y"])
 
 
+def test_sums_over_the_outputs_of_leaves_fit_in_32_bits() -> None:
+    rng = np.random.Generator(np.random.PCG64(4))
+    for _ in range(200):
+        trees, outputs = int(rng.integers(1, 9)), int(rng.integers(2, 6))
+        values = rng.dirichlet(np.ones(outputs), 3 * trees)
+        leaves, bases, _ = quantize_leaves(values, np.zeros(outputs), np.repeat(range(trees), 3))
+        total = int(leaves[0].sum(dtype=np.int64)) * trees + int(bases.sum())
+        assert 1 << 29 < total < 1 << 31
+        assert not np.ptp(leaves.sum(axis=1, dtype=np.int64))
+
+
 def test_a_forest_with_a_comparison_for_equality_is_refused() -> None:
     data = random_forest(3, 1, False).replace(b"BRANCH_GTE", b"BRANCH_NEQ")
     with pytest.raises(UnsupportedError, match="branches of kind BRANCH_NEQ"):
@@ -201,6 +213,7 @@ def learned(kind: str) -> Any:
     return {
         "forest": lambda: ensemble.RandomForestClassifier(7, max_depth=4, random_state=0),
         "regression_forest": lambda: ensemble.RandomForestRegressor(5, max_depth=4, random_state=0),
+        "adaptive": lambda: ensemble.AdaBoostClassifier(n_estimators=5, random_state=0),
         "boosting": lambda: ensemble.GradientBoostingClassifier(n_estimators=4, random_state=0),
         "logistic": lambda: make_pipeline(
             SimpleImputer(), StandardScaler(), linear_model.LogisticRegression()
@@ -219,7 +232,7 @@ def learned(kind: str) -> Any:
 @pytest.mark.parametrize("classes", [2, 3, "names"])
 @pytest.mark.parametrize(
     "kind",
-    ["forest", "regression_forest", "boosting", "logistic", "linear", "vectors",
+    ["forest", "regression_forest", "adaptive", "boosting", "logistic", "linear", "vectors",
      "vector_regression", "bayes", "means", "perceptron"],
 )  # fmt: skip
 def test_scikit_learn_models_match_onnx_runtime(kind: str, classes: Any) -> None:

@@ -57,7 +57,7 @@ def add_onnx_input_options(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser,
         """
-        --input-shape NAME=1,3,32,32  the shape of an ONNX input with open dimensions
+        --input-shape NAME=1,3,32,32  the shape of an input with open dimensions
         --fix-input NAME=VALUES  turn an ONNX input into a constant: comma-separated numbers, or a
             .npy file
         """,

@@ -73,14 +73,13 @@ def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()
     except UnsupportedError as error:
         # Only model files are imported, so this is not a .fwir.
         file = Path(path)
-        data = file.read_bytes()
+        data = complete_model(file.read_bytes(), file, overrides)
         if is_pytorch(data, file.name):
             model, _ = translate_program(read_program(data, file.name), file.name)
             return _inspect_unsupported_onnx(file, error.items, model)
         if is_onnx(data, file.name):
-            model = read_onnx(complete_model(data, file, overrides), file.name)
-            return _inspect_unsupported_onnx(file, error.items, model)
-        return _inspect_unsupported_tflite(file, error.items)
+            return _inspect_unsupported_onnx(file, error.items, read_onnx(data, file.name))
+        return _inspect_unsupported_tflite(file, error.items, data)
 
 
 def inspect_module(module: IRModule) -> Inspection:
@@ -111,8 +110,10 @@ def describe_tensor(tensor: Value | IoTensor) -> ModelTensor:
     return ModelTensor(tensor.name, kind.dtype.name, kind.shape, kind.quantization)
 
 
-def _inspect_unsupported_tflite(file: Path, items: Sequence[UnsupportedItem]) -> Inspection:
-    graph = read_tflite(file.read_bytes(), file.name).subgraphs[0]
+def _inspect_unsupported_tflite(
+    file: Path, items: Sequence[UnsupportedItem], data: bytes
+) -> Inspection:
+    graph = read_tflite(data, file.name).subgraphs[0]
     return Inspection(
         file.stem,
         "file",

@@ -12,6 +12,15 @@ from firmwright.base.quant import Quantization
 from firmwright.ir.core import Attrs, Span
 
 NO_TENSOR = -1
+INTEGER_RANGES = {
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-(1 << 15), (1 << 15) - 1),
+    "int4": (-8, 7),
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+}
+"""The least and greatest value of quantized element types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,13 @@ class RawTensor:
     is_variable: bool = False
     is_sparse: bool = False
     shape_signature: tuple[int, ...] = ()
+
+    @property
+    def zero_points_out_of_range(self) -> tuple[int, ...]:
+        if self.quantization is None:
+            return ()
+        low, high = INTEGER_RANGES[self.dtype]
+        return tuple(point for point in self.quantization.zero_points if not low <= point <= high)
 
     @property
     def dynamic_axes(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, Subviews, both_profiles
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import input_rank, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import import_activation
 from firmwright.ops.row_windows import elementwise_row_window
@@ -82,7 +82,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     axis = context.node.options["axis"]
     assert isinstance(axis, int)
     if axis < 0:
-        axis += len(context.outputs[0].shape)
+        axis += input_rank(context)
     return ImportedCall("concatenation", {"axis": axis}, tuple(range(len(context.inputs))))
 
 

@@ -174,7 +174,7 @@ def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 def _pack_import(context: ImportContext) -> ImportedCall:
     require_tensors(context, max(1, len(context.inputs)))
-    axis = normalize_axis(context.node.options["axis"], len(context.outputs[0].shape))
+    axis = normalize_axis(context.node.options["axis"], input_rank(context) + 1)
     return ImportedCall("pack", {"axis": axis}, tuple(range(len(context.inputs))))
 
 

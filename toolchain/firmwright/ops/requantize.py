@@ -49,7 +49,13 @@ def per_tensor_quant(kind: TensorType) -> Quantization:
 
 
 def import_activation(value: object) -> str:
+    """Return our name of TFLite's activation, which is a range of values.
+
+    The reference kernels take TANH and SIGN_BIT, which are none, for no activation.
+    """
     name = str(value).lower()
+    if name in ("tanh", "sign_bit"):
+        return "none"
     if name not in ACTIVATIONS:
         raise NotSupportedError(f"fused activation {value}")
     return name

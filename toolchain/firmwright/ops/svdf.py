@@ -175,6 +175,8 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     rank, options = context.node.options["rank"], context.node.options
     if not isinstance(rank, int) or rank < 1:
         raise NotSupportedError(f"a rank of {rank}")
+    if options["fused_activation_function"] in ("TANH", "SIGN_BIT"):
+        raise NotSupportedError(f"fused activation {options['fused_activation_function']}")
     activation = requantize.import_activation(options["fused_activation_function"])
     return ImportedCall("svdf", {"rank": rank, "activation": activation}, (0, 1, 2, 3, 4), (4,))
 

@@ -187,22 +187,32 @@ def quantize_leaves(values: Array, bases: Array, trees: Array) -> tuple[Array, A
     """Return (leaves, bases, exponent): multiples of 2^-exponent with sums that fit in 32 bits.
 
     `trees` holds the tree of each leaf. If the values of every leaf have the same sum up to
-    rounding, the integers have exactly the same sum.
+    rounding, the integers have exactly the same sum, and sums over outputs fit in 32 bits too.
     """
     values = values.astype(np.float64)
-    largest = np.zeros((int(trees.max()) + 1, values.shape[1]))
-    np.maximum.at(largest, trees, np.abs(values))
-    reach = float((largest.sum(axis=0) + np.abs(bases)).max())
+    sums = values.sum(axis=1)
+    has_total = values.shape[1] > 1 and bool(np.ptp(sums) <= 1e-6 * np.abs(sums).max())
+    reach = _reach(values, bases, trees)
+    if has_total:  # the last output is the total less the others
+        totals = np.stack([np.abs(values[:, :-1]).sum(axis=1), sums], axis=1)
+        total_bases = np.array([np.abs(bases[:-1]).sum(), bases.sum()])
+        reach = max(reach, _reach(totals, total_bases, trees))
     exponent = 0 if reach == 0 else int(np.floor(np.log2(((1 << 31) - (1 << 16)) / reach)))
     exponent = min(max(exponent, -90), 120)
     integers = np.rint(values * 2.0**exponent).astype(np.int64)
-    sums = values.sum(axis=1)
-    if values.shape[1] > 1 and np.ptp(sums) <= 1e-6 * np.abs(sums).max():
+    if has_total:
         target = round(float(np.median(sums)) * 2.0**exponent)
         largest_outputs = np.argmax(np.abs(integers), axis=1)
         integers[np.arange(len(integers)), largest_outputs] += target - integers.sum(axis=1)
     whole_bases = np.rint(bases * 2.0**exponent).astype(np.int64)
     return integers.astype(np.int32), whole_bases, exponent
+
+
+def _reach(values: Array, bases: Array, trees: Array) -> float:
+    """Return the largest magnitude that the sum of one column over all trees can have."""
+    largest = np.zeros((int(trees.max()) + 1, values.shape[1]))
+    np.maximum.at(largest, trees, np.abs(values))
+    return float((largest.sum(axis=0) + np.abs(bases)).max())
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:

@@ -8,7 +8,7 @@ from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.recursion import raise_recursion_limit
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, is_onnx, preprocess_model
 from firmwright.frontends.pytorch import import_pytorch, is_pytorch
-from firmwright.frontends.tflite import read_tflite
+from firmwright.frontends.tflite import is_c_source, preprocess_tflite, read_c_array, read_tflite
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
@@ -33,11 +33,18 @@ def load_module(
 
 
 def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrides()) -> bytes:
-    """Return the model's bytes with overrides and external data merged in."""
-    if data[:10] != b"firmwright" and is_onnx(data, file.name):
+    """Return the model's bytes, taken from C source, with overrides and external data merged in."""
+    is_text = data[:10] == b"firmwright"
+    if is_c_source(file.name) and not is_text:
+        data = read_c_array(data, file.name)
+    if not is_text and is_onnx(data, file.name):
         return preprocess_model(data, file.name, given, file.parent)
-    if given.shapes or given.bindings:
-        raise UsageError("--input-shape and --fix-input are for ONNX models.", where=str(file))
+    if given.bindings:
+        raise UsageError("--fix-input is for ONNX models.", where=str(file))
+    if not is_text and not is_pytorch(data, file.name):
+        return preprocess_tflite(data, file.name, given.shapes)
+    if given.shapes:
+        raise UsageError("--input-shape is for .tflite and .onnx models.", where=str(file))
     return data
 
 

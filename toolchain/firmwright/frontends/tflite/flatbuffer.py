@@ -26,6 +26,7 @@ _FORMATS = {
     "i8": "b", "u8": "B", "bool": "B", "u16": "H", "i32": "i", "u32": "I", "f32": "f", "i64": "q",
     "u64": "Q",
 }  # fmt: skip
+_ACTIVATIONS = ENUMERATIONS["Activation"]
 _SCALARS = {kind: struct.Struct(f"<{code}") for kind, code in _FORMATS.items()}
 
 
@@ -154,6 +155,18 @@ class FlatbufferTable:
             tables.append(self.buffer.table(field.type.strip("[]"), position, path))
         return tables
 
+    def scalar_place(self, name: str) -> int | None:
+        """Return the byte at which a stored scalar field begins, None if it is absent."""
+        field = self._field(name)
+        return self._place(field, _SCALARS[field.type].size)
+
+    def vector_place(self, name: str) -> int:
+        """Return the byte at which the elements of a stored vector of scalars begin."""
+        field = self._field(name)
+        place = self._place(field, 4)
+        path, size = self.join(name), _SCALARS[field.type.strip("[]")].size
+        return 0 if place is None else self._vector(place, size, path)[0]
+
     def attributes(self) -> dict[str, Attr]:
         return {name: self._attribute(field) for name, field in TABLES[self.name].items()}
 
@@ -171,6 +184,8 @@ class FlatbufferTable:
             return self.text(field.name)
         if field.type == "bool":
             return bool(self._scalar(field))
+        if field.type == "Activation" and not 0 <= self._scalar(field) < len(_ACTIVATIONS):
+            return _ACTIVATIONS[0]  # as the reference runtimes read it
         if field.type in ENUMERATIONS:
             return self.enumerator(field.name)
         return self._numbers(field) if field.type.startswith("[") else self._scalar(field)

@@ -58,17 +58,14 @@ class ImportSession:
         return name
 
     def check(self, raw: RawModel, *, chosen: bool) -> None:
-        """Refuse subgraphs that are never run, unless the user has `chosen` the entry point."""
-        unused = len(raw.subgraphs) - len(self.reached)
-        if not unused or chosen or self.items:
+        """Refuse further entry points, unless the user has `chosen` one."""
+        if chosen or self.items:
             return
         keys = {item.key for item in raw.signatures if item.subgraph not in self.reached}
         if keys:
             names = ", ".join(item.key for item in raw.signatures)
             why = f"more entry points ({names}): select one, as {raw.file}:{min(keys)}"
-        else:
-            why = f"{unused} subgraph{'s' * (unused > 1)} that the first one does not run"
-        self.refuse("SUBGRAPHS", raw.file, why)
+            self.refuse("SUBGRAPHS", raw.file, why)
 
 
 _HYBRID = (

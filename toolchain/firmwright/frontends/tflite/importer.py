@@ -16,6 +16,8 @@ from firmwright.base.errors import NotSupportedError, UnsupportedError, UsageErr
 from firmwright.frontends.tflite import decompress_constants
 from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
 from firmwright.frontends.tflite.import_context import ImportSession, OpImporter, dtype_advice
+from firmwright.frontends.tflite.reader import MAX_TENSOR_BYTES
+from firmwright.frontends.tflite.result_shapes import result_shape
 from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
 from firmwright.frontends.tflite.widen_constants import widen_constants
@@ -23,7 +25,12 @@ from firmwright.ir.core import Attr, Constant
 from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.op_import import CustomOpPredicate, ImportContext, accept_no_custom_op
+from firmwright.ir.graph.op_import import (
+    CustomOpPredicate,
+    ImportContext,
+    ImportedCall,
+    accept_no_custom_op,
+)
 from firmwright.ir.graph.opdef import OpCall, OpDef, OpTable
 from firmwright.ir.module import IRModule
 
@@ -90,6 +97,7 @@ class _SubgraphImporter:
     names: set[str] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
     known_arrays: dict[int, Array] = field(default_factory=dict)
+    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     handles: dict[int, tuple[str, str]] = field(default_factory=dict)
     variables: VariableTable = field(init=False)
 
@@ -102,11 +110,14 @@ class _SubgraphImporter:
 
     @cached_property
     def written(self) -> frozenset[int]:
-        """Return the outputs of nodes; a variable among them is an ordinary tensor."""
-        return frozenset(index for node in self.graph.nodes for index in node.outputs)
+        """Return inputs and outputs of nodes; a variable among them is an ordinary tensor."""
+        results = (index for node in self.graph.nodes for index in node.outputs)
+        return frozenset((*self.graph.inputs, *results))
 
     def run(self, name: str) -> Function:
         function = self.import_stateless(name)
+        results = self._separate_results(function)
+        function = replace(function, body=tuple(self.calls), results=results)
         return replace(function, state=self.variables.state(self.session.constant))
 
     def import_stateless(self, name: str) -> Function:
@@ -119,18 +130,30 @@ class _SubgraphImporter:
         results = tuple(map(self.variables.result, values))
         return Function(name, params, tuple(self.calls), results)
 
+    def _separate_results(self, function: Function) -> tuple[Value, ...]:
+        """Copy results that are inputs, constants or earlier results to values of their own."""
+        taken = {value.name for value in function.params}
+        results = []
+        for value in function.results:
+            if value.constant is not None or value.name in taken:
+                copy = Value(self._unique(f"{value.name}/copy"), value.type)
+                self.calls.append(Call("reshape", (value,), (copy,)))
+                value = copy
+            taken.add(value.name)
+            results.append(value)
+        return tuple(results)
+
     def _unusable_tensors(self) -> set[int]:
-        """Return the tensors without a fixed shape or known type; refuse unsupported shapes."""
+        """Return the tensors without a fixed shape or known type; refuse unsupported tensors."""
         unusable = set()
         for tensor in self.graph.tensors:
             location = f"tensor {tensor.index} ({tensor.name})"
-            if tensor.dynamic_axes:
-                axes = ", ".join(map(str, tensor.dynamic_axes))
-                why = f"the size of axis {axes} is not fixed"
-                self.session.refuse("DYNAMIC_SHAPE", location, why)
-            elif tensor.is_sparse:
+            if tensor.is_sparse:
                 self.session.refuse("SPARSE", location, "sparse tensors")
-            if tensor.dynamic_axes or find_dtype(tensor.dtype) is None:
+            elif outside := tensor.zero_points_out_of_range:
+                why = f"the zero point {outside[0]}, outside of the range of {tensor.dtype}"
+                self.session.refuse("QUANTIZATION", location, why)
+            if find_dtype(tensor.dtype) is None:
                 unusable.add(tensor.index)
         return unusable
 
@@ -138,7 +161,8 @@ class _SubgraphImporter:
         dtype = find_dtype(tensor.dtype)
         if dtype is None:
             raise NotSupportedError(f"element type {tensor.dtype} of tensor {tensor.name}")
-        return TensorType(tensor.shape, dtype, tensor.quantization)
+        shape = self.shapes.get(tensor.index, tensor.shape)
+        return TensorType(shape, dtype, tensor.quantization)
 
     def _value(self, index: int) -> Value:
         tensor = self.graph.tensors[index]
@@ -220,15 +244,19 @@ class _SubgraphImporter:
 
     def _import_call(self, importer: OpImporter, node: RawNode) -> Call:
         tensors = self.graph.tensors
-        context = ImportContext(
-            node,
-            tuple(None if i == NO_TENSOR else self._type(tensors[i]) for i in node.inputs),
-            tuple(self._type(tensors[i]) for i in node.outputs),
-            tuple(None if i == NO_TENSOR else self._array(i) for i in node.inputs),
-        )
-        imported = importer(context)
+        kinds = tuple(None if i == NO_TENSOR else self._type(tensors[i]) for i in node.inputs)
+        arrays = tuple(None if i == NO_TENSOR else self._array(i) for i in node.inputs)
+        shape = result_shape(node, kinds[0].shape if kinds and kinds[0] else (), arrays)
+        if shape is not None and node.outputs:
+            self.shapes[node.outputs[0]] = shape
+        elif node.op == "RESHAPE" and tensors[node.outputs[0]].dynamic_axes:
+            raise NotSupportedError("a shape that is computed at run time")
+        results = tuple(self._type(tensors[i]) for i in node.outputs)
+        imported = importer(ImportContext(node, kinds, results, arrays))
         indices = [node.inputs[position] for position in imported.inputs]
         inputs = tuple(None if i == NO_TENSOR else self._value(i) for i in indices)
+        if not imported.updated_inputs and not imported.implicit_state:
+            self._infer_shapes(node, imported, inputs)
         outputs = tuple(self._value(i) for i in node.outputs)
         updated = [tensors[node.inputs[position]] for position in imported.updated_inputs]
         place = self._value(node.outputs[0]).name if node.outputs else node.op
@@ -246,6 +274,18 @@ class _SubgraphImporter:
             if item.next_output is not None:
                 self.variables.assign(name, name, outputs[item.next_output])
         return call
+
+    def _infer_shapes(
+        self, node: RawNode, imported: ImportedCall, inputs: tuple[Value | None, ...]
+    ) -> None:
+        """Replace the file's shapes of the node's outputs by those that the operator computes."""
+        outputs = tuple(Value("", self._type(self.graph.tensors[index])) for index in node.outputs)
+        call = Call(imported.op, inputs, outputs, imported.attrs, node.span)
+        inferred = self.session.ops[call.op].infer(self._describe(call))
+        for index, kind in zip(node.outputs, inferred, strict=False):
+            if kind.size_bytes > MAX_TENSOR_BYTES:
+                raise NotSupportedError(f"a result of {kind.size_bytes} bytes")
+            self.shapes[index] = kind.shape
 
     def _describe(self, call: Call) -> OpCall:
         constants = tuple(
@@ -311,7 +351,13 @@ class _SubgraphImporter:
     def _import_control_flow(self, op: str, node: RawNode, parts: Sequence[str]) -> None:
         """Append a call that runs other subgraphs; their variables become operands and results."""
         indices = {attr: int(str(node.options[f"{attr}_subgraph_index"])) for attr in parts}
-        variables, changed = self._shared_variables(indices)
+        operands = node.inputs[1:] if op == "if" else node.inputs
+        shapes = [self._type(self.graph.tensors[index]).shape for index in operands]
+        variables, changed = self._shared_variables(indices, shapes)
+        _, branch = self.session.branches[indices[parts[-1]]]
+        self.shapes.update(
+            (index, value.shape) for index, value in zip(node.outputs, branch.results, strict=False)
+        )
         if op == "while":  # a loop passes its operands on to the next iteration
             changed = list(variables)
         attrs: dict[str, Attr] = {
@@ -334,14 +380,16 @@ class _SubgraphImporter:
             self.variables.assign(key, names[key], value)
 
     def _shared_variables(
-        self, indices: Mapping[str, int]
+        self, indices: Mapping[str, int], shapes: Sequence[tuple[int, ...]]
     ) -> tuple[dict[Hashable, Variable], list[Hashable]]:
         """Return the subgraphs' variables by their key in this graph, and the assigned keys."""
         shared: dict[Hashable, Variable] = {}
         changed: dict[Hashable, None] = {}
         for attr, index in indices.items():
             if index not in self.session.branches:
-                graph = _SubgraphImporter(self.session, index)
+                params = self.session.raw.subgraphs[index].inputs
+                known = dict(zip(params, shapes, strict=False))
+                graph = _SubgraphImporter(self.session, index, shapes=known)
                 function = graph.import_stateless(f"{attr}_{index}")
                 self.session.branches[index] = graph.variables, function
             variables, _ = self.session.branches[index]

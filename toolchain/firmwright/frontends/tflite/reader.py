@@ -1,11 +1,13 @@
 """Reader of .tflite files, which converts untrusted bytes to a verified `RawModel`.
 
-Source of the semantics: the TFLite schema and the checks of LiteRT's loader.
+Source of the semantics: the TFLite schema and the checks of LiteRT's loader. A file is broken only
+if the reference runtimes refuse it: what they do not read may have any content.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from firmwright.base.errors import ModelError
@@ -15,21 +17,23 @@ from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
 from firmwright.frontends.tflite.verify import verify_raw_model
 from firmwright.ir.core import Attrs, Span
-from firmwright.ir.decoded_model import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
+from firmwright.ir.decoded_model import (
+    INTEGER_RANGES,
+    NO_TENSOR,
+    RawModel,
+    RawNode,
+    RawSignature,
+    RawSubgraph,
+    RawTensor,
+)
 
 _T = TypeVar("_T")
 
 # Firmware has memories of kilobytes; a larger tensor is a sign of a broken file.
 MAX_TENSOR_BYTES = 1 << 28
 
-_INTEGER_RANGES = {
-    "int8": (-128, 127),
-    "uint8": (0, 255),
-    "int16": (-(1 << 15), (1 << 15) - 1),
-    "int4": (-8, 7),
-    "int32": (-(1 << 31), (1 << 31) - 1),
-    "int64": (-(1 << 63), (1 << 63) - 1),
-}
+_BIAS_DTYPES = ("int32", "int64")
+_SMALLEST_SCALE = 2.0**-126
 
 
 def read_tflite(data: bytes, file: str) -> RawModel:
@@ -54,10 +58,23 @@ def read_tflite(data: bytes, file: str) -> RawModel:
             for index, table in enumerate(root.tables("subgraphs"))
         ),
         signatures=tuple(map(_signature, root.tables("signature_defs"))),
-        metadata={t.text("name"): _pick(buffers, t, "buffer") for t in root.tables("metadata")},
+        metadata={
+            t.text("name"): buffers[t.integer("buffer")]
+            for t in root.tables("metadata")
+            if 0 <= t.integer("buffer") < len(buffers)
+        },
     )
+    valid = tuple(item for item in model.signatures if _is_valid_signature(model, item))
+    model = replace(model, signatures=valid)
     verify_raw_model(model)
     return model
+
+
+def _is_valid_signature(model: RawModel, signature: RawSignature) -> bool:
+    if not 0 <= signature.subgraph < len(model.subgraphs):
+        return False
+    count = len(model.subgraphs[signature.subgraph].tensors)
+    return all(tensor < count for _, tensor in (*signature.inputs, *signature.outputs))
 
 
 def _buffer(table: FlatbufferTable) -> bytes:
@@ -101,9 +118,17 @@ def _subgraph(
     results = [operator.integers("outputs") for operator in operators]
     # An empty buffer is a constant only if the tensor has no elements and is never written.
     written = {*inputs, *itertools.chain(*results)}
+    used = {*written, *outputs, *itertools.chain(*(o.integers("inputs") for o in operators))}
+    used.update(itertools.chain(*(o.integers("intermediates") for o in operators)))
     tensors = tuple(
         _tensor(t, k, buffers, may_be_empty_constant=k not in written)
+        if k in used
+        else RawTensor(k, t.text("name"), (), "unused")
         for k, t in enumerate(table.tables("tensors"))
+    )
+    # The same input may be listed again, and a constant among the inputs cannot be set.
+    inputs = tuple(
+        k for k in dict.fromkeys(inputs) if not 0 <= k < len(tensors) or tensors[k].buffer is None
     )
     nodes = []
     for k, (operator, written_here) in enumerate(zip(operators, results, strict=True)):
@@ -113,7 +138,10 @@ def _subgraph(
         node = RawNode(
             op, version, operator.integers("inputs"), written_here, _options(operator, op),
             Span(table.buffer.file, index, k, name), operator.blob("custom_options"),
-            operator.integers("intermediates"),
+            tuple(
+                k if 0 <= k < len(tensors) else NO_TENSOR
+                for k in operator.integers("intermediates")
+            ),
         )  # fmt: skip
         nodes.append(node)
     return RawSubgraph(table.text("name"), tensors, inputs, outputs, tuple(nodes))
@@ -125,10 +153,9 @@ def _options(table: FlatbufferTable, op: str) -> Attrs:
         return read_flexbuffer_map(table.blob("custom_options")) or {}
     expected = schema.OPTIONS_OF_OPERATOR.get(op)
     stored = schema.OPTION_TABLES.get(table.integer("builtin_options_type"))
-    if stored is None:
+    # The options of another operator are ignored.
+    if stored is None or (expected and schema.TABLES[expected] and stored != expected):
         return _defaults(expected) if expected else {}
-    if expected and schema.TABLES[expected] and stored != expected:
-        table.fail("builtin_options", f"{op} carries {stored} in place of {expected}.")
     options = table.table("builtin_options", stored)
     return options.attributes() if options else _defaults(stored)
 
@@ -142,14 +169,14 @@ def _tensor(
 ) -> RawTensor:
     shape, dtype = table.integers("shape"), table.enumerator("type")
     sparse = table.table("sparsity") is not None
-    data = _pick(buffers, table, "buffer")
+    data = _pick(buffers, table, "buffer") if table.integer("buffer") else b""
     elements = _elements(table, shape, dtype)
     is_constant = bool(data) or (elements == 0 and may_be_empty_constant)
     if is_constant and not sparse:
         _check_constant(table, shape, dtype, len(data))
     signature = table.integers("shape_signature")
-    if signature and len(signature) != len(shape):
-        table.fail("shape_signature", f"it has rank {len(signature)}, the shape {len(shape)}.")
+    if len(signature) != len(shape):
+        signature = ()
     return RawTensor(
         index, table.text("name"), shape, dtype, _quantization(table, shape, dtype),
         data if is_constant else None, bool(table.integer("is_variable")), sparse, signature,
@@ -183,22 +210,23 @@ def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Q
     """Return the tensor's quantization, or None.
 
     A tensor without scales, or with only zero scales, is unquantized. The quantization of a float
-    tensor is a remnant of training and is ignored.
+    tensor is a remnant of training and is ignored, as is an invalid one of a bias.
     """
     details = table.table("quantization")
-    if details is None or dtype not in _INTEGER_RANGES:
+    if details is None or dtype not in INTEGER_RANGES:
         return None
     scales, zero_points = details.floats("scale"), details.integers("zero_point")
     if not any(scales):
         return None
+    if dtype in _BIAS_DTYPES and not _is_valid_bias_quantization(scales, zero_points, shape, dtype):
+        return None
     if len(scales) != len(zero_points):
         details.fail("zero_point", f"{len(zero_points)} zero points for {len(scales)} scales.")
-    low, high = _INTEGER_RANGES[dtype]
-    for scale, zero_point in zip(scales, zero_points, strict=True):
-        if not (math.isfinite(scale) and scale > 0.0):
+    for scale in scales:
+        if not (math.isfinite(scale) and scale >= 0.0):
             details.fail("scale", f"{scale!r} is not a positive finite number.")
-        if not low <= zero_point <= high:
-            details.fail("zero_point", f"{zero_point} is outside the range of {dtype}.")
+    # A channel of scale 0 is multiplied by 0, and so is one of the smallest scale.
+    scales = tuple(scale or _SMALLEST_SCALE for scale in scales)
     if len(scales) == 1:
         return Quantization(scales, zero_points)
     axis = details.integer("quantized_dimension")
@@ -206,6 +234,18 @@ def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Q
         what = f"{len(scales)} scales do not fit dimension {axis} of {list(shape)}."
         details.fail("quantized_dimension", what)
     return Quantization(scales, zero_points, axis)
+
+
+def _is_valid_bias_quantization(
+    scales: Sequence[float], zero_points: Sequence[int], shape: Sequence[int], dtype: str
+) -> bool:
+    low, high = INTEGER_RANGES[dtype]
+    return (
+        len(scales) == len(zero_points)
+        and (len(scales) == 1 or len(scales) in shape)
+        and all(math.isfinite(scale) and scale > 0.0 for scale in scales)
+        and all(low <= zero_point <= high for zero_point in zero_points)
+    )
 
 
 def _pick(items: Sequence[_T], table: FlatbufferTable, name: str) -> _T:

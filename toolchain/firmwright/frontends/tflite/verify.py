@@ -21,14 +21,6 @@ def verify_raw_model(model: RawModel) -> None:
     for index, subgraph in enumerate(model.subgraphs):
         _SubgraphVerifier(model.file, index, subgraph).verify()
     _verify_references(model)
-    for signature in model.signatures:
-        where = f"{model.file}: signature {signature.key!r}"
-        if signature.subgraph >= len(model.subgraphs):
-            _fail(where, f"its subgraph {signature.subgraph} does not exist.")
-        count = len(model.subgraphs[signature.subgraph].tensors)
-        for name, tensor in (*signature.inputs, *signature.outputs):
-            if tensor >= count:
-                _fail(where, f"{name!r} is tensor {tensor}, which does not exist.")
 
 
 class _SubgraphVerifier:
@@ -39,6 +31,7 @@ class _SubgraphVerifier:
 
     def verify(self) -> None:
         written = {index for node in self.subgraph.nodes for index in node.outputs}
+        written.update(self.subgraph.inputs)
         for tensor in self.subgraph.tensors:
             is_state = tensor.is_variable and tensor.index not in written
             if tensor.buffer is not None or is_state:
@@ -56,9 +49,6 @@ class _SubgraphVerifier:
         for index in node.inputs:
             if index != NO_TENSOR:
                 self.read(index, where)
-        for index in node.intermediates:
-            if index != NO_TENSOR:
-                self.check_index(index, where)
         for index in node.outputs:
             self.define(index, where)
 

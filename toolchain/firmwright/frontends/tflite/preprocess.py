@@ -1,0 +1,78 @@
+"""Completion of a .tflite file, so that compiler and reference runtimes read the same model.
+
+Sizes that the exporter left open become 1, given input shapes replace those of the file, and a
+quantized dimension that its tensor lacks, which TFLM ignores and LiteRT refuses, becomes 0. All
+changes are in place: the file keeps its length.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+
+from firmwright.base.errors import UsageError
+from firmwright.frontends.tflite import schema
+from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
+
+Shape = tuple[int, ...]
+
+
+def preprocess_tflite(data: bytes, file: str, shapes: Mapping[str, Shape]) -> bytes:
+    """Return the bytes of the complete model, unchanged if complete already.
+
+    `shapes` are shapes of inputs by name. Raises ModelError and UsageError.
+    """
+    if data[4:8] != schema.FILE_IDENTIFIER:
+        return data  # the reader names the reason
+    graphs = Flatbuffer(data, file).root("Model").tables("subgraphs")
+    tensors = [tensor for graph in graphs for tensor in graph.tables("tensors")]
+    changes = [change for tensor in tensors for change in _completion(tensor)]
+    if shapes:
+        changes += _given_shapes(graphs[0], shapes, file)
+    if not changes:
+        return data
+    complete = bytearray(data)
+    for place, value in changes:
+        struct.pack_into("<i", complete, place, value)
+    return bytes(complete)
+
+
+def _completion(tensor: FlatbufferTable) -> Iterator[tuple[int, int]]:
+    shape, quantization = tensor.integers("shape"), tensor.table("quantization")
+    if -1 in shape:
+        first = tensor.vector_place("shape")
+        yield from ((first + 4 * axis, 1) for axis, size in enumerate(shape) if size == -1)
+    if quantization is None:
+        return
+    place = quantization.scalar_place("quantized_dimension")
+    if place is not None and not 0 <= quantization.integer("quantized_dimension") < len(shape):
+        yield place, 0
+
+
+def _given_shapes(
+    graph: FlatbufferTable, shapes: Mapping[str, Shape], file: str
+) -> Iterator[tuple[int, int]]:
+    tensors = graph.tables("tensors")
+    inputs = {
+        tensors[index].text("name") or f"tensor_{index}": tensors[index]
+        for index in graph.integers("inputs")
+        if 0 <= index < len(tensors)
+    }
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise UsageError(
+                f"the model has no input {name!r}.",
+                where=file,
+                hint=f"its inputs are {', '.join(sorted(inputs)) or 'none'}.",
+            )
+        declared = inputs[name].integers("shape")
+        marks = inputs[name].integers("shape_signature")
+        sizes = marks if len(marks) == len(declared) else declared
+        pairs = zip(sizes, shape, strict=False)
+        if len(sizes) != len(shape) or any(mark not in (-1, size) for mark, size in pairs):
+            shown = ",".join("?" if size == -1 else str(size) for size in sizes)
+            raise UsageError(
+                f"--input-shape {name}={','.join(map(str, shape))} contradicts the model, "
+                f"where it is {shown}.",
+                where=file,
+            )
+        first = inputs[name].vector_place("shape")
+        yield from ((first + 4 * axis, size) for axis, size in enumerate(shape))
