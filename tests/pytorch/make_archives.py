@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from networks import NETWORKS, make_network
+from networks import NETWORKS, make_network, quantized
 from operator_cases import operator_cases
 from torch import nn
 
@@ -26,6 +26,7 @@ SAMPLES = 3
 STEPS_OF_WEIGHTS = 16
 VALUES_RECORDED = 32
 DECOMPOSED = ("cached_decoder",)
+QUANTIZED = ("ds_cnn", "mobilenet_v2", "resnet8")
 """Networks that are stored in the basic operators of run_decompositions, too."""
 
 
@@ -47,12 +48,15 @@ class AllOperators(nn.Module):
 
 
 def exported(name: str) -> torch.export.ExportedProgram:
-    """Return the program of a network, "operators" or either with "_core" at the end."""
+    """Return the program of a network, "operators" or these with "_int8" or "_core"."""
     stem = name.removesuffix("_core")
     if stem == "operators":
         model: nn.Module = AllOperators().eval()
         shapes = [shape for _, shapes in operator_cases().values() for shape in shapes]
         inputs = tuple(torch.ones(shape) for shape in shapes)
+    elif stem.endswith("_int8"):
+        model, inputs = quantized(stem.removesuffix("_int8"))
+        return torch.export.export(model, inputs)
     else:
         model, inputs = make_network(stem)
     with torch.no_grad():
@@ -113,7 +117,12 @@ def some_values(array: Any) -> Any:
 
 
 def names() -> list[str]:
-    return [*NETWORKS, *(f"{name}_core" for name in DECOMPOSED), "operators"]
+    return [
+        *NETWORKS,
+        *(f"{name}_core" for name in DECOMPOSED),
+        *(f"{name}_int8" for name in QUANTIZED),
+        "operators",
+    ]
 
 
 def main() -> int:

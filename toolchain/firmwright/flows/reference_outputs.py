@@ -30,6 +30,8 @@ from firmwright.schedules.registry import INTRINSICS
 log = logging.getLogger(__name__)
 NUMPY_REFERENCE = "firmwright numpy references"
 INTERPRETER_REFERENCE = "firmwright TIR interpreter"
+ROUNDING_RUNTIMES: Sequence[RuntimeName] = ("onnxruntime", "pytorch")
+"""Runtimes that compute with floats between the integers of quantized models."""
 MAX_RELATIVE_ROUNDING = 1e-2
 """The noise-to-signal energy ratio that roundings of quantized layers stay well below."""
 
@@ -59,8 +61,8 @@ def compute_reference(
     if compiled.source is not None and not has_custom_operators(compiled.imported):
         runtime = reference_runtime(compiled)
         reference = run_oracle_reference(compiled, samples, runtime, layers=layers)
-        if is_quantized_onnx(compiled):
-            return select_onnx_reference(compiled, samples, reference)
+        if runtime in ROUNDING_RUNTIMES and is_quantized(compiled):
+            return select_rounded_reference(compiled, samples, reference)
         return reference
     if isinstance(compiled.imported.entry, Function):
         return run_numpy_reference(compiled.imported, samples)
@@ -72,18 +74,17 @@ def has_custom_operators(module: IRModule) -> bool:
     return any(call.op == "custom" for func in graphs for call in func.body)
 
 
-def is_quantized_onnx(compiled: Compilation) -> bool:
-    """Return whether the model is a quantized ONNX model, whose results may differ by roundings."""
+def is_quantized(compiled: Compilation) -> bool:
     entry = compiled.imported.entry
-    if reference_runtime(compiled) != "onnxruntime" or not isinstance(entry, Function):
+    if not isinstance(entry, Function):
         return False
     return any(value.type.quantization for call in entry.body for value in call.outputs)
 
 
-def select_onnx_reference(
+def select_rounded_reference(
     compiled: Compilation, samples: Sequence[Tensors], theirs: ReferenceOutputs
 ) -> ReferenceOutputs:
-    """Return the numpy outputs if they differ from ONNX Runtime's `theirs` by roundings only.
+    """Return the numpy outputs if they differ from the runtime's `theirs` by roundings only.
 
     Otherwise return `theirs`. A rounding step may grow in later layers, so the energies of signal
     and differences are compared.
