@@ -37,6 +37,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "l2_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
         "log_softmax": lambda: call.input(0).shape[-1],
         "scatter_nd": lambda: call.input(1).elements,
+        "hybrid_lstm": lambda: 4 * (call.input(0).shape[2] + call.input(13).shape[1]),
         "lstm": lambda: 4 * (call.input(0).shape[2] + call.input(13).shape[1]),
         "detections": lambda: 32,
         "detections_by_class": lambda: 32,

@@ -18,9 +18,11 @@ from firmwright.conformance.case import (
     Profiles,
     constant,
     data_tensor,
+    float32,
     index_tensor,
     int_vector,
     quantized,
+    random_scales,
     scalar,
 )
 
@@ -334,7 +336,17 @@ def _fill_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(f"zeros_{dtype}", "ZEROS_LIKE", (x,), (x,))
 
 
+def _hybrid_embedding_cases() -> Iterator[ConformanceCase]:
+    rng = np.random.default_rng(12)
+    values = rng.integers(-127, 128, (7, 4)).astype(np.int8)
+    for name, scales in (("one_scale", (0.0137,)), ("row_scales", random_scales(rng, 7))):
+        table = constant(values, tuple(map(float32, scales)), 0 if len(scales) > 1 else None)
+        inputs, y = (index_tensor((3,), 7), table), CaseTensor((3, 4), "float32")
+        yield ConformanceCase(name, "EMBEDDING_LOOKUP", inputs, (y,), oracles=LITERT)
+
+
 CASES: CaseTable = {
+    "hybrid_embedding_lookup": _hybrid_embedding_cases,
     **{op: partial(_moved, rows) for op, rows in _MOVES.items()},
     "split": _split_cases,
     "pack": _pack_cases,

@@ -7,6 +7,7 @@ import numpy as np
 
 from firmwright.conformance.case import (
     BOTH_PROFILES,
+    LITERT,
     TFLM,
     CaseTable,
     CaseTensor,
@@ -80,6 +81,21 @@ def _lstm_cases() -> Iterator[ConformanceCase]:
     yield _lstm_case("clipped_float32", "float32", True, 0.4, plain)
 
 
+def _hybrid_lstm_cases() -> Iterator[ConformanceCase]:
+    """Generate the float cases with int8 weights."""
+    for case in _lstm_cases():
+        if case.name.endswith("float32"):
+            rng, inputs = np.random.default_rng(11), list(case.inputs)
+            for index in range(1, 9):
+                weights = case.inputs[index]
+                assert weights is not None
+                values = rng.integers(-127, 128, weights.shape).astype(np.int8)
+                inputs[index] = constant(values, (float32(0.004 + 0.001 * index),))
+            asymmetric = case.name.startswith("clipped")
+            options = {**case.options, "asymmetric_quantize_inputs": asymmetric}
+            yield replace(case, name=f"hybrid_{case.name}", inputs=tuple(inputs), options=options)
+
+
 def _svdf_cases() -> Iterator[ConformanceCase]:
     batch, inputs, steps = 2, 5, 6
     for name, rank, units, activation in (("one", 1, 3, "NONE"), ("two", 2, 4, "RELU")):
@@ -93,6 +109,13 @@ def _svdf_cases() -> Iterator[ConformanceCase]:
         state = CaseTensor((batch, filters * steps), "float32", is_state=True)
         options = {"rank": rank, "fused_activation_function": activation}
         yield ConformanceCase(f"{name}_float32", "SVDF", (x, *weights, state), (y,), options)
+        narrow = (
+            constant(rng.integers(-127, 128, kind.shape).astype(np.int8), (float32(0.01),))
+            for kind in weights[:2]
+        )
+        options = {**options, "asymmetric_quantize_inputs": rank == 2}
+        inputs_ = (x, *narrow, weights[2], state)
+        yield ConformanceCase(f"hybrid_{name}_float32", "SVDF", inputs_, (y,), options, LITERT)
     yield _int8_svdf_case("one_int8", "int16", 1, 5, 3)
     yield _int8_svdf_case("two_int8", "int16", 2, 4, -128)
     yield _int8_svdf_case("narrow_int8", "int8", 2, 3, 9)
@@ -124,4 +147,4 @@ def _int8_svdf_case(
     return ConformanceCase(name, "SVDF", operands, (y,), options, BOTH_PROFILES if wide else TFLM)
 
 
-CASES: CaseTable = {"lstm": _lstm_cases, "svdf": _svdf_cases}
+CASES: CaseTable = {"lstm": _lstm_cases, "hybrid_lstm": _hybrid_lstm_cases, "svdf": _svdf_cases}

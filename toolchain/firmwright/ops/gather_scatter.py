@@ -21,13 +21,21 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT32, INT64, Array
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType, both_profiles
+from firmwright.ir.graph import (
+    ImportContext,
+    ImportedCall,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+    TensorType,
+    both_profiles,
+)
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
 from firmwright.ops.elementwise import wrapping
-from firmwright.ops.import_checks import constant_ints, importer
+from firmwright.ops.import_checks import constant_ints, importer, input_type, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
 from firmwright.ops.strided_copy import DTYPES, lower_fill, lower_flat_copy
@@ -298,6 +306,13 @@ def _add(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return (a.cast(INT32) + b.cast(INT32)).cast(kind)
 
 
+def _import_embedding(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    if (input_type(context, 1).dtype, context.outputs[0].dtype) == (INT8, FLOAT32):
+        return ImportedCall("hybrid_embedding_lookup", {}, (0, 1))
+    return ImportedCall("dynamic_gather", {"mode": "along", "axis": 0}, (1, 0))
+
+
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="dynamic_gather",
@@ -305,9 +320,7 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=reference_read,
         lower=lower_read,
         imports={
-            "tflite:EMBEDDING_LOOKUP": importer(
-                "dynamic_gather", 2, lambda context: {"mode": "along", "axis": 0}, (1, 0)
-            ),
+            "tflite:EMBEDDING_LOOKUP": _import_embedding,
             "tflite:GATHER_ND": importer(
                 "dynamic_gather", 2, lambda context: {"mode": "slices", "batch_dims": 0}
             ),

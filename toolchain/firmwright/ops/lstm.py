@@ -30,10 +30,12 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
 )
 from firmwright.ir import tir
+from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, NumericsSpec, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import sigmoid16
+from firmwright.ops.import_checks import input_type
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
@@ -87,7 +89,7 @@ def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
         constant = call.constant(first + gate)
         if constant is None or constant.shape != shape:
             raise NotSupportedError(f"weights or biases not constant of shape {list(shape)}")
-        weights, bias = _CONSTANTS[call.input(0).dtype]
+        weights, bias = (INT8, FLOAT32) if call.op != "lstm" else _CONSTANTS[call.input(0).dtype]
         if constant.dtype != (bias if first == BIAS else weights):
             raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
         if (
@@ -234,17 +236,37 @@ def lower(call: OpCall, b: Kernel) -> None:
     """Emit all gates of a step before the hidden values change, because all gates read them."""
     batch, time, _ = batch_time_inputs(call)
     units = call.input(HIDDEN_STATE).shape[1]
-    _, hidden, cells = b.outputs
+    hidden = b.outputs[1]
     layer = _UnitBuilder(call, b)
-    for source, target in ((HIDDEN_STATE, hidden), (CELL_STATE, cells)):
-        with b.for_("n", batch) as n, b.for_("u", units) as u:
-            b.store(target, [n, u], b.load(b.input(source), [n, u]))
+    copy_state(call, b)
     with b.for_("n", batch) as n, b.for_("t", time) as t:
         step = [t, n] if call.int_attr("time_major") else [n, t]
         with b.for_("u", units) as u:
             layer.unit(step, n, u)
         with b.for_("u", units) as u:
             b.store(hidden, [n, u], b.load(b.y, [*step, u]))
+
+
+def copy_state(call: OpCall, b: Kernel) -> None:
+    batch, units = call.input(HIDDEN_STATE).shape
+    for source, target in zip((HIDDEN_STATE, CELL_STATE), b.outputs[1:], strict=True):
+        with b.for_("n", batch) as n, b.for_("u", units) as u:
+            b.store(target, [n, u], b.load(b.input(source), [n, u]))
+
+
+def finish_float(call: OpCall, b: Kernel, sums: tir.Buffer, state: Index, y: Index) -> None:
+    """Emit cell and hidden value of a unit from the sums of its gates."""
+    limit = cell_clip(call)
+    i, f, g, o = (
+        _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))
+        for k in range(len(_GATES))
+    )
+    cell = f * b.load(b.outputs[2], state) + i * g
+    if limit:
+        cell = minimum(maximum(cell, -limit), limit)
+    with b.let("cell", cell) as value:
+        b.store(b.outputs[2], state, value)
+        b.store(b.y, y, o * _tanh(value))
 
 
 def _sum_dtype(call: OpCall) -> DType:
@@ -310,7 +332,7 @@ class _UnitBuilder:
             with b.for_("j", call.input(HIDDEN_STATE).shape[1]) as j:
                 self._accumulate(sums, b.load(b.outputs[1], [n, j]), len(_GATES), [u, j])
             if self.is_real:
-                self._finish_float(sums, [n, u], [*at, u])
+                finish_float(call, b, sums, [n, u], [*at, u])
             else:
                 self._finish_integer(stack, sums, halves, [n, u], [*at, u])
 
@@ -321,25 +343,6 @@ class _UnitBuilder:
                 weight = b.load(self.weights[first + gate], at).cast(narrow)
                 product = (value * weight).cast(self.wide)
                 b.store(sums, [gate], b.load(sums, [gate]) + product)
-
-    # ---- floats ----
-
-    def _finish_float(self, sums: tir.Buffer, state: Index, y: Index) -> None:
-        b, limit = self.b, cell_clip(self.call)
-        i, f, g, o = (
-            libm_function("tanh")(b.load(sums, [k]))
-            if k == _CELL_GATE
-            else _logistic(b.load(sums, [k]))
-            for k in range(len(_GATES))
-        )
-        cell = f * b.load(b.outputs[2], state) + i * g
-        if limit:
-            cell = minimum(maximum(cell, -limit), limit)
-        with b.let("cell", cell) as value:
-            b.store(b.outputs[2], state, value)
-            b.store(b.y, y, o * _tanh(value))
-
-    # ---- integers ----
 
     def _input_products(self, stack: ExitStack, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
         """Bind each gate's requantized product with x, then restart the sums."""
@@ -420,10 +423,13 @@ def import_tflite(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"an LSTM activation {options['fused_activation_function']}")
     if options["diagonal_recurrent_tensors"]:
         raise NotSupportedError("an LSTM with diagonal recurrent weights")
-    attrs = {
+    attrs: dict[str, Attr] = {
         "time_major": bool(options["time_major"]),
         "cell_clip": float(options["cell_clip"]),  # type: ignore[arg-type]  # a number by the schema
     }
+    if (input_type(context).dtype, input_type(context, 2).dtype) == (FLOAT32, INT8):
+        attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])
+        return ImportedCall("hybrid_lstm", attrs, _POSITIONS, (18, 19))
     return ImportedCall("lstm", attrs, _POSITIONS, (18, 19))
 
 
@@ -440,5 +446,5 @@ OPDEF = OpDef(
         ),
         "tflm": NumericsSpec(Rounding.TWICE, "int32; gates of int16 by a table", "lstm_eval"),
     },
-    restrictions="all four gates; no peepholes, projection, normalized gates; not hybrid",
+    restrictions="all four gates; no peepholes, projection, normalized gates",
 )

@@ -6,11 +6,12 @@ step, appends feature weights times x, and sums state times time weights over th
 of each unit. int8: the first product is requantized to the state (int16, or int8 in TFLM), the
 second, in wrapping 32 bits, to the output; both round twice, and the activation is the output's
 range. The zero point of the state is added after clamping and wraps; zero points of weights are
-ignored. Semantics: TFLite's reference SVDF.
+ignored. Floats with int8 weights: the input is quantized at run time (dynamic_range.py) for the first
+product, and the state is float. Semantics: TFLite's reference SVDF.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,14 +19,25 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization, Rounding
 from firmwright.ir import tir
+from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import requantize
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.dynamic_range import (
+    FloatRow,
+    QuantizedRow,
+    check_hybrid,
+    is_hybrid,
+    quantize_array,
+    quantize_row,
+)
+from firmwright.ops.import_checks import input_type
+from firmwright.ops.kernel import Kernel, Nest
 
 _BIAS, _STATE = 3, 4
-_SUPPORTED_TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4)
+_HYBRID = (FLOAT32, INT8, INT8, FLOAT32)
+_SUPPORTED_TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4, _HYBRID)
 """Types of x, feature weights, time weights and state."""
 
 
@@ -50,6 +62,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         call.constant(_BIAS) is None or call.input(_BIAS).shape != (filters // rank,)
     ):
         raise NotSupportedError("a bias that is not one constant for each unit")
+    if is_hybrid(call):
+        check_hybrid(call, None, (1, 2))
     if x.dtype == INT8:
         for kind in (x, feature, time, state, call.output):
             requantize.per_tensor_quant(kind)
@@ -91,7 +105,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     history = arrays[-1].reshape(batch, filters, -1)
     if not is_float:
         x = x - requantize.per_tensor_quant(call.input(0)).zero_point
-    features = np.asarray(x @ feature.T)
+    features: Array = np.asarray(x @ feature.T)
+    if is_hybrid(call):
+        features, time = _hybrid_features(call, arrays), time * np.float32(_scale(call, 2))
     if not is_float:
         features = state_and_output_requant(call)[0].apply(features, INT32) + state_zero_point(call)
     state = np.concatenate([history[:, :, 1:], features[:, :, None].astype(history.dtype)], axis=2)
@@ -104,33 +120,72 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return state_and_output_requant(call)[1].apply(total.astype(np.int32), INT8), new_state
 
 
+def _hybrid_features(call: OpCall, arrays: Sequence[Array]) -> Array:
+    rows = []
+    for row in arrays[0]:
+        quantized, scale, offset = quantize_array(row, asymmetric=bool(call.attrs["asymmetric"]))
+        sums = arrays[1].astype(np.int64) @ (quantized.astype(np.int64) - offset)
+        rows.append(sums.astype(np.float32) * (scale * np.float32(_scale(call, 1))))
+    return np.array(rows, np.float32)
+
+
+def _scale(call: OpCall, index: int) -> float:
+    return requantize.per_tensor_quant(call.input(index)).scale
+
+
 def lower(call: OpCall, b: Kernel) -> None:
     (batch, inputs), (filters, steps) = call.input(0).shape, call.input(2).shape
     rank = call.int_attr("rank")
     is_float = call.input(0).dtype == FLOAT32
     shape = (batch, filters, steps)
-    with (
-        b.views("before after", shape, b.input(_STATE), b.outputs[1]) as (before, after),
-        b.for_("n", batch) as n,
-        b.for_("unit", filters // rank) as unit,
-    ):
+    with Nest() as enter:
+        before, after = enter(b.views("before after", shape, b.input(_STATE), b.outputs[1]))
+        n = enter(b.for_("n", batch))
+        source = _FeatureSource(b.input(0), [n])
+        if is_hybrid(call):
+            quantized = enter(b.allocate("quantized", INT8, (inputs,)))
+            row = quantize_row(
+                b, FloatRow(b.input(0), n * inputs, inputs), quantized,
+                weight_scale=_scale(call, 1), asymmetric=bool(call.attrs["asymmetric"]),
+            )  # fmt: skip
+            source = _FeatureSource(quantized, [], row)
+        unit = enter(b.for_("unit", filters // rank))
         total = b.reg("total", FLOAT32 if is_float else UINT32)
         b.store(total, [0], _initial_sum(call, b, unit))
         with b.for_("r", rank) as r, b.let("filter", unit * rank + r) as f:
             with b.for_("t", steps - 1) as t, b.let("older", b.load(before, [n, f, t + 1])) as old:
                 b.store(after, [n, f, t], old)
                 _accumulate(call, b, total, old, [f, t])
-            acc = b.register("acc", FLOAT32 if is_float else INT32, 0)
-            with b.for_("i", inputs) as i:
-                item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
-                if not is_float:
-                    item = item.cast(INT32) - requantize.per_tensor_quant(call.input(0)).zero_point
-                    weight = weight.cast(INT32)
-                acc.add(item * weight)
-            with b.let("newest", _requantize_state(call, acc.value)) as newest:
+            with b.let("newest", _feature(call, b, source, f)) as newest:
                 b.store(after, [n, f, steps - 1], newest)
                 _accumulate(call, b, total, newest, [f, steps - 1])
         b.store(b.y, [n, unit], _finish_output(call, b.load(total, [0])))
+
+
+@dataclass(frozen=True, slots=True)
+class _FeatureSource:
+    """The features of a batch, indexed by `at` and position; hybrid ones have a `row`."""
+
+    buffer: tir.Buffer
+    at: Sequence[ArithExpr]
+    row: QuantizedRow | None = None
+
+
+def _feature(call: OpCall, b: Kernel, source: _FeatureSource, f: ArithExpr) -> ArithExpr:
+    is_float, row = source.buffer.dtype == FLOAT32, source.row
+    acc = b.register("acc", FLOAT32 if is_float else INT32, 0)
+    with b.for_("i", source.buffer.shape[-1]) as i:
+        item, weight = b.load(source.buffer, [*source.at, i]), b.load(b.input(1), [f, i])
+        if not is_float:
+            item, weight = item.cast(INT32), weight.cast(INT32)
+        if row is not None and row.offset is not None:
+            item = item - b.load(row.offset, [0])
+        elif row is None and not is_float:
+            item = item - requantize.per_tensor_quant(call.input(0)).zero_point
+        acc.add(item * weight)
+    if row is not None:
+        return acc.value.cast(FLOAT32) * b.load(row.scale, [0])
+    return _requantize_state(call, acc.value)
 
 
 def _initial_sum(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
@@ -144,6 +199,8 @@ def _accumulate(
     call: OpCall, b: Kernel, total: tir.Buffer, x: ArithExpr, at: Sequence[ArithExpr | int]
 ) -> None:
     weight = b.load(b.input(2), at)
+    if is_hybrid(call):
+        weight = weight.cast(FLOAT32) * _scale(call, 2)
     if total.dtype == FLOAT32:
         product = x * weight
     else:
@@ -178,7 +235,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     if options["fused_activation_function"] in ("TANH", "SIGN_BIT"):
         raise NotSupportedError(f"fused activation {options['fused_activation_function']}")
     activation = requantize.import_activation(options["fused_activation_function"])
-    return ImportedCall("svdf", {"rank": rank, "activation": activation}, (0, 1, 2, 3, 4), (4,))
+    attrs: dict[str, Attr] = {"rank": rank, "activation": activation}
+    if input_type(context, 1).dtype == INT8 and input_type(context).dtype == FLOAT32:
+        attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])
+    return ImportedCall("svdf", attrs, (0, 1, 2, 3, 4), (4,))
 
 
 OPDEF = OpDef(
@@ -187,7 +247,7 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     imports={"tflite:SVDF": import_tflite},
-    dtypes=("int8", "float32"),
+    dtypes=("int8", "float32", "float32 with int8 weights"),
     numerics=both_profiles(Rounding.TWICE, "int32 that wrap", "reference_ops SVDF"),
-    restrictions="state of int16 (int8 with weights of int8), not hybrid",
+    restrictions="state of int16 (int8 with weights of int8)",
 )

@@ -1,0 +1,147 @@
+"""hybrid_lstm: an LSTM layer of floats with int8 weights (dynamic range).
+
+Inputs, outputs and gates are those of lstm.py. At each time step, the input and the hidden values
+of a batch are quantized (dynamic_range.py), with the attribute `asymmetric` asymmetrically, and
+multiplied in integers; a gate is (bias + scaled W x) + scaled R hidden in float32.
+Semantics: TFLite's hybrid UnidirectionalSequenceLSTM.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
+from firmwright.ir import tir
+from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops import lstm
+from firmwright.ops.dynamic_range import (
+    FloatRow,
+    QuantizedRow,
+    check_hybrid,
+    quantize_array,
+    quantize_row,
+)
+from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.lstm import BIAS, HIDDEN_STATE, INPUT_WEIGHTS, RECURRENT_WEIGHTS
+from firmwright.ops.requantize import per_tensor_quant
+
+_GATES = 4
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    kinds = lstm.infer(call)
+    check_hybrid(call, None, tuple(range(INPUT_WEIGHTS, BIAS)))
+    return kinds
+
+
+def _weight_scale(call: OpCall, index: int) -> float:
+    return per_tensor_quant(call.input(index)).scale
+
+
+# ---- reference ---------------------------------------------------------------------------------
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, weights = arrays[0], [array.astype(np.int64) for array in arrays[INPUT_WEIGHTS:BIAS]]
+    x = np.swapaxes(x, 0, 1) if call.int_attr("time_major") else x
+    hidden, cells = arrays[HIDDEN_STATE].copy(), arrays[HIDDEN_STATE + 1].copy()
+    y = np.zeros((*x.shape[:2], hidden.shape[1]), np.float32)
+    for n in range(x.shape[0]):
+        for t in range(x.shape[1]):
+            parts = _products(call, x[n, t], weights, INPUT_WEIGHTS)
+            recurrent = _products(call, hidden[n], weights, RECURRENT_WEIGHTS)
+            gates = [
+                (arrays[BIAS + gate] + parts[gate]) + recurrent[gate] for gate in range(_GATES)
+            ]
+            hidden[n], cells[n] = _finish(call, gates, cells[n])
+            y[n, t] = hidden[n]
+    y = np.swapaxes(y, 0, 1) if call.int_attr("time_major") else y
+    return y, hidden, cells
+
+
+def _products(call: OpCall, row: Array, weights: Sequence[Array], first: int) -> list[Array]:
+    """Return the scaled products of a row with the weights of each gate."""
+    quantized, scale, offset = quantize_array(row, asymmetric=bool(call.attrs["asymmetric"]))
+    steps, found = quantized.astype(np.int64) - offset, []
+    for gate in range(_GATES):
+        sums = (weights[first - INPUT_WEIGHTS + gate] @ steps).astype(np.float32)
+        found.append(sums * (np.float32(_weight_scale(call, first + gate)) * scale))
+    return found
+
+
+def _finish(call: OpCall, gates: Sequence[Array], cells: Array) -> tuple[Array, Array]:
+    wide = [gate.astype(np.float64) for gate in gates]
+    i, f, o = ((1 / (1 + np.exp(-wide[k]))).astype(np.float32) for k in (0, 1, 3))
+    cells = f * cells + i * np.tanh(wide[2]).astype(np.float32)
+    limit = np.float32(lstm.cell_clip(call))
+    cells = np.clip(cells, -limit, limit) if limit else cells
+    return o * np.tanh(cells.astype(np.float64)).astype(np.float32), cells
+
+
+# ---- loops -------------------------------------------------------------------------------------
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    batch, time, inputs = lstm.batch_time_inputs(call)
+    units = call.input(HIDDEN_STATE).shape[1]
+    hidden = b.outputs[1]
+    time_major = bool(call.int_attr("time_major"))
+    lstm.copy_state(call, b)
+    with Nest() as enter:
+        n, t = enter(b.for_("n", batch)), enter(b.for_("t", time))
+        step = [t, n] if time_major else [n, t]
+        start = (t * batch + n if time_major else n * time + t) * inputs
+        sources = FloatRow(b.input(0), start, inputs), FloatRow(hidden, n * units, units)
+        rows = []
+        for name, source in zip(("x", "h"), sources, strict=True):
+            target = enter(b.allocate(f"quantized_{name}", INT8, (source.size,)))
+            asymmetric = bool(call.attrs["asymmetric"])
+            row = quantize_row(b, source, target, weight_scale=None, asymmetric=asymmetric)
+            rows.append((target, row))
+        with b.for_("u", units) as u:
+            sums = b.reg("gates", FLOAT32, _GATES)
+            for gate in range(_GATES):
+                b.store(sums, [gate], b.load(b.input(BIAS + gate), [u]))
+            for first, (target, row) in zip((INPUT_WEIGHTS, RECURRENT_WEIGHTS), rows, strict=True):
+                _add_products(call, b, sums, (target, row), first, u)
+            lstm.finish_float(call, b, sums, [n, u], [*step, u])
+        with b.for_("u", units) as u:
+            b.store(hidden, [n, u], b.load(b.y, [*step, u]))
+
+
+def _add_products(
+    call: OpCall,
+    b: Kernel,
+    sums: tir.Buffer,
+    source: tuple[tir.Buffer, QuantizedRow],
+    first: int,
+    u: ArithExpr,
+) -> None:
+    quantized, row = source
+    products = b.reg("products", INT32, _GATES)
+    for gate in range(_GATES):
+        b.store(products, [gate], 0)
+    with b.for_("i", quantized.elements) as i:
+        value = b.load_i32(quantized, [i])
+        if row.offset is not None:
+            value = value - b.load(row.offset, [0])
+        with b.let("item", value) as item:
+            for gate in range(_GATES):
+                product = item * b.load_i32(b.input(first + gate), [u, i])
+                b.store(products, [gate], b.load(products, [gate]) + product)
+    for gate in range(_GATES):
+        scale = b.load(row.scale, [0]) * _weight_scale(call, first + gate)
+        scaled = b.load(products, [gate]).cast(FLOAT32) * scale
+        b.store(sums, [gate], b.load(sums, [gate]) + scaled)
+
+
+OPDEF = OpDef(
+    name="hybrid_lstm",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    dtypes=("float32 with int8 weights",),
+    numerics={"litert": NumericsSpec(None, "int32, scaled in float32", "lstm_eval EvalHybrid")},
+    restrictions="all four gates; no peepholes, projection, normalized gates",
+)
