@@ -15,7 +15,7 @@ def test_models_are_found_in_a_folder_or_bundled(tmp_path: Path, digits_path: Pa
         digits_path,
         digits_path.with_name("digits_float.tflite"),
     )
-    with pytest.raises(UsageError, match=r"there is no \.tflite or \.onnx file"):
+    with pytest.raises(UsageError, match=r"there is no \.tflite, \.onnx or \.pt2 file"):
         find_models(str(tmp_path))
     for name in ("b.onnx", "a.tflite", "c.txt"):
         (tmp_path / name).touch()

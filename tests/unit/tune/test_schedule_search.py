@@ -12,7 +12,6 @@ import pytest
 from firmwright.flows.model import Model, load_model
 from firmwright.ir.tuning_records import MeasurementContext
 from firmwright.pipeline import Options, load_module_bytes
-from firmwright.tune.executors import TaskResults
 from firmwright.tune.kernel_measurement import KernelResult, MeasurementSetup, MeasurementTask
 from firmwright.tune.log_writer import TuningLogWriter
 from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune
@@ -41,10 +40,12 @@ class Pretenders:
         self.order, self.stop_at = order, stop_at
         self.tasks: list[MeasurementTask] = []
 
-    def measurement_context(self, options: Options, method: str) -> MeasurementContext:
+    def call(self, function: object, options: Options, method: str) -> MeasurementContext:
         return AT
 
-    def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]:
+    def run(
+        self, function: object, tasks: Sequence[MeasurementTask]
+    ) -> Iterator[tuple[int, tuple[KernelResult, ...]]]:
         for index in self.order(len(tasks)):
             if len(self.tasks) == self.stop_at:
                 raise KeyboardInterrupt

@@ -8,19 +8,18 @@ from itertools import product
 from pathlib import Path
 
 from firmwright.artifacts import Image
-from firmwright.base.errors import DoesNotFitError, UnsupportedError, UsageError
+from firmwright.base.errors import DoesNotFitError, UnsupportedError
 from firmwright.base.resources import digits_dir
 from firmwright.bench.peer_figures import PeerFigure, find_figure
 from firmwright.boards import load_board
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
+from firmwright.flows.model import find_model_files, load_model
 from firmwright.flows.model_session import open_session
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.pipeline import OPTIMIZE_GOALS, Compilation
 
 log = logging.getLogger(__name__)
-MODEL_SUFFIXES = (".tflite", ".onnx")
 BALANCED = "balanced"
 STREAM_INPUT_SUFFIX = "+rows"
 """Suffix of a mode in which the input is streamed row by row."""
@@ -70,11 +69,7 @@ def find_models(folder: str) -> tuple[Path, ...]:
     """Return the model files in `folder` by name, by default those of the bundled example."""
     if not folder:
         return (digits_dir() / "digits.tflite",)
-    paths = tuple(sorted(path for path in Path(folder).glob("*") if path.suffix in MODEL_SUFFIXES))
-    if not paths:
-        kinds = " or ".join(MODEL_SUFFIXES)
-        raise UsageError(f"there is no {kinds} file.", where=folder, hint="--models DIR.")
-    return paths
+    return find_model_files(folder)
 
 
 def measure_models(

@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser,
         f"""
-        --models DIR  use all .tflite, .onnx and .pt2 files in DIR (default: ${MODELS_VARIABLE}, else
-            the bundled example)
+        --models DIR  use all .tflite, .onnx and .pt2 files in DIR (default:
+            ${MODELS_VARIABLE}, else the bundled example)
         --boards B,...  boards to measure on (default: {DEFAULT_BOARD})
         --modes M,...  --optimize goals; with {STREAM_INPUT_SUFFIX} the input rows are streamed
             (default: {BALANCED})

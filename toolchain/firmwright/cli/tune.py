@@ -12,8 +12,8 @@ from firmwright.cli.option_values import non_negative_int, positive_int
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.compilation import options_for
+from firmwright.flows.executors import open_executor
 from firmwright.ir.tuning_records import ConfiguredSchedule
-from firmwright.tune.executors import open_executor
 from firmwright.tune.kernel_measurement import make_measurement_setup
 from firmwright.tune.log_writer import TuningLogWriter
 from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune

@@ -17,8 +17,7 @@ from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.pipeline import source_digest
 from firmwright.targets.registry import parse_targets
 
-SUFFIXES = (".tflite", ".onnx", ".pt2")
-"""The suffixes of model files."""
+MODEL_SUFFIXES = (".tflite", ".onnx", ".pt2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,17 @@ def load_model(
     if module.attrs.get("source_sha256") == source_digest(data):
         return Model(module, data, str(file))
     return Model(module, _find_source(module, file), str(file))
+
+
+def find_model_files(folder: str, pattern: str = "*") -> tuple[Path, ...]:
+    """Return the model files in `folder` that match the glob `pattern`, by name."""
+    root = Path(folder)
+    paths = tuple(sorted(path for path in root.glob(pattern) if path.suffix in MODEL_SUFFIXES))
+    if not paths:
+        what = f"there is no {', '.join(MODEL_SUFFIXES[:-1])} or {MODEL_SUFFIXES[-1]} file."
+        hint = "name a folder with models." if root.is_dir() else "this is not a folder."
+        raise UsageError(what, where=folder, hint=hint)
+    return paths
 
 
 def split_entry_point(path: str | Path) -> tuple[Path, str]:
@@ -135,7 +145,7 @@ def _find_source(module: IRModule, file: Path) -> bytes | None:
     digest = module.attrs.get("source_sha256")
     if not digest:
         return None
-    namesakes = (file.with_suffix(suffix) for suffix in SUFFIXES)
-    others = (path for suffix in SUFFIXES for path in sorted(file.parent.glob(f"*{suffix}")))
+    namesakes = (file.with_suffix(suffix) for suffix in MODEL_SUFFIXES)
+    others = (path for suffix in MODEL_SUFFIXES for path in sorted(file.parent.glob(f"*{suffix}")))
     candidates = (path.read_bytes() for path in (*namesakes, *others) if path.is_file())
     return next((data for data in candidates if source_digest(data) == digest), None)

@@ -18,6 +18,7 @@ import numpy as np
 
 from firmwright.boards import Board, load_board
 from firmwright.flows.compilation import module_after, pass_names
+from firmwright.flows.executors import Executor
 from firmwright.flows.kernel_comparison import LOWERED_STAGE, layer_module
 from firmwright.flows.model import Model
 from firmwright.flows.operator_conformance import budget_bytes
@@ -38,8 +39,12 @@ from firmwright.ir.tuning_records import (
 from firmwright.lower.lowering import Lowering, format_shapes
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, configure_module, make_lowering
-from firmwright.tune.executors import Executor
-from firmwright.tune.kernel_measurement import MeasurementSetup, MeasurementTask
+from firmwright.tune.kernel_measurement import (
+    MeasurementSetup,
+    MeasurementTask,
+    measurement_context,
+    run_task,
+)
 from firmwright.tune.log_writer import TuningLogWriter
 from firmwright.tune.search_strategies import STRATEGIES, SearchSpace
 
@@ -160,7 +165,7 @@ def tune(
     executor: Executor,
 ) -> TuningResult:
     layers, untuned = _layers(model, options)
-    at = executor.measurement_context(options, setup.method)
+    at = executor.call(measurement_context, options, setup.method)
     total = sum(min(len(layer.choices), plan.trials) for layer in layers)
     run = _SearchRun(options, setup, log_writer, executor, at, total, plan.kernels_per_image)
     while True:
@@ -251,7 +256,7 @@ class _SearchRun:
         ends = list(accumulate(len(task.kernels) for task in tasks))
         ready = iter(order)
         upcoming = self._write(ready, next(ready, None))
-        for index, results in self.executor.run(tasks):
+        for index, results in self.executor.run(run_task, tasks):
             keys_of_task = pending[ends[index] - len(results) : ends[index]]
             for key, result in zip(keys_of_task, results, strict=True):
                 digest, kernel, choice, at = key

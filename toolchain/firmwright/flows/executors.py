@@ -1,4 +1,4 @@
-"""Executors of measurement tasks: this process, local processes, or a Dask cluster."""
+"""Executors of independent tasks: this process, local processes, or a Dask cluster."""
 
 import contextlib
 import multiprocessing
@@ -6,45 +6,43 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeVar
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.version import VERSION
-from firmwright.ir.tuning_records import MeasurementContext
-from firmwright.pipeline import Options
-from firmwright.tune.kernel_measurement import (
-    KernelResult,
-    MeasurementTask,
-    measurement_context,
-    run_task,
-)
 
-TaskResults: TypeAlias = tuple[int, tuple[KernelResult, ...]]
 _CLUSTER_TIMEOUT_S = 15
 _FAREWELL_S = 10.0
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 class Executor(Protocol):
-    """Runs the measurement tasks of a search."""
+    """Runs functions of this package, which arrive by name, on tasks, which must be picklable."""
 
-    def measurement_context(self, options: Options, method: str) -> MeasurementContext:
-        """Return the conditions that affect counts on the machines that run tasks."""
+    def call(self, function: Callable[..., Result], *args: object) -> Result:
+        """Call `function` on a machine that runs tasks."""
 
-    def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]: ...
+    def run(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        """Yield the position and the result of each task, in the order of completion."""
 
 
 class LocalExecutor:
     """Runs tasks one after another in this process."""
 
-    def measurement_context(self, options: Options, method: str) -> MeasurementContext:
-        return measurement_context(options, method)
+    def call(self, function: Callable[..., Result], *args: object) -> Result:
+        return function(*args)
 
-    def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]:
+    def run(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
         for index, task in enumerate(tasks):
-            yield index, run_task(task)
+            yield index, function(task)
 
 
 class ProcessExecutor(LocalExecutor):
@@ -53,8 +51,10 @@ class ProcessExecutor(LocalExecutor):
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
-    def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]:
-        futures = {self._pool.submit(run_task, task): i for i, task in enumerate(tasks)}
+    def run(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        futures = {self._pool.submit(function, task): i for i, task in enumerate(tasks)}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -71,16 +71,16 @@ class DaskExecutor:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def measurement_context(self, options: Options, method: str) -> MeasurementContext:
-        context: MeasurementContext = self._client.submit(
-            measurement_context, options, method, pure=False
-        ).result()
-        return context
+    def call(self, function: Callable[..., Result], *args: object) -> Result:
+        result: Result = self._client.submit(function, *args, pure=False).result()
+        return result
 
-    def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]:
+    def run(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
         import distributed
 
-        futures = [self._client.submit(run_task, task, pure=False) for task in tasks]
+        futures = [self._client.submit(function, task, pure=False) for task in tasks]
         arrived: Any = distributed.as_completed
         positions = {future.key: index for index, future in enumerate(futures)}
         for future in arrived(futures):

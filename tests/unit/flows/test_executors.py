@@ -6,8 +6,8 @@ import pytest
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.version import VERSION
-from firmwright.tune import executors
-from firmwright.tune.executors import LocalExecutor
+from firmwright.flows import executors
+from firmwright.flows.executors import LocalExecutor
 
 
 def test_one_job_uses_the_local_executor() -> None:

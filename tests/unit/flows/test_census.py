@@ -1,0 +1,88 @@
+"""A census gives one entry for each model, whatever happens to it."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firmwright.cli.main import main
+from firmwright.flows import census
+from firmwright.flows.census import CensusTask, run_in_process
+from firmwright.flows.executors import LocalExecutor
+from firmwright.flows.model import find_model_files
+from firmwright.report.census_page import CensusEntry, render_census
+
+ROOT = Path(__file__).parents[3]
+DIGITS = ROOT / "examples/01_digits/digits.tflite"
+
+
+def task(**changes: object) -> CensusTask:
+    size = DIGITS.stat().st_size
+    return replace(CensusTask("digits.tflite", str(DIGITS), size, {}, 1, False, 300.0), **changes)
+
+
+def test_models_pass_and_fail_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sub").mkdir()
+    shutil.copy(DIGITS, tmp_path / "sub")
+    (tmp_path / "broken.tflite").write_bytes(DIGITS.read_bytes()[:300])
+    page = tmp_path / "page.html"
+    assert main(["census", str(tmp_path), "--samples", "1", "-o", str(page), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    entries = {entry["file"]: entry for entry in data["models"]}
+    assert data["counts"] == {"equal": 1, "unsupported": 1}
+    assert entries["sub/digits.tflite"]["operators"] == 10
+    assert entries["sub/digits.tflite"]["reference"].startswith("LiteRT")
+    assert "broken" in entries["broken.tflite"]["reason"]
+    assert "sub/digits.tflite" in page.read_text()
+
+
+def test_a_hanging_model_ends_with_the_time_limit() -> None:
+    entry = run_in_process(task(timeout_s=0.05))
+    assert (entry.status, entry.reason) == ("failed", "not finished after 0.05 s")
+
+
+def test_a_crash_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census.sys, "executable", "false")
+    entry = run_in_process(task())
+    assert entry.status == "failed"
+    assert "ended with status 1" in entry.reason
+
+
+def test_content_replaces_the_file(tmp_path: Path) -> None:
+    copy = task(path=str(tmp_path / "absent" / "digits.tflite"))
+    assert run_in_process(copy).status == "failed"
+    assert run_in_process(replace(copy, content=DIGITS.read_bytes())).status == "equal"
+
+
+def test_a_profile_gives_the_share_of_default_loops() -> None:
+    options = {"board": "mps2-an386"}
+    (entry,) = census.take_census([task(with_profile=True, options=options)], LocalExecutor())
+    assert entry.unit == "instructions"
+    assert entry.count > 50_000
+    assert 0 <= entry.default_loops < 0.05
+
+
+def test_a_folder_without_models_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["census", str(tmp_path)]) == 2
+    assert "there is no .tflite, .onnx or .pt2 file" in capsys.readouterr().err
+    assert main(["census", str(tmp_path / "absent")]) == 2
+
+
+def test_the_page_escapes_names() -> None:
+    entries = [CensusEntry("<b>.tflite", 1, "failed", "<script>")]
+    page = render_census(entries, "models", "host")
+    assert "<b>.tflite" not in page
+    assert "<script>" not in page.split("<body>")[1]
+
+
+def test_models_are_found_in_subfolders(tmp_path: Path) -> None:
+    for name in ("b.tflite", "a/c.onnx", "a/readme.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert [path.name for path in find_model_files(str(tmp_path), "**/*")] == ["c.onnx", "b.tflite"]

@@ -1,0 +1,168 @@
+"""Census of a folder of models: import, compile, verify and optionally profile each of them.
+
+Each model is processed in its own process, so that a crash, a hang or exhausted memory affects
+only this model.
+"""
+
+import logging
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from firmwright.base.errors import (
+    FirmwrightError,
+    InternalError,
+    ModelError,
+    ToolFailedError,
+    UnsupportedError,
+)
+from firmwright.device.subprocesses import kill_process, popen_options
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.executors import Executor
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.model import load_model
+from firmwright.flows.model_inspection import inspect_module
+from firmwright.flows.profiling import profile
+from firmwright.flows.verification import verify
+from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
+from firmwright.pipeline import Compilation
+from firmwright.report.census_page import CensusEntry, Status
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CensusTask:
+    """One model with the options of its compilation; the limit `timeout_s` is for the model.
+
+    A task without `content` reads `path`, which must then exist on the machine that runs it.
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+    options: Mapping[str, Any]
+    samples: int
+    with_profile: bool
+    timeout_s: float
+    content: bytes | None = None
+
+
+def take_census(tasks: Sequence[CensusTask], executor: Executor) -> tuple[CensusEntry, ...]:
+    """Return one entry for each task, in their order."""
+    entries: dict[int, CensusEntry] = {}
+    for index, entry in executor.run(run_in_process, tasks):
+        entries[index] = entry
+        log.info("%d of %d models, %s: %s", len(entries), len(tasks), entry.file, entry.status)
+    return tuple(entries[index] for index in range(len(tasks)))
+
+
+def run_in_process(task: CensusTask) -> CensusEntry:
+    """Run `examine_model` in a new process and wait for its entry."""
+    with tempfile.TemporaryDirectory(prefix="firmwright-census-") as name:
+        folder, path = Path(name), task.path
+        if task.content is not None:
+            path = str(folder / Path(task.path).name)
+            Path(path).write_bytes(task.content)
+        request, answer = folder / "task", folder / "entry"
+        request.write_bytes(pickle.dumps(replace(task, path=path, content=None)))
+        command = [sys.executable, "-m", "firmwright.flows.census", str(request), str(answer)]
+        with (folder / "log").open("wb") as output:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **popen_options()
+            )
+            try:
+                process.wait(task.timeout_s)
+            except subprocess.TimeoutExpired:
+                reason = f"not finished after {task.timeout_s:g} s"
+                return CensusEntry(task.name, task.size_bytes, reason=reason)
+            finally:
+                kill_process(process)
+        if answer.is_file():
+            entry: CensusEntry = pickle.loads(answer.read_bytes())
+            return entry
+        lines = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
+        reason = f"the process ended with status {process.returncode}: {''.join(lines[-1:])}"
+        return CensusEntry(task.name, task.size_bytes, reason=reason)
+
+
+def examine_model(task: CensusTask) -> Iterator[CensusEntry]:
+    """Yield the entry of a model after each step that succeeds, and after the one that fails."""
+    entry = CensusEntry(task.name, task.size_bytes)
+    try:
+        for step in _steps(task, entry):
+            entry = step
+            yield entry
+    except UnsupportedError as error:
+        places = Counter(f"{item.op}: {item.why}" for item in error.items)
+        reasons = (why if n == 1 else f"{why} ({n} places)" for why, n in places.items())
+        yield replace(entry, status="unsupported", reason="; ".join(reasons))
+    except ModelError as error:
+        yield replace(entry, status="unsupported", reason=_one_line(error))
+    except ToolFailedError as error:
+        is_refused = "refuses this model" in str(error)
+        status: Status = "refused" if is_refused else "failed"
+        yield replace(entry, status=status, reason=_one_line(error))
+    except FirmwrightError as error:
+        yield replace(entry, status="failed", reason=_one_line(error))
+    except Exception as error:  # noqa: BLE001 - a census also records our own defects
+        internal = InternalError(f"{type(error).__name__}: {error}")
+        yield replace(entry, status="failed", reason=_one_line(internal))
+
+
+def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
+    model = load_model(task.path)
+    inspection = inspect_module(model.module)
+    entry = replace(entry, operators=len(inspection.operators), macs=inspection.macs)
+    yield entry
+    compiled = compile_for(model, **task.options)
+    entry = replace(entry, workspace_bytes=compiled.summary.workspace_bytes)
+    yield entry
+    result = verify(compiled, samples=task.samples)
+    entry = replace(entry, reference=result.reference, max_abs_error=result.max_abs_error)
+    if not result.exact:
+        reason = f"{result.mismatches:,} of {result.values:,} values differ"
+        yield replace(entry, status="differs", reason=reason)
+        return
+    entry = replace(entry, status="tolerance" if result.is_float else "equal")
+    yield entry
+    if task.with_profile:
+        yield _profiled(compiled, entry)
+
+
+def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
+    costs = profile(compiled, runs=1)
+    total = sum(operator.count for operator in costs.operators)
+    defaults = [op for op in costs.operators if op.schedule.split(" ")[0] == DEFAULT_SCHEDULE]
+    slowest = max(defaults, key=lambda op: op.count, default=None)
+    share = sum(op.count for op in defaults) / total if total else 0.0
+    return replace(
+        entry,
+        model_flash_bytes=build_image(compiled).model_flash_bytes,
+        unit=costs.unit,
+        count=costs.total,
+        default_loops=round(share, 4),
+        slowest_default=slowest.kind if slowest else "",
+    )
+
+
+def _one_line(error: FirmwrightError) -> str:
+    return " ".join(str(error).split())
+
+
+def main(request: str, answer: str) -> None:
+    """Write the last entry of the pickled task in the file `request` to the file `answer`."""
+    task: CensusTask = pickle.loads(Path(request).read_bytes())
+    for entry in examine_model(task):
+        last = entry
+    Path(answer).write_bytes(pickle.dumps(last))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
