@@ -47,7 +47,7 @@ def generate_layers(seed: int) -> Iterator[OpCall]:
 
 @dataclass(frozen=True, slots=True)
 class _LayerSource:
-    """Makers of random layers; those named `row` compute one row of the output."""
+    """Generates random layers; methods named `*_row` generate layers with one output row."""
 
     rng: np.random.Generator
 

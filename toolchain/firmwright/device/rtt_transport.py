@@ -23,7 +23,7 @@ _PAUSE_S: Final = 0.002
 
 
 class RttTransport:
-    """A byte stream through a target's memory, which owns and closes the stub."""
+    """A byte stream over RTT ring buffers in a target's memory; owns `stub` and closes it."""
 
     def __init__(self, stub: GdbClient, ram_start: int, ram_bytes: int, name: str) -> None:
         self._stub = stub

@@ -32,9 +32,9 @@ class SegmentBuilder:
     def segment(
         self, first: int, end: int, band: int = 1, *, feed: bool = False
     ) -> FusedSegment | None:
-        """Fuse calls first..end - 1 into a segment of `band` rows at a time, if possible.
+        """Fuse calls first..end - 1 into a segment that computes `band` rows at a time.
 
-        With `feed` the source is not in memory and its rows are supplied externally.
+        Return None if they cannot be fused. With `feed` the source is not in memory and its rows are supplied externally.
         """
         calls = self.entry.body[first:end]
         if any(_height(call) % band or executing_device(call) for call in calls):

@@ -65,8 +65,8 @@ class StageTiming:
 class RowBuffer:
     """The buffered last rows of a tensor; rows outside the tensor have the value `fill`.
 
-    Rows arrive `band` at a time. `padding_bands` follow the tensor's last band: they are not
-    computed, but each takes a turn of the stage.
+    Rows arrive `band` at a time. After the tensor's last band come `padding_bands` bands of
+    padding; they are not computed, but the stage spends one firing on each.
     """
 
     rows: int

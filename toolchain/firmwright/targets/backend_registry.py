@@ -30,7 +30,11 @@ class BackendRegistry:
         self._known: dict[str, Backend] = {}
 
     def register(self, backend: Backend | type[Backend]) -> Backend:
-        """Register a backend that is not packaged; repeating a registration has no effect."""
+        """Register a backend and return its instance, which replaces an earlier one of its class.
+
+        Backends of installed packages are found by entry point. Raise UsageError if another class
+        uses the name.
+        """
         instance = backend() if isinstance(backend, type) else backend
         check_backend(instance, frozenset(op_table()))
         before = self._known.get(instance.name)

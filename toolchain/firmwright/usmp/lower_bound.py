@@ -14,10 +14,10 @@ from firmwright.usmp.liveness import live_sets
 
 
 def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> int:
-    """Return the largest number of bytes live at one time, with unavoidable alignment padding.
+    """Return a lower bound on the total size of all pools, with unavoidable alignment padding.
 
-    Buffers with one candidate pool determine the least size of that pool, each pool at its own
-    worst time.
+    It is the larger of two values: the most bytes live at any one time, and the sum over pools of
+    the most bytes live among the buffers that can be placed in that pool only.
     """
     joint = _joint_bytes(buffers, constraints)
     pinned: dict[str, list[BufferInfo]] = {}

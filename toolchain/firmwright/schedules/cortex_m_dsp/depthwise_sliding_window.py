@@ -229,9 +229,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _pack(taps: Array) -> Array:
-    """Pack weights [channel, along, across] as uint32 [channel, word], in pairs of taps across.
+    """Pack weights [channel, along, across] as uint32 [channel, word].
 
-    If their number is odd, the last taps across follow, paired along the axis.
+    A word holds two neighboring taps of the `across` axis. If that axis is odd, its last taps
+    follow, paired along the `along` axis, with a zero at the end if needed.
     """
     channels, _, across = taps.shape
     even = across - across % 2
