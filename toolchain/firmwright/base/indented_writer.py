@@ -35,4 +35,4 @@ class IndentedWriter:
         self.line(brackets[1:])
 
     def text(self) -> str:
-        return "".join(f"{line}\n" for line in self._lines)
+        return "\n".join((*self._lines, ""))

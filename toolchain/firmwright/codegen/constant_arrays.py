@@ -5,18 +5,16 @@ Constants shared by several models of an image are declared in each header and d
 """
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import UniqueNamer
-from firmwright.base.dtypes import DType
-from firmwright.codegen.c_expr import float_literal, format_unsigned
+from firmwright.codegen.array_literals import format_rows
 from firmwright.codegen.c_names import ModelNames
-from firmwright.codegen.c_writer import INDENT_COLUMNS, LINE_COLUMNS, CWriter
+from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS
 from firmwright.codegen.model_interface import ModelInterface
 from firmwright.ir import tir
@@ -105,39 +103,6 @@ def print_array(out: CWriter, item: LinkedConstant, storage: str, attribute: str
     for row in format_rows(constant):
         out.raw(row)
     out.line("};")
-
-
-def format_rows(constant: Constant) -> Iterator[str]:
-    """Yield lines of values in aligned columns."""
-    words = format_literals(constant.array().reshape(-1), constant.dtype)
-    width = max(map(len, words))
-    count = max(1, (LINE_COLUMNS - INDENT_COLUMNS) // (width + 2))
-    indent = " " * INDENT_COLUMNS
-    for start in range(0, len(words), count):
-        line = ", ".join(word.rjust(width) for word in words[start : start + count])
-        yield f"{indent}{line},"
-
-
-def format_literals(values: np.ndarray, dtype: DType) -> list[str]:
-    items = values.tolist()
-    if dtype.is_float:
-        return [_float_initializer(value, dtype) for value in items]
-    if dtype.bits == 64 and dtype.signed:
-        return ["INT64_MIN" if v == dtype.min else f"INT64_C({v})" for v in items]
-    if dtype.bits == 64:
-        return [f"UINT64_C({format_unsigned(value, 16)})" for value in items]
-    if dtype.bits == 32 and not dtype.signed:  # most such constants are packed words
-        return [f"{format_unsigned(value, 8)}u" for value in items]
-    if dtype.bits == 32 and dtype.signed:
-        return ["INT32_MIN" if v == dtype.min else str(v) for v in items]
-    return [str(int(value)) for value in items]
-
-
-def _float_initializer(value: float, dtype: DType) -> str:
-    if not math.isfinite(value):
-        return float_literal(value, dtype).text
-    text = f"{value:.9g}"
-    return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
 
 
 def needs_math(constants: Iterable[LinkedConstant]) -> bool:

@@ -85,7 +85,8 @@ def model_id(tree: SourceTree) -> str:
     for path, content in sorted(tree.files.items()):
         if path.startswith(("model/", "backend/")):
             data = content.encode() if isinstance(content, str) else content
-            digest.update(f"{path}\0{len(data)}\0".encode() + data)
+            digest.update(f"{path}\0{len(data)}\0".encode())
+            digest.update(data)
     return digest.hexdigest()[:32]
 
 

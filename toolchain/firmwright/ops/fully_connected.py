@@ -70,10 +70,11 @@ def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.Exa
 
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
     """Return the least and the greatest possible sum of each output."""
-    weights, bias = weight_offsets(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
+    bias = bias_of(call, "int32").astype(np.int64)
     zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
-    ends = np.stack([weights * (INT8.min - zero_point), weights * (INT8.max - zero_point)])
-    return ends.min(axis=0).sum(axis=1) + bias, ends.max(axis=0).sum(axis=1) + bias
+    low, high = INT8.min - zero_point, INT8.max - zero_point
+    positive, negative = requantize.signed_sums(weight_offsets(call))
+    return bias + positive * low + negative * high, bias + positive * high + negative * low
 
 
 def int16_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:

@@ -222,13 +222,21 @@ def accumulator_bounds(call: OpCall, axis: int) -> Array:
     """Return an upper bound of |accumulator| for each output channel (`axis` of the weights)."""
     weights, bias = call.constant(1), call.constant(2)
     assert weights is not None  # ensured by check_weights_and_bias
-    offsets = weights.array().astype(np.int64) - weight_zero_point(call)
-    magnitudes = np.moveaxis(np.abs(offsets), axis, 0)
-    steps = _STEPS[call.input(0).dtype]
-    reach: Array = magnitudes.reshape(len(magnitudes), -1).sum(axis=1) * steps
+    offsets, zero_point = weights.array(), weight_zero_point(call)
+    if zero_point:
+        offsets = offsets.astype(np.int64) - zero_point
+    positive, negative = signed_sums(np.moveaxis(offsets, axis, 0))
+    reach: Array = (positive - negative) * _STEPS[call.input(0).dtype]
     if bias is not None:
         reach = reach + np.abs(bias.array().astype(np.int64)).reshape(-1)
     return reach
+
+
+def signed_sums(weights: Array) -> tuple[Array, Array]:
+    """Return the sums of the positive and of the negative weights of each channel (axis 0)."""
+    others = tuple(range(1, weights.ndim))
+    positive = np.maximum(weights, 0).sum(axis=others, dtype=np.int64)
+    return positive, np.minimum(weights, 0).sum(axis=others, dtype=np.int64)
 
 
 def weight_zero_point(call: OpCall) -> int:

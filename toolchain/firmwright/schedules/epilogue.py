@@ -12,7 +12,12 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.requantize import Requantization, per_tensor_quant, requantize_value
+from firmwright.ops.requantize import (
+    Requantization,
+    per_tensor_quant,
+    requantize_value,
+    signed_sums,
+)
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
@@ -44,9 +49,7 @@ def accumulator_bounds(
     bias: Array, weights: Array, low: int = INT8.min, high: int = INT8.max
 ) -> tuple[Array, Array]:
     """Return the bounds of bias[c] + sum(weights[c, ...] * x) for x in [low, high]."""
-    flat = weights.reshape(len(weights), -1)
-    positive = np.maximum(flat, 0).sum(axis=1, dtype=np.int64)
-    negative = np.minimum(flat, 0).sum(axis=1, dtype=np.int64)
+    positive, negative = signed_sums(weights)
     wide = bias.astype(np.int64)
     return wide + positive * low + negative * high, wide + positive * high + negative * low
 

@@ -1,0 +1,101 @@
+"""C literals of the values of an array, in lines of aligned columns.
+
+Weights are most of a model, so the literals of 8-bit values and of 32-bit words are taken from
+tables by numpy; values are formatted in parts, so that few of them are Python objects at a time.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from firmwright.base.dtypes import UINT32, DType
+from firmwright.codegen.c_expr import float_literal, format_unsigned
+from firmwright.codegen.c_writer import INDENT_COLUMNS, LINE_COLUMNS
+from firmwright.ir.core import Constant
+
+_LINES_PER_BLOCK = 4096
+_VALUES_PER_PART = 1 << 16
+_Literals = npt.NDArray[np.bytes_]
+
+
+def format_rows(constant: Constant) -> Iterator[str]:
+    """Yield blocks of lines, without the last line break."""
+    values, dtype = constant.array().reshape(-1), constant.dtype
+    parts = [
+        _format_part(values[start : start + _VALUES_PER_PART], dtype)
+        for start in range(0, len(values), _VALUES_PER_PART)
+    ]
+    width = max((part.itemsize for part in parts), default=0)
+    count = max(1, (LINE_COLUMNS - INDENT_COLUMNS) // (width + 2))
+    step = count * _LINES_PER_BLOCK
+    words = np.empty(min(step, len(values)), f"S{width or 1}")
+    filled = 0
+    for part in parts:
+        while len(part):
+            taken = part[: step - filled]
+            words[filled : filled + len(taken)] = np.char.rjust(taken, width)
+            part, filled = part[len(taken) :], filled + len(taken)
+            if filled == step:
+                yield _format_lines(words, count)
+                filled = 0
+    if filled:
+        yield from _format_rest(words[:filled], count)
+
+
+def _format_rest(words: _Literals, count: int) -> Iterator[str]:
+    whole = len(words) // count * count
+    if whole:
+        yield _format_lines(words[:whole], count)
+    if whole < len(words):
+        yield _format_lines(words[whole:], len(words) - whole)
+
+
+def _format_lines(words: _Literals, count: int) -> str:
+    """Format whole lines of `count` words."""
+    letters = words.view(np.uint8).reshape(-1, count, words.itemsize)
+    lines = np.full((len(letters), INDENT_COLUMNS + count * (words.itemsize + 2)), ord(" "), "u1")
+    cells = lines[:, INDENT_COLUMNS:].reshape(len(lines), count, -1)
+    cells[:, :, : words.itemsize] = letters
+    cells[:, :, words.itemsize] = ord(",")
+    lines[:, INDENT_COLUMNS:] = cells.reshape(len(lines), -1)
+    lines[:, -1] = ord("\n")
+    return lines.tobytes()[:-1].decode("ascii")
+
+
+def _format_part(values: npt.NDArray[np.generic], dtype: DType) -> _Literals:
+    if dtype.bits == 8:
+        present, places = np.unique(values, return_inverse=True)
+        return np.array(format_literals(present, dtype), "S")[places]
+    if dtype == UINT32:
+        digits = values.astype(">u4").view(np.uint8).reshape(-1, 4)
+        words = np.empty((len(values), 11), np.uint8)
+        words[:, :2], words[:, 2:10], words[:, 10] = list(b"0x"), _hex_digits(digits), ord("u")
+        return words.reshape(-1).view("S11")
+    return np.array(format_literals(values, dtype), "S")
+
+
+def _hex_digits(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    nibbles = np.stack([values >> 4, values & 15], axis=-1).reshape(len(values), -1)
+    return np.frombuffer(b"0123456789abcdef", np.uint8)[nibbles]
+
+
+def format_literals(values: npt.NDArray[np.generic], dtype: DType) -> list[str]:
+    items = values.tolist()
+    if dtype.is_float:
+        return [_float_initializer(value, dtype) for value in items]
+    if dtype.bits == 64 and dtype.signed:
+        return ["INT64_MIN" if v == dtype.min else f"INT64_C({v})" for v in items]
+    if dtype.bits == 64:
+        return [f"UINT64_C({format_unsigned(value, 16)})" for value in items]
+    if dtype.bits == 32 and dtype.signed:
+        return ["INT32_MIN" if v == dtype.min else str(v) for v in items]
+    return [str(int(value)) for value in items]
+
+
+def _float_initializer(value: float, dtype: DType) -> str:
+    if not math.isfinite(value):
+        return float_literal(value, dtype).text
+    text = f"{value:.9g}"
+    return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
