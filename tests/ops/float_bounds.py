@@ -12,7 +12,12 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.registry import op_table
 
-HYBRID = ("hybrid_conv2d", "hybrid_depthwise_conv2d", "hybrid_fully_connected")
+HYBRID = (
+    "hybrid_conv2d",
+    "hybrid_depthwise_conv2d",
+    "hybrid_fully_connected",
+    "hybrid_batch_matmul",
+)
 EPSILON = float(np.finfo(np.float32).eps)
 
 
@@ -22,6 +27,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "conv2d": lambda: call.input(1).elements // call.output.shape[-1],
         "depthwise_conv2d": lambda: call.input(1).shape[1] * call.input(1).shape[2],
         "fully_connected": lambda: call.input(1).shape[1],
+        "variable_fully_connected": lambda: call.input(1).shape[1],
         "transpose_conv": lambda: call.input(1).elements // call.output.shape[-1],
         **dict.fromkeys(HYBRID, lambda: 2),  # sums are exact; scales and bias round
         "average_pool2d": lambda: int(np.prod(call.ints_attr("size"))),

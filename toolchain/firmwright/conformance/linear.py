@@ -270,6 +270,18 @@ def _fully_connected_case(index: int, kind: str) -> ConformanceCase:
     return ConformanceCase(f"{name}_{kind}", "FULLY_CONNECTED", (x, w, bias), (y,), options)
 
 
+def _variable_fully_connected_cases() -> Iterator[ConformanceCase]:
+    """Generate layers with weights, and partly biases, that are inputs."""
+    for case in _fully_connected_cases():
+        x, w, bias = case.inputs
+        if w is None or len(w.scales) > 1 or w.dtype == "int4" or case.name == "huge_sums":
+            continue
+        w = replace(w, data=None)
+        if bias is not None and case.name.startswith(("batch", "bias32")):
+            bias = replace(bias, data=None)
+        yield replace(case, name=f"variable_{case.name}", inputs=(x, w, bias))
+
+
 def _hybrid_fully_connected_cases() -> Iterator[ConformanceCase]:
     """Generate symmetric and asymmetric quantization, one weight scale and one per channel."""
     for index in range(len(_FULLY_CONNECTED_CASES)):
@@ -317,13 +329,27 @@ def _batch_matmul_cases() -> Iterator[ConformanceCase]:
             yield ConformanceCase(f"{name}_{dtype}", "BATCH_MATMUL", (x, y), (z,), options)
 
 
+def _hybrid_batch_matmul_cases() -> Iterator[ConformanceCase]:
+    """Generate the float cases with a constant right matrix of int8."""
+    for index, case in enumerate(_batch_matmul_cases()):
+        x, y = case.inputs
+        if y is None or y.dtype != "float32":
+            continue
+        rng = np.random.default_rng([index, 3])
+        y = constant(rng.integers(-127, 128, y.shape).astype(np.int8), random_scales(rng, 1))
+        options = {**case.options, "asymmetric_quantize_inputs": index % 2 == 0}
+        yield replace(case, name=f"hybrid_{case.name}", inputs=(x, y), options=options)
+
+
 CASES: CaseTable = {
     "conv2d": _conv2d_cases,
     "depthwise_conv2d": partial(_conv_cases, "DEPTHWISE_CONV_2D"),
     "hybrid_conv2d": partial(_hybrid_cases, "CONV_2D"),
     "hybrid_depthwise_conv2d": partial(_hybrid_cases, "DEPTHWISE_CONV_2D"),
+    "variable_fully_connected": _variable_fully_connected_cases,
     "hybrid_fully_connected": _hybrid_fully_connected_cases,
     "transpose_conv": _transpose_cases,
     "fully_connected": _fully_connected_cases,
     "batch_matmul": _batch_matmul_cases,
+    "hybrid_batch_matmul": _hybrid_batch_matmul_cases,
 }

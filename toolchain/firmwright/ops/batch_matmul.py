@@ -15,11 +15,19 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DT
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
+from firmwright.ir.core import Attr
+from firmwright.ir.graph import (
+    ImportContext,
+    ImportedCall,
+    OpCall,
+    OpDef,
+    TensorType,
+    both_profiles,
+)
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
-from firmwright.ops.import_checks import bool_options, importer
+from firmwright.ops.import_checks import bool_options, input_type, require_tensors
 from firmwright.ops.kernel import Kernel
 
 _DTYPES = (INT8, INT16, FLOAT32)
@@ -30,31 +38,36 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y, z = call.input(0), call.input(1), call.output
     if x.dtype not in _DTYPES or (y.dtype, z.dtype) != (x.dtype, x.dtype):
         raise NotSupportedError(f"{x.dtype.name} times {y.dtype.name} giving {z.dtype.name}")
-    if min(len(x.shape), len(y.shape)) < 2:
-        raise NotSupportedError(f"matrices of shapes {list(x.shape)} and {list(y.shape)}")
-    (rows, depth), (other, columns) = (_matrix_shape(call, index) for index in (0, 1))
-    if depth != other:
-        raise NotSupportedError(f"{depth} columns times {other} rows")
+    shape, depth = output_shape(call), matrix_shape(call, 0)[1]
     if x.dtype != FLOAT32:
         zero_points = [requantize.per_tensor_quant(kind).zero_point for kind in (x, y, z)]
         if x.dtype == INT16 and any(zero_points):
             raise NotSupportedError("int16 with a zero point other than 0")
         if depth > _MOST_TERMS[x.dtype]:
             raise NotSupportedError(f"sums of {depth} products")
-    shape = (*broadcast_shape(x.shape[:-2], y.shape[:-2]), rows, columns)
     return (TensorType(shape, x.dtype, z.quantization),)
+
+
+def output_shape(call: OpCall) -> tuple[int, ...]:
+    x, y = call.input(0), call.input(1)
+    if min(len(x.shape), len(y.shape)) < 2:
+        raise NotSupportedError(f"matrices of shapes {list(x.shape)} and {list(y.shape)}")
+    (rows, depth), (other, columns) = (matrix_shape(call, index) for index in (0, 1))
+    if depth != other:
+        raise NotSupportedError(f"{depth} columns times {other} rows")
+    return (*broadcast_shape(x.shape[:-2], y.shape[:-2]), rows, columns)
 
 
 _MOST_TERMS = {INT8: INT32.max // (255 * 255), INT16: 1 << 16}
 
 
-def _is_transposed(call: OpCall, index: int) -> bool:
+def is_transposed(call: OpCall, index: int) -> bool:
     return bool(call.int_attr(_FLAGS[index]))
 
 
-def _matrix_shape(call: OpCall, index: int) -> tuple[int, int]:
+def matrix_shape(call: OpCall, index: int) -> tuple[int, int]:
     rows, columns = call.input(index).shape[-2:]
-    return (columns, rows) if _is_transposed(call, index) else (rows, columns)
+    return (columns, rows) if is_transposed(call, index) else (rows, columns)
 
 
 def requantization_of(call: OpCall) -> requantize.Requantization:
@@ -73,7 +86,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     kind = call.output.dtype
     wide = np.float64 if kind == FLOAT32 else np.int64
     x, y = (
-        np.swapaxes(a, -1, -2) if _is_transposed(call, index) else a
+        np.swapaxes(a, -1, -2) if is_transposed(call, index) else a
         for index, a in enumerate(arrays[:2])
     )
     total = (x.astype(wide) - _zero_point(call, 0)) @ (y.astype(wide) - _zero_point(call, 1))
@@ -84,7 +97,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     batches = call.output.shape[:-2]
-    rows, depth = _matrix_shape(call, 0)
+    rows, depth = matrix_shape(call, 0)
     columns = call.output.shape[-1]
     wide = {INT8: INT32, INT16: INT64, FLOAT32: FLOAT32}[call.input(0).dtype]
     loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], batches)
@@ -94,15 +107,15 @@ def lower(call: OpCall, b: Kernel) -> None:
             if wide == FLOAT32
             else int16x8.requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
         )
-        x, y, z = (_index_by_batch(call, b, stack, loops, index) for index in (0, 1, 2))
+        x, y, z = (index_by_batch(call, b, stack, loops, index) for index in (0, 1, 2))
         at = [stack.enter_context(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
         own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
         i = stack.enter_context(b.for_("row", rows))
         j = stack.enter_context(b.for_("column", columns))
         acc = b.register("acc", wide, 0.0 if wide == FLOAT32 else 0)
         with b.for_("k", depth) as k:
-            left = b.load(x, [*own[0], *([k, i] if _is_transposed(call, 0) else [i, k])])
-            right = b.load(y, [*own[1], *([j, k] if _is_transposed(call, 1) else [k, j])])
+            left = b.load(x, [*own[0], *([k, i] if is_transposed(call, 0) else [i, k])])
+            right = b.load(y, [*own[1], *([j, k] if is_transposed(call, 1) else [k, j])])
             acc.add(_product(call, left, right, wide))
         total = acc.value
         b.store(z, [*at, i, j], total if finish is None else finish(total, i))
@@ -115,7 +128,7 @@ def _product(call: OpCall, left: ArithExpr, right: ArithExpr, wide: DType) -> Ar
     return (a * c).cast(wide)
 
 
-def _index_by_batch(
+def index_by_batch(
     call: OpCall, b: Kernel, stack: ExitStack, loops: Sequence[tuple[int, set[int]]], index: int
 ) -> tir.Buffer:
     """Return a view of input `index` (2: the output): one axis per batch loop, then the matrix."""
@@ -126,19 +139,24 @@ def _index_by_batch(
     return stack.enter_context(window)
 
 
+def import_tflite(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    flags: dict[str, Attr] = {**bool_options(context, *_FLAGS)}
+    if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
+        flags |= {"asymmetric": bool(context.node.options["asymmetric_quantize_inputs"])}
+        return ImportedCall("hybrid_batch_matmul", flags, (0, 1))
+    return ImportedCall("batch_matmul", flags, (0, 1))
+
+
 OPDEF = OpDef(
     name="batch_matmul",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={
-        "tflite:BATCH_MATMUL": importer(
-            "batch_matmul", 2, lambda context: bool_options(context, *_FLAGS)
-        )
-    },
+    imports={"tflite:BATCH_MATMUL": import_tflite},
     dtypes=tuple(kind.name for kind in _DTYPES),
     numerics=both_profiles(
         Rounding.TWICE, "int32; int16: int64, rounded once by 16 bits", "reference_ops BatchMatMul"
     ),
-    restrictions="integers with integers: not floats with int8 (hybrid)",
+    restrictions="floats with int8: hybrid_batch_matmul",
 )

@@ -171,7 +171,13 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
         attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])
         return ImportedCall("hybrid_fully_connected", attrs, positions)
-    return ImportedCall("fully_connected", attrs, positions)
+    is_constant = all(
+        constant is not None
+        for kind, constant in list(zip(context.inputs, context.constants, strict=True))[1:3]
+        if kind is not None
+    )
+    op = "fully_connected" if is_constant else "variable_fully_connected"
+    return ImportedCall(op, attrs, positions)
 
 
 OPDEF = OpDef(
@@ -194,5 +200,5 @@ OPDEF = OpDef(
         ),
     },
     macs=macs,
-    restrictions="constant weights; floats with int8 weights: hybrid_fully_connected",
+    restrictions="others: variable_fully_connected, hybrid_fully_connected",
 )

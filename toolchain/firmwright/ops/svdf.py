@@ -6,8 +6,8 @@ step, appends feature weights times x, and sums state times time weights over th
 of each unit. int8: the first product is requantized to the state (int16, or int8 in TFLM), the
 second, in wrapping 32 bits, to the output; both round twice, and the activation is the output's
 range. The zero point of the state is added after clamping and wraps; zero points of weights are
-ignored. Floats with int8 weights: the input is quantized at run time (dynamic_range.py) for the first
-product, and the state is float. Semantics: TFLite's reference SVDF.
+ignored. Floats with int8 weights: the input is quantized at run time (dynamic_range.py) for the
+first product, and the state is float. Semantics: TFLite's reference SVDF.
 """
 
 from collections.abc import Sequence
@@ -100,14 +100,15 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     batch, filters, rank = call.input(0).shape[0], call.input(1).shape[0], call.int_attr("rank")
     is_float = call.input(0).dtype == FLOAT32
     dtype = np.float64 if is_float else np.int64
-    x, feature, time = (array.astype(dtype) for array in arrays[:3])
+    x, feature, time = (np.asarray(array, dtype) for array in arrays[:3])
     bias = arrays[3].astype(dtype) if call.has_input(_BIAS) else np.zeros(filters // rank, dtype)
     history = arrays[-1].reshape(batch, filters, -1)
     if not is_float:
         x = x - requantize.per_tensor_quant(call.input(0)).zero_point
     features: Array = np.asarray(x @ feature.T)
     if is_hybrid(call):
-        features, time = _hybrid_features(call, arrays), time * np.float32(_scale(call, 2))
+        features = _hybrid_features(call, arrays)
+        time = np.asarray(time * np.float32(_scale(call, 2)))
     if not is_float:
         features = state_and_output_requant(call)[0].apply(features, INT32) + state_zero_point(call)
     state = np.concatenate([history[:, :, 1:], features[:, :, None].astype(history.dtype)], axis=2)

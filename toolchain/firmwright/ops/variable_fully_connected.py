@@ -1,0 +1,124 @@
+"""variable_fully_connected: fully_connected with weights or a bias that are computed at run time.
+
+Formula, layouts, attributes and rounding are those of fully_connected.py. Weights cannot be packed
+and sums have no proven bounds, so only the default loops apply.
+Semantics: TFLite's reference fully connected kernels.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DType
+from firmwright.base.errors import NotSupportedError
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops import fully_connected, int16x8, requantize
+from firmwright.ops.kernel import Kernel, Nest
+
+_BIAS = 2
+_BIASES = {INT8: (INT32,), INT16: (INT32, INT64), FLOAT32: (FLOAT32,)}
+_MOST_TERMS = {INT8: INT32.max // (255 * 255) - 1, INT16: 1 << 16, FLOAT32: 1 << 30}
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    shape, x, w = fully_connected.output_shape(call), call.input(0), call.input(1)
+    if (x.dtype, w.dtype) not in ((INT8, INT8), (INT16, INT8), (FLOAT32, FLOAT32)):
+        raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
+    if call.has_input(_BIAS):
+        bias = call.input(_BIAS)
+        if bias.dtype not in _BIASES[x.dtype] or bias.elements != w.shape[0]:
+            raise NotSupportedError(f"a bias with {bias.elements} {bias.dtype.name}")
+    if w.shape[1] > _MOST_TERMS[x.dtype]:
+        raise NotSupportedError(f"sums of {w.shape[1]} products")
+    if x.dtype != FLOAT32:
+        points = [requantize.per_tensor_quant(kind).zero_point for kind in (x, w, call.output)]
+        if x.dtype == INT16 and any(points):
+            raise NotSupportedError("int16 with a zero point other than 0")
+    return (TensorType(shape, x.dtype, call.output.quantization),)
+
+
+def _requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
+    factors, activation = requantize.scale_factors(call), call.str_attr("activation")
+    if call.numerics == "litert":
+        return int16x8.exact_scale(factors, call.output, activation)
+    if _sum_dtype(call) == INT64:
+        return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
+    return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
+
+
+def _sum_dtype(call: OpCall) -> DType:
+    """Return the type of sums as defined: 64 bits for int16 unless the bias has 32 bits."""
+    if call.input(0).dtype == FLOAT32:
+        return FLOAT32
+    has_wide_bias = not call.has_input(_BIAS) or call.input(_BIAS).dtype == INT64
+    return INT64 if int16x8.is_int16x8(call) and has_wide_bias else INT32
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    is_float, shape = call.input(0).dtype == FLOAT32, call.output.shape
+    wide = np.float64 if is_float else np.int64
+    x, w = (array.astype(wide) for array in arrays[:2])
+    bias = arrays[_BIAS].reshape(-1).astype(wide) if call.has_input(_BIAS) else wide(0)
+    x = x.reshape(-1, w.shape[1])
+    if is_float:
+        low, high = requantize.float_activation_range(call.str_attr("activation"))
+        return (np.clip(x @ w.T + bias, low, high).astype(np.float32).reshape(shape),)
+    zero_points = [requantize.per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
+    sums = (x - zero_points[0]) @ (w - zero_points[1]).T + bias
+    step, kind = _requantization(call), call.output.dtype
+    if isinstance(step, requantize.Requantization):
+        return (int16x8.apply_int64_requant(step, sums, kind).reshape(shape),)
+    return (step.apply(sums, kind).reshape(shape),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    outputs, inputs = call.input(1).shape
+    wide, finish = _sum_dtype(call), None
+    if wide != FLOAT32:
+        finish = int16x8.requantize_epilogue(b, _requantization(call), wide, call.output.dtype)
+    with Nest() as enter:
+        bias = None
+        if call.has_input(_BIAS):
+            bias = enter(b.view("bias", b.input(_BIAS), 0, (outputs,)))
+        n = enter(b.for_("n", call.input(0).elements // inputs))
+        row = enter(b.view("row", b.input(0), n * inputs, (inputs,)))
+        out = enter(b.view("out", b.y, n * outputs, (outputs,), access="w"))
+        o = enter(b.for_("o", outputs))
+        acc = b.register("acc", wide, 0.0 if finish is None else 0)
+        with b.for_("i", inputs) as i:
+            acc.add(_product(call, b.load(row, [i]), b.load(b.input(1), [o, i]), wide))
+        total = acc.value if bias is None else acc.value + b.load(bias, [o]).cast(wide)
+        if finish is None:
+            b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
+        else:
+            b.store(out, [o], finish(total, o))
+
+
+def _product(call: OpCall, x: ArithExpr, w: ArithExpr, wide: DType) -> ArithExpr:
+    if wide == FLOAT32:
+        return x * w
+    left, right = (
+        value.cast(INT32) - requantize.per_tensor_quant(call.input(index)).zero_point
+        for index, value in enumerate((x, w))
+    )
+    return (left * right).cast(wide)
+
+
+OPDEF = OpDef(
+    name="variable_fully_connected",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    dtypes=("int8", "int16", "float32"),
+    numerics={
+        "litert": NumericsSpec(
+            Rounding.ONCE, "int32; int16: int64; scaled in double", "FullyConnected"
+        ),
+        "tflm": NumericsSpec(
+            Rounding.TWICE, "int32; int16: int64, rounded once by 16 bits", "FullyConnected"
+        ),
+    },
+    macs=fully_connected.macs,
+)
