@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tflite_writer import write_cases
 
-from firmwright.base.errors import ModelError, UnsupportedError
+from firmwright.base.errors import FirmwrightError, ModelError, UnsupportedError, UsageError
 from firmwright.conformance.registry import conformance_cases
 from firmwright.frontends.tflite import preprocess_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph
@@ -170,3 +170,59 @@ def test_a_negative_scale_of_int8_is_refused_as_by_litert(tensor: int) -> None:
     data = _changed(lambda m: _quantization(m, tensor).scale.__setitem__(0, -1.0))
     with pytest.raises(ModelError, match=r"-1\.0 is not a positive finite number"):
         load_module_bytes(data, "t.tflite")
+
+
+def test_an_input_takes_a_given_shape_and_the_results_follow() -> None:
+    def open_all(model: Model) -> None:
+        shape = list(model.subgraphs[0].tensors[0].shape)
+        _tensor(model, 0, shapeSignature=[-1, -1, -1, shape[3]])
+
+    data = _changed(open_all)
+    channels = load_module_bytes(data, "t.tflite").entry.params[0].shape[3]  # type: ignore[union-attr]
+    given = preprocess_tflite(data, "t", {"0.x0": (2, 7, 9, channels)})
+    interpreter = interpreters.Interpreter(
+        model_content=given, experimental_op_resolver_type=interpreters.OpResolverType.BUILTIN_REF
+    )
+    interpreter.allocate_tensors()
+    module = load_module_bytes(given, "t.tflite")
+    assert isinstance(module.entry, Function)
+    x = np.random.Generator(np.random.PCG64(2)).integers(-128, 128, (2, 7, 9, channels), np.int8)
+    interpreter.set_tensor(0, x)
+    interpreter.invoke()
+    (y,) = module.entry.results
+    values = evaluate_graph(module, {module.entry.params[0].name: x}, op_table(), {})
+    expected = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    assert np.array_equal(values[y.name], expected)
+    with pytest.raises(UsageError, match="contradicts the model, where it is"):
+        preprocess_tflite(data, "t", {"0.x0": (2, 7, 9, channels + 1)})
+    with pytest.raises(UsageError, match="the model has no input 'x'"):
+        preprocess_tflite(data, "t", {"x": (1,)})
+
+
+def test_a_size_of_minus_one_becomes_one() -> None:
+    data = _changed(lambda m: _tensor(m, 0, shape=[-1, *m.subgraphs[0].tensors[0].shape[1:]]))
+    module = load_module_bytes(preprocess_tflite(data, "t", {}), "t.tflite")
+    assert isinstance(module.entry, Function)
+    assert module.entry.params[0].shape[0] == 1
+
+
+def _custom(model: Model, name: bytes) -> None:
+    code = model.operatorCodes[0]
+    code.builtinCode = code.deprecatedBuiltinCode = 32
+    code.customCode = name
+
+
+def test_operators_of_tensorflow_come_first_with_the_remedy() -> None:
+    with pytest.raises(UnsupportedError, match="convert the model without SELECT_TF_OPS") as caught:
+        load_module_bytes(_changed(lambda m: _custom(m, b"FlexConv2D")), "t.tflite")
+    assert [item.op for item in caught.value.items] == ["FLEX"]
+
+
+@pytest.mark.parametrize("outputs", [[3], [1]], ids=["valid", "invalid"])
+def test_a_model_compiled_by_vela_is_recognized(outputs: list[int]) -> None:
+    def compiled(model: Model) -> None:
+        _custom(model, b"ethos-u")
+        model.subgraphs[0].operators[0].outputs = outputs
+
+    with pytest.raises(FirmwrightError, match="compiled for an Arm Ethos-U NPU by Vela"):
+        load_module_bytes(_changed(compiled), "t.tflite")

@@ -6,15 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from random_networks import random_network
 
-from firmwright.base.errors import DoesNotFitError
+from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import walk
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
-from firmwright.pipeline import load_module
+from firmwright.pipeline import OPTIMIZE_GOALS, Options, compile_model, load_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.flash_budget import CallCandidates
 from firmwright.select.kernel_selection import SelectionOracle, select_module
@@ -138,3 +139,12 @@ def test_lean_kernels_are_chosen_for_a_small_pool(digits: IRModule) -> None:
     )
     assert fitted.plan is not None
     assert fitted.plan.workspace_bytes <= need - 16
+
+
+@pytest.mark.parametrize("goal", OPTIMIZE_GOALS)
+def test_a_streamed_input_is_read_by_one_segment_only(goal: str) -> None:
+    """The first network reads its input in an operator without rows, the second in two calls."""
+    options = Options(target="c", optimize=goal, stream_input_rows=True)
+    with pytest.raises(UsageError, match="cannot be computed row by row together"):
+        compile_model(random_network(1), options)
+    assert compile_model(random_network(16), options).module.io.stream_input_rows

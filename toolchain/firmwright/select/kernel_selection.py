@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from firmwright.base.errors import UsageError
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
@@ -97,7 +98,13 @@ class _KernelSelector:
         whole_calls = [self._best_whole_calls()] if is_free and not fed else []
         if whole_calls and goal != "ram" and fits(whole_calls[0].module):
             return whole_calls[0].module
-        programs = self.programs()
+        programs = self.programs() or self.programs(thresholds.UNLIMITED_PERCENT)
+        if not programs:
+            raise UsageError(
+                "--stream-input-rows: the operators that read the input cannot be computed row by "
+                "row together.",
+                hint="compile without it.",
+            )
         if is_free and goal in thresholds.PROGRAM_PERCENT_MAX and (fed or goal == "ram"):
             best_time = max(min(item.time for item in programs), fastest_time(self.candidates))
             limit = thresholds.PROGRAM_PERCENT_MAX[goal] * best_time // 100

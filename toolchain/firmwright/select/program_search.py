@@ -105,7 +105,17 @@ class ProgramSearch:
         allowed = [candidates[:count] for (_, candidates), count in pairs]
         singles = single_call_candidates(allowed, needs, self.cost_of)
         segments = SegmentCandidates(self.module, entry, SegmentBuilder(entry, self.rows_of))
-        return [region for region in singles if region.first or not fed] + segments.regions()
+        regions = [region for region in singles if region.first or not fed] + segments.regions()
+        if not fed:
+            return regions
+        # Rows that the caller feeds are read once: the first segment contains all readers.
+        fed_names = {value.name for value in entry.params}
+        readers = [
+            index
+            for index, call in enumerate(entry.body)
+            if any(value.name in fed_names for value in call.variables)
+        ]
+        return [region for region in regions if region.first or region.end > max(readers)]
 
     def _picks(self, program: RegionSequence) -> CandidateIndices:
         picked = {region.first: region.choice for region in program}

@@ -6,6 +6,7 @@ and QuantizeLinear are fused where possible. All unsupported items are reported 
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -49,6 +50,7 @@ from firmwright.ir.graph.op_import import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 
+log = logging.getLogger(__name__)
 _NEVER_FOLDED = ("DequantizeLinear", "If", "Loop", "Scan", "RandomNormal", "RandomUniform")
 _FOLDED_ELEMENTS_MAX = 1 << 22
 _HINT = (
@@ -165,7 +167,11 @@ class _OnnxImporter:
             return None
         open_axes = [axis for axis, size in enumerate(item.shape) if not isinstance(size, int)]
         # An open batch size becomes 1.
-        if open_axes == [0] and len(item.shape) > 1:
+        if open_axes == [0]:
+            log.warning(
+                "%s: the size of axis 0 (%s) is taken as 1; --input-shape sets another.",
+                where, item.shape[0],
+            )  # fmt: skip
             return (1, *_fixed_sizes(item.shape[1:]))
         if open_axes:
             names = ", ".join(f"{axis} ({item.shape[axis]})" for axis in open_axes)

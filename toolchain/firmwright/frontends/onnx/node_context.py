@@ -112,6 +112,7 @@ class CallEmitter:
         self, op: str, /, *inputs: OnnxValue | None, declared: Sequence[TensorType], **attrs: Attr
     ) -> tuple[OnnxValue, ...]:
         """Emit a call and return all results; `declared` holds types that are not inferred."""
+        attrs = {name: _plain(value) for name, value in attrs.items()}
         constants = tuple(self._constant(item) for item in inputs)
         types = tuple(None if item is None else item.type for item in inputs)
         described = OpCall(op, types, tuple(declared), attrs, constants)
@@ -224,7 +225,20 @@ class CallEmitter:
         return self.reshape(part, (*shape[:axis], *shape[axis + 1 :]))
 
     def concat(self, parts: Sequence[OnnxValue], axis: int) -> OnnxValue:
+        if len({part.type.quantization for part in parts}) > 1:  # of numbers as stored
+            parts = [
+                self.call("reshape", part, result=replace(part.type, quantization=None))
+                for part in parts
+            ]
         return parts[0] if len(parts) == 1 else self.call("concatenation", *parts, axis=axis)
+
+
+def _plain(value: Any) -> Attr:
+    """Return an attribute's value without numpy's types, which computations on arrays leave."""
+    if isinstance(value, tuple | list | np.ndarray):
+        return tuple(map(_plain, value))
+    plain: Attr = value.item() if isinstance(value, np.generic) else value
+    return plain
 
 
 Results: TypeAlias = Sequence[OnnxValue]

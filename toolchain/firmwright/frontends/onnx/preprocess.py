@@ -83,7 +83,10 @@ def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
     tensor = info.type.tensor_type
     if tensor.HasField("shape"):
         dims = tensor.shape.dim
-        declared = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+        declared = [
+            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+            for dim in dims
+        ]
         pairs = zip(declared, shape, strict=False)
         if len(declared) != len(shape) or any(n not in (None, m) for n, m in pairs):
             shown = ",".join("?" if n is None else str(n) for n in declared)

@@ -108,7 +108,9 @@ def _tensor(info: Message) -> OnnxValueInfo:
     shape: tuple[Dimension, ...] | None = None
     if tensor.HasField("shape"):
         shape = tuple(
-            int(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+            int(dim.dim_value)
+            if dim.HasField("dim_value") and dim.dim_value >= 0
+            else dim.dim_param or "?"
             for dim in tensor.shape.dim
         )
     return OnnxValueInfo(info.name, dtype_name(tensor.elem_type), shape)

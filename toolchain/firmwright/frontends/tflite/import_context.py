@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from firmwright.base.errors import NotSupportedError, UnsupportedItem
+from firmwright.frontends.tflite.reader import COMPILED_BY_VELA, ETHOS_U
 from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
@@ -15,6 +16,7 @@ from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ops.custom import import_custom
 from firmwright.ops.import_checks import importer
 
+_FLEX = "custom:Flex"
 OpImporter: TypeAlias = Callable[[op_import.ImportContext], op_import.ImportedCall]
 
 
@@ -45,6 +47,8 @@ class ImportSession:
         is_custom = name.startswith("custom:")
         if is_custom and self.is_claimed("", name[len("custom:") :]):
             return import_custom
+        if name == ETHOS_U:
+            raise NotSupportedError(f"{COMPILED_BY_VELA}; give the model from before Vela")
         raise NotSupportedError("this operator is not supported")
 
     def refuse(self, op: str, where: str, why: str) -> None:
@@ -56,6 +60,19 @@ class ImportSession:
             name += "'"
         self.constants[name] = replace(constant, name=name)
         return name
+
+    def ordered_items(self) -> list[UnsupportedItem]:
+        """Return the unsupported items, with TensorFlow's own operators as one item in front."""
+        flex = [item for item in self.items if item.op.startswith(_FLEX)]
+        if not flex:
+            return self.items
+        names = ", ".join(sorted({item.op.removeprefix("custom:") for item in flex}))
+        why = (
+            f"{names} are operators of TensorFlow itself: convert the model without SELECT_TF_OPS, "
+            "with operators that TFLite has"
+        )
+        rest = [item for item in self.items if item not in flex]
+        return [UnsupportedItem("FLEX", self.raw.file, why), *rest]
 
     def check(self, raw: RawModel, *, chosen: bool) -> None:
         """Refuse further entry points, unless the user has `chosen` one."""

@@ -62,7 +62,7 @@ def import_model(
     session.check(raw, chosen=bool(signature))
     if session.items:
         raise UnsupportedError(
-            session.items,
+            session.ordered_items(),
             where=raw.file,
             hint="`firmwright ops` lists supported operators; or convert the model with static "
             "shapes and full integer quantization, or without quantization.",

@@ -31,6 +31,8 @@ _T = TypeVar("_T")
 
 # Firmware has memories of kilobytes; a larger tensor is a sign of a broken file.
 MAX_TENSOR_BYTES = 1 << 28
+ETHOS_U = "custom:ethos-u"
+COMPILED_BY_VELA = "the model was compiled for an Arm Ethos-U NPU by Vela"
 
 _BIAS_DTYPES = ("int32", "int64")
 _SMALLEST_SCALE = 2.0**-126
@@ -50,6 +52,18 @@ def read_tflite(data: bytes, file: str) -> RawModel:
         root.fail("version", f"schema version {version} is not {schema.SCHEMA_VERSION}.")
     buffers = list(map(_buffer, root.tables("buffers")))
     opcodes = list(map(_opcode, root.tables("operator_codes")))
+    try:
+        return _model(root, file, buffers, opcodes)
+    except ModelError as error:
+        if not any(name == ETHOS_U for name, _ in opcodes):
+            raise
+        hint = "give the model from before Vela."
+        raise ModelError(f"{COMPILED_BY_VELA}.", where=file, hint=hint) from error
+
+
+def _model(
+    root: FlatbufferTable, file: str, buffers: list[bytes], opcodes: list[tuple[str, int]]
+) -> RawModel:
     model = RawModel(
         file=file,
         description=root.text("description"),
