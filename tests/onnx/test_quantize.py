@@ -27,7 +27,7 @@ from firmwright.flows.reference_outputs import (
     NUMPY_REFERENCE,
     compute_reference,
     run_numpy_reference,
-    select_onnx_reference,
+    select_rounded_reference,
 )
 from firmwright.flows.sample_batches import read_calibration_samples
 from firmwright.oracle.onnx_quantizer import QuantizeOptions
@@ -136,7 +136,7 @@ def test_verification_is_exact_and_notes_rounding_differences(quantized: Quantiz
     assert reference.name == NUMPY_REFERENCE
     assert re.search(r"ONNX Runtime.* rounds .*: \d+ of 60 values differ", reference.note)
     wrong = replace(reference, outputs=tuple({RESULT: -item[RESULT]} for item in reference.outputs))
-    assert select_onnx_reference(compiled, inputs, wrong) is wrong
+    assert select_rounded_reference(compiled, inputs, wrong) is wrong
 
 
 def test_the_integers_are_within_a_step_of_onnx_runtime(quantized: QuantizeRun) -> None:

@@ -34,7 +34,8 @@ class SegmentBuilder:
     ) -> FusedSegment | None:
         """Fuse calls first..end - 1 into a segment that computes `band` rows at a time.
 
-        Return None if they cannot be fused. With `feed` the source is not in memory and its rows are supplied externally.
+        Return None if they cannot be fused. With `feed` the source is not in memory and its
+        rows are supplied externally.
         """
         calls = self.entry.body[first:end]
         if any(_height(call) % band or executing_device(call) for call in calls):
