@@ -74,7 +74,7 @@ def module(*shapes: tuple[int, int], body: str = ROWS, goal: str = "size") -> IR
     return parse_module("\n".join([head, *constants, *kernels, main, ""]), fragment=True)
 
 
-def price(of: IRModule, func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
+def price(func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
     """Return the predicted time of a kernel as if its code were large."""
     return replace(estimate_cost(func, INTRINSICS, arguments=arguments), code_bytes=500)
 
@@ -159,7 +159,7 @@ def test_a_group_is_split_by_its_most_used_number() -> None:
     """The width occurs in every index; if it is expensive, kernels of one width share code."""
     found = module((3, 5), (3, 7), (2, 5), (2, 7), goal="balanced")
 
-    def dear(of: IRModule, func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
+    def dear(func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
         return Cost(100_000 * (1 + ("i_count" in arguments)), None, 500)
 
     assert served(outline_common_kernels(found, INTRINSICS, dear)) == ["k0", "k1", "k0", "k1"]

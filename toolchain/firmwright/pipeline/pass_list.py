@@ -58,7 +58,9 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "usmp": lambda module: plan_memory(module, options.planner),
         "after-planning": lambda module: run_phase(module, "after_planning", timer),
         "outline-common-kernels": lambda module: outline_common_kernels(
-            module, collect_intrinsics(module, INTRINSICS), selection_oracle.estimate_kernel_cost
+            module,
+            collect_intrinsics(module, INTRINSICS),
+            selection_oracle.kernel_cost_estimator(module),
         ),
         "tir-to-runtime": lambda module: run_hook(module, "tir_to_runtime"),
         "final-dce": dce.run,

@@ -1,6 +1,6 @@
 """Callbacks for kernel selection: lowering, memory planning and cost estimation."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 
 from firmwright.base.errors import DoesNotFitError
@@ -26,13 +26,15 @@ from firmwright.usmp.memory_planning import plan_memory
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 
 
-def estimate_kernel_cost(
-    module: IRModule, kernel: tir.PrimFunc, arguments: Mapping[str, int]
-) -> Cost:
-    target = module.targets.get(str(kernel.attrs.get("target", "")))
-    return estimate_cost(
-        kernel, collect_intrinsics(module, INTRINSICS), cost_weights_for(target), arguments
-    )
+def kernel_cost_estimator(module: IRModule) -> Callable[[tir.PrimFunc, Mapping[str, int]], Cost]:
+    """Return the cost of a kernel of `module` for given values of its scalar parameters."""
+    intrinsics = collect_intrinsics(module, INTRINSICS)
+
+    def estimate(kernel: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
+        target = module.targets.get(str(kernel.attrs.get("target", "")))
+        return estimate_cost(kernel, intrinsics, cost_weights_for(target), arguments)
+
+    return estimate
 
 
 def make_lowering(module: IRModule, options: Options) -> Lowering:

@@ -85,14 +85,16 @@ def compute_live_ranges(
     bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
     defined = _may_be_defined(flow, bit, _mask(bit, held_at_entry))
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
-    times: dict[str, list[int]] = {name: [] for name in flow.allocates}
+    names = list(flow.allocates)
+    times: dict[str, list[int]] = {name: [] for name in names}
     for index, step in enumerate(flow.nodes):
         if step.time < 0:
             continue
         occupied = defined[index] & live_out[index] | _mask(bit, step.accessed)
-        for name, own in bit.items():
-            if occupied & own:
-                times[name].append(step.time)
+        while occupied:
+            lowest = occupied & -occupied
+            times[names[lowest.bit_length() - 1]].append(step.time)
+            occupied ^= lowest
     return {name: merge_times(moments) for name, moments in times.items()}
 
 
@@ -110,17 +112,35 @@ def find_last_reads(
 
 def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
     """At each time at which a live range begins, yield the positions of all live buffers."""
+    alive: set[int] = set()
+    for _, (begin, end) in sorted(_changes(buffers).items()):
+        alive.difference_update(end)
+        alive.update(begin)
+        if begin:
+            yield tuple(sorted(alive))
+
+
+def live_sets_by_time(buffers: Sequence[BufferInfo], end: int) -> Iterator[tuple[int, ...]]:
+    """Yield the positions of all live buffers at each time before `end`."""
+    changes = _changes(buffers)
+    alive: set[int] = set()
+    shown: tuple[int, ...] = ()
+    for time in range(end):
+        if time in changes:
+            alive.difference_update(changes[time][1])
+            alive.update(changes[time][0])
+            shown = tuple(sorted(alive))
+        yield shown
+
+
+def _changes(buffers: Sequence[BufferInfo]) -> dict[int, tuple[list[int], list[int]]]:
+    """Return, by time, the positions of the buffers with ranges that begin and that end."""
     changes: dict[int, tuple[list[int], list[int]]] = {}
     for index, buffer in enumerate(buffers):
         for live in buffer.live:
             changes.setdefault(live.first, ([], []))[0].append(index)
             changes.setdefault(live.end, ([], []))[1].append(index)
-    alive: set[int] = set()
-    for _, (begin, end) in sorted(changes.items()):
-        alive.difference_update(end)
-        alive.update(begin)
-        if begin:
-            yield tuple(sorted(alive))
+    return changes
 
 
 def merge_times(times: Sequence[int]) -> tuple[LiveRange, ...]:

@@ -6,11 +6,16 @@ attainable.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
+from typing import TypeAlias
 
 from firmwright.ir.tir.plan import BufferInfo, Constraints, OffsetConstraint
-from firmwright.usmp.liveness import live_sets
+from firmwright.usmp.liveness import live_sets, live_sets_by_time
+
+_JointBytes: TypeAlias = Mapping[tuple[str, str], tuple[int, int]]
+"""The bytes that a pair of buffers covers, and the position of the pair."""
 
 
 def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> int:
@@ -28,7 +33,7 @@ def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -
     return max(_peak_bytes(buffers, joint), by_pool)
 
 
-def _peak_bytes(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
+def _peak_bytes(buffers: Sequence[BufferInfo], joint: _JointBytes) -> int:
     groups = ([buffers[index] for index in alive] for alive in live_sets(buffers))
     return max((_min_bytes(alive, joint) for alive in groups), default=0)
 
@@ -36,7 +41,15 @@ def _peak_bytes(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], i
 def min_bytes_by_time(buffers: Sequence[BufferInfo], constraints: Constraints) -> list[int]:
     joint = _joint_bytes(buffers, constraints)
     end = max((live.end for buffer in buffers for live in buffer.live), default=0)
-    return [_min_bytes([b for b in buffers if b.is_live_at(time)], joint) for time in range(end)]
+    needs: list[int] = []
+    last: tuple[int, ...] | None = None
+    for alive in live_sets_by_time(buffers, end):
+        unchanged = alive == last
+        needs.append(
+            needs[-1] if unchanged else _min_bytes([buffers[index] for index in alive], joint)
+        )
+        last = alive
+    return needs
 
 
 def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
@@ -45,9 +58,7 @@ def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
     return tuple(sorted(worst, key=lambda b: (-b.size_bytes, b.name)))
 
 
-def _joint_bytes(
-    buffers: Sequence[BufferInfo], constraints: Constraints
-) -> dict[tuple[str, str], int]:
+def _joint_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> _JointBytes:
     by_name = {buffer.name: buffer for buffer in buffers}
     joint: dict[tuple[str, str], int] = {}
     apart: set[tuple[str, str]] = set()
@@ -57,7 +68,8 @@ def _joint_bytes(
         if c.modulus < 2 and c.lo <= -b.size_bytes and c.hi >= a.size_bytes:
             apart.add(pair)
         joint[pair] = max(joint.get(pair, 0), _joint(a, b, c))
-    return {pair: size for pair, size in joint.items() if pair not in apart}
+    kept = (pair for pair in joint if pair not in apart)
+    return {pair: (joint[pair], place) for place, pair in enumerate(kept)}
 
 
 def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int:
@@ -77,18 +89,26 @@ def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int
     return min(most, a.size_bytes - below, above + b.size_bytes)
 
 
-def _min_bytes(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
+def _min_bytes(alive: Sequence[BufferInfo], joint: _JointBytes) -> int:
     remaining = {buffer.name: buffer for buffer in alive}
-    pairs = [pair for pair in joint if pair[0] in remaining and pair[1] in remaining]
+    pairs = _pairs_among(remaining, joint)
     partners = Counter(name for pair in pairs for name in pair)
     pairs_merged: list[BufferInfo] = []
     for a, b in pairs:
         if partners[a] == partners[b] == 1:
-            pairs_merged.append(_merge_pair(remaining.pop(a), remaining.pop(b), joint[a, b]))
+            pairs_merged.append(_merge_pair(remaining.pop(a), remaining.pop(b), joint[a, b][0]))
     for a, b in pairs:
         if a in remaining and b in remaining:
             del remaining[min((a, b), key=lambda name: (remaining[name].size_bytes, name))]
     return _min_height([*remaining.values(), *pairs_merged])
+
+
+def _pairs_among(names: Collection[str], joint: _JointBytes) -> list[tuple[str, str]]:
+    """Return the pairs of `names` in the order of `joint`, by the shorter of two searches."""
+    if len(names) ** 2 < len(joint):
+        pairs = [pair for pair in combinations(sorted(names), 2) if pair in joint]
+        return sorted(pairs, key=lambda pair: joint[pair][1])
+    return [pair for pair in joint if pair[0] in names and pair[1] in names]
 
 
 def _merge_pair(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:

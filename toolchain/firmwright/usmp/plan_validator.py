@@ -93,24 +93,27 @@ def _check_conflicts(
 def _check_live_overlaps(
     plan: Plan, buffers: Sequence[BufferInfo], related: set[tuple[str, str]]
 ) -> None:
-    for i, a in enumerate(buffers):
-        a_place = plan.placements[a.name]
-        for b in buffers[:i]:
-            b_place = plan.placements[b.name]
-            if a_place.pool != b_place.pool or (a.name, b.name) in related:
-                continue
-            a_end, b_end = a_place.offset + a.size_bytes, b_place.offset + b.size_bytes
-            overlap = a_end > b_place.offset and b_end > a_place.offset
-            if overlap and _alive_together(a, b):
-                raise _invalid_plan(
-                    plan,
-                    f"{a.name} at {a_place.offset} and {b.name} at {b_place.offset} of pool "
-                    f"{a_place.pool} overlap and are alive at once",
-                )
+    """Sweep over time: each buffer is compared with those that are alive when it begins."""
+    begins = sorted((live.first, live.end, i) for i, b in enumerate(buffers) for live in b.live)
+    alive: list[tuple[int, int]] = []
+    for first, end, number in begins:
+        alive = [(until, other) for until, other in alive if until > first]
+        for _, other in alive:
+            if other != number and (buffers[number].name, buffers[other].name) not in related:
+                _check_disjoint(plan, buffers[number], buffers[other])
+        alive.append((end, number))
 
 
-def _alive_together(a: BufferInfo, b: BufferInfo) -> bool:
-    return any(x.first < y.end and y.first < x.end for x in a.live for y in b.live)
+def _check_disjoint(plan: Plan, a: BufferInfo, b: BufferInfo) -> None:
+    a_place, b_place = plan.placements[a.name], plan.placements[b.name]
+    a_end, b_end = a_place.offset + a.size_bytes, b_place.offset + b.size_bytes
+    overlap = a_end > b_place.offset and b_end > a_place.offset
+    if a_place.pool == b_place.pool and overlap:
+        raise _invalid_plan(
+            plan,
+            f"{a.name} at {a_place.offset} and {b.name} at {b_place.offset} of pool "
+            f"{a_place.pool} overlap and are alive at once",
+        )
 
 
 def _invalid_plan(plan: Plan, defect: str) -> InternalError:

@@ -8,7 +8,7 @@ from itertools import chain
 
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.plan import Placement, Plan
+from firmwright.ir.tir.plan import BufferInfo, Placement, Plan
 from firmwright.ir.tir.traversal import statements
 
 
@@ -66,16 +66,25 @@ def _diagnose_placements(plan: Plan) -> Iterator[str]:
 def _diagnose_unrelated_pairs(plan: Plan) -> Iterator[str]:
     """Report buffers that overlap in time and memory without a constraint that permits it."""
     related = {frozenset((conflict.a, conflict.b)) for conflict in plan.conflicts}
-    placed = [(plan.placements[b.name], b) for b in plan.buffers if b.name in plan.placements]
-    placed.sort(key=lambda item: (item[0].pool, item[0].offset, item[1].name))
-    for number, (place, buffer) in enumerate(placed):
-        end = place.offset + buffer.size_bytes
-        for other_place, other in placed[number + 1 :]:
-            if other_place.pool != place.pool or other_place.offset >= end:
-                break  # sorted by offset, so all later buffers start after this one
+    begins = ((live.first, live.end, b) for b in plan.buffers for live in b.live)
+    alive: list[tuple[int, BufferInfo]] = []
+    found: dict[frozenset[str], None] = {}
+    for first, end, buffer in sorted(begins, key=lambda item: (item[0], item[1], item[2].name)):
+        alive = [(until, other) for until, other in alive if until > first]
+        for _, other in alive:
             names = frozenset((buffer.name, other.name))
-            if buffer.overlaps_in_time(other) and names not in related:
-                yield f"{buffer.name} and {other.name} overlap without a conflict that permits it"
+            if _overlaps_in_memory(plan, buffer, other) and names not in related:
+                found[names] = None
+        alive.append((end, buffer))
+    for names in found:
+        yield f"{' and '.join(sorted(names))} overlap without a conflict that permits it"
+
+
+def _overlaps_in_memory(plan: Plan, a: BufferInfo, b: BufferInfo) -> bool:
+    x, y = plan.placements.get(a.name), plan.placements.get(b.name)
+    if a.name == b.name or x is None or y is None or x.pool != y.pool:
+        return False
+    return x.offset < y.offset + b.size_bytes and y.offset < x.offset + a.size_bytes
 
 
 def _diagnose_views(plan: Plan, module: IRModule) -> Iterator[str]:

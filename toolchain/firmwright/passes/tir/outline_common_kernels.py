@@ -138,9 +138,7 @@ class _OutlinedGroup:
 
 
 def outline_common_kernels(
-    module: IRModule,
-    intrinsics: IntrinsicTable,
-    price: Callable[[IRModule, tir.PrimFunc, Mapping[str, int]], Cost],
+    module: IRModule, intrinsics: IntrinsicTable, price: EstimateCost
 ) -> IRModule:
     """Return `module` with shared kernel code, or `module` itself if nothing can be shared."""
     goal = str(module.attrs.get("optimize", "balanced"))
@@ -150,12 +148,9 @@ def outline_common_kernels(
     functions = dict(module.functions)
     calls: dict[str, tuple[str, ExtraArguments]] = {}
 
-    def priced(func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
-        return price(module, func, arguments)
-
     for kernels in _similar_kernels(module, entry, intrinsics):
-        members = list(_members(module, kernels, intrinsics, priced))
-        for sharing in _profitable_groups(members, priced, SLOWDOWN_PERCENT_MAX[goal]):
+        members = list(_members(module, kernels, intrinsics, price))
+        for sharing in _profitable_groups(members, price, SLOWDOWN_PERCENT_MAX[goal]):
             for index, member in enumerate(sharing.members):
                 name = member.func.name
                 functions[name] = sharing.function(member)
