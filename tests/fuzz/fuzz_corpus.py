@@ -32,7 +32,7 @@ from firmwright.base.errors import FirmwrightError, InternalError
 if TYPE_CHECKING:
     from readers import Reader
 
-FOLDERS = ("ops", "onnx", "runtime", "fuzz")
+FOLDERS = ("ops", "onnx", "pytorch", "runtime", "fuzz")
 LEAST_CASES = 20_000
 """Minimum for each reader, of a million cases."""
 LIMIT_S = 5.0

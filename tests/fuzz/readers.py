@@ -16,10 +16,20 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+from archive_writer import quantized_program, small_program
 from onnx_models import Net
 from random_networks import random_network
 from replayed import answers_of_a_session, replay
-from structured_mutator import Bend, by_bytes, by_flatbuffer, by_protobuf, by_tokens, by_values, few
+from structured_mutator import (
+    Bend,
+    by_archive,
+    by_bytes,
+    by_flatbuffer,
+    by_protobuf,
+    by_tokens,
+    by_values,
+    few,
+)
 from tflite_writer import write_cases
 
 from firmwright.base.errors import FirmwrightError, InternalError, ModelError
@@ -86,6 +96,14 @@ def _read_tflite(data: bytes) -> object:
 def _read_onnx(data: bytes) -> object:
     whole = preprocess_model(data, "hostile.onnx", ModelOverrides(), _folder())
     return _verified(load_module_bytes(whole, "hostile.onnx"))
+
+
+def _read_pytorch(data: bytes) -> object:
+    return _verified(load_module_bytes(data, "hostile.pt2"))
+
+
+def _pytorch_seeds() -> tuple[bytes, ...]:
+    return small_program(), quantized_program()
 
 
 def _read_text(data: bytes) -> object:
@@ -306,6 +324,7 @@ READERS: tuple[Reader, ...] = (
     Reader("tflite", _tflite_seeds, few(by_flatbuffer), _read_tflite, 30),
     Reader("c source", _c_source_seeds, few(by_tokens), _read_c_source, 2),
     Reader("onnx", _onnx_seeds, few(by_protobuf), _read_onnx, 2),
+    Reader("pytorch", _pytorch_seeds, few(by_archive), _read_pytorch, 2),
     Reader("text of graphs", _graph_seeds, few(by_tokens), _read_text, 2),
     Reader("text of kernels", _lowered_seeds, few(by_tokens), _read_text, 2),
     Reader("texts by hand", _filetest_seeds, few(by_tokens), _read_fragment, 2),

@@ -7,10 +7,12 @@ tokens of text and values of JSON.
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
 import struct
+import zipfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -328,3 +330,25 @@ def _change(holder: Any, key: Any, rng: random.Random) -> None:
             holder[rng.choice(("x", "", str(key) * 2))] = holder.pop(key)
         case _:
             holder[key] = rng.choice(_VALUES)
+
+
+def by_archive(data: bytes, rng: random.Random) -> bytes:
+    """Change a JSON value in a zip archive, drop one of its files, or change bytes."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as source:
+            files = {name: source.read(name) for name in source.namelist()}
+    except Exception:  # an earlier change broke it  # noqa: BLE001
+        return by_bytes(data, rng)
+    choice = rng.random()
+    if choice < 0.1:
+        return by_bytes(data, rng)
+    name = rng.choice([name for name in files if name.endswith(".json")] or list(files) or [""])
+    if choice < 0.15:
+        files.pop(name, None)
+    elif name in files:
+        files[name] = by_values(files[name], rng)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as target:
+        for member, content in files.items():
+            target.writestr(zipfile.ZipInfo(member), content)
+    return stream.getvalue()

@@ -115,6 +115,7 @@ def test_every_network_equals_pytorch(name: str, board: str) -> None:
 
 @pytest.mark.deep
 @pytest.mark.host_c
+@pytest.mark.filterwarnings("ignore")  # torch warns of its own plans
 @pytest.mark.skipif(not has_torch, reason="needs the Python package torch")
 @pytest.mark.parametrize("is_core", [False, True])
 @pytest.mark.parametrize("name", [name for name in NAMES if "_core" not in name])

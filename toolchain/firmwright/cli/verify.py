@@ -7,6 +7,7 @@ from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.index_ranges import index_ranges
 from firmwright.flows.sample_batches import generate_samples, make_batch, read_npz
 from firmwright.flows.verification import Verification, verify
 
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> Outcome:
         batch = make_batch(read_npz(args.input), inputs, args.input)
     else:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
-        batch = generate_samples(inputs, count, args.seed)
+        batch = generate_samples(inputs, count, args.seed, index_ranges(compiled))
     open_with = open_checked_session if args.check_plan else arguments.make_session_opener(args)
     result = verify(
         compiled,

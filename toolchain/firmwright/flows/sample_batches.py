@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,16 @@ class SampleBatch:
     stacked: bool = True
 
 
-def generate_samples(inputs: Sequence[IoTensor], count: int, seed: int = 0) -> SampleBatch:
-    """Return the first `count` samples of `seed`, as defined in oracle/random_samples.py."""
+def generate_samples(
+    inputs: Sequence[IoTensor],
+    count: int,
+    seed: int = 0,
+    ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+) -> SampleBatch:
+    """Return the first `count` samples of `seed`, as defined in oracle/random_samples.py.
+
+    `ranges` has the declared ranges of inputs.
+    """
     if count < 1:
         raise UsageError(
             f"{count} is not a valid number of samples.", hint="use --samples 1 or more."
@@ -47,7 +56,7 @@ def generate_samples(inputs: Sequence[IoTensor], count: int, seed: int = 0) -> S
     specs = []
     for name, kind in ((tensor.name, tensor.type) for tensor in inputs):
         zero_point = kind.quantization.zero_points[0] if kind.quantization else 0
-        specs.append(SampleInput(name, kind.shape, kind.dtype.np, zero_point))
+        specs.append(SampleInput(name, kind.shape, kind.dtype.np, zero_point, ranges.get(name)))
     return SampleBatch(tuple(make_samples(specs, count, seed)))
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 from firmwright.flows.first_divergence import FirstDivergence, locate_first_divergence
 from firmwright.flows.html import verification_html
+from firmwright.flows.index_ranges import index_ranges
 from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.flows.reference_outputs import (
     ReferenceOutputs,
@@ -85,7 +86,7 @@ def verify(
     The reference runtime runs in a separate process while the firmware is built and run.
     """
     if batch is None:
-        batch = generate_samples(compiled.module.io.inputs, samples, seed)
+        batch = generate_samples(compiled.module.io.inputs, samples, seed, index_ranges(compiled))
     with ThreadPoolExecutor(1) as pool:
         reference_future = pool.submit(_reference, compiled, batch, expected, find_first_divergence)
         with open_with(compiled) as session:

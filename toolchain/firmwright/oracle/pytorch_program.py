@@ -2,7 +2,7 @@
 
 import importlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,9 @@ class PyTorchProgram:
                 continue
         torch.set_num_threads(1)
         program = torch.export.load(io.BytesIO(model))
-        self._program, self._interpreter = program, _recorder(program.graph_module)
+        self._recorded: dict[str, Array] = {}
+        self._program = program
+        self._interpreter = _recorder(program.graph_module, self._recorded)
         signature = program.graph_signature
         self._stored = {
             name: _stored(program, source)
@@ -63,9 +65,9 @@ class PyTorchProgram:
                 outputs.append(value.numpy())
             elif spec.kind.name == "BUFFER_MUTATION":
                 self._stored[self._buffers[spec.target]] = value.clone()
-        recorded: Mapping[str, Array] = self._interpreter.recorded
         empty = np.zeros(0)
-        return [*outputs, *(recorded.get(name, empty) for name in self.layer_names.values())]
+        layers = (self._recorded.get(name, empty) for name in self.layer_names.values())
+        return [*outputs, *layers]
 
 
 def _stored(program: Any, source: str) -> Any:
@@ -74,21 +76,18 @@ def _stored(program: Any, source: str) -> Any:
     return table[source].detach().clone()
 
 
-def _recorder(module: Any) -> Any:
-    """Return an interpreter of the graph that records each tensor as an array."""
+def _recorder(module: Any, recorded: dict[str, Array]) -> Any:
+    """Return an interpreter of the graph that also stores each tensor as an array."""
     import torch
 
-    class Recorder(torch.fx.Interpreter):  # type: ignore[misc]  # torch has no types here
-        recorded: dict[str, Array]
+    interpreter: Any = torch.fx.Interpreter(module)
+    run_node = interpreter.run_node
 
-        def run(self, *args: Any, **options: Any) -> Any:
-            self.recorded = {}
-            return super().run(*args, **options)
+    def run_and_record(node: Any) -> Any:
+        value = run_node(node)
+        if node.op == "call_function" and isinstance(value, torch.Tensor):
+            recorded[node.name] = value.detach().clone().numpy()
+        return value
 
-        def run_node(self, n: Any) -> Any:
-            value = super().run_node(n)
-            if n.op == "call_function" and isinstance(value, torch.Tensor):
-                self.recorded[n.name] = value.detach().clone().numpy()
-            return value
-
-    return Recorder(module)
+    interpreter.run_node = run_and_record
+    return interpreter

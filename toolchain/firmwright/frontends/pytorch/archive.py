@@ -67,7 +67,9 @@ class _Archive:
         self.file, self.limit = file, _EXPANSION_MAX * len(data)
         self.zip = zipfile.ZipFile(io.BytesIO(data))
         # Names are keys only: nothing is written to disk.
-        self.members = {info.filename.partition("/")[2]: info for info in self.zip.infolist()}
+        self.members = {
+            info.filename.partition("/")[2] or info.filename: info for info in self.zip.infolist()
+        }
         self.used = 0
 
     def read(self) -> ProgramArchive:
