@@ -158,6 +158,9 @@ def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float
         command=command,
         exit_status=done.returncode,
         output=done.stdout.decode("utf-8", "replace"),
+        hint="--numerics tflm, if the model was made for TFLM."
+        if oracle == RUNTIME_TITLES["litert"]
+        else "",
     )
 
 
