@@ -60,6 +60,7 @@ def test_a_written_program_is_imported() -> None:
         (pack({"net/data.pkl": b"", "net/version": b"3"}), "weights without a program"),
         (pack({"net/constants.pkl": b""}), "TorchScript"),
         (pack({"serialized_exported_program.json": b"{}"}), "the format of an old PyTorch"),
+        (pack({"config.json": b"{}", "model.weights.h5": b""}), "a Keras model.*TFLiteConverter"),
         (pack({"net/other": b""}), "it has no program"),
         (
             pack({f"net/{MODEL}": b" " * 50_000_000}, zipfile.ZIP_DEFLATED),

@@ -33,6 +33,11 @@ _SAVE_HINT = (
     "with PyTorch 2.8 or later."
 )
 
+_KERAS_HINT = (
+    "convert it with TensorFlow: tf.lite.TFLiteConverter.from_keras_model("
+    "tf.keras.models.load_model(FILE)).convert() returns the bytes of a .tflite file."
+)
+
 
 def is_pytorch(data: bytes, file: str = "") -> bool:
     """Detect a PyTorch program by its file name or first bytes."""
@@ -151,6 +156,8 @@ def _no_program(
     if programs:
         what = f"the archive has {len(programs)} programs, but one is expected."
         return ModelError(what, where=file, hint="save each program in its own file.")
+    if "model.weights.h5" in members:
+        return ModelError("it is a Keras model.", where=file, hint=_KERAS_HINT)
     if "serialized_exported_program.json" in members or any(
         name.startswith("serialized_") for name in members
     ):
