@@ -66,6 +66,7 @@ def collect_linked_constants(
 
     Equal constants share an entry. Constants in pools with separate files are excluded.
     """
+    functions = tuple(functions)
     used: dict[str, None] = {}
     widest: dict[str, int] = {}
     for node in (node for function in functions for node in statements(function.body)):
@@ -75,7 +76,7 @@ def collect_linked_constants(
             used[node.constant] = None
             alignment = max(node.buffer.alignment, constant.dtype.size_bytes)
             widest[key] = max(alignment, widest.get(key, 1))
-    supply = UniqueNamer()
+    supply = UniqueNamer(function.name for function in functions)
     sections = {pool.name: pool.section for pool in constant_pools(module)}
     by_key: dict[str, LinkedConstant] = {}
     result: dict[str, LinkedConstant] = {}
@@ -83,7 +84,7 @@ def collect_linked_constants(
         constant = module.constants[name]
         key = array_key(constant)
         if key not in by_key:
-            symbol = shared.get(key) or supply.unique(f"{names.prefix}_{name}")
+            symbol = shared.get(key) or names.c(supply.unique(name))
             section = sections.get(constant.pool, "") or default_section
             by_key[key] = LinkedConstant(constant, symbol, widest[key], key in shared, section)
         result[name] = by_key[key]
