@@ -15,6 +15,7 @@ import numpy as np
 
 from firmwright.artifacts import Variant
 from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.dtypes import INT8, DType
 from firmwright.compilation_summary import OperatorSummary
 from firmwright.device.session import Session
 from firmwright.flows.model_session import ModelSession
@@ -27,6 +28,7 @@ from firmwright.oracle.compare import Comparison, compare_tensor
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
+_UNSIGNED_OFFSET = np.uint8(128)
 PROFILE: Variant = "profile"
 PERMUTED_SUFFIX = "_moved"
 """The name suffix of tensors for which `sink-transposes` made channels the last axis."""
@@ -79,13 +81,14 @@ class _ComparableOperator:
     """An operator for which the reference has the first output, under the name `layer`.
 
     `is_moved` means that the channels are the last axis on the device but the second in the
-    reference.
+    reference. `is_signed` marks int8 values; those of a uint8 reference are 128 higher.
     """
 
     summary: OperatorSummary
     layer: str
     is_moved: bool
     is_float: bool
+    is_signed: bool
 
     @property
     def index(self) -> int:
@@ -93,11 +96,13 @@ class _ComparableOperator:
 
     def expected(self, layers: Tensors) -> Array:
         values = layers[self.layer]
+        if self.is_signed and values.dtype == np.uint8:
+            values = (values ^ _UNSIGNED_OFFSET).view(np.int8)
         return np.ascontiguousarray(np.moveaxis(values, 1, -1) if self.is_moved else values)
 
 
 def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_ComparableOperator]:
-    shapes, layers_by_buffer = _shapes(compiled.module), _layers_by_buffer(layers)
+    types, layers_by_buffer = _buffer_types(compiled.module), _layers_by_buffer(layers)
     parts = _partial_buffers(compiled.module)
     operators = []
     for summary in compiled.summary.operators:
@@ -107,10 +112,10 @@ def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_Compa
         is_own = tensor in layers and bool(re.fullmatch(rf"{to_c_identifier(tensor)}(_\d+)?", name))
         layer = tensor if is_own else layers_by_buffer.get(name.removesuffix(PERMUTED_SUFFIX), "")
         is_moved = not is_own and name.endswith(PERMUTED_SUFFIX) and name not in layers_by_buffer
-        if is_own or (layer and _has_layout_of(layers[layer], shapes.get(name), is_moved=is_moved)):
-            operators.append(
-                _ComparableOperator(summary, layer, is_moved, layers[layer].dtype.kind == "f")
-            )
+        shape, dtype = types.get(name, (None, None))
+        if is_own or (layer and _has_layout_of(layers[layer], shape, is_moved=is_moved)):
+            is_float = layers[layer].dtype.kind == "f"
+            operators.append(_ComparableOperator(summary, layer, is_moved, is_float, dtype == INT8))
     return operators
 
 
@@ -142,15 +147,16 @@ def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
     }
 
 
-def _shapes(module: IRModule) -> dict[str, tuple[int, ...]]:
+def _buffer_types(module: IRModule) -> dict[str, tuple[tuple[int, ...], DType]]:
     main = module.entry
     if not isinstance(main, tir.PrimFunc):
         return {}
-    shapes = {t.buffer: t.type.shape for t in (*module.io.inputs, *module.io.outputs)}
+    io = (*module.io.inputs, *module.io.outputs)
+    types = {tensor.buffer: (tensor.type.shape, tensor.type.dtype) for tensor in io}
     for node in walk(main.body):
         if isinstance(node, tir.DeclBuffer):
-            shapes[node.buffer.name] = node.buffer.shape
-    return shapes
+            types[node.buffer.name] = (node.buffer.shape, node.buffer.dtype)
+    return types
 
 
 def _by_checksums(

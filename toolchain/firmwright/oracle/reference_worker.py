@@ -76,16 +76,36 @@ class LiteRtRuntime:
             experimental_preserve_all_tensors=layers,
         )
         self._interpreter.allocate_tensors()
-        graph = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0)).subgraphs[0]
+        parsed = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0))
+        graph = parsed.subgraphs[0]
         self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
         self._sources = [int(index) for index in graph.inputs]
         self._results = [*(int(index) for index in graph.outputs), *self.layer_names]
+        self._detections = detection_outputs(parsed)
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
         for index, value in zip(self._sources, inputs, strict=True):
             self._interpreter.set_tensor(index, value)
         self._interpreter.invoke()
-        return map(self._interpreter.get_tensor, self._results)
+        results = list(map(self._interpreter.get_tensor, self._results))
+        for index, result in zip(self._results, results, strict=True):
+            if index in self._detections:
+                count = self._interpreter.get_tensor(self._detections[index]).reshape(-1)[0]
+                result[:, int(count) :] = 0
+        return results
+
+
+def detection_outputs(model: Any) -> dict[int, int]:
+    """Return the index of the number of boxes for each list that a detection operator writes.
+
+    The operator leaves entries beyond that number as they were before the run.
+    """
+    return {
+        int(index): int(operator.outputs[3])
+        for operator in model.subgraphs[0].operators or ()
+        if model.operatorCodes[operator.opcodeIndex].customCode == b"TFLite_Detection_PostProcess"
+        for index in operator.outputs[:3]
+    }
 
 
 class TflmRuntime:

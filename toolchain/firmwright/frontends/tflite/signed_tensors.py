@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from firmwright.base.dtypes import Array
-from firmwright.base.quant import Quantization, round_half_away
+from firmwright.base.quant import Quantization
 from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 
 BYTE_TABLE = "byte_table"
@@ -55,8 +55,8 @@ def _with_hybrid_weights(graph: RawSubgraph) -> RawSubgraph:
     """Convert uint8 weights of float layers, which hold two's complement, to int8."""
     tensors = list(graph.tensors)
     for node in graph.nodes:
-        x, *weights = (index for index in node.inputs if index != NO_TENSOR)
-        if node.op.startswith("custom:") or tensors[x].dtype != "float32":
+        x, *weights = [index for index in node.inputs if index != NO_TENSOR] or [NO_TENSOR]
+        if node.op.startswith("custom:") or not weights or tensors[x].dtype != "float32":
             continue
         for index in weights:
             quant, is_constant = tensors[index].quantization, tensors[index].buffer is not None
@@ -95,8 +95,9 @@ class _Rewrite:
         if _reads_stored_numbers(node) or node.op in _EITHER:
             self.nodes.append(node)
             return
-        special = _REPLACEMENTS.get(node.op)
-        if special is not None and any(are_unsigned):
+        special, operands = _REPLACEMENTS.get(node.op), (*node.inputs, *node.outputs)
+        is_complete = NO_TENSOR not in operands and node.inputs and node.outputs
+        if special is not None and any(are_unsigned) and is_complete:
             node = special(self, node)
         outputs = tuple(map(self._written, node.outputs))
         inputs = tuple(self.signed(index, node) for index in node.inputs)
@@ -136,7 +137,8 @@ class _Rewrite:
     def add_number(self, index: int, number: float, node: RawNode) -> int:
         """Append a node that adds `number` to a float tensor; return the index of the sum."""
         like, data = self.tensors[index], np.float32(number).tobytes()
-        term = self.new_tensor(replace(like, shape=(), buffer=data), "term")
+        scalar = replace(like, shape=(), shape_signature=(), buffer=data)
+        term = self.new_tensor(scalar, "term")
         result = self.new_tensor(like, "sum")
         self.insert("ADD", (index, term), result, node, fused_activation_function="NONE")
         return result
@@ -155,34 +157,32 @@ class _Rewrite:
 
 def _concatenation(rewrite: _Rewrite, node: RawNode) -> RawNode:
     """Rescale, by table lookup, the inputs that differ from the output in quantization."""
-    y = _as_signed_type(rewrite.tensors[node.outputs[0]])
+    result = rewrite.tensors[node.outputs[0]]
+    y = (_as_signed(result) if _is_unsigned(result) else result).quantization
+    if y is not None and y.per_channel:
+        return node
     inputs = []
     for index in node.inputs:
         signed = rewrite.signed(index, node)
         x = rewrite.tensors[signed]
-        if x.quantization == y or x.quantization is None or x.dtype != "int8":
+        quant = x.quantization
+        if quant is None or y is None or quant == y or x.dtype != "int8" or len(quant.scales) > 1:
             inputs.append(signed)
             continue
-        data = _rescaled(x.quantization, y).tobytes()
+        data = _rescaled(quant, y).tobytes()
         table = rewrite.new_tensor(RawTensor(0, x.name, (256,), "int8", None, data), "table")
-        result = rewrite.new_tensor(replace(x, quantization=y, buffer=None), "rescaled")
-        rewrite.insert(BYTE_TABLE, (signed, table), result, node)
-        inputs.append(result)
+        inputs.append(rewrite.new_tensor(replace(x, quantization=y, buffer=None), "rescaled"))
+        rewrite.insert(BYTE_TABLE, (signed, table), inputs[-1], node)
     return replace(node, inputs=tuple(inputs))
-
-
-def _as_signed_type(tensor: RawTensor) -> Quantization:
-    quant = (_as_signed(tensor) if _is_unsigned(tensor) else tensor).quantization
-    assert quant is not None  # an output without quantization has no quantized uint8 inputs
-    return quant
 
 
 def _rescaled(x: Quantization, y: Quantization) -> Array:
     """Return the results for all values of x, in the float32 arithmetic of the reference."""
-    scale = np.float32(x.scale) * (np.float32(1) / np.float32(y.scale))
-    bias = np.float32(-(x.zero_point + _OFFSET)) * scale
-    steps = np.arange(256, dtype=np.float32) * scale + bias
-    whole = np.array([round_half_away(float(step)) for step in steps]) + y.zero_point
+    with np.errstate(all="ignore"):  # the reference is undefined beyond 32 bits
+        scale = np.float32(x.scale) * (np.float32(1) / np.float32(y.scale))
+        bias = np.float32(-(x.zero_point + _OFFSET)) * scale
+        steps = np.nan_to_num(np.arange(256, dtype=np.float32) * scale + bias).astype(np.float64)
+    whole = np.copysign(np.floor(np.abs(steps) + 0.5), steps) + y.zero_point
     return np.asarray(np.clip(whole, -_OFFSET, _OFFSET - 1), np.int8)
 
 
@@ -191,7 +191,8 @@ def _resize(rewrite: _Rewrite, node: RawNode) -> RawNode:
     x = rewrite.signed(node.inputs[0], node)
     y = rewrite.tensors[node.outputs[0]]
     reals = rewrite.add_number(rewrite.cast(x, "float32", node), _OFFSET, node)
-    resized = rewrite.new_tensor(replace(rewrite.tensors[reals], shape=y.shape), "resized")
+    floats = replace(y, dtype="float32", quantization=None, buffer=None)
+    resized = rewrite.new_tensor(floats, "resized")
     rewrite.nodes.append(replace(node, inputs=(reals, *node.inputs[1:]), outputs=(resized,)))
     halves = rewrite.add_number(resized, 0.5, node)
     whole = rewrite.new_tensor(rewrite.tensors[halves], "whole")
