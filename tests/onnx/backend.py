@@ -33,6 +33,7 @@ from firmwright.flows.compilation import compile_for
 from firmwright.flows.model_session import open_session
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.frontends.onnx.operators.registry import onnx_importers
+from firmwright.ir.core import Attr
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
@@ -214,7 +215,8 @@ def merge_modules(modules: Sequence[IRModule]) -> IRModule:
             for name, constant in module.constants.items()
         }
     main = Function("main", tuple(params), tuple(body), tuple(results))
-    return IRModule("cases", {"main": main}, constants, attrs={"entry": "main"})
+    attrs: dict[str, Attr] = {"entry": "main", "numerics": "onnx"}
+    return IRModule("cases", {"main": main}, constants, attrs=attrs)
 
 
 def compile_module(module: IRModule, board: str) -> Compilation:

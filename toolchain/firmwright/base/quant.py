@@ -28,6 +28,7 @@ class Rounding(enum.Enum):
 
     ONCE = "once"
     TWICE = "twice"
+    FLOAT32 = "in float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,19 @@ def multiply_by_quantized_multiplier(
     TWICE: rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x * 2^max(shift, 0),
     multiplier), max(-shift, 0)).
 
-    Where C overflows 32 bits (the left shift of TWICE, the result of ONCE) the value wraps, as in
-    machine instructions. Shifts are in [-31, 30].
+    FLOAT32: float32(x) * factor in float32, halves rounded to even, saturated; the multiplier must
+    have 7 low zeros, so that the factor is a float32.
+
+    Where C would overflow 32 bits (the left shift of TWICE, the result of ONCE) the value wraps,
+    like the machine instructions. Shifts are in [-31, 30].
     """
     x64, m64, s64 = _int32(x, "x"), _int32(multiplier, "multiplier"), np.asarray(shift, np.int64)
     if s64.size and (s64.min() < MIN_SHIFT or s64.max() > MAX_SHIFT):
         raise InternalError("a requantize shift is outside [-31, 30]")
+    if rounding is Rounding.FLOAT32:
+        factor = np.ldexp(m64.astype(np.float32), s64 - 31).astype(np.float32)
+        product = np.rint(x64.astype(np.float32) * factor).astype(np.float64)
+        return np.asarray(np.clip(product, INT32_MIN, INT32_MAX), np.int64)
     if rounding is Rounding.ONCE:
         total = 31 - s64
         return _wrap_int32((x64 * m64 + (np.int64(1) << (total - 1))) >> total)

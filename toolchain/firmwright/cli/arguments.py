@@ -185,7 +185,7 @@ def add_target_option(parser: ParserOrGroup) -> None:
 def add_numerics_option(parser: ParserOrGroup) -> None:
     add_options(
         parser,
-        "--numerics  rounding profile to match bit for bit (default: litert)",
+        "--numerics  rounding profile to match bit for bit (default: litert; ONNX models: onnx)",
         numerics={"choices": NUMERICS},
     )
 

@@ -16,13 +16,13 @@ from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.frontends.onnx import is_onnx
 from firmwright.frontends.pytorch import is_pytorch
 from firmwright.ir import tir
-from firmwright.ir.graph.evaluate import evaluate_graph, initial_state, next_state
+from firmwright.ir.graph.evaluate import evaluate_graph, initial_state, next_state, numerics_of
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.registry import op_table
 from firmwright.oracle.compare import compare_outputs
-from firmwright.oracle.reference_runner import RUNTIME_TITLES, Numerics, RuntimeName, run_reference
+from firmwright.oracle.reference_runner import RUNTIME_TITLES, RuntimeName, run_reference
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.pipeline import Compilation
 from firmwright.schedules.registry import INTRINSICS
@@ -30,8 +30,6 @@ from firmwright.schedules.registry import INTRINSICS
 log = logging.getLogger(__name__)
 NUMPY_REFERENCE = "firmwright numpy references"
 INTERPRETER_REFERENCE = "firmwright TIR interpreter"
-ROUNDING_RUNTIMES: Sequence[RuntimeName] = ("onnxruntime", "pytorch")
-"""Runtimes that compute with floats between the integers of quantized models."""
 MAX_RELATIVE_ROUNDING = 1e-2
 """The noise-to-signal energy ratio that roundings of quantized layers stay well below."""
 
@@ -50,10 +48,6 @@ class ReferenceOutputs:
     note: str = ""
 
 
-def numerics_of(module: IRModule) -> Numerics:
-    return "tflm" if module.attrs.get("numerics") == "tflm" else "litert"
-
-
 def compute_reference(
     compiled: Compilation, samples: Sequence[Tensors], *, layers: bool = False
 ) -> ReferenceOutputs:
@@ -61,7 +55,8 @@ def compute_reference(
     if compiled.source is not None and not has_custom_operators(compiled.imported):
         runtime = reference_runtime(compiled)
         reference = run_oracle_reference(compiled, samples, runtime, layers=layers)
-        if runtime in ROUNDING_RUNTIMES and is_quantized(compiled):
+        # PyTorch computes with floats between the integers of quantized models.
+        if runtime == "pytorch" and is_quantized(compiled):
             return select_rounded_reference(compiled, samples, reference)
         return reference
     if isinstance(compiled.imported.entry, Function):
@@ -115,7 +110,7 @@ def reference_runtime(compiled: Compilation) -> RuntimeName:
         return "onnxruntime"
     if compiled.source is not None and is_pytorch(compiled.source):
         return "pytorch"
-    return numerics_of(compiled.module)
+    return "tflm" if numerics_of(compiled.module) == "tflm" else "litert"
 
 
 def run_oracle_reference(
@@ -131,8 +126,18 @@ def run_oracle_reference(
     return ReferenceOutputs(
         f"{result.name} {result.version}",
         tuple(_with_module_names(values, compiled.module.io.outputs) for values in result.outputs),
-        tuple({name: layers[index] for index, name in unique.items()} for layers in result.layers),
+        tuple(
+            {name: _as_stored(layers[index], runtime) for index, name in unique.items()}
+            for layers in result.layers
+        ),
     )
+
+
+def _as_stored(values: Array, runtime: RuntimeName) -> Array:
+    """Return intermediate uint8 values of ONNX Runtime 128 lower, as they are stored."""
+    if runtime != "onnxruntime" or values.dtype != np.uint8:
+        return values
+    return np.asarray(values ^ np.uint8(128)).view(np.int8)
 
 
 def _with_module_names(values: Tensors, outputs: Sequence[IoTensor]) -> dict[str, Array]:

@@ -19,11 +19,11 @@ from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.flows.reference_outputs import (
     ReferenceOutputs,
     compute_reference,
-    numerics_of,
     reference_runtime,
     run_oracle_reference,
 )
 from firmwright.flows.sample_batches import SampleBatch, Tensors, generate_samples
+from firmwright.ir.graph.evaluate import numerics_of
 from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
 from firmwright.oracle.reference_runner import RuntimeName
 from firmwright.pipeline import Compilation

@@ -22,6 +22,7 @@ from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow, bo
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv_window import check_window, im2col, import_window, window_of
+from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.import_checks import input_type, require_tensors, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import sliding_row_window
@@ -47,7 +48,12 @@ def output_shape(call: OpCall, channels: int) -> tuple[int, ...]:
 
 
 def requantization_of(call: OpCall) -> requantize.Requantization:
-    """Return the per-channel requantization by x scale * w scale / y scale, computed in double."""
+    """Return the per-channel requantization by x scale * w scale / y scale.
+
+    The factor is computed in double, that of the profile onnx in float32.
+    """
+    if call.numerics == "onnx" and not int16x8.is_int16x8(call):
+        return onnx_requantization(call, 0 if call.op == "conv2d" else 3)
     factors = requantize.scale_factors(call)
     if len(factors) == 1:
         factors *= call.output.shape[-1]
@@ -55,6 +61,12 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
     if int16x8.is_int16x8(call) and int16x8.has_int64_sum(call):
         return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
     return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
+
+
+def onnx_requantization(call: OpCall, axis: int) -> requantize.Requantization:
+    """Return ONNX Runtime's requantization of an int8 layer with channels on `axis`."""
+    factors, bounds = requantize.float32_factors(call), requantize.sum_bounds(call, axis)
+    return requantization_in_float32(factors, *bounds, call.output, call.str_attr("activation"))
 
 
 def bias_of(call: OpCall, dtype: str) -> Array:
@@ -93,6 +105,8 @@ def reference_epilogue(call: OpCall, total: Array) -> Array:
     """Add the bias to sums computed in double, then requantize integers or clamp floats."""
     if call.input(0).dtype != FLOAT32:
         acc = total.astype(np.int64) + bias_of(call, "int32")
+        if call.numerics == "onnx" and not int16x8.is_int16x8(call):
+            return requantize.apply_float32(call, acc)
         return int16x8.apply_int64_requant(requantization_of(call), acc, call.output.dtype)
     low, high = requantize.float_activation_range(call.str_attr("activation"))
     return np.asarray(np.clip(total + bias_of(call, "float32"), low, high), np.float32)

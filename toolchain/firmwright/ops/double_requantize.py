@@ -1,24 +1,26 @@
-"""Requantization in double, and integer multipliers that give the same result with one rounding.
+"""Requantization in floats, and integer multipliers that give the same result with one rounding.
 
 LiteRT's int8 fully connected layers multiply the sum by the real factor in double and round halves
-away from zero (measured). A 31-bit multiplier differs at negative ties, which it rounds up, and
-where 31 bits of the factor are not enough. Both functions are monotonic, so only the least sum of
-each output value matters: it must reach the value, and the previous sum must not. These conditions
-bound the multiplier to an interval. The usual multiplier is kept if it is inside; otherwise the
-nearest one inside is used.
+away from zero (measured); ONNX Runtime's layers multiply in float32 and round halves to even. A
+31-bit multiplier differs at ties, which it rounds up, and where the float product is rounded. All
+these functions are monotonic, so only the least sum of each output value matters: it must reach the
+value, and the previous sum must not. These conditions bound the multiplier to an interval. The
+usual multiplier is kept if it is inside; otherwise the nearest one inside is used.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from firmwright.base.dtypes import INT32, Array
-from firmwright.ops.requantize import Requantization
+from firmwright.base.quant import Rounding
+from firmwright.ir.graph import TensorType
+from firmwright.ops.requantize import Requantization, make_requantization
 
-_BEYOND = 2.0**32
-"""Greater than any sum."""
-_NEAR = np.arange(-2.0, 3.0)
+Definition: TypeAlias = Callable[[Array, Array], Array]
+"""A monotonic function from sums and factors to scaled integers."""
 
 
 def requantize_in_double(acc: Array, factors: Array) -> Array:
@@ -30,16 +32,37 @@ def requantize_in_double(acc: Array, factors: Array) -> Array:
     return np.asarray(np.clip(rounded, INT32.min, INT32.max), np.int64)
 
 
+def requantize_in_float32(acc: Array, factors: Array) -> Array:
+    """Return acc * factors (channel last) in float32, halves to even, saturated to 32 bits."""
+    product = acc.astype(np.float32) * factors.astype(np.float32)
+    rounded = np.rint(product).astype(np.float64)
+    return np.asarray(np.clip(rounded, INT32.min, INT32.max), np.int64)
+
+
+def requantization_in_float32(
+    factors: Sequence[float], low: Array, high: Array, output: TensorType, activation: str
+) -> Requantization:
+    """Return the requantization of ONNX Runtime for sums in [low[c], high[c]] and float32 factors.
+
+    It rounds once if multipliers are proved equal, else it computes in float32.
+    """
+    params = make_requantization(factors, Rounding.ONCE, output, activation)
+    exact = find_exact_multipliers(params, factors, low, high, requantize_in_float32)
+    return replace(params, rounding=Rounding.FLOAT32) if exact is None else exact
+
+
 def find_exact_multipliers(
-    params: Requantization, factors: Sequence[float], low: Array, high: Array
-) -> Requantization | None:
+    params: Requantization, factors: Sequence[float], low: Array, high: Array,
+    definition: Definition = requantize_in_double,
+) -> Requantization | None:  # fmt: skip
     """Return `params` with multipliers that are exact for sums in [low[c], high[c]], or None.
 
-    `params` must be computed from `factors`: one value, or one per channel.
+    `params` were made from `factors`, which hold one value or one per channel. `definition`
+    computes the scaled sums.
     """
     if len(factors) == 1:
         low, high = low.min(keepdims=True), high.max(keepdims=True)
-    bounds = _Bounds.of(np.array(factors), low, high, params)
+    bounds = _Bounds.of(np.array(factors), low, high, params, definition)
     multipliers = np.broadcast_to(np.array(params.multipliers, np.int64), len(factors))
     right = 31 - np.broadcast_to(np.array(params.shifts, np.int64), len(factors))
     is_wrong = ~bounds.hold(multipliers, right)
@@ -68,11 +91,13 @@ class _Bounds:
     is_missed: Array
 
     @staticmethod
-    def of(factors: Array, low: Array, high: Array, params: Requantization) -> "_Bounds":
+    def of(
+        factors: Array, low: Array, high: Array, params: Requantization, definition: Definition
+    ) -> "_Bounds":
         first, last = params.clamp_min + 1, params.clamp_max
         values = np.arange(first, last + 1, dtype=np.int64) - params.zero_point
-        least = _least_sums(factors[:, None], values)
         low, high = low[:, None], high[:, None]
+        least = _least_sums(definition, factors[:, None], values, low, high)
         return _Bounds(
             values, np.maximum(least, low), least <= high, np.minimum(least - 1, high), least > low
         )
@@ -111,10 +136,16 @@ class _Bounds:
             yield -int(self.below[channel, place]), 1 - (values[place] << right) + (1 << right)
 
 
-def _least_sums(factors: Array, values: Array) -> Array:
-    """Return, per channel, the least sum that requantizes in double to at least each value."""
-    guess = np.clip(np.ceil((values - 0.5) / factors), -_BEYOND, _BEYOND)
-    near = guess[..., None] + _NEAR
-    is_there = requantize_in_double(near, factors[..., None]) >= values[:, None]
-    first = np.argmax(is_there, axis=-1)
-    return np.asarray(guess + _NEAR[first], np.int64)
+def _least_sums(
+    definition: Definition, factors: Array, values: Array, low: Array, high: Array
+) -> Array:
+    """Return the least sum in [low, high] that is mapped to each value or beyond, else high + 1."""
+    shape = np.broadcast_shapes(factors.shape, values.shape)
+    below, reaching = (np.broadcast_to(end, shape).copy() for end in (low - 1, high + 1))
+    while (reaching - below > 1).any():
+        middle = (below + reaching) >> 1
+        is_there = definition(middle, factors) >= values
+        is_open = reaching - below > 1
+        reaching = np.where(is_open & is_there, middle, reaching)
+        below = np.where(is_open & ~is_there, middle, below)
+    return reaching

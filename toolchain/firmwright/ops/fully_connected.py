@@ -17,7 +17,7 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, NumericsSpec, OpCall, OpDef, TensorType
 from firmwright.ops import int16x8, requantize
-from firmwright.ops.conv2d import bias_of, weight_offsets
+from firmwright.ops.conv2d import bias_of, onnx_requantization, weight_offsets
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
 from firmwright.ops.import_checks import input_type, require_tensors
 from firmwright.ops.kernel import Kernel
@@ -60,27 +60,20 @@ def has_int32_multiplier(call: OpCall) -> bool:
 
 def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
     """Return the parameters that convert an int8 layer's sums to outputs."""
+    if call.numerics == "onnx":
+        return onnx_requantization(call, 0)
     activation, factors = call.str_attr("activation"), requantize.scale_factors(call)
-    if call.numerics != "litert":
+    if call.numerics == "tflm":
         return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
     rounded_once = requantize.make_requantization(factors, Rounding.ONCE, call.output, activation)
-    exact = find_exact_multipliers(rounded_once, factors, *_sum_bounds(call))
+    exact = find_exact_multipliers(rounded_once, factors, *requantize.sum_bounds(call, 0))
     return int16x8.exact_scale(factors, call.output, activation) if exact is None else exact
-
-
-def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
-    """Return the least and the greatest possible sum of each output."""
-    bias = bias_of(call, "int32").astype(np.int64)
-    zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
-    low, high = INT8.min - zero_point, INT8.max - zero_point
-    positive, negative = requantize.signed_sums(weight_offsets(call))
-    return bias + positive * low + negative * high, bias + positive * high + negative * low
 
 
 def int16_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
     """Return the parameters that convert an int16 layer's sums to outputs."""
     factors, activation = requantize.scale_factors(call), call.str_attr("activation")
-    if call.numerics == "litert":
+    if call.numerics != "tflm":
         return int16x8.exact_scale(factors, call.output, activation)
     if int16x8.has_int64_sum(call):
         return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
@@ -106,10 +99,12 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _requantized(call: OpCall, acc: Array) -> Array:
+    if call.numerics == "onnx":
+        return requantize.apply_float32(call, acc)
     step = requantize.make_requantization(
         requantize.scale_factors(call), Rounding.TWICE, call.output, call.str_attr("activation")
     )
-    if call.numerics != "litert":
+    if call.numerics == "tflm":
         return step.apply(acc, INT8)
     scaled = requantize_in_double(acc, np.array(requantize.scale_factors(call))) + step.zero_point
     return np.asarray(np.clip(scaled, step.clamp_min, step.clamp_max), np.int8)

@@ -245,7 +245,7 @@ def _batch_to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 def _zero_point(call: OpCall) -> int:
     quant = call.output.quantization
-    return quant.zero_points[0] if quant is not None and call.numerics == "litert" else 0
+    return quant.zero_points[0] if quant is not None and call.numerics != "tflm" else 0
 
 
 def _to_batch_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:

@@ -53,7 +53,7 @@ def sigmoid_table() -> Array:
 
 
 def _int8(call: OpCall, x: Array) -> Array:
-    if call.numerics == "litert":
+    if call.numerics != "tflm":
         return evaluate_int8_lut(call, x, _FUNCTIONS[call.op])
     return _int8_in_fixed_point(call, x)
 

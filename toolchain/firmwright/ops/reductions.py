@@ -41,6 +41,7 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ops import import_checks
+from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.elementwise import wrapping
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
@@ -136,6 +137,10 @@ def _sum_dtype(call: OpCall) -> DType:
 
 def _mean_requantization(call: OpCall) -> Requantization:
     x, y, count = per_tensor_quant(call.input(0)), per_tensor_quant(call.output), _divisor(call)
+    if call.numerics == "onnx":
+        factor = np.float32(x.scale) / (np.float32(y.scale) * np.float32(count))
+        reach = np.array([reduced_count(call) << call.input(0).dtype.bits])
+        return requantization_in_float32([float(factor)], -reach, reach, call.output, "none")
     multiplier, shift = quantize_multiplier(x.scale / y.scale)
     extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)
     return Requantization(

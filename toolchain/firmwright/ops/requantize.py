@@ -156,7 +156,7 @@ def requant_by_scales(call: OpCall, factor: Callable[..., Any], activation: str)
     LiteRT computes the factor in float32, TFLM in double.
     """
     scales = tensor_scales(call)
-    if call.numerics == "litert":
+    if call.numerics != "tflm":
         with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor
             real = float(factor(*map(np.float32, scales)))
     else:
@@ -168,12 +168,18 @@ def clamp(value: ArithExpr, low: int, high: int, dtype: DType) -> ArithExpr:
     return minimum(maximum(value, low), high).cast(dtype)
 
 
+_STEPS_BY_ROUNDING = {
+    Rounding.ONCE: "requantize_once",
+    Rounding.TWICE: "requantize_twice",
+    Rounding.FLOAT32: "requantize_float32",
+}
+
+
 def requantize_value(
     acc: ArithExpr, multiplier: ExprLike, shift: ExprLike, params: Requantization, dtype: DType
 ) -> ArithExpr:
     """Emit the epilogue: requantize, add the zero point, clamp and narrow."""
-    name = "requantize_once" if params.rounding is Rounding.ONCE else "requantize_twice"
-    scaled = call_intrinsic(name, [acc, multiplier, shift], INT32)
+    scaled = call_intrinsic(_STEPS_BY_ROUNDING[params.rounding], [acc, multiplier, shift], INT32)
     return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
 
 
@@ -211,6 +217,36 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
     if accumulator_bounds(call, axis).max() > (_WIDEST if is_wide else INT32.max):
         bits = _WIDEST.bit_length() if is_wide else 32
         raise NotSupportedError(f"weights and bias that may overflow a {bits}-bit sum")
+
+
+def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
+    """Return the least and the greatest int32 sum of each output channel of an int8 layer."""
+    weights, bias = call.constant(1), call.constant(2)
+    assert weights is not None  # ensured by check_weights_and_bias
+    zero_point = per_tensor_quant(call.input(0)).zero_point
+    offsets = weights.array().astype(np.int64) - weight_zero_point(call)
+    positive, negative = signed_sums(np.moveaxis(offsets, axis, 0))
+    low, high = INT8.min - zero_point, INT8.max - zero_point
+    least, most = positive * low + negative * high, positive * high + negative * low
+    if bias is None:
+        return least, most
+    added = bias.array().astype(np.int64).reshape(-1)
+    return least + added, most + added
+
+
+def float32_factors(call: OpCall) -> list[float]:
+    """Return x scale * weight scale / y scale in float32, one value or one per channel."""
+    x, y = (np.float32(per_tensor_quant(kind).scale) for kind in (call.input(0), call.output))
+    weights = np.array(quantization_of(call.input(1)).scales, np.float32)
+    return [float(factor) for factor in (x * weights) / y]
+
+
+def apply_float32(call: OpCall, acc: Array) -> Array:
+    """Requantize the sums of an int8 layer as ONNX Runtime does; the numpy reference."""
+    step = make_requantization(
+        float32_factors(call), Rounding.FLOAT32, call.output, call.str_attr("activation")
+    )
+    return step.apply(acc, INT8)
 
 
 _WIDEST = (1 << 36) - 1

@@ -41,7 +41,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def _requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
     factors, activation = requantize.scale_factors(call), call.str_attr("activation")
-    if call.numerics == "litert":
+    if call.numerics != "tflm":
         return int16x8.exact_scale(factors, call.output, activation)
     if _sum_dtype(call) == INT64:
         return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)

@@ -30,7 +30,7 @@ RUNTIME_TITLES: Mapping[str, str] = {
     "tflm": "TFLM (tflite-micro)",
     "litert-optimized": "LiteRT optimized kernels",
     "litert-xnnpack": "LiteRT with XNNPACK",
-    "onnxruntime": "ONNX Runtime, graph optimizations off",
+    "onnxruntime": "ONNX Runtime",
     "pytorch": "PyTorch",
 }
 """The first two define the numerics profiles, the last two run ONNX models and PyTorch programs.

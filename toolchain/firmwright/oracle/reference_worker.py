@@ -148,7 +148,11 @@ class TflmRuntime:
 
 
 class OnnxRuntimeSession:
-    """Runs ONNX Runtime on the CPU without graph optimizations."""
+    """Runs ONNX Runtime on the CPU: quantized models on integers, others without optimizations.
+
+    Integer kernels are used by the usual graph optimizations only; for int8 activations they must
+    be allowed on x86, as they are on other CPUs.
+    """
 
     package = "onnxruntime"
 
@@ -156,7 +160,12 @@ class OnnxRuntimeSession:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        levels = onnxruntime.GraphOptimizationLevel
+        options.graph_optimization_level = levels.ORT_DISABLE_ALL
+        if is_quantized(model):
+            options.graph_optimization_level = levels.ORT_ENABLE_ALL
+            options.add_session_config_entry("session.qdqisint8allowed", "1")
+            model = with_scalar_scales(model)
         options.log_severity_level = 4
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         if layers:
@@ -185,12 +194,39 @@ class OnnxRuntimeSession:
 ADDED_OUTPUTS = "firmwright_added_outputs"
 
 
-def expose_all_results(model: bytes) -> bytes:
+QUANTIZED_RESULTS = ("DequantizeLinear", "QLinear", "QuantizeLinear")
+
+
+def is_quantized(model: bytes) -> bool:
+    return b"QuantizeLinear" in model or b"QLinear" in model
+
+
+def with_scalar_scales(model: bytes) -> bytes:
+    """Make scales and zero points of one element scalars; only these have integer kernels."""
     import onnx
 
     proto = onnx.ModelProto.FromString(model)
+    nodes = [node for node in proto.graph.node if node.op_type.endswith("quantizeLinear")]
+    nodes += [node for node in proto.graph.node if node.op_type == "QuantizeLinear"]
+    names = {name for node in nodes for name in node.input[1:]}
+    for tensor in proto.graph.initializer:
+        if tensor.name in names and list(tensor.dims) == [1]:
+            del tensor.dims[:]
+    return bytes(proto.SerializeToString())
+
+
+def expose_all_results(model: bytes) -> bytes:
+    """Add all results to the outputs; of a quantized model those that integer kernels keep."""
+    import onnx
+
+    proto, keeps_integers = onnx.ModelProto.FromString(model), is_quantized(model)
     outputs = {item.name for item in proto.graph.output}
-    added = [n for node in proto.graph.node for n in node.output if n and n not in outputs]
+    nodes = [
+        node
+        for node in proto.graph.node
+        if not keeps_integers or node.op_type.startswith(QUANTIZED_RESULTS)
+    ]
+    added = [n for node in nodes for n in node.output if n and n not in outputs]
     proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(n) for n in added)
     entry = proto.metadata_props.add()
     entry.key, entry.value = ADDED_OUTPUTS, str(len(added))

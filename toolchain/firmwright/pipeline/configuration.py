@@ -49,7 +49,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
         pools=resolve_pools(board, options, tuple(targets)),
         io=_io(model, options),
     ).with_attrs(
-        numerics=options.numerics,
+        numerics=_numerics(model, options),
         optimize=options.optimize,
         planner=options.planner,
         link_params=options.link_params,
@@ -69,6 +69,22 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
     return assign_tensor_pools(
         with_program_memory_speed(module, board, options), options.pool_assignments
     )
+
+
+def _numerics(model: IRModule, options: Options) -> str:
+    """Return the profile: that of the option, but ONNX Runtime's for an ONNX model."""
+    if model.attrs.get("numerics") != "onnx":
+        if options.numerics == "onnx":
+            raise UsageError(
+                "--numerics onnx applies to ONNX models only.", hint="use litert or tflm."
+            )
+        return options.numerics
+    if options.numerics not in ("litert", "onnx"):
+        raise UsageError(
+            f"--numerics {options.numerics} does not apply to an ONNX model.",
+            hint="leave it out: ONNX Runtime defines the results.",
+        )
+    return "onnx"
 
 
 def _io(model: IRModule, options: Options) -> IoBinding:

@@ -9,7 +9,7 @@ from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 
 OPTIMIZE_GOALS = ("speed", "size", "ram", "balanced")
-NUMERICS = ("litert", "tflm")
+NUMERICS = ("litert", "tflm", "onnx")
 C_APIS = ("own", "tvm")
 
 

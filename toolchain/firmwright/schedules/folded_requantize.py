@@ -9,11 +9,12 @@ with s_c the right shift of channel c, S = max s_c + 1 or more, and
 
     twice, s_c >= 1:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1) + 2^(k_c-2), nk_c = -2^(k_c-1)
     twice, s_c <= 0:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
-    once:             k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
+    otherwise:        k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
 
 A negative s_c is a left shift before the multiply. The form is exact if, for every reachable acc,
 acc << k_c fits 32 bits and |A_c| < 2^30. If the lower clamp equals the zero point (ReLU), the sign
-term affects only clamped values and is dropped.
+term affects only clamped values and is dropped. If the definition multiplies in float32, the form
+is exact except near ties, which are tested for (ops/float32_requantize.py).
 """
 
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class FoldedRequantize:
     sign: tuple[int, ...]
     clamp_min: int
     clamp_max: int
+    zero_point: int
+    is_float32: bool
 
     @property
     def has_sign(self) -> bool:
@@ -73,7 +76,10 @@ def fold_requantize(
         tuple(map(int, values)) for values in (left, multiplier, addend, sign)
     )
     bounds = params.clamp_min, params.clamp_max
-    return FoldedRequantize(shift, lefts, multipliers, addends, signs, *bounds)
+    return FoldedRequantize(
+        shift, lefts, multipliers, addends, signs, *bounds, params.zero_point,
+        params.rounding is Rounding.FLOAT32,
+    )  # fmt: skip
 
 
 def apply_folded_requantize(
@@ -85,4 +91,12 @@ def apply_folded_requantize(
     if sign is not None:
         base = base + ((acc >> 31) & sign)
     high = call_intrinsic("smmla", [shifted, multiplier, base], INT32)
-    return minimum(maximum(high >> folded.shift, folded.clamp_min), folded.clamp_max).cast(dtype)
+    if folded.is_float32:
+        y = call_intrinsic(
+            "requantize_folded_float32",
+            [high, shifted, multiplier, folded.shift, folded.zero_point],
+            INT32,
+        )
+    else:
+        y = high >> folded.shift
+    return minimum(maximum(y, folded.clamp_min), folded.clamp_max).cast(dtype)

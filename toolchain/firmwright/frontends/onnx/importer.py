@@ -68,7 +68,8 @@ def import_onnx(
 ) -> IRModule:
     """Return the module of a preprocessed model; raise UnsupportedError for unsupported items."""
     model, digest = read_onnx(data, file), hashlib.sha256(data).hexdigest()
-    return import_onnx_model(model, digest, name, ops, is_claimed=is_claimed)
+    module = import_onnx_model(model, digest, name, ops, is_claimed=is_claimed)
+    return module.with_attrs(numerics="onnx")
 
 
 def import_onnx_model(

@@ -1,8 +1,7 @@
 """Fusion of DequantizeLinear, an operator and QuantizeLinear into an integer operator.
 
 Data movement keeps the quantization. Elementwise functions become lookup tables. Convolutions,
-matrix products, sums and means use a fixed-point factor where ONNX Runtime uses a float factor, so
-results may differ by 1.
+matrix products, sums and means have the results of ONNX Runtime's integer kernels.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,19 +10,28 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, Array
+from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.operators import pooling
 from firmwright.frontends.onnx.operators.conv import ConstantFilters, emit_conv2d, window_geometry
-from firmwright.frontends.onnx.operators.pooling import emit_int8_average_pool
-from firmwright.frontends.onnx.operators.reductions import emit_softmax, reduction_axes
+from firmwright.frontends.onnx.operators.reductions import reduction_axes
 from firmwright.frontends.onnx.qdq import (
+    UNSIGNED_OFFSET,
     DequantizedValue,
     QdqOperands,
     QdqParameters,
     QdqValue,
     QuantizedValue,
+)
+from firmwright.frontends.onnx.qdq_arithmetic import (
+    BinaryOperands,
+    differences,
+    fit_product,
+    fit_table_sum,
+    is_repeated,
+    sums,
 )
 from firmwright.ir.graph.nodes import Value
 
@@ -212,7 +220,7 @@ def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_binary(f: Fusion) -> OnnxValue | None:
-    operands: list[OnnxValue] = []
+    operands: list[Value | ConstantValue] = []
     for item in f.operands:
         value, constant = _quantized_input(item), _dequantized_constant(item)
         if value is not None:
@@ -223,8 +231,21 @@ def _fuse_binary(f: Fusion) -> OnnxValue | None:
             operands.append(constant)
     if len(operands) != 2:
         return None
-    op = f.c.node.op_type.lower()
-    return f.c.emit.call(op, *operands, activation=f.activation, result=f.target.type)
+    a, b = operands
+    target, op = f.target, f.c.node.op_type
+    low = max(INT8.min, target.zero_point) if f.activation == "relu" else INT8.min
+    kinds = _quantization(a), _quantization(b)
+    pair = BinaryOperands(*kinds, target, low, is_repeated(a.shape, b.shape))
+    if op == "Mul":
+        return f.c.emit.call("fitted_product", a, b, **fit_product(pair), result=target.type)
+    results, sign = (sums(pair), 1) if op == "Add" else (differences(pair), -1)
+    attrs = fit_table_sum(pair, results, sign)
+    if attrs is None and op == "Add":
+        a, b = b, a
+        attrs = fit_table_sum(replace(pair, a=pair.b, b=pair.a), results.T)
+    if attrs is None:
+        return None
+    return f.c.emit.call("table_sum", a, b, **attrs, result=target.type)
 
 
 def _fuse_mean(f: Fusion) -> OnnxValue | None:
@@ -245,10 +266,21 @@ def _fuse_mean(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
-    x = f.x
-    if x is None or f.activation != "none" or x.type.quantization != f.target.quantization:
+    """Pool floats as QLinearAveragePool does, which adds the zero point before it rounds."""
+    x, target = f.x, f.target
+    if x is None or f.activation != "none":
         return None
-    return emit_int8_average_pool(replace(f.c, inputs=(x,)))
+    emit = f.c.emit
+    pooled = pooling.IMPORTERS["AveragePool"](
+        replace(f.c, inputs=(emit.call("dequantize", x, result=FLOAT32),))
+    )
+    assert isinstance(pooled, Value | ConstantValue)
+    offset = UNSIGNED_OFFSET * target.is_unsigned
+    formula = (
+        f"int8(min(max(rint(a / {target.scale!r} + {float(target.zero_point + offset)!r}) - "
+        f"{float(offset)!r}, {float(INT8.min)!r}), {float(INT8.max)!r}))"
+    )
+    return emit.call("expression", pooled, formula=formula, result=target.type)
 
 
 def _fuse_concat(f: Fusion) -> OnnxValue | None:
@@ -261,12 +293,31 @@ def _fuse_concat(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_softmax(f: Fusion) -> OnnxValue | None:
-    x = f.x
-    fits = (f.target.scale, f.target.zero_point, f.activation) == (1 / 256, INT8.min, "none")
-    if x is None or not fits:
+    """Divide table entries by their sum in float32, as QLinearSoftmax does."""
+    x, target, emit = f.x, f.target, f.c.emit
+    if x is None or f.activation != "none":
         return None
-    axis = int(f.c.attr("axis", -1)) % len(x.type.shape)
-    return emit_softmax(f.c.emit, x, axis, f.target.type)
+    axis, rank = int(f.c.attr("axis", -1)) % len(x.type.shape), len(x.type.shape)
+    perm = [k for k in range(rank) if k != axis] + [axis]
+    rows = emit.transpose(x, perm)
+    highest = emit.call("reduce_max", rows, axes=(rank - 1,), keep_dims=True, result=x.type)
+    place = emit.expression("int32(a) - int32(b) + 255", rows, highest)
+    table = emit.const(_exponentials(_quantization(x).scale, x.type.shape[axis]), "exponentials")
+    powers = emit.call("dynamic_gather", table, place, mode="along", axis=0)
+    total = emit.reduction("a", "add", (rank - 1,), powers)
+    steps = float(np.floor(np.float32(1) / np.float32(target.scale)))
+    formula = (
+        f"int8(min(rint(a * {steps!r} / b) + {float(target.zero_point)!r}, {float(INT8.max)!r}))"
+    )
+    y = emit.call("expression", powers, total, formula=formula, result=target.type)
+    return emit.transpose(y, [perm.index(k) for k in range(rank)])
+
+
+def _exponentials(scale: float, count: int) -> Array:
+    """Return exp of -255 to 0 steps of `scale`, scaled so that a sum of `count` is finite."""
+    limit = float(np.finfo(np.float32).max / np.float32(count))
+    raised = max(0.0, np.log(limit) - 5) / scale
+    return np.asarray(np.exp((np.arange(256) - 255 + raised) * scale), np.float32)
 
 
 FUSION_RULES: Mapping[str, FusionRule] = {

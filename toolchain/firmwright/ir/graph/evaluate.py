@@ -12,7 +12,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
-from firmwright.ir.graph.opdef import OpCall, OpTable
+from firmwright.ir.graph.opdef import NumericsProfile, OpCall, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.intrinsic import IntrinsicTable
@@ -105,6 +105,15 @@ def next_state(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array
     return {one.value.name: _array(module, one.next, values) for one in state}
 
 
+def numerics_of(module: IRModule) -> NumericsProfile:
+    match module.attrs.get("numerics"):
+        case "tflm":
+            return "tflm"
+        case "onnx":
+            return "onnx"
+    return "litert"
+
+
 def make_op_call(call: Call, module: IRModule) -> OpCall:
     constants = tuple(
         module.constants.get(value.constant) if value is not None and value.constant else None
@@ -118,7 +127,7 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
         tuple(value.type for value in call.outputs),
         call.attrs,
         constants,
-        "tflm" if module.attrs.get("numerics") == "tflm" else "litert",
+        numerics_of(module),
         scopes if any(scopes) else (),
     )
 

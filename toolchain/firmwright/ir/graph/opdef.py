@@ -13,7 +13,7 @@ from firmwright.ir.core import Attrs, Constant
 from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 
-NumericsProfile: TypeAlias = Literal["litert", "tflm"]
+NumericsProfile: TypeAlias = Literal["litert", "tflm", "onnx"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,11 @@ from firmwright.passes.graph.transposed_reshape import (
 from firmwright.passes.map_functions import map_graph_functions
 
 _ELEMENTWISE = """
-    abs add cast ceil cos div elu equal exp expression floor gelu greater greater_equal
-    hard_swish leaky_relu less less_equal log logical_and logical_not logical_or logistic
+    abs add cast ceil cos div elu equal exp expression fitted_product floor gelu greater
+    greater_equal hard_swish leaky_relu less less_equal log logical_and logical_not logical_or
+    logistic
     maximum minimum mul neg not_equal quantize dequantize relu relu6 relu_n1_to_1 round rsqrt
-    sign sin sqrt square squared_difference sub tanh
+    sign sin sqrt square squared_difference sub table_sum tanh
 """
 ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 REDUCTIONS = frozenset({"mean", "reduce_max", "reduce_min", "reduction", "sum"})

@@ -144,7 +144,7 @@ def _settings(op: OpCall) -> list[int] | None:
     matrix = weights_of(op)
     low, high = accumulator_bounds(fold_zero_point_into_bias(op, matrix), matrix)
     folded = fold_requantize(requantization_of(op), low, high)
-    if folded is None:
+    if folded is None or folded.is_float32:
         return None
     return epilogue_settings(folded, min(matrix.shape[0], ROWS), matrix.shape[1])
 

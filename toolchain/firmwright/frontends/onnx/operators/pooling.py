@@ -82,14 +82,6 @@ def _max_pool(c: NodeContext) -> OnnxValue:
     return _pool("max", c)
 
 
-def emit_int8_average_pool(c: NodeContext) -> OnnxValue | None:
-    """Emit an AveragePool of int8 values without requantization; return None if unsupported."""
-    window = window_geometry(c, tuple(c.attr("kernel_shape")), c.shape(0)[2:])
-    if not _is_image_pool(c, "average", window, _output_sizes(c, window)):
-        return None
-    return _image_pool(c, "average", window)
-
-
 def _global_pool(op: str, result: str, c: NodeContext) -> OnnxValue:
     if c.dtype(0) != FLOAT32:
         raise NotSupportedError(f"{result} of {c.dtype(0).name}")

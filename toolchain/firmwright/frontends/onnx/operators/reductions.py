@@ -18,7 +18,6 @@ from firmwright.frontends.onnx.node_context import (
     vector_shape,
 )
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
-from firmwright.ir.graph.nodes import TensorType
 
 
 def reduction_axes(c: NodeContext) -> tuple[int, ...] | None:
@@ -86,12 +85,10 @@ def _softmax(c: NodeContext) -> OnnxValue:
     return emit_softmax(c.emit, c.input(0), c.axis(-1))
 
 
-def emit_softmax(
-    emit: CallEmitter, x: OnnxValue, axis: int, result: TensorType | None = None
-) -> OnnxValue:
+def emit_softmax(emit: CallEmitter, x: OnnxValue, axis: int) -> OnnxValue:
     rank = len(x.shape)
     perm = [k for k in range(rank) if k != axis] + [axis]
-    y = emit.call("softmax", emit.transpose(x, perm), beta=1.0, result=result)
+    y = emit.call("softmax", emit.transpose(x, perm), beta=1.0)
     return emit.transpose(y, [perm.index(k) for k in range(rank)])
 
 

@@ -1,0 +1,89 @@
+"""table_sum and fitted_product: sums and products of two int8 tensors with fitted coefficients.
+
+    table_sum       v = a * multiplier + table[b + 128]           in 32 bits
+    fitted_product  v = (a - a zero) * (b - b zero) * multiplier + addend   in 64 bits
+    y = clamp((v + window * ((v >> shift) & 1)) >> shift, low, high)
+
+The window moves the upper end of odd results down: with 1, halves round to even. Frontends fit the
+coefficients (attributes) to a definition in floats and prove equality for all pairs of inputs
+(frontends/onnx/qdq_arithmetic.py).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, INT64, Array, DType
+from firmwright.base.errors import NotSupportedError
+from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
+from firmwright.ops.elementwise import broadcast_shape, centered, loop_over_elements
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import clamp
+from firmwright.ops.row_windows import elementwise_row_window
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    kinds = [call.input(index) for index in range(2)]
+    if {kind.dtype for kind in (*kinds, call.output)} != {INT8}:
+        raise NotSupportedError(f"a {call.op} of other tensors than int8")
+    shape = reduce(broadcast_shape, (kind.shape for kind in kinds))
+    return (TensorType(shape, INT8, call.output.quantization),)
+
+
+def _narrowed(call: OpCall, v: Any, dtype: DType) -> Any:
+    """Return y for v, an array or an expression."""
+    shift, window = call.int_attr("shift"), call.int_attr("window")
+    low, high = call.int_attr("low"), call.int_attr("high")
+    if not isinstance(v, ArithExpr):
+        whole = (v + window * ((v >> shift) & 1)) >> shift
+        return np.clip(whole, low, high).astype(np.int8)
+    if window:
+        v = v + ((v >> shift) & 1) * ArithExpr(immediate(window, dtype))
+    return clamp((v >> shift).cast(INT32), low, high, INT8)
+
+
+def table_sum(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    a, b = (x.astype(np.int64) for x in arrays)
+    table = np.array(call.ints_attr("table"), np.int64)
+    return (_narrowed(call, a * call.int_attr("multiplier") + table[b - INT8.min], INT32),)
+
+
+def lower_table_sum(call: OpCall, b: Kernel) -> None:
+    table = b.constant("table", np.array(call.ints_attr("table")), INT32)
+    with loop_over_elements(b) as (values, store):
+        entry = b.load(table, [values[1].cast(INDEX) - INT8.min])
+        with b.let("v", values[0].cast(INT32) * call.int_attr("multiplier") + entry) as v:
+            store(_narrowed(call, v, INT32))
+
+
+def fitted_product(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    a, b = centered(call, *arrays)
+    v = a * b * call.int_attr("multiplier") + call.int_attr("addend")
+    return (_narrowed(call, v, INT64),)
+
+
+def lower_fitted_product(call: OpCall, b: Kernel) -> None:
+    multiplier, addend = (
+        ArithExpr(immediate(call.int_attr(name), INT64)) for name in ("multiplier", "addend")
+    )
+    with loop_over_elements(b) as (values, store):
+        left, right = centered(call, *values)
+        with b.let("v", (left * right).cast(INT64) * multiplier + addend) as v:
+            store(_narrowed(call, v, INT64))
+
+
+def _opdef(
+    name: str,
+    reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]],
+    lower: Callable[[OpCall, Any], None],
+) -> OpDef:
+    return OpDef(name, infer, reference, lower, dtypes=("int8",), row_access=elementwise_row_window)
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    _opdef("fitted_product", fitted_product, lower_fitted_product),
+    _opdef("table_sum", table_sum, lower_table_sum),
+)
