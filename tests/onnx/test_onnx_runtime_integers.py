@@ -143,7 +143,7 @@ def test_layers_equal_onnx_runtime(deep: bool) -> None:
 
 
 @pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
+    pytest.param("host", marks=[pytest.mark.host_c, pytest.mark.deep]),
     pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
     pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
 ])  # fmt: skip
