@@ -30,6 +30,8 @@ from firmwright.schedules.registry import INTRINSICS
 log = logging.getLogger(__name__)
 NUMPY_REFERENCE = "firmwright numpy references"
 INTERPRETER_REFERENCE = "firmwright TIR interpreter"
+ROUNDING_RUNTIMES: Sequence[RuntimeName] = ("pytorch",)
+"""Runtimes that compute with floats between the integers of quantized models."""
 MAX_RELATIVE_ROUNDING = 1e-2
 """The noise-to-signal energy ratio that roundings of quantized layers stay well below."""
 
@@ -55,8 +57,7 @@ def compute_reference(
     if compiled.source is not None and not has_custom_operators(compiled.imported):
         runtime = reference_runtime(compiled)
         reference = run_oracle_reference(compiled, samples, runtime, layers=layers)
-        # PyTorch computes with floats between the integers of quantized models.
-        if runtime == "pytorch" and is_quantized(compiled):
+        if runtime in ROUNDING_RUNTIMES and is_quantized(compiled):
             return select_rounded_reference(compiled, samples, reference)
         return reference
     if isinstance(compiled.imported.entry, Function):
