@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping
 
-from firmwright.flows.reference_outputs import ROUNDING_RUNTIMES, reference_runtime
+from firmwright.flows.reference_outputs import reference_runtime
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.pipeline import Compilation
 
 _CAST = re.compile(r"int\d+\(a\)")
+_CHECKING_RUNTIMES = ("onnxruntime", "pytorch")
 _INDEXING = ("dynamic_gather", "dynamic_scatter")
 
 
@@ -17,7 +18,7 @@ def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
     Only ONNX Runtime and PyTorch refuse indices out of range.
     """
     entry = compiled.imported.entry
-    if not isinstance(entry, Function) or reference_runtime(compiled) not in ROUNDING_RUNTIMES:
+    if not isinstance(entry, Function) or reference_runtime(compiled) not in _CHECKING_RUNTIMES:
         return {}
     limits: dict[str, int] = {}
     for call in reversed(entry.body):
