@@ -15,6 +15,11 @@ Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 IMAGE, VOLUME, ROWS, VECTOR = (1, 4, 6, 8), (1, 4, 9), (2, 3, 5), (7,)
 
 
+def _embedding(x: torch.Tensor) -> torch.Tensor:
+    table = x[:1, 0, 0] + torch.arange(14.0).reshape(7, 2)
+    return F.embedding((x * 2).abs().long().clamp(max=6), table)
+
+
 def _index(*values: int) -> torch.Tensor:
     return torch.tensor(values)
 
@@ -97,9 +102,9 @@ def movement() -> dict[str, Case]:
         "index_select": (lambda x: x.index_select(2, _index(4, 0, 0)), (ROWS,)),
         "index": (lambda x: x[:, _index(2, 0)], (ROWS,)),
         "gather": (lambda x: x.gather(2, torch.ones(2, 3, 2, dtype=torch.int64)), (ROWS,)),
-        "embedding": (lambda x: F.embedding((x * 2).abs().long().clamp(max=6), x[:1, 0, 0] + torch.arange(14.0).reshape(7, 2)), (ROWS,)),
+        "embedding": (_embedding, (ROWS,)),
         "tril": (lambda x: x.tril() + x.triu(1), (ROWS,)),
-        "arange": (lambda x: x + torch.arange(5) * torch.ones_like(x) + torch.full((1,), 2.0), (ROWS,)),
+        "arange": (lambda x: x + torch.arange(5) * torch.ones_like(x) + 2, (ROWS,)),
         "squeeze": (lambda x: x[:1].squeeze(0).unsqueeze(-1).squeeze(), (ROWS,)),
         "movedim": (lambda x: x.movedim(0, -1), (ROWS,)),
         "slice_write": (lambda x: torch.slice_scatter(x, x[:, :1] * 2, 1, 1, 2), (ROWS,)),

@@ -164,7 +164,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     }
     positions = tuple(range(len(context.inputs)))
     if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
-        attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])
+        attrs["asymmetric"] = bool(options.get("asymmetric_quantize_inputs", False))
         return ImportedCall("hybrid_fully_connected", attrs, positions)
     is_constant = all(
         constant is not None
