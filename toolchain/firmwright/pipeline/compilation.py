@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
-from firmwright.base.recursion import raise_recursion_limit
+from firmwright.base.recursion import call_with_stack, raise_recursion_limit
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags as build_flags
@@ -19,6 +20,7 @@ from firmwright.codegen.emit_options import check_common_style
 from firmwright.codegen.model_emitter import emit_model, model_id
 from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
 from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
+from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.verify import verify_module
@@ -40,6 +42,8 @@ from firmwright.select.kernel_selection import list_programs
 from firmwright.usmp.joint_plan import check_concurrent_fit, plan_jointly
 
 PassObserver = Callable[[str, IRModule], None]
+_CALLS_MAX = 500
+"""Calls of a network that is compiled on the usual stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,23 @@ def compile_model(
 ) -> Compilation:
     """Compile `model` for a board; `watch` is called with the module after every pass."""
     raise_recursion_limit()
+    run = partial(_compile, model, options, source, watch, stopwatch)
+    return call_with_stack(run) if _is_large(model) else run()
+
+
+def _is_large(module: IRModule) -> bool:
+    entry = module.entry
+    calls = len(entry.body) if isinstance(entry, Function) else len(module.functions)
+    return calls > _CALLS_MAX
+
+
+def _compile(
+    model: IRModule,
+    options: Options,
+    source: bytes | None,
+    watch: PassObserver | None,
+    stopwatch: PassTimer | None,
+) -> Compilation:
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
     for step in remaining_passes(module, options, stopwatch):

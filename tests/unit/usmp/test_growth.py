@@ -1,0 +1,62 @@
+"""The work on a chain of buffers grows in proportion to its length."""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import FrameType
+
+import pytest
+
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.plan import BufferInfo, LiveRange, Plan
+from firmwright.ir.tir.verify_plan import diagnose_plan
+from firmwright.usmp.heuristics import greedy_by_size
+from firmwright.usmp.interference import build_interference
+from firmwright.usmp.lower_bound import lower_bound_bytes, min_bytes_by_time
+from firmwright.usmp.plan_validator import check_plan
+
+POOL = PoolInfo("sram")
+
+
+def chain(length: int) -> tuple[Sequence[BufferInfo], Plan]:
+    """Return buffers, each alive with the next one, and their plan."""
+    lives = [(LiveRange(time, time + 2),) for time in range(length)]
+    buffers = [
+        BufferInfo(f"b{time}", 16 + time % 3, 1, live, "activation", ("sram",))
+        for time, live in enumerate(lives)
+    ]
+    return buffers, greedy_by_size(buffers, build_interference(buffers), [POOL])
+
+
+def calls_in(work: Callable[[], object]) -> int:
+    """Count the calls of Python and C functions in `work`."""
+    count = 0
+
+    def observe(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(observe)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+WORK: dict[str, Callable[[Sequence[BufferInfo], Plan], object]] = {
+    "interference": lambda buffers, plan: build_interference(buffers),
+    "lower bound": lambda buffers, plan: lower_bound_bytes(buffers, plan.conflicts),
+    "bytes by time": lambda buffers, plan: min_bytes_by_time(buffers, plan.conflicts),
+    "validator": lambda buffers, plan: check_plan(plan, buffers, plan.conflicts, [POOL]),
+    "verifier": lambda buffers, plan: diagnose_plan(plan, IRModule("m", {}, {}, pools=(POOL,))),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_calls_grow_in_proportion(name: str) -> None:
+    short, long = chain(100), chain(400)
+    few, many = (calls_in(partial(WORK[name], *problem)) for problem in (short, long))
+    assert many < 6 * few  # four times the buffers; a square would be sixteen times
