@@ -90,7 +90,9 @@ class Net:
     def model(self, *outputs: str) -> bytes:
         infos = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(self.nodes, "net", self.inputs, infos, self.weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        domains = {node.domain: 1 for node in self.nodes} | {"": self.opset}
+        opsets = [helper.make_opsetid(*item) for item in domains.items()]
+        model = helper.make_model(graph, opset_imports=opsets)
         model.ir_version = 8
         inferred = onnx.shape_inference.infer_shapes(model)
         return bytes(inferred.SerializeToString())

@@ -35,6 +35,9 @@ def own_cases() -> Iterator[NodeTest]:
     line, depth = np.array([0.0, 2.5], np.float32), _known(np.int64(6))
     yield _case("one_hot", "OneHot", [WHOLE, depth, _known(line)], axis=-1)
     yield _case("bit_cast", "BitCast", [WHOLE.astype(np.int32)], to=TensorProto.UINT32, opset=26)
+    scale = np.linspace(0.5, 2, FEATURES, dtype=np.float32)
+    rms = FLOATS / np.sqrt(np.square(FLOATS).mean(axis=-1, keepdims=True) + 1e-5) * scale
+    yield _case("simplified", "SimplifiedLayerNormalization", [FLOATS, scale], expected=[rms])
     yield _loop()
     yield from _features()
     yield from _models()

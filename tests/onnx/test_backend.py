@@ -51,7 +51,8 @@ def test_generated_c_passes_the_node_tests() -> None:
 
 def test_each_supported_operator_has_a_representative_test() -> None:
     rows = read_list(ROWS)
-    assert tuple(rows) == onnx_operators()
+    standard = [name for name in onnx_operators() if not name.startswith("com.microsoft:")]
+    assert list(rows) == standard
     assert not read_skips().keys() & rows.values()
 
 

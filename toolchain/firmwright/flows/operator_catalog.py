@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from firmwright.conformance.registry import conformance_cases
 from firmwright.flows.operator_conformance import EMULATED_BOARDS
+from firmwright.frontends.onnx.contrib_expansion import EXPANDED_OPERATORS
 from firmwright.frontends.onnx.operators.registry import onnx_importers
 from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ir.tir.schedule import Schedule
@@ -99,7 +100,7 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
 
 
 def onnx_operators() -> tuple[str, ...]:
-    return tuple(sorted(onnx_importers()))
+    return tuple(sorted((*onnx_importers(), *EXPANDED_OPERATORS)))
 
 
 def _row(item: SupportedOperator) -> Sequence[str]:

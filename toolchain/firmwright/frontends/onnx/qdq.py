@@ -95,7 +95,7 @@ def attach_quantization(
         return None
     if scale.array.ndim > 1:
         return None
-    points = np.zeros(1, np.int64) if zero_point is None else zero_point.array.astype(np.int64)
+    points = np.zeros((), np.int64) if zero_point is None else zero_point.array.astype(np.int64)
     if array.dtype == np.uint8:
         array = (array.astype(np.int64) - UNSIGNED_OFFSET).astype(np.int8)
         points = points - UNSIGNED_OFFSET

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
+from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package, tensor_array
 
 OPSET_MIN = 13
@@ -81,9 +82,10 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     inputs = tuple(_tensor(item) for item in graph.input if item.name not in initializers)
     outputs = tuple(_tensor(item) for item in graph.output)
     _check_names(graph, file)
+    nodes, titles = expand_contrib_operators(graph.node)
     return OnnxModel(
-        file, opsets, inputs, outputs, initializers, tuple(graph.node), tuple(model.functions),
-        (*outputs, *map(_tensor, graph.value_info)),
+        file, opsets, inputs, outputs, initializers, nodes, tuple(model.functions),
+        (*outputs, *map(_tensor, graph.value_info)), titles,
     )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def _is_row(bias: OnnxValue | None, outputs: int) -> bool:
     )
 
 
-def _matmul(c: NodeContext) -> OnnxValue:
+def import_matmul(c: NodeContext) -> OnnxValue:
     a, b = c.input(0), c.input(1)
     if isinstance(a, ConstantValue) or a.type.dtype != FLOAT32 or len(a.shape) < 2:
         return emit_matmul(c.emit, a, b)
@@ -160,6 +160,6 @@ def _align_axes(c: NodeContext, x: OnnxValue, term: str, order: str) -> OnnxValu
 IMPORTERS: Mapping[str, Importer] = {
     "Einsum": _einsum,
     "Gemm": _gemm,
-    "MatMul": _matmul,
+    "MatMul": import_matmul,
     "MatMulInteger": _matmul_integer,
 }

@@ -55,7 +55,7 @@ def _saturate(c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: 
     return c.emit.expression(formula, x, zero_point)
 
 
-def _quantize(c: NodeContext) -> OnnxValue:
+def import_quantize(c: NodeContext) -> OnnxValue:
     x, kind = c.input(0), _target(c)
     if x.type.dtype != FLOAT32 or not kind.is_int or kind.bits > 16:
         raise NotSupportedError(f"{x.type.dtype.name} as {kind.name}")
@@ -64,7 +64,7 @@ def _quantize(c: NodeContext) -> OnnxValue:
     return _saturate(c, steps, point, kind)
 
 
-def _dequantize(c: NodeContext) -> OnnxValue:
+def import_dequantize(c: NodeContext) -> OnnxValue:
     x, scale = c.input(0), c.input(1)
     if not x.type.dtype.is_int or scale.type.dtype != FLOAT32:
         raise NotSupportedError(f"{x.type.dtype.name} in steps of {scale.type.dtype.name}")
@@ -114,16 +114,18 @@ def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
     low, high = (
         c.emit.call(op, x, axes=axes, keep_dims=False) for op in ("reduce_min", "reduce_max")
     )
-    scale = c.emit.expression("(max(b, 0.0) - min(a, 0.0)) / 255.0", low, high)
+    extent = "extent = max(b, 0.0) - min(a, 0.0)"
+    # ONNX Runtime's scale of a tensor of zeros is 1.
+    scale = c.emit.expression(f"{extent}; where(extent == 0.0, 1.0, extent / 255.0)", low, high)
     point = c.emit.expression("uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))", low, scale)
     steps = c.emit.expression("a / b", x, scale)
     return [_saturate(c, steps, point, point.type.dtype), scale, point]
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "DequantizeLinear": _dequantize,
+    "DequantizeLinear": import_dequantize,
     "DynamicQuantizeLinear": _dynamic_quantize,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
-    "QuantizeLinear": _quantize,
+    "QuantizeLinear": import_quantize,
 }

@@ -197,7 +197,7 @@ def _group_normalization(c: NodeContext) -> OnnxValue:
     return _scale_and_shift(c, wide, *(_broadcast_channels(c, v, c.rank) for v in vectors))
 
 
-def _rms_normalization(c: NodeContext) -> OnnxValue:
+def import_rms_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
     x, axes = c.input(0), range(c.axis(-1), c.rank)
     total = c.emit.reduction("a * a", "add", axes, x)
@@ -223,7 +223,7 @@ IMPORTERS: Mapping[str, Importer] = {
     "LogSoftmax": _log_softmax,
     "LpNormalization": _lp_normalization,
     "MeanVarianceNormalization": _mean_variance_normalization,
-    "RMSNormalization": _rms_normalization,
+    "RMSNormalization": import_rms_normalization,
     "ReduceL1": partial(_reduce, "abs(a)", "add", "a"),
     "ReduceL2": partial(_reduce, "a * a", "add", "sqrt(a)"),
     "ReduceLogSum": partial(_reduce, "a", "add", "log(a)"),

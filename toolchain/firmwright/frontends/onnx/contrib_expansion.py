@@ -1,0 +1,295 @@
+"""Expansion of ONNX Runtime's own operators (com.microsoft) into standard nodes.
+
+Integer operators become DequantizeLinear, the float operator and QuantizeLinear, so the fusion
+rules alone define their results. Semantics: ONNX Runtime's documentation of contrib operators.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+from firmwright.frontends.onnx.protobuf import (
+    Message,
+    PlainNode,
+    attribute_value,
+    dtype_code,
+    onnx_package,
+)
+
+_WINDOW = (
+    "auto_pad", "ceil_mode", "count_include_pad", "dilations", "group", "kernel_shape", "pads",
+    "strides",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Expansion:
+    """A node of ONNX Runtime and the nodes that replace it."""
+
+    node: Message
+    attrs: Mapping[str, Any]
+    nodes: list[Message] = field(default_factory=list)
+
+    def inputs(self, *indices: int) -> list[str]:
+        """Return the names of inputs, "" for omitted ones."""
+        names = list(self.node.input)
+        return [names[index] if index < len(names) else "" for index in indices]
+
+    def output(self, index: int = 0) -> str:
+        return str(self.node.output[index]) if index < len(self.node.output) else ""
+
+    def emit(
+        self, op: str, *inputs: str, result: str = "", keep: Sequence[str] = (), **attrs: Any
+    ) -> str:
+        """Add a node and return its result; `keep` names attributes to copy."""
+        name = result or f"{self.output()}/{op}{len(self.nodes)}"
+        attrs |= {key: self.attrs[key] for key in keep if key in self.attrs}
+        operands = list(inputs)
+        while operands and not operands[-1]:
+            operands.pop()
+        self.nodes.append(onnx_package().helper.make_node(op, operands, [name], **attrs))
+        return name
+
+    def number(self, value: float) -> str:
+        return self.emit("Constant", value_float=value)
+
+    def dequantize(self, first: int, **attrs: Any) -> str:
+        """Dequantize the inputs (values, scale, zero point) from index `first`."""
+        return self.emit("DequantizeLinear", *self.inputs(first, first + 1, first + 2), **attrs)
+
+    def quantize(self, x: str, first: int, result: str) -> str:
+        """Quantize x by the inputs (scale, zero point) from index `first`."""
+        scale, zero = self.inputs(first, first + 1)
+        if not zero:
+            # The type is that of input 0, which its zero point has too.
+            zero = self.emit("Sub", *self.inputs(2, 2))
+        return self.emit("QuantizeLinear", x, scale, zero, result=result)
+
+    def channels_first(self, compute: Callable[[str, str], str]) -> None:
+        """Define the output by `compute(input 0, result's name)`, for data with channels first."""
+        (x,) = self.inputs(0)
+        if not self.attrs.get("channels_last", 0):
+            compute(x, self.output())
+            return
+        rank = len(self.attrs.get("kernel_shape", (0, 0))) + 2
+        y = compute(self.emit("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)]), "")
+        self.emit("Transpose", y, perm=[0, *range(2, rank), 1], result=self.output())
+
+    def activate(self, x: str) -> None:
+        """Define the output by the node's activation of x."""
+        op = self.attrs.get("activation") or "Identity"
+        letters = [self.attrs.get(f"activation_{name}") for name in ("alpha", "beta")]
+        values = self.attrs.get("activation_params") or [v for v in letters if v is not None]
+        limits = map(self.number, values if op == "Clip" else ())
+        names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(op, ())
+        attrs = dict(zip(names, values, strict=False))
+        self.emit(op, x, *limits, result=self.output(), **attrs)
+
+
+_Rule: TypeAlias = Callable[[_Expansion], object]
+
+# ---- integers ------------------------------------------------------------------------------------
+
+
+def _qlinear_unary(op: str, keep: Sequence[str], e: _Expansion) -> None:
+    e.quantize(e.emit(op, e.dequantize(0), keep=keep), 3, e.output())
+
+
+def _qlinear_binary(op: str, e: _Expansion) -> None:
+    e.quantize(e.emit(op, e.dequantize(0), e.dequantize(3)), 6, e.output())
+
+
+def _qlinear_concat(e: _Expansion) -> None:
+    reals = [e.dequantize(first) for first in range(2, len(e.node.input), 3)]
+    e.quantize(e.emit("Concat", *reals, keep=("axis",)), 0, e.output())
+
+
+def _qlinear_where(e: _Expansion) -> None:
+    y = e.emit("Where", *e.inputs(0), e.dequantize(1), e.dequantize(4))
+    e.quantize(y, 7, e.output())
+
+
+def _qlinear_pool(op: str, e: _Expansion) -> None:
+    def pool(x: str, result: str) -> str:
+        real = e.emit("DequantizeLinear", x, *e.inputs(1, 2))
+        return e.quantize(e.emit(op, real, keep=_WINDOW), 3, result)
+
+    e.channels_first(pool)
+
+
+def _qlinear_conv(e: _Expansion) -> None:
+    operands = e.inputs(*range(1, 9))
+    e.channels_first(lambda x, y: e.emit("QLinearConv", x, *operands, result=y, keep=_WINDOW))
+
+
+def _nhwc_max_pool(e: _Expansion) -> None:
+    image = _Expansion(e.node, {**e.attrs, "channels_last": 1}, e.nodes)
+    image.channels_first(lambda x, y: e.emit("MaxPool", x, result=y, keep=_WINDOW))
+
+
+def _qlinear_softmax(e: _Expansion) -> None:
+    if e.attrs.get("opset", 13) >= 13:
+        _qlinear_unary("Softmax", ("axis",), e)
+        return
+    # Before opset 13, Softmax joined the axes from `axis`.
+    rows = e.emit("Flatten", *e.inputs(0), axis=e.attrs.get("axis", 1))
+    real = e.emit("DequantizeLinear", rows, *e.inputs(1, 2))
+    y = e.quantize(e.emit("Softmax", real, axis=-1), 3, "")
+    e.emit("Reshape", y, e.emit("Shape", *e.inputs(0)), result=e.output())
+
+
+def _qgemm(e: _Expansion) -> None:
+    operands = [e.dequantize(0), e.dequantize(3, axis=0 if e.attrs.get("transB", 0) else 1)]
+    if all(e.inputs(6)):
+        scale = e.emit("Mul", *e.inputs(1, 4))
+        if e.attrs.get("alpha", 1.0) != 1:
+            scale = e.emit("Mul", scale, e.number(e.attrs["alpha"]))
+        operands.append(e.emit("DequantizeLinear", *e.inputs(6), scale, axis=-1))
+    is_float = not all(e.inputs(7))
+    keep = ("alpha", "transA", "transB")
+    y = e.emit("Gemm", *operands, keep=keep, result=e.output() if is_float else "")
+    if not is_float:
+        e.quantize(y, 7, e.output())
+
+
+def _q_attention(e: _Expansion) -> None:
+    x, weights = e.inputs(0, 3)[0], e.inputs(1, 4, 7)
+    real = e.emit("DequantizeLinear", x, *e.inputs(3, 6))
+    w = e.emit("DequantizeLinear", *weights, axis=1)
+    e.nodes.append(_renamed(e, "Attention", [real, w, *e.inputs(2, 5, 8)]))
+
+
+def _renamed(e: _Expansion, op: str, inputs: Sequence[str]) -> Message:
+    node = onnx_package().NodeProto()
+    node.CopyFrom(e.node)
+    node.op_type, node.input[:] = op, inputs
+    return node
+
+
+def _integer_matmul(
+    e: _Expansion, operands: Sequence[str], scales: Sequence[str], bias: str
+) -> None:
+    """Multiply integers (a, b, zero points of a and b), then by the scales; add the bias."""
+    total = e.emit("MatMulInteger", *operands)
+    total = e.emit("Cast", total, to=dtype_code("float32"))
+    y = e.emit("Mul", total, e.emit("Mul", *scales), result="" if bias else e.output())
+    if bias:
+        e.emit("Add", y, bias, result=e.output())
+
+
+def _dynamic_quantize_matmul(e: _Expansion) -> None:
+    a, scale, zero = (f"{e.output()}/{part}" for part in ("a", "a_scale", "a_zero_point"))
+    helper = onnx_package().helper
+    e.nodes.append(helper.make_node("DynamicQuantizeLinear", e.inputs(0), [a, scale, zero]))
+    b, b_scale, b_zero, bias = e.inputs(1, 2, 3, 4)
+    _integer_matmul(e, [a, b, zero, b_zero], [scale, b_scale], bias)
+
+
+def _matmul_integer_to_float(e: _Expansion) -> None:
+    _integer_matmul(e, e.inputs(0, 1, 4, 5), e.inputs(2, 3), e.inputs(6)[0])
+
+
+# ---- floats --------------------------------------------------------------------------------------
+
+
+def _biased(op: str, e: _Expansion, **attrs: Any) -> None:
+    x, bias = e.inputs(0, 1)
+    e.emit(op, e.emit("Add", x, bias) if bias else x, result=e.output(), **attrs)
+
+
+def _fused_conv(e: _Expansion) -> None:
+    y, addend = e.emit("Conv", *e.inputs(0, 1, 2), keep=_WINDOW), e.inputs(3)[0]
+    e.activate(e.emit("Add", y, addend) if addend else y)
+
+
+def _fused_gemm(e: _Expansion) -> None:
+    keep = ("alpha", "beta", "transA", "transB")
+    e.activate(e.emit("Gemm", *e.inputs(0, 1, 2), keep=keep))
+
+
+def _skip_normalization(op: str, bias: int, e: _Expansion) -> None:
+    """Normalize the sum of input, skip and bias; output 3 is the sum."""
+    x, skip, scale = e.inputs(0, 1, 2)
+    biases = [name for name in e.inputs(bias) if name]
+    total = e.emit("Add", x, skip, result="" if biases else e.output(3))
+    if biases:
+        total = e.emit("Add", total, *biases, result=e.output(3))
+    shift = e.inputs(3) if op == "LayerNormalization" else []
+    e.emit(op, total, scale, *shift, result=e.output(), epsilon=e.attrs.get("epsilon", 1e-12))
+
+
+def _embed_layer_normalization(e: _Expansion) -> None:
+    ids, segments, words, places, kinds, scale, shift, mask, indices = e.inputs(*range(9))
+    if not indices:
+        axis, step = (e.emit("Constant", value_int=value) for value in (1, 1))
+        length = e.emit("Gather", e.emit("Shape", ids), axis)
+        indices = e.emit("Range", e.emit("Constant", value_int=0), length, step)
+    total = e.emit("Add", e.emit("Gather", words, ids), e.emit("Gather", places, indices))
+    if segments:
+        total = e.emit("Add", total, e.emit("Gather", kinds, segments))
+    total = e.emit("Identity", total, result=e.output(2))
+    epsilon = e.attrs.get("epsilon", 1e-12)
+    e.emit("LayerNormalization", total, scale, shift, result=e.output(), epsilon=epsilon)
+    if e.output(1):
+        counted = mask or e.emit("Mul", ids, e.emit("Sub", ids, ids))
+        axes = e.emit("Constant", value_ints=[1])
+        e.emit("ReduceSum", counted, axes, keepdims=0, result=e.output(1))
+
+
+_RULES: Mapping[str, _Rule] = {
+    "BiasGelu": partial(_biased, "Gelu"),
+    "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
+    "EmbedLayerNormalization": _embed_layer_normalization,
+    "FastGelu": partial(_biased, "Gelu", approximate="tanh"),
+    "FusedConv": _fused_conv,
+    "FusedGemm": _fused_gemm,
+    "Gelu": partial(_biased, "Gelu"),
+    "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "NhwcMaxPool": _nhwc_max_pool,
+    "QAttention": _q_attention,
+    "QGemm": _qgemm,
+    "QLinearAdd": partial(_qlinear_binary, "Add"),
+    "QLinearAveragePool": partial(_qlinear_pool, "AveragePool"),
+    "QLinearConcat": _qlinear_concat,
+    "QLinearConv": _qlinear_conv,
+    "QLinearGlobalAveragePool": partial(_qlinear_pool, "GlobalAveragePool"),
+    "QLinearLeakyRelu": partial(_qlinear_unary, "LeakyRelu", ("alpha",)),
+    "QLinearMul": partial(_qlinear_binary, "Mul"),
+    "QLinearSigmoid": partial(_qlinear_unary, "Sigmoid", ()),
+    "QLinearSoftmax": _qlinear_softmax,
+    "QLinearWhere": _qlinear_where,
+    "QuickGelu": lambda e: e.emit(
+        "Swish", *e.inputs(0), result=e.output(), alpha=e.attrs.get("alpha", 1.702)
+    ),
+    "SkipLayerNormalization": partial(_skip_normalization, "LayerNormalization", 4),
+    "SkipSimplifiedLayerNormalization": partial(_skip_normalization, "RMSNormalization", 3),
+}
+EXPANDED_OPERATORS = tuple(f"com.microsoft:{name}" for name in _RULES)
+_STATISTICS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+
+
+def expand_contrib_operators(
+    nodes: Sequence[Message],
+) -> tuple[tuple[Message, ...], dict[str, str]]:
+    """Return the nodes with all operators expanded, and the operator of each new result."""
+    expanded: list[Message] = []
+    titles: dict[str, str] = {}
+    for node in nodes:
+        if not _is_expandable(node):
+            expanded.append(node)
+            continue
+        attrs = {item.name: attribute_value(item) for item in node.attribute}
+        expansion = _Expansion(node, attrs)
+        _RULES[node.op_type](expansion)
+        expanded += expansion.nodes
+        titles |= {name: node.op_type for new in expansion.nodes for name in new.output}
+    return tuple(expanded), titles
+
+
+def _is_expandable(node: Message) -> bool:
+    if isinstance(node, PlainNode) or node.domain != "com.microsoft" or not node.output:
+        return False
+    if node.op_type in _STATISTICS and any(node.output[1:3]):
+        return False  # mean and deviation, which inference does not use
+    return node.op_type in _RULES

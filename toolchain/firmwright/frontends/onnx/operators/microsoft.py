@@ -1,0 +1,221 @@
+"""ONNX Runtime's own operators (com.microsoft) that no standard nodes express.
+
+Source of the semantics: ONNX Runtime's documentation of contrib operators.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
+from firmwright.frontends.onnx.operators.matmul import emit_matmul, import_matmul
+from firmwright.frontends.onnx.operators.quantization import import_dequantize, import_quantize
+from firmwright.frontends.onnx.operators.reductions import import_rms_normalization
+
+_HIDDEN = float32_literal(float(np.finfo(np.float32).min))
+"""Logit of a key that a query must not use."""
+
+
+def _fused_matmul(c: NodeContext) -> OnnxValue:
+    if c.attr("transBatchA", 0) or c.attr("transBatchB", 0):
+        raise NotSupportedError("transposed batches")
+    operands = [
+        _swap_last(c, c.input(k)) if c.attr(name, 0) else c.input(k)
+        for k, name in enumerate(("transA", "transB"))
+    ]
+    y = import_matmul(replace(c, inputs=tuple(operands)))
+    alpha = float(c.attr("alpha", 1.0))
+    return y if alpha == 1 else c.emit.expression(f"a * {float32_literal(alpha)}", y)
+
+
+def _swap_last(c: NodeContext, x: OnnxValue) -> OnnxValue:
+    rank = len(x.shape)
+    return x if rank < 2 else c.emit.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+# ---- attention -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Query, key and value as [batch, heads, length, size]."""
+
+    query: OnnxValue
+    key: OnnxValue
+    value: OnnxValue
+
+
+def _attend(c: NodeContext, h: _Heads, mask: OnnxValue | None, bias: OnnxValue | None) -> OnnxValue:
+    """Emit the softmax of scaled products times the values, with the heads joined again."""
+    emit, (batch, heads, length, size) = c.emit, h.query.shape
+    total = h.key.shape[2]
+    scale = float32_literal(float(c.attr("scale", 0.0)) or 1 / math.sqrt(size))
+    logits = emit_matmul(emit, h.query, _swap_last(c, h.key))
+    logits = emit.expression(f"a * {scale}", logits)
+    if bias is not None:
+        logits = emit.expression("a + b", logits, bias)
+    if mask is not None:
+        hidden = float32_literal(float(c.attr("mask_filter_value", -10000.0)))
+        formula = f"a + where(b > 0, 0.0, {hidden})"
+        logits = emit.expression(formula, logits, _key_mask(c, mask, batch, length, total))
+    if c.attr("unidirectional", 0):
+        past = np.tri(length, total, total - length, dtype=np.int32)
+        causal = emit.const(past, "causal")
+        logits = emit.expression(f"where(b > 0, a, {_HIDDEN})", logits, causal)
+    weights = emit.call("softmax", logits, beta=1.0)
+    y = emit.transpose(emit_matmul(emit, weights, h.value), (0, 2, 1, 3))
+    return emit.reshape(y, (batch, length, heads * h.value.shape[3]))
+
+
+def _key_mask(c: NodeContext, mask: OnnxValue, batch: int, length: int, total: int) -> OnnxValue:
+    """Return a mask, positive where a key is used, that broadcasts to [batch, 1, length, total]."""
+    shape = mask.shape
+    if shape == (batch, total):
+        return c.emit.reshape(mask, (batch, 1, 1, total))
+    if shape == (batch, length, total):
+        return c.emit.reshape(mask, (batch, 1, length, total))
+    if shape in ((batch,), (2 * batch,)):
+        # The end of the keys in use and, optionally, their begin.
+        places = c.emit.const(np.arange(total, dtype=np.int32).reshape(1, 1, 1, total), "places")
+        limits = [
+            c.emit.reshape(c.emit.slice_axis(mask, 0, first, batch), (batch, 1, 1, 1))
+            for first in range(0, shape[0], batch)
+        ]
+        formula = "int32(a < b)" if len(limits) == 1 else "int32((a < b) & (a >= c))"
+        return c.emit.expression(formula, places, *limits)
+    raise NotSupportedError(f"a mask {list(shape)}")
+
+
+def _split_heads(c: NodeContext, x: OnnxValue, heads: int) -> OnnxValue:
+    """Return [batch, length, heads * size] as [batch, heads, length, size]."""
+    batch, length, width = x.shape
+    if heads < 1 or width % heads:
+        raise NotSupportedError(f"{heads} heads of {width} channels")
+    return c.emit.transpose(c.emit.reshape(x, (batch, length, heads, width // heads)), (0, 2, 1, 3))
+
+
+def _append(c: NodeContext, past: OnnxValue | None, x: OnnxValue) -> OnnxValue:
+    return x if past is None else c.emit.concat([past, x], 2)
+
+
+def _attention(c: NodeContext) -> Sequence[OnnxValue]:
+    require_float32(c, 2)
+    if c.has(6) or c.attr("do_rotary", 0) or c.attr("past_present_share_buffer", 0):
+        raise NotSupportedError("a shared buffer of past keys, or rotary embeddings")
+    heads, columns = int(c.attr("num_heads")), c.shape(1)[1]
+    sizes = tuple(c.attr("qkv_hidden_sizes") or (columns // 3,) * 3)
+    joined = import_matmul(replace(c, inputs=c.inputs[:2]))
+    if c.has(2):
+        joined = c.emit.expression("a + b", joined, c.input(2))
+    firsts = (0, sizes[0], sizes[0] + sizes[1])
+    query, key, value = (
+        _split_heads(c, c.emit.slice_axis(joined, 2, first, size), heads)
+        for first, size in zip(firsts, sizes, strict=True)
+    )
+    if (past := c.optional(4)) is not None:
+        key, value = (
+            _append(c, c.emit.index_axis(past, 0, k), x) for k, x in enumerate((key, value))
+        )
+    y = _attend(c, _Heads(query, key, value), c.optional(3), c.optional(5))
+    if len(c.outputs) < 2 or not c.outputs[1]:
+        return [y]
+    present = [c.emit.reshape(x, (1, *x.shape)) for x in (key, value)]
+    return [y, c.emit.concat(present, 0)]
+
+
+def _multi_head_attention(c: NodeContext) -> Sequence[OnnxValue]:
+    require_float32(c)
+    heads = int(c.attr("num_heads"))
+    if c.has(8) or c.has(9):
+        raise NotSupportedError("a shared buffer of past keys")
+    if len(c.outputs) > 3 and c.outputs[3]:
+        raise NotSupportedError("the products of queries and keys as an output")
+    parts, offset = [], 0
+    for x in _query_key_value(c):
+        if len(x.shape) == 3 and c.has(3):
+            count = x.shape[2]
+            x = c.emit.expression("a + b", x, c.emit.slice_axis(c.input(3), 0, offset, count))
+            offset += count
+        parts.append(_split_heads(c, x, heads) if len(x.shape) == 3 else x)
+    query, *rest = parts
+    key, value = (_append(c, c.optional(6 + k), x) for k, x in enumerate(rest))
+    y = _attend(c, _Heads(query, key, value), c.optional(4), c.optional(5))
+    return [y, key, value][: len(c.outputs)]
+
+
+def _query_key_value(c: NodeContext) -> list[OnnxValue]:
+    """Return query, key and value as [batch, length, width], or heads apart if they are so."""
+    if not c.has(1):
+        # Packed: [batch, length, heads, 3, size].
+        batch, length, heads, _, size = c.shape(0)
+        parts = (c.emit.index_axis(c.input(0), 3, k) for k in range(3))
+        return [c.emit.reshape(x, (batch, length, heads * size)) for x in parts]
+    if not c.has(2):
+        # Key and value packed: [batch, length, heads, 2, size].
+        batch, length, heads, _, size = c.shape(1)
+        parts = (c.emit.index_axis(c.input(1), 3, k) for k in range(2))
+        return [c.input(0), *(c.emit.reshape(x, (batch, length, heads * size)) for x in parts)]
+    if len(c.shape(1)) == 4 and c.has(3):
+        raise NotSupportedError("a bias with keys that are split into heads")
+    return [c.input(k) for k in range(3)]
+
+
+def _rotary_embedding(c: NodeContext) -> OnnxValue:
+    """Rotate pairs of channels by the angles of their positions."""
+    require_float32(c)
+    if c.attr("is_packed_batching", 0) or c.attr("scale", 1.0) != 1:
+        raise NotSupportedError("packed batches or a scale")
+    emit, x, half = c.emit, c.input(0), c.shape(2)[1]
+    if c.rank == 3:
+        batch, length, width = x.shape
+        heads = int(c.attr("num_heads", 0)) or width // (2 * half)
+        x = emit.reshape(x, (batch, length, heads, width // heads))
+    else:
+        x = emit.transpose(x, (0, 2, 1, 3))
+        batch, length, heads, _ = x.shape
+    positions = c.input(1)
+    if positions.shape in ((), (1,)):
+        line = emit.const(np.arange(length, dtype=np.int64), "places")
+        positions = emit.expression("a + b", line, positions)
+    steps = math.prod(positions.shape) // length
+    cosine, sine = (
+        emit.reshape(_rows(c, c.input(k), positions), (steps, length, 1, half)) for k in (2, 3)
+    )
+    # The pairs are adjacent channels or the halves of the rotated channels.
+    pairs = (half, 2) if c.attr("interleaved", 0) else (2, half)
+    axis = 4 if c.attr("interleaved", 0) else 3
+    turned = emit.reshape(emit.slice_axis(x, 3, 0, 2 * half), (batch, length, heads, *pairs))
+    first, second = (emit.index_axis(turned, axis, k) for k in range(2))
+    results = (
+        emit.expression("a * c - b * d", first, second, cosine, sine),
+        emit.expression("a * d + b * c", first, second, cosine, sine),
+    )
+    shape = list(turned.shape)
+    shape[axis] = 1
+    y = emit.concat([emit.reshape(item, shape) for item in results], axis)
+    y = emit.reshape(y, (batch, length, heads, 2 * half))
+    if (rest := x.shape[3] - 2 * half) > 0:
+        y = emit.concat([y, emit.slice_axis(x, 3, 2 * half, rest)], 3)
+    return emit.reshape(y, c.shape(0)) if c.rank == 3 else emit.transpose(y, (0, 2, 1, 3))
+
+
+def _rows(c: NodeContext, table: OnnxValue, places: OnnxValue) -> OnnxValue:
+    if isinstance(places, ConstantValue):
+        return c.emit.gather(table, 0, places.array)
+    return c.emit.call("dynamic_gather", table, places, mode="along", axis=0)
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "SimplifiedLayerNormalization": import_rms_normalization,
+    "com.microsoft:Attention": _attention,
+    "com.microsoft:DequantizeLinear": import_dequantize,
+    "com.microsoft:FusedMatMul": _fused_matmul,
+    "com.microsoft:MultiHeadAttention": _multi_head_attention,
+    "com.microsoft:QuantizeLinear": import_quantize,
+    "com.microsoft:RotaryEmbedding": _rotary_embedding,
+    "com.microsoft:TransposeMatMul": _fused_matmul,
+}
