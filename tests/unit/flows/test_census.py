@@ -23,6 +23,7 @@ def task(**changes: object) -> CensusTask:
     return replace(CensusTask("digits.tflite", str(DIGITS), size, {}, 1, False, 300.0), **changes)
 
 
+@pytest.mark.host_c
 def test_models_pass_and_fail_side_by_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,12 +53,14 @@ def test_a_crash_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ended with status 1" in entry.reason
 
 
+@pytest.mark.host_c
 def test_content_replaces_the_file(tmp_path: Path) -> None:
     copy = task(path=str(tmp_path / "absent" / "digits.tflite"))
     assert run_in_process(copy).status == "failed"
     assert run_in_process(replace(copy, content=DIGITS.read_bytes())).status == "equal"
 
 
+@pytest.mark.qemu
 def test_a_profile_gives_the_share_of_default_loops() -> None:
     options = {"board": "mps2-an386"}
     (entry,) = census.take_census([task(with_profile=True, options=options)], LocalExecutor())
@@ -86,3 +89,12 @@ def test_models_are_found_in_subfolders(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     assert [path.name for path in find_model_files(str(tmp_path), "**/*")] == ["c.onnx", "b.tflite"]
+
+
+@pytest.mark.host_c
+def test_a_model_that_only_tflm_runs_is_compared_with_tflm() -> None:
+    pytest.importorskip("tflite_micro")
+    keyword = ROOT / "examples/02_keyword/keyword.tflite"
+    entry = census.examine_model(task(path=str(keyword)))
+    assert entry.status == "equal"
+    assert entry.reference.startswith("TFLM")

@@ -165,4 +165,4 @@ class InternalError(FirmwrightError):
 
 
 class NotSupportedError(Exception):
-    """The reason for which an importer or `infer` rejects a valid call."""
+    """Raised if an importer or `infer` rejects a valid call; the message gives the reason."""

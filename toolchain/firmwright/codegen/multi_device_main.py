@@ -1,7 +1,9 @@
 """C functions of a model that runs on several devices.
 
-`NAME_run` activates the devices, opens a device while it has calls in flight, starts and awaits
-the calls, and finally deactivates the devices, also on errors. `NAME_on_DEVICE` executes one of a
+`NAME_run` activates the devices, keeps each device open while it has calls in flight, starts and
+awaits the calls, and finally deactivates the devices, even if the run fails.
+
+`NAME_on_DEVICE` executes one of a
 core's calls. With `fallback`, the main core executes a call that a device rejects or aborts;
 otherwise the run fails.
 """
@@ -247,7 +249,7 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         return f"{node.device}_{self.devices[node.device].number(node)}_here"
 
     def _execute_if(self, condition: str, node: tir.PrimFuncCall) -> None:
-        """Let the main core execute the call itself under a condition."""
+        """Emit an `if` on `condition` in which the main core executes the device's call."""
         function, number = f"on_{node.device}", self.devices[node.device].number(node)
         with self.out.block(f"if ({condition})"):
             self.out.line(f"{self.context.names.c(function)}({number}, pools);")

@@ -92,31 +92,41 @@ def run_in_process(task: CensusTask) -> CensusEntry:
         return CensusEntry(task.name, task.size_bytes, reason=reason)
 
 
-def examine_model(task: CensusTask) -> Iterator[CensusEntry]:
-    """Yield the entry of a model after each step that succeeds, and after the one that fails."""
+def examine_model(task: CensusTask) -> CensusEntry:
+    """Compile and verify a model; `.tflite` models that LiteRT does not run are TFLM's."""
+    entry = _examine(task)
+    is_tflite = task.path.endswith(".tflite") and "numerics" not in task.options
+    if is_tflite and entry.status in ("unsupported", "refused", "failed"):
+        of_tflm = _examine(replace(task, options={**task.options, "numerics": "tflm"}))
+        return of_tflm if of_tflm.passed else entry
+    return entry
+
+
+def _examine(task: CensusTask) -> CensusEntry:
     entry = CensusEntry(task.name, task.size_bytes)
     try:
         for step in _steps(task, entry):
             entry = step
-            yield entry
     except UnsupportedError as error:
         places = Counter(f"{item.op}: {item.why}" for item in error.items)
         reasons = (why if n == 1 else f"{why} ({n} places)" for why, n in places.items())
-        yield replace(entry, status="unsupported", reason="; ".join(reasons))
+        return replace(entry, status="unsupported", reason="; ".join(reasons))
     except ModelError as error:
-        yield replace(entry, status="unsupported", reason=_one_line(error))
+        return replace(entry, status="unsupported", reason=_one_line(error))
     except ToolFailedError as error:
         is_refused = "refuses this model" in str(error)
         status: Status = "refused" if is_refused else "failed"
-        yield replace(entry, status=status, reason=_one_line(error))
+        return replace(entry, status=status, reason=_one_line(error))
     except FirmwrightError as error:
-        yield replace(entry, status="failed", reason=_one_line(error))
+        return replace(entry, status="failed", reason=_one_line(error))
     except Exception as error:  # noqa: BLE001 - a census also records our own defects
         internal = InternalError(f"{type(error).__name__}: {error}")
-        yield replace(entry, status="failed", reason=_one_line(internal))
+        return replace(entry, status="failed", reason=_one_line(internal))
+    return entry
 
 
 def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
+    """Yield the entry after each step that succeeds."""
     model = load_model(task.path)
     inspection = inspect_module(model.module)
     entry = replace(entry, operators=len(inspection.operators), macs=inspection.macs)
@@ -157,11 +167,9 @@ def _one_line(error: FirmwrightError) -> str:
 
 
 def main(request: str, answer: str) -> None:
-    """Write the last entry of the pickled task in the file `request` to the file `answer`."""
+    """Write the entry of the pickled task in the file `request` to the file `answer`."""
     task: CensusTask = pickle.loads(Path(request).read_bytes())
-    for entry in examine_model(task):
-        last = entry
-    Path(answer).write_bytes(pickle.dumps(last))
+    Path(answer).write_bytes(pickle.dumps(examine_model(task)))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,9 @@ class FlashPlan:
 
 
 def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "") -> FlashPlan:
-    """Choose `runner` or the board's default; `address` is a stub, port or volume.
+    """Plan flashing with `runner`, by default the board's.
+
+    `address` is the HOST:PORT of a GDB stub; pass a serial port or a volume to `flash`.
 
     Raise UsageError if the board has no flash or does not support the runner.
     """

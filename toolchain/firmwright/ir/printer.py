@@ -9,7 +9,7 @@
     pool @NAME {...}
     io arena preserve_input stream_input_rows { input %BUFFER = "TENSOR": TYPE ...
       state %BUFFER = "TENSOR": TYPE = @INITIAL ... }
-    const @NAME = i8[3,3] sha256.HEX        (or, short and by hand: i8[4] [1, 2, 3, 4])
+    const @NAME = i8[3,3] sha256.HEX        (hand-written: i8[4] [1, 2, 3, 4])
     const @NAME = i8[3,3] in(@POOL) sha256.HEX
     file "PATH" sha256.HEX                  (a C source that a function needs)
     graph @NAME(...) ...                    graph/printer.py

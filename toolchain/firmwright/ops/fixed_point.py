@@ -185,9 +185,9 @@ _X = Operand("x", "in", INT32)
 
 
 def _normalize_for_rsqrt(x: Any) -> tuple[Any, Any]:
-    """Return max(x, 2), shifted by an even count to 2a in [2^27, 2^29), and a right shift.
+    """Return max(x, 2), shifted by an even number of bits into [2^27, 2^29), and a right shift.
 
-    a is in [1/4, 1) with 3 integer bits; the right shift applies to its inverse root.
+    Half the value is a in [1/4, 1) with 28 fraction bits; the caller shifts 1 / sqrt(a).
     """
     value = np.maximum(np.asarray(x, np.int64), 2)
     large = value >= 1 << 29

@@ -149,7 +149,7 @@ def grid_key(
 
 
 def ordered_bit_key(x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int) -> ArithExpr:
-    """Return the bits of x as an integer in the order of the floats; `missing` replaces NaN."""
+    """Return an integer key, made of the `bits` of x, that sorts like x; a NaN's is `missing`."""
     ordered = binary_expr("xor", bits, binary_expr("and", bits >> 31, _KEY_MAX))
     return select(x.equal(x), ordered, ArithExpr(as_expr(missing, INT32)))
 

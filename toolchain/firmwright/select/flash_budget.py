@@ -42,9 +42,9 @@ def apply_default_flash_budget(
 ) -> CandidatesPerCall:
     """Apply the default budget, so that flash is not spent on small gains in time.
 
-    If inexpensive kernels make a faster program, or nothing fits the budget, only expensive kernels
-    are dropped. A call may exceed its share by a few bytes for a kernel that writes in the opposite
-    direction.
+    Each call keeps the candidates that fit its share of the budget, with a few bytes of slack for
+    variants that traverse memory backward. If no program fits, or the inexpensive kernels alone
+    give a faster program, the budget is ignored and only expensive kernels are dropped.
     """
     names = {
         value.constant

@@ -96,7 +96,7 @@ class BackendKernel(Builder):
         return buffer
 
     def file(self, name: str, text: str | bytes) -> None:
-        """Add a C source or header to the backend's folder of the project."""
+        """Add a C source or header to the backend's folder in the project."""
         self.files[name] = text.encode() if isinstance(text, str) else text
 
     def run(self, function: str, arguments: Sequence[KernelArgument]) -> None:

@@ -30,7 +30,7 @@ class TargetAttribute:
 class LoweredFunction:
     """A kernel, the constants that it uses, and the C files that it needs.
 
-    File names are relative to the backend's folder of the project.
+    File names are relative to the backend's folder in the project.
     """
 
     function: tir.PrimFunc

@@ -1,7 +1,9 @@
 """Cost model of PrimFuncs: predicted instructions, cycles and code bytes of one call.
 
-Instructions and cycles are weighted sums of executed operations, code bytes of operations in the
-code. The weights are fitted to compiled images (`targets/cost_weights.py`).
+Instructions and cycles are weighted sums over the executed operations; code bytes are a weighted
+sum over the operations in the code.
+
+The weights are fitted to compiled images (`targets/cost_weights.py`).
 """
 
 from collections.abc import Mapping

@@ -148,7 +148,10 @@ def _multi_head_attention(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def _query_key_value(c: NodeContext) -> list[OnnxValue]:
-    """Return query, key and value as [batch, length, width], or heads apart if they are so."""
+    """Return query, key and value as [batch, length, width].
+
+    Keys and values whose heads are already on a separate axis are returned unchanged.
+    """
     if not c.has(1):
         # Packed: [batch, length, heads, 3, size].
         batch, length, heads, _, size = c.shape(0)
