@@ -59,6 +59,7 @@ REASONS = {
     "is the whole test suite": r"\bfw test|scons check",
     "takes minutes for each board": r"bench .*--predict",
     "writes into the home folder": r"~/",
+    "needs a folder of models": r"census ",
     "needs a model of the reader's": r"calc\.tflite",
     "needs the package above installed": r"npu1",
     "needs an RTOS's headers": r"xTaskCreateStatic",

@@ -45,7 +45,7 @@ class RawTensor:
 
     @property
     def zero_points_out_of_range(self) -> tuple[int, ...]:
-        if self.quantization is None:
+        if self.quantization is None or self.dtype not in INTEGER_RANGES:
             return ()
         low, high = INTEGER_RANGES[self.dtype]
         return tuple(point for point in self.quantization.zero_points if not low <= point <= high)
