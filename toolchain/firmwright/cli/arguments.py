@@ -53,7 +53,7 @@ def add_reference_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_onnx_input_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for inputs whose shapes or values an ONNX model leaves open."""
+    """Add the options that set shapes and values of model inputs."""
     add_options(
         parser,
         """

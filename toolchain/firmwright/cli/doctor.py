@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _advice(findings: Sequence[ToolStatus]) -> str:
-    """Return the install commands for missing tools, or remarks where there is no command."""
+    """Return how to install each missing tool: a command or a remark."""
     missing = [item for item in findings if not item.usable]
     if not missing:
         return "All tools are installed."

@@ -247,7 +247,7 @@ class ParamsBlock:
 
 
 def build_params_block(items: Iterable[LinkedConstant]) -> ParamsBlock:
-    """Lay out the constants, each aligned to at least four bytes."""
+    """Concatenate the distinct constants, each aligned to its own alignment or 4 bytes."""
     unique = tuple({item.symbol: item for item in items}.values())
     offsets: dict[str, int] = {}
     data = bytearray()

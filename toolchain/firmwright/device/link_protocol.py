@@ -229,7 +229,7 @@ def _require_size(payload: bytes, size_bytes: int, what: str) -> None:
 
 
 def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[int, ...]:
-    """Unpack a payload of exactly this layout; errors call it `what`."""
+    """Unpack a payload; raise DeviceError, naming the payload `what`, if its size is wrong."""
     _require_size(payload, struct.calcsize(layout), what)
     return struct.unpack(layout, payload)
 

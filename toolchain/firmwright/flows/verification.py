@@ -135,7 +135,7 @@ def _reference(
 def identify_recording_runtime(
     compiled: Compilation, samples: Sequence[Tensors], expected: Sequence[Tensors]
 ) -> str:
-    """Describe the runtime whose outputs equal the recording; return "" if there is none."""
+    """Return a sentence that names the runtime with exactly these outputs, or ""."""
     if compiled.source is None or reference_runtime(compiled) not in ("litert", "tflm"):
         return ""
     for runtime in ("litert", "tflm", "litert-xnnpack", "litert-optimized"):

@@ -294,14 +294,17 @@ class NodeContext:
         return self.input(index).type.dtype
 
     def array(self, index: int, what: str) -> Array:
-        """Return an input that must be constant; `what` names it in the error."""
+        """Return the value of a constant input.
+
+        Raise NotSupportedError, which calls the input `what`, if it is not constant.
+        """
         value = self.input(index)
         if not isinstance(value, ConstantValue):
             raise NotSupportedError(f"{what} that are not constant")
         return value.array
 
     def scalar(self, index: int, what: str) -> Any:
-        """Return the first element of an input that must be constant."""
+        """Return the first element of a constant input."""
         return self.array(index, what).reshape(-1)[0].item()
 
     def ints(self, index: int, what: str) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ def _hull(log: AccessLog, order: Ints) -> tuple[int, int] | None:
 
 
 def _hull_by_residue(log: AccessLog, pixel: int) -> tuple[int, int] | None:
-    """Return the hull over byte pairs whose positions are equal modulo `pixel`."""
+    """Return the hull of the pairs of single-byte accesses with equal position modulo `pixel`."""
     split = _single_bytes(log)
     residue = split.start % pixel
     order = np.lexsort((split.time, residue))
