@@ -211,9 +211,10 @@ def test_input_read_in_the_next_iteration_is_not_overwritten() -> None:
     assert places["x"] != places["y"]
 
 
-def test_inplace_analysis_is_cached_across_plans() -> None:
+@pytest.mark.parametrize("scratch_bytes", [0, 4])
+def test_inplace_analysis_is_cached_across_plans(scratch_bytes: int) -> None:
     cache = InplaceCache()
-    module = module_of(copy_kernel("copy", times=1))
+    module = module_of(copy_kernel("copy", scratch_bytes, times=1))
     first = plan_memory(module, cache=cache)
     entries = dict(cache.entries)
     assert len(entries) == 1

@@ -6,38 +6,58 @@ live together. The start and the wait of an asynchronous call share scratch that
 the whole main.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.rewrite import rewrite_func, rewrite_stmt
 from firmwright.ir.tir.traversal import Node, local_names, statements
 from firmwright.ir.tir.verify_async_calls import without_phase
 
 
-def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[str, str]]:
+@dataclass(frozen=True, slots=True)
+class HoistedBody:
+    """A kernel body, the body without its global Allocates, and the buffers of these."""
+
+    original: tir.Stmt
+    body: tir.Stmt
+    scratch: tuple[tir.Buffer, ...]
+
+
+def hoist_scratch(
+    module: IRModule, main: tir.PrimFunc, hoisted: dict[int, HoistedBody]
+) -> tuple[IRModule, dict[str, str]]:
     """Return the module with hoisted scratch, and the plan name of each scratch buffer of main.
 
     Plan names are `kernel.buffer`, with the suffix `_2`, `_3`, ... for further calls of the kernel.
+    `hoisted` stores the results by identity of the body for later calls.
     """
     scratch: dict[str, tuple[tir.Buffer, ...]] = {}
+    functions = dict(module.functions)
     for function in module.functions.values():
         if isinstance(function, tir.PrimFunc) and function.name != main.name:
-            nodes = [node for node in statements(function.body) if _is_global_allocate(node)]
-            buffers = tuple(node.buffer for node in nodes)
-            if buffers:
-                scratch[function.name] = buffers
-                params = function.params + tuple(tir.Param(buffer, "scratch") for buffer in buffers)
-                kernel = rewrite_func(function, _without_global_allocate)
-                module = module.with_function(replace(kernel, params=params))
+            item = hoisted.get(id(function.body)) or _hoist(function.body)
+            hoisted[id(function.body)] = item
+            if item.scratch:
+                scratch[function.name] = item.scratch
+                added = tuple(tir.Param(buffer, "scratch") for buffer in item.scratch)
+                params = function.params + added
+                functions[function.name] = replace(function, params=params, body=item.body)
     hoister = _ScratchHoister(scratch, main)
     body = rewrite_func(main, hoister.rule).body
     for buffer in reversed([buffer for own in hoister.phased.values() for buffer in own]):
         body = tir.Allocate(buffer, body, "scratch")
-    return module.with_function(replace(main, body=body)), hoister.plan_names
+    functions[main.name] = replace(main, body=body)
+    return replace(module, functions=functions), hoister.plan_names
+
+
+def _hoist(body: tir.Stmt) -> HoistedBody:
+    nodes = [node for node in statements(body) if _is_global_allocate(node)]
+    hoisted = rewrite_stmt(body, _without_global_allocate) if nodes else body
+    return HoistedBody(body, hoisted, tuple(node.buffer for node in nodes))
 
 
 def is_scratch_name(plan_name: str) -> bool:
@@ -57,6 +77,7 @@ class _ScratchHoister:
     def __init__(self, scratch: dict[str, tuple[tir.Buffer, ...]], main: tir.PrimFunc) -> None:
         self.scratch = scratch
         self.supply = UniqueNamer(local_names(main))
+        self.taken: set[str] = set()
         self.plan_names: dict[str, str] = {}
         self.phased: dict[tir.PrimFuncCall, tuple[tir.Buffer, ...]] = {}
 
@@ -83,8 +104,9 @@ class _ScratchHoister:
     def _new_buffer(self, kernel: str, buffer: tir.Buffer) -> tir.Buffer:
         name = self.supply.unique(f"{kernel}_{buffer.name}")
         plan_name, count = f"{kernel}.{buffer.name}", 1
-        while plan_name in self.plan_names.values():
+        while plan_name in self.taken:
             count += 1
             plan_name = f"{kernel}.{buffer.name}_{count}"
+        self.taken.add(plan_name)
         self.plan_names[name] = plan_name
         return replace(buffer, name=name)

@@ -15,6 +15,7 @@ from itertools import combinations
 from firmwright.ir import tir
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, disjoint_constraint
+from firmwright.usmp.hoist_scratch import HoistedBody
 from firmwright.usmp.liveness import live_sets
 
 Constraints = tuple[OffsetConstraint[str], ...]
@@ -41,11 +42,15 @@ class InplacePair:
 
 @dataclass(slots=True)
 class InplaceCache:
-    """Constraints by kernel body and parameters; holds the bodies so that their ids stay unique."""
+    """Constraints by kernel body and parameters, and the hoisted form of kernel bodies.
+
+    Holds the bodies so that their ids stay unique.
+    """
 
     entries: dict[tuple[int, str, str], tuple[tir.Stmt, Constraints | None]] = field(
         default_factory=dict
     )
+    hoisted: dict[int, HoistedBody] = field(default_factory=dict)
 
     def constraints(self, func: tir.PrimFunc, source: str, result: str) -> Constraints | None:
         """Return constraints on the offsets of two parameters; None if they must be disjoint."""

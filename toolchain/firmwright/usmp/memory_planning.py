@@ -40,7 +40,7 @@ def plan_memory(
 ) -> IRModule:
     """Plan the module's memory; return modules that have a plan unchanged.
 
-    `cache` stores the in-place analysis of kernels for later plans. Raises UsageError,
+    `cache` stores the analysis of kernels for later plans. Raises UsageError,
     DoesNotFitError, or, if the planner's result is invalid, InternalError.
     """
     if module.plan is not None:
@@ -48,9 +48,9 @@ def plan_memory(
     planner_function = find_planner(planner) if isinstance(planner, str) else planner
     if not any(pool.access == "rw" for pool in module.pools):
         module = replace(module, pools=(*module.pools, DEFAULT_POOL))
-    module, plan_names = hoist_scratch(module, _aot_main(module))
-    main = _aot_main(module)
     cache = InplaceCache() if cache is None else cache
+    module, plan_names = hoist_scratch(module, _aot_main(module), cache.hoisted)
+    main = _aot_main(module)
     planning_input = collect_planning_input(module, main, plan_names, cache)
     constraints = build_interference(planning_input.buffers, planning_input.overlaps)
     buffers = _rank_pools_by_traffic(module, main, planning_input.buffers, constraints, plan_names)
@@ -100,8 +100,9 @@ def _aot_main(module: IRModule) -> tir.PrimFunc:
 
 
 def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
+    taken = local_names(main)
     for name in plan.pool_bytes:
-        if name in local_names(main):
+        if name in taken:
             raise UsageError(
                 f"pool {name} has the name of one of the model's buffers.",
                 hint="another name for the pool, by --pool.",
