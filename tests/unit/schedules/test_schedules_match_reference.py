@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from firmwright.base.quant import Quantization
 from firmwright.schedules.registry import SCHEDULES
 
 SEEDS = range(30)
@@ -66,6 +69,26 @@ def test_fully_connected_schedules_match_the_reference(
 ) -> None:
     for seed in SEEDS:
         call = random_fully_connected(seed)
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [schedule for schedule in SCHEDULES if schedule.takes_weight_zero_point],
+    ids=lambda schedule: schedule.name,
+)
+def test_schedules_match_the_reference_with_a_weight_zero_point(
+    schedule, judge, random_convolution, random_fully_connected
+) -> None:
+    for seed, point in enumerate((-128, 127, 3, -60)):
+        if schedule.op == "fully_connected":
+            call = random_fully_connected(seed)
+        else:
+            call = random_convolution(seed, depthwise=schedule.op == "depthwise_conv2d")
+        x, w, *rest = call.inputs
+        kind = replace(w, quantization=Quantization((w.quantization.scales[0],), (point,)))
+        call = replace(call, inputs=(x, kind, *rest))
         for config in schedule.configs(call):
             judge(call, schedule, config)
 

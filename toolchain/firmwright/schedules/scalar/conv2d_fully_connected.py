@@ -12,10 +12,10 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, logical_and, minimum
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops import fully_connected
-from firmwright.ops.conv2d import requantization_of, weights_of
+from firmwright.ops.conv2d import requantization_of, weight_offsets
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.scalar.gemm_kernel import (
     emit_scalar_gemm,
     fits_address_offsets,
@@ -67,7 +67,7 @@ def _space(op: OpCall) -> Sequence[Config]:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel = weights_of(op)
+    kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
     layer = plan_scalar_layer(
@@ -221,12 +221,13 @@ def _block_space(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
 
 
 def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFamily) -> None:
-    kernel = weights_of(op)
+    kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
     count = int(config["pixels"])
     params = requantization_of(op)
-    gemm = plan_scalar_gemm(b, op, flat, params, partial(family.rows, pixels=count))
+    rows_for, offset = partial(family.rows, pixels=count), weight_zero_point(op)
+    gemm = plan_scalar_gemm(b, op, flat, params, rows_for, offset=offset)
     pixels = op.output.elements // len(flat)
     zero_point = per_tensor_quant(op.input(0)).zero_point
     with (
@@ -258,7 +259,7 @@ def _matrix_space(op: OpCall) -> Sequence[Config]:
 
 
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
-    weights = weights_of(op)
+    weights = weight_offsets(op)
     outputs, depth = weights.shape
     layer = plan_scalar_layer(
         b, op, weights, fully_connected.requantization_of(op) if op.input(0).dtype == INT8 else None
@@ -281,10 +282,10 @@ def _matrix_block_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build_matrix_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFamily) -> None:
-    weights = weights_of(op)
+    weights = weight_offsets(op)
     outputs, depth = weights.shape
-    rows_for = partial(family.rows, pixels=1)
-    gemm = plan_scalar_gemm(b, op, weights, fully_connected.requantization_of(op), rows_for)
+    rows_for, params = partial(family.rows, pixels=1), fully_connected.requantization_of(op)
+    gemm = plan_scalar_gemm(b, op, weights, params, rows_for, offset=weight_zero_point(op))
     with (
         b.for_("n", op.output.elements // outputs) as n,
         b.view("row", b.input(0), n * depth, (1, depth)) as columns,
@@ -296,25 +297,27 @@ _FAMILIES = (MLA_FAMILY, RV32M_FAMILY)
 SCHEDULES = (
     Schedule(
         "scalar.conv2d.blocks", "conv2d", frozenset(), _configs, _build,
-        disable_scheduling=True, space=_space,
+        disable_scheduling=True, space=_space, takes_weight_zero_point=True,
     ),
     *(
         Schedule(
             f"{family.name}.conv2d.blocks", "conv2d", frozenset({family.name}),
             partial(_block_configs, family=family), partial(_build_blocks, family=family),
             disable_scheduling=True, space=partial(_block_space, family=family),
+            takes_weight_zero_point=True,
         )
         for family in _FAMILIES
     ),
     Schedule(
         "scalar.fully_connected.groups", "fully_connected", frozenset(), _matrix_configs,
         _build_matrix, disable_scheduling=True, space=_matrix_space,
+        takes_weight_zero_point=True,
     ),
     *(
         Schedule(
             f"{family.name}.fully_connected.blocks", "fully_connected", frozenset({family.name}),
             _matrix_block_configs, partial(_build_matrix_blocks, family=family),
-            disable_scheduling=True,
+            disable_scheduling=True, takes_weight_zero_point=True,
         )
         for family in _FAMILIES
     ),

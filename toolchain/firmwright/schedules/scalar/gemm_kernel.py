@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, Array, DType
+from firmwright.base.dtypes import INT8, INT32, UINT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
@@ -17,15 +17,25 @@ from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMi
 # The input's zero point is folded into the bias, which is exact because padding holds the zero
 # point. Micro-kernels (microkernels.py) multiply a few weight rows by the columns of a block.
 # Constant channels are not computed, and the last block repeats its last row.
+#
+# Weights with a zero point are multiplied as stored; the products of a column are then too large by
+# the zero point times the column's sum.
+
+_UNROLL = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarGemm:
-    """Constants of one layer, in blocks of `rows` weight rows."""
+    """Constants of one layer, in blocks of `rows` weight rows, stored with `offset` added.
+
+    `may_wrap` is set if sums of products with stored weights may exceed 32 bits.
+    """
 
     outputs: int
     depth: int
     rows: int
+    offset: int
+    may_wrap: bool
     weights: tir.Buffer
     bias: tir.Buffer
     order: constant_channels.ChannelOrder
@@ -49,7 +59,9 @@ def plan_scalar_gemm(
     b: Kernel, op: OpCall, weights: Array, params: Requantization, rows_for: Callable[[int], int],
     dtype: DType = INT8, offset: int = 0,
 ) -> ScalarGemm:  # fmt: skip
-    """Plan a layer with `weights` [output, tap], stored as `dtype` with `offset` added.
+    """Plan a layer with `weights` [output, tap] relative to their zero point.
+
+    They are stored as `dtype` with `offset` added, which the caller has to correct.
 
     `rows_for` returns the rows per block for a number of computed channels.
     """
@@ -63,8 +75,9 @@ def plan_scalar_gemm(
     chosen = list(order.rows)
     params, bounds = constant_channels.select_channels(params, chosen), (low[chosen], high[chosen])
     packed = (wide[chosen] + offset).reshape(-1, rows, depth).transpose(0, 2, 1).reshape(-1)
+    most = max(-int(low.min()), int(high.max())) - depth * INT8.min * abs(offset)
     return ScalarGemm(
-        outputs, depth, rows, b.constant("weights", packed, dtype),
+        outputs, depth, rows, offset, most > INT32.max, b.constant("weights", packed, dtype),
         b.constant("bias", bias[chosen], INT32), order, constants,
         epilogue.make_epilogue(b, params, bounds, INT8, len(chosen)),
     )  # fmt: skip
@@ -77,6 +90,7 @@ def emit_scalar_gemm(
     """Compute all channels of `pixels` pixels, starting at `at`, with micro-kernels of `family`."""
     shape = ScalarMicrokernel("bytes", gemm.rows, pixels, family.unrolled(gemm.depth))
     gemm.constants.emit_stores(b, at, pixels)
+    excess = [sum_column(b, gemm, columns, pixel) for pixel in range(pixels)]
     with b.for_("group", gemm.blocks) as group:
         acc = b.reg("acc", INT32, shape.sums)
         w, start = gemm.block(b, group)
@@ -94,7 +108,29 @@ def emit_scalar_gemm(
                 ) as y,
             ):  # fmt: skip
                 for pixel in range(pixels):
-                    b.store(y, [pixel], finish(b.load(acc, [shape.place(row, pixel)])))
+                    total = b.load(acc, [shape.place(row, pixel)])
+                    b.store(y, [pixel], finish(subtract_excess(gemm, total, excess[pixel])))
+
+
+def sum_column(b: Kernel, gemm: ScalarGemm, columns: tir.Buffer, pixel: int) -> ArithExpr | None:
+    """Return by how much the products of column `pixel` are too large; None for no offset."""
+    if not gemm.offset:
+        return None
+    unroll = next(n for n in (_UNROLL, 2, 1) if gemm.depth % n == 0)
+    total = b.register("total", INT32, 0)
+    with b.for_("k", gemm.depth // unroll) as k, b.for_("u", unroll, kind="unrolled") as u:
+        total.add(b.load_i32(columns, [pixel, k * unroll + u]))
+    total.set(total.value * gemm.offset)
+    return total.value
+
+
+def subtract_excess(gemm: ScalarGemm, total: ArithExpr, excess: ArithExpr | None) -> ArithExpr:
+    """Correct a sum, which is exact modulo 2^32."""
+    if excess is None:
+        return total
+    if gemm.may_wrap:
+        return (total.cast(UINT32) - excess.cast(UINT32)).cast(INT32)
+    return total - excess
 
 
 def fits_address_offsets(family: MicrokernelFamily, depth: int, pixels: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr
@@ -118,7 +118,8 @@ def pack_matrix(
 ) -> PackedMatrix:
     rows, depth = weights.shape
     groups = [weights[start : start + lanes].T.reshape(-1) for start in range(0, rows, lanes)]
-    packed = b.constant("weights", np.concatenate(groups), layer.dtype)
+    dtype = INT16 if weights.dtype == INT16.np else layer.dtype
+    packed = b.constant("weights", np.concatenate(groups), dtype)
     return PackedMatrix(layer, rows, depth, lanes, packed, unroll)
 
 

@@ -1,7 +1,6 @@
 """conv2d and fully_connected on Armv6-M: micro-kernels of eight channels times one pixel."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,22 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, per_tensor_quant
+from firmwright.ops.requantize import Requantization, per_tensor_quant, weight_zero_point
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
-from firmwright.schedules.scalar.gemm_kernel import ScalarGemm, plan_scalar_gemm
+from firmwright.schedules.scalar.gemm_kernel import (
+    ScalarGemm,
+    plan_scalar_gemm,
+    subtract_excess,
+    sum_column,
+)
 from firmwright.schedules.schedule_factories import thumb1_schedule
 
 # Only eight registers can be multiplied or addressed with. Two sums are in low registers and six in
 # high ones, which ADD can reach. MULS overwrites a factor, here the weight. Byte loads with an
 # immediate offset are unsigned, so weights are stored with 128 added, and the caller subtracts 128
-# times the column's sum. A step is 26 instructions for 8 products. The statement uses named
-# registers and stores the sums to memory, since gcc has no registers left.
+# (plus the weights' zero point) times the column's sum. A step is 26 instructions for 8 products.
+# The statement uses named registers and stores the sums to memory, since gcc has no registers left.
 
 ROWS = 8
 WEIGHT_OFFSET = 128
@@ -38,11 +42,11 @@ _LOOP_INSTRUCTIONS = 4
 
 _PORTABLE = """\
 for (int32_t r = 0; r < 8; ++r) {
-    int32_t sum = start[r];
+    uint32_t sum = (uint32_t)start[r];
     for (int32_t k = 0; k < steps; ++k) {
-        sum += w[8 * k + r] * x[k];
+        sum += (uint32_t)(w[8 * k + r] * x[k]);
     }
-    sums[r] = sum;
+    sums[r] = (int32_t)sum;
 }"""
 
 _TEXT = """\
@@ -151,16 +155,11 @@ INTRINSICS = tuple(map(_block, range(1, MAX_UNROLL + 1)))
 # conv2d_fully_connected.py. Micro-kernels multiply weights with 128 added, so 128 times the
 # column's sum is subtracted. Constant channels are not computed.
 
-_UNROLL = 4
-
 
 def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -> None:
     gemm.constants.emit_stores(b, at, 1)
-    with (
-        _offset(b, column) as offset,
-        b.allocate("sums", INT32, (ROWS,)) as sums,
-        b.for_("group", gemm.blocks) as group,
-    ):
+    excess = sum_column(b, gemm, column, 0)
+    with b.allocate("sums", INT32, (ROWS,)) as sums, b.for_("group", gemm.blocks) as group:
         w, start = gemm.block(b, group)
         x, y = b.pointer(column, 0, gemm.depth), b.pointer(sums, 0, ROWS, "w")
         b.evaluate(microkernel_name(gemm.depth), [w, x, start, y, gemm.depth])
@@ -169,27 +168,15 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
             b.let("index", group * ROWS + row) as index,
             b.let("channel", gemm.order.channel(b, index)) as channel,
             gemm.epilogue.bind_channel(b, index) as finish,
-            b.let("total", b.load(sums, [row]) - offset) as total,
+            b.let("total", subtract_excess(gemm, b.load(sums, [row]), excess)) as total,
             b.view("out", b.y, at * gemm.outputs, (gemm.outputs,), access="w") as out,
         ):
             b.store(out, [channel], finish(total))
 
 
-@contextmanager
-def _offset(b: Kernel, column: tir.Buffer) -> Iterator[ArithExpr]:
-    """Yield 128 times the column's sum, by which its products are too large."""
-    depth = column.shape[1]
-    unroll = next(n for n in (_UNROLL, 2, 1) if depth % n == 0)
-    total = b.reg("total", INT32)
-    b.store(total, [0], 0)
-    with b.for_("k", depth // unroll) as k, b.for_("u", unroll, kind="unrolled") as u:
-        b.store(total, [0], b.load(total, [0]) + b.load_i32(column, [0, k * unroll + u]))
-    with b.let("offset", b.load(total, [0]) * WEIGHT_OFFSET) as offset:
-        yield offset
-
-
 def _plan(b: Kernel, op: OpCall, weights: Array, params: Requantization) -> ScalarGemm:
-    return plan_scalar_gemm(b, op, weights, params, lambda computed: ROWS, UINT8, WEIGHT_OFFSET)
+    offset = WEIGHT_OFFSET + weight_zero_point(op)
+    return plan_scalar_gemm(b, op, weights, params, lambda computed: ROWS, UINT8, offset)
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -197,7 +184,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build_convolution(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel = conv2d.weights_of(op)
+    kernel = conv2d.weight_offsets(op)
     gemm = _plan(b, op, kernel.reshape(len(kernel), -1), conv2d.requantization_of(op))
     window = window_of(op, kernel.shape[1:3])
     zero_point = per_tensor_quant(op.input(0)).zero_point
@@ -213,7 +200,7 @@ def _matrix_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
-    weights = conv2d.weights_of(op)
+    weights = conv2d.weight_offsets(op)
     gemm = _plan(b, op, weights, fully_connected.requantization_of(op))
     with (
         b.for_("n", op.output.elements // len(weights)) as n,
@@ -223,7 +210,9 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 SCHEDULES = tuple(
-    thumb1_schedule(f"thumb1.{op}.rows", op, configs=configs, build=build)
+    thumb1_schedule(
+        f"thumb1.{op}.rows", op, configs=configs, build=build, takes_weight_zero_point=True
+    )
     for op, configs, build in (
         ("conv2d", _configs, _build_convolution),
         ("fully_connected", _matrix_configs, _build_matrix),
