@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from firmwright.cli.main import main
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import profile
@@ -119,8 +121,30 @@ def test_two_workers_of_a_cluster_write_the_same_log(
     with cluster(tmp_path) as address:
         log = tmp_path / "log.jsonl"
         found = tuned(model, log, "--scheduler", address)
+        use_cluster_for_other_verbs(model, address)
     assert found["known"] == 0
     assert log.read_bytes() == two_processes.read_bytes()
+
+
+def use_cluster_for_other_verbs(model: Path, address: str) -> None:
+    """`verify` divides 40 samples between the workers; `bench` measures models on them."""
+    verified = run_verb("verify", model, "--board", "host", "--samples", 40, "--scheduler", address)
+    assert (verified["samples"], verified["mismatches"]) == (40, 0)
+    benched = run_verb("bench", model, "--scheduler", address)
+    here = run_verb("bench", model)
+    figures = ["model", "board", "instructions", "workspace_bytes", "model_flash_bytes", "problem"]
+    assert [benched["rows"][0][name] for name in figures] == [
+        here["rows"][0][name] for name in figures
+    ]
+
+
+def run_verb(*words: object) -> dict[str, Any]:
+    """Run a verb with `--json` and return its data."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        assert main([*map(str, words), "--json"]) == 0
+    data: dict[str, Any] = json.loads(output.getvalue())
+    return data
 
 
 @contextlib.contextmanager

@@ -1,14 +1,17 @@
 """A verdict: exact, different with the place named, or recorded by a runtime that is known."""
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.executors import LocalExecutor
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.reference_outputs import (
     compute_reference,
@@ -17,7 +20,7 @@ from firmwright.flows.reference_outputs import (
     run_oracle_reference,
 )
 from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.verification import SAMPLES_PER_TASK, verify, verify_in_parts
 from firmwright.ir.core import Constant
 from firmwright.oracle.compare import compare_outputs
 from firmwright.pipeline import Compilation
@@ -124,3 +127,30 @@ def test_recording_by_xnnpack_kernels_is_identified(model_path: Callable[[str], 
     found = verify(compiled, batch=batch, expected=recorded)
     assert found.mismatches > 0
     assert "with XNNPACK" in found.explanation
+
+
+class PicklingExecutor(LocalExecutor):
+    """Sends tasks and results through pickle, as a cluster does, and finishes the last one first."""
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any]
+    ) -> Iterator[tuple[int, Any]]:
+        for index, result in reversed([*super().run(function, pickle.loads(pickle.dumps(tasks)))]):
+            yield index, pickle.loads(pickle.dumps(result))
+
+
+@pytest.mark.host_c
+def test_parts_of_a_verification_equal_the_whole(digits: Compilation):
+    batch = generate_samples(digits.module.io.inputs, SAMPLES_PER_TASK + 2)
+    whole = verify(digits, batch=batch)
+    parts = verify_in_parts(PicklingExecutor(), digits, batch)
+    assert replace(parts, outputs=()) == replace(whole, outputs=())
+    assert compare_outputs(whole.outputs, parts.outputs).mismatches == 0
+    (name,) = whole.outputs[0]
+    recorded = [{name: values[name].copy()} for values in whole.outputs]
+    recorded[-1][name].flat[3] ^= 1
+    result = verify_in_parts(PicklingExecutor(), digits, batch, recorded)
+    assert (result.mismatches, result.max_abs_error) == (1, 1)
+    assert result.first.sample == SAMPLES_PER_TASK + 1
+    with pytest.raises(UsageError, match="the recording has 33 samples, but 34 are run"):
+        verify_in_parts(PicklingExecutor(), digits, batch, recorded[1:])

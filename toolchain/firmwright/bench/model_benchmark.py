@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -13,14 +13,16 @@ from firmwright.base.resources import digits_dir
 from firmwright.bench.peer_figures import PeerFigure, find_figure
 from firmwright.boards import load_board
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.executors import Executor, LocalExecutor
 from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import find_model_files, load_model
+from firmwright.flows.model import find_model_files, load_model, provide_file
 from firmwright.flows.model_session import open_session
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.pipeline import OPTIMIZE_GOALS, Compilation
 
 log = logging.getLogger(__name__)
 BALANCED = "balanced"
+_HERE = LocalExecutor()
 STREAM_INPUT_SUFFIX = "+rows"
 """Suffix of a mode in which the input is streamed row by row."""
 MODES = tuple(goal + rows for goal in OPTIMIZE_GOALS for rows in ("", STREAM_INPUT_SUFFIX))
@@ -65,6 +67,16 @@ class BenchmarkRow:
         return self.count / theirs
 
 
+@dataclass(frozen=True, slots=True)
+class BenchmarkTask:
+    """One model on one board in one mode; `content` replaces a file of another machine."""
+
+    model: Path
+    board: str
+    mode: str
+    content: bytes | None = None
+
+
 def find_models(folder: str) -> tuple[Path, ...]:
     """Return the model files in `folder` by name, by default those of the bundled example."""
     if not folder:
@@ -77,19 +89,32 @@ def measure_models(
     boards: Sequence[str],
     figures: Sequence[PeerFigure],
     modes: Sequence[str] = (BALANCED,),
-) -> Iterator[BenchmarkRow]:
-    """Yield a row for each model on each board in each mode, in that order."""
-    for path, board, mode in product(models, boards, modes):
-        core = load_board(board).core
-        try:
-            yield _row(path, board, core, mode, figures)
-        except (DoesNotFitError, UnsupportedError) as error:
-            yield BenchmarkRow(path.name, board, core, mode, problem=str(error))
+    executor: Executor = _HERE,
+) -> tuple[BenchmarkRow, ...]:
+    """Return a row for each model on each board in each mode, in that order."""
+    is_local = isinstance(executor, LocalExecutor)
+    tasks = [
+        BenchmarkTask(path, board, mode, None if is_local else path.read_bytes())
+        for path, board, mode in product(models, boards, modes)
+    ]
+    rows = dict(executor.run(measure_model, tasks))
+    return tuple(
+        replace(rows[index], peer=_peer_result(task.model.name, rows[index].core, figures))
+        for index, task in enumerate(tasks)
+    )
 
 
-def _row(
-    path: Path, board: str, core: str, mode: str, figures: Sequence[PeerFigure]
-) -> BenchmarkRow:
+def measure_model(task: BenchmarkTask) -> BenchmarkRow:
+    """Measure one model; the row has no figures of other systems."""
+    core = load_board(task.board).core
+    try:
+        with provide_file(task.model, task.content) as path:
+            return _row(path, task.board, core, task.mode)
+    except (DoesNotFitError, UnsupportedError) as error:
+        return BenchmarkRow(task.model.name, task.board, core, task.mode, problem=str(error))
+
+
+def _row(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
     start = time.perf_counter()
     goal, by_rows = mode.removesuffix(STREAM_INPUT_SUFFIX), mode.endswith(STREAM_INPUT_SUFFIX)
     compiled = compile_for(load_model(path), board, optimize=goal, stream_input_rows=by_rows)
@@ -108,7 +133,6 @@ def _row(
         flash_bytes=image.model_flash_bytes,
         stack_bytes=image.stack.size_bytes,
         compile_seconds=round(seconds, 2),
-        peer=_peer_result(path.name, core, figures),
     )
 
 

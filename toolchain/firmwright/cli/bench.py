@@ -27,6 +27,7 @@ from firmwright.bench.prediction_accuracy import (
 )
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.flows.executors import open_executor
 from firmwright.flows.model import write_file
 
 NAME = "bench"
@@ -49,16 +50,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         --predict  compare the cost model's prediction of each layer with its exact count (QEMU
             only)
         --write CSV  write the table to this file, without times
+        --scheduler ADDRESS  measure on the workers of a Dask scheduler
         """,
         models={"default": os.environ.get(MODELS_VARIABLE, "")},
         boards={"default": DEFAULT_BOARD},
         modes={"default": BALANCED},
+        scheduler={"default": ""},
     )
 
 
 def run(args: argparse.Namespace) -> Outcome:
     models = tuple(Path(name) for name in args.model) or find_models(args.models)
     boards = [name.strip() for name in args.boards.split(",") if name.strip()]
+    if args.predict and args.scheduler:
+        raise UsageError("--predict and --scheduler exclude each other.", hint="omit one of them.")
     if args.predict:
         return _predictions(tuple(compare_predictions(models, boards)))
     figures = read_peers(Path(args.peers) if args.peers else None)
@@ -66,7 +71,8 @@ def run(args: argparse.Namespace) -> Outcome:
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown:
         raise UsageError(f"--modes cannot be {unknown[0]!r}.", hint=f"use {', '.join(MODES)}.")
-    rows = tuple(measure_models(models, boards, figures, modes))
+    with open_executor(1, args.scheduler) as executor:
+        rows = measure_models(models, boards, figures, modes, executor)
     if args.write:
         write_file(args.write, format_csv(rows).encode())
     return Outcome(

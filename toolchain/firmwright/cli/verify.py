@@ -1,15 +1,26 @@
 """`firmwright verify`: compare a model's outputs on a board with the reference."""
 
 import argparse
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.executors import open_executor
 from firmwright.flows.index_ranges import index_ranges
-from firmwright.flows.sample_batches import generate_samples, make_batch, read_npz
-from firmwright.flows.verification import Verification, verify
+from firmwright.flows.model_session import open_session
+from firmwright.flows.sample_batches import (
+    SampleBatch,
+    Tensors,
+    generate_samples,
+    make_batch,
+    read_npz,
+)
+from firmwright.flows.verification import Verification, verify, verify_in_parts
+from firmwright.pipeline import Compilation
 
 NAME = "verify"
 HELP = "compare a model's outputs on a board with those of the reference runtime"
@@ -25,8 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         --input NPZ  input arrays, as for run
         --expect NPZ  compare with these recorded outputs instead
         --find-first-divergence  find the first operator that differs
+        --scheduler ADDRESS  run parts of the samples on the workers of a Dask scheduler
         --check-plan  on the host: check every memory access of the C against the memory plan
         """,
+        scheduler={"default": ""},
     )
     arguments.add_compile_options(parser)
     arguments.add_session_options(parser)
@@ -41,6 +54,13 @@ def run(args: argparse.Namespace) -> Outcome:
             "--check-plan excludes --find-first-divergence, --port and --in-process.",
             hint="use it alone.",
         )
+    if args.scheduler and (
+        args.find_first_divergence or args.check_plan or args.port or args.in_process
+    ):
+        raise UsageError(
+            "--scheduler excludes --find-first-divergence, --check-plan, --port and --in-process.",
+            hint="omit --scheduler.",
+        )
     compiled = arguments.compile_from_args(args)
     inputs = compiled.module.io.inputs
     expected = None
@@ -52,14 +72,18 @@ def run(args: argparse.Namespace) -> Outcome:
     else:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
         batch = generate_samples(inputs, count, args.seed, index_ranges(compiled))
-    open_with = open_checked_session if args.check_plan else arguments.make_session_opener(args)
-    result = verify(
-        compiled,
-        batch=batch,
-        expected=expected,
-        find_first_divergence=args.find_first_divergence,
-        open_with=open_with,
-    )
+    if args.scheduler:
+        result = _verify_on_cluster(args, compiled, batch, expected)
+    else:
+        result = verify(
+            compiled,
+            batch=batch,
+            expected=expected,
+            find_first_divergence=args.find_first_divergence,
+            open_with=open_checked_session
+            if args.check_plan
+            else arguments.make_session_opener(args),
+        )
     error = None
     if not result.exact:
         error = MismatchError(
@@ -69,6 +93,19 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.check_plan:
         text += " All memory accesses agree with the plan."
     return Outcome(verification_to_json(result), "" if error else text, error)
+
+
+def _verify_on_cluster(
+    args: argparse.Namespace,
+    compiled: Compilation,
+    batch: SampleBatch,
+    expected: Sequence[Tensors] | None,
+) -> Verification:
+    settings = {"timeout_s": args.timeout, "compiler": args.compiler, "variant": args.variant}
+    with open_executor(1, args.scheduler) as executor:
+        return verify_in_parts(
+            executor, compiled, batch, expected, partial(open_session, **settings)
+        )
 
 
 def verification_to_json(result: Verification) -> dict[str, Any]:

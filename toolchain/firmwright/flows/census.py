@@ -26,7 +26,7 @@ from firmwright.device.subprocesses import kill_process, popen_options
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.executors import Executor
 from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
+from firmwright.flows.model import load_model, provide_file
 from firmwright.flows.model_inspection import inspect_module
 from firmwright.flows.profiling import profile
 from firmwright.flows.verification import verify
@@ -65,13 +65,13 @@ def take_census(tasks: Sequence[CensusTask], executor: Executor) -> tuple[Census
 
 def run_in_process(task: CensusTask) -> CensusEntry:
     """Run `examine_model` in a new process and wait for its entry."""
-    with tempfile.TemporaryDirectory(prefix="firmwright-census-") as name:
-        folder, path = Path(name), task.path
-        if task.content is not None:
-            path = str(folder / Path(task.path).name)
-            Path(path).write_bytes(task.content)
+    with (
+        tempfile.TemporaryDirectory(prefix="firmwright-census-") as name,
+        provide_file(task.path, task.content) as path,
+    ):
+        folder = Path(name)
         request, answer = folder / "task", folder / "entry"
-        request.write_bytes(pickle.dumps(replace(task, path=path, content=None)))
+        request.write_bytes(pickle.dumps(replace(task, path=str(path), content=None)))
         command = [sys.executable, "-m", "firmwright.flows.census", str(request), str(answer)]
         with (folder / "log").open("wb") as output:
             process = subprocess.Popen(

@@ -1,6 +1,7 @@
 """Executors of independent tasks: this process, local processes, or a Dask cluster."""
 
 import contextlib
+import copyreg
 import multiprocessing
 import os
 import signal
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
@@ -18,6 +20,14 @@ _CLUSTER_TIMEOUT_S = 15
 _FAREWELL_S = 10.0
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+
+def _frozen(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(items)
+
+
+# The values of a compilation contain frozen mappings.
+copyreg.pickle(MappingProxyType, lambda mapping: (_frozen, (dict(mapping),)))
 
 
 class Executor(Protocol):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -76,6 +79,18 @@ def find_model_files(folder: str, pattern: str = "*") -> tuple[Path, ...]:
         hint = "name a folder with models." if root.is_dir() else "this is not a folder."
         raise UsageError(what, where=folder, hint=hint)
     return paths
+
+
+@contextlib.contextmanager
+def provide_file(path: str | Path, content: bytes | None) -> Iterator[Path]:
+    """Yield `path`, or the path of a temporary file of that name if `content` is given."""
+    if content is None:
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="firmwright-model-") as folder:
+        copy = Path(folder) / Path(path).name
+        copy.write_bytes(content)
+        yield copy
 
 
 def split_entry_point(path: str | Path) -> tuple[Path, str]:

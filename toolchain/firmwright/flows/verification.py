@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
+from firmwright.flows.executors import Executor
 from firmwright.flows.first_divergence import FirstDivergence, locate_first_divergence
 from firmwright.flows.html import verification_html
 from firmwright.flows.index_ranges import index_ranges
@@ -30,6 +31,7 @@ from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
 RECORDED_OUTPUTS = "the recorded outputs"
+SAMPLES_PER_TASK = 32
 EXACT_TOLERANCE = Tolerance(0.0, 0.0)
 NUMERICS_HINTS: Mapping[RuntimeName, str] = {
     "litert": "use --numerics litert.",
@@ -118,16 +120,78 @@ def verify(
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class VerificationTask:
+    """A part of the samples of a verification, with recorded outputs or None."""
+
+    compiled: Compilation
+    batch: SampleBatch
+    expected: tuple[Tensors, ...] | None
+    open_with: Callable[[Compilation], ModelSession]
+
+
+def verify_in_parts(
+    executor: Executor,
+    compiled: Compilation,
+    batch: SampleBatch,
+    expected: Sequence[Tensors] | None = None,
+    open_with: Callable[[Compilation], ModelSession] = open_session,
+) -> Verification:
+    """Verify parts of `batch` on the machines of `executor`; models with state have one part."""
+    check_recording(batch, expected)
+    count = len(batch.samples)
+    size = count if compiled.module.io.state else SAMPLES_PER_TASK
+    starts = range(0, count, size)
+    tasks = [
+        VerificationTask(
+            compiled,
+            replace(batch, samples=batch.samples[start : start + size]),
+            None if expected is None else tuple(expected[start : start + size]),
+            open_with,
+        )
+        for start in starts
+    ]
+    results = dict(executor.run(_verify_part, tasks))
+    return _merge([results[index] for index in range(len(tasks))], size)
+
+
+def _verify_part(task: VerificationTask) -> Verification:
+    return verify(task.compiled, batch=task.batch, expected=task.expected, open_with=task.open_with)
+
+
+def _merge(parts: Sequence[Verification], size: int) -> Verification:
+    differing = [(index, part) for index, part in enumerate(parts) if part.first is not None]
+    explanations = {part.explanation for _, part in differing} or {parts[0].explanation}
+    first = None
+    for index, part in differing[:1]:
+        assert part.first is not None
+        first = replace(part.first, sample=part.first.sample + index * size)
+    return replace(
+        parts[0],
+        samples=sum(part.samples for part in parts),
+        values=sum(part.values for part in parts),
+        mismatches=sum(part.mismatches for part in parts),
+        max_abs_error=max(part.max_abs_error for part in parts),
+        first=first,
+        explanation=explanations.pop() if len(explanations) == 1 else "",
+        outputs=tuple(outputs for part in parts for outputs in part.outputs),
+    )
+
+
+def check_recording(batch: SampleBatch, expected: Sequence[Tensors] | None) -> None:
+    if expected is not None and len(expected) != len(batch.samples):
+        raise UsageError(
+            f"the recording has {len(expected)} samples, but {len(batch.samples)} are run.",
+            hint=f"use --samples {len(expected)}, or --input with the recorded inputs.",
+        )
+
+
 def _reference(
     compiled: Compilation, batch: SampleBatch, expected: Sequence[Tensors] | None, layers: bool
 ) -> ReferenceOutputs:
     if expected is None:
         return compute_reference(compiled, batch.samples, layers=layers)
-    if len(expected) != len(batch.samples):
-        raise UsageError(
-            f"the recording has {len(expected)} samples, but {len(batch.samples)} are run.",
-            hint=f"use --samples {len(expected)}, or --input with the recorded inputs.",
-        )
+    check_recording(batch, expected)
     layer_values = compute_reference(compiled, batch.samples, layers=True).layers if layers else ()
     return ReferenceOutputs(RECORDED_OUTPUTS, tuple(expected), layer_values)
 
