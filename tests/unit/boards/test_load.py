@@ -9,6 +9,8 @@ from firmwright.base.errors import BoardError, UsageError
 from firmwright.base.resources import boards_dir
 from firmwright.boards import list_boards, load, load_board
 from firmwright.boards.load import create_board
+from firmwright.boards.trust import TRUST_VARIABLE
+from firmwright.cli.main import main
 
 INVALID = Path(__file__).parents[2] / "invalid" / "boards"
 BOARDS = (
@@ -63,6 +65,16 @@ def test_every_soc_file_is_used_by_a_board() -> None:
         if line.startswith("soc = ")
     }
     assert soc_names == {file.stem for file in (boards_dir() / "soc").glob("*.toml")}
+
+
+def test_a_user_may_trust_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (INVALID / "emulator_is_a_script.toml").read_text(encoding="utf-8")
+    put_board(tmp_path, "emulator_is_a_script", text)
+    monkeypatch.setenv(TRUST_VARIABLE, "")
+    boards = ["boards", "check", str(tmp_path / "emulator_is_a_script" / "board.toml")]
+    assert main(boards) == BoardError.exit_code
+    assert main([*boards, "--trust", "./other"]) == BoardError.exit_code
+    assert main([*boards, "--trust", "./qemu-system-arm"]) == 0
 
 
 def test_an_unknown_board_suggests_similar_names() -> None:

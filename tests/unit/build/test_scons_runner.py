@@ -312,15 +312,20 @@ def test_a_folder_without_a_project_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.host_c
-def test_the_project_builds_by_scons_alone_and_then_has_nothing_to_do(
+def test_scons_alone_builds_a_project_once_in_a_folder_of_any_name(
     twice: Tree, tmp_path: Path
 ) -> None:
-    twice().merged(project_files(load_board("host"))).write(tmp_path)
+    planted = tmp_path / "planted"
+    folder = tmp_path / """${__import__("os").system("touch planted")} `touch planted`; '$(x"""
+    folder.mkdir()
+    twice().merged(project_files(load_board("host"))).write(folder)
     command = [sys.executable, "-I", "-m", "SCons", "-Q", f"compiler={choose_compiler(None)}"]
     for words in ("firmware.elf", "is up to date"):
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
         assert words in done.stdout
-    assert (tmp_path / "build" / "release" / "libmodel.so").is_file()
+    assert (folder / "build" / "release" / "libmodel.so").is_file()
+    assert not planted.exists()
+    assert not (folder / "planted").exists()
 
 
 @pytest.mark.qemu

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from firmwright.boards.toml_table import TomlTable
+from firmwright.boards.trust import check_flash_argument
 
 FLASH_RUNNERS: Final = {
     "st-flash": "more options, usually none",
@@ -41,6 +42,8 @@ def read_flash_tools(table: TomlTable) -> FlashTools:
     """Read `[flash]`; without `runner` the default is the first of FLASH_RUNNERS with a key."""
     table.expect_keys((*FLASH_RUNNERS, "runner", "usb", "uf2_family"))
     tools = [(name, table.text(name)) for name in FLASH_RUNNERS if table.has(name)]
+    for name, argument in tools:
+        check_flash_argument(table, name, argument)
     if table.has("runner"):
         first = table.choice("runner", [name for name, _ in tools])
         tools.sort(key=lambda tool: tool[0] != first)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from firmwright.boards import peripherals
+from firmwright.boards import peripherals, trust
 from firmwright.boards.bootloader import Bootloader, read_bootloader
 from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.flash_tools import FlashTools, read_flash_tools
@@ -197,6 +197,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         what = f"the name is {table.text('name')!r}, but the folder is called {name!r}."
         raise table.error("name", what, "give both the same name.")
     port = table.choice("port", tuple(peripherals.CONSOLES))
+    trust.check_compiler(table, table.text("toolchain"), table.strings("cpu_flags"))
     memory = read_memory_regions(table, port)
     clock_hz = table.integer("clock_hz", 0)
 
@@ -229,6 +230,8 @@ def _read_run(table: TomlTable) -> RunConfig:
     for key, kinds in (("program", ("qemu", "plugin")), ("machine", ("qemu",))):
         if run.kind in kinds:
             table.text(key)
+    if run.kind == "qemu":
+        trust.check_emulator(table, run.program, run.machine, run.args)
     return run
 
 

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from firmwright.artifacts import Compiler, Variant
 from firmwright.base.errors import UsageError
 from firmwright.boards.flash_tools import FLASH_RUNNERS
+from firmwright.boards.trust import TRUST_VARIABLE
 from firmwright.cli import option_values
 from firmwright.cli.verb import REPEATABLE, ParserOrGroup, add_options
 from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
@@ -79,6 +80,33 @@ def model_overrides(args: argparse.Namespace) -> ModelOverrides:
     return ModelOverrides(dict(args.input_shape), dict(args.fix_input))
 
 
+class _StoreInEnvironment(argparse.Action):
+    """An action that stores the value in the environment variable `const`, for subprocesses too."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        os.environ[self.const] = str(values)
+
+
+class _AppendToEnvironment(_StoreInEnvironment):
+    """The same for a variable with several values, separated as in PATH."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        earlier = os.environ.get(self.const, "")
+        super().__call__(parser, namespace, f"{earlier}{os.pathsep}{values}", option_string)
+
+
 # ---- boards and firmware -----------------------------------------------------------------------
 
 
@@ -95,8 +123,13 @@ def add_required_board_option(parser: ParserOrGroup) -> None:
 def add_boards_dir_option(parser: ParserOrGroup) -> None:
     add_options(
         parser,
-        "--boards-dir DIR  folder of additional boards, which take precedence over built-in ones",
+        """
+        --boards-dir DIR  folder of additional boards, which take precedence over built-in ones
+        --trust PROGRAM  a program that a board file may start, besides QEMU (repeatable; default:
+            FIRMWRIGHT_TRUST)
+        """,
         boards_dir={"dest": "board_dirs", "type": Path, **REPEATABLE},
+        trust={"action": _AppendToEnvironment, "const": TRUST_VARIABLE},
     )
 
 
@@ -200,23 +233,10 @@ def add_partition_options(parser: ParserOrGroup) -> None:
             --save-partition (default: eager)
         --partition-log LOG  log of collage measurements, read and appended to
         """,
-        cmsis_nn={"action": _CmsisNnPath},
+        cmsis_nn={"action": _StoreInEnvironment, "const": PATH_VARIABLE},
         partition={"default": EAGER},
         partition_log={"default": ""},
     )
-
-
-class _CmsisNnPath(argparse.Action):
-    """An action that stores a path in the environment, since it is not a compile option."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        os.environ[PATH_VARIABLE] = str(values)
 
 
 def _add_device_options(group: argparse._ArgumentGroup) -> None:

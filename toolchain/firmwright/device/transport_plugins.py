@@ -7,7 +7,7 @@ is a socket:
 
     def open_emulator(request: TransportRequest) -> Transport:
         run = request.board.run
-        child = ProcessTransport([run.machine, *run.args, str(request.elf)], name=run.machine)
+        child = ProcessTransport(["emulator", run.machine, str(request.elf)], name=run.machine)
         return EmulatorTransport(child, SerialTransport("socket://localhost:3456"))
 
 where `EmulatorTransport` forwards `read` and `write` to the socket and closes both.

@@ -1,0 +1,62 @@
+"""Limits on the programs that a board file may start, and on their arguments.
+
+A board file is data that may come from anywhere. Unless the user trusts a program by name, a board
+file starts only compilers, QEMU's system emulators and known flash tools, with arguments that name
+parts of a processor or tool and no files.
+"""
+
+import os
+import re
+from typing import Final
+
+from firmwright.boards.toml_table import TomlTable
+
+TRUST_VARIABLE: Final = "FIRMWRIGHT_TRUST"
+"""The programs that board files may start in addition, separated as in PATH."""
+_TOOL_PREFIX: Final = re.compile(r"[A-Za-z0-9][\w.-]*|")
+_MACHINE_FLAG: Final = re.compile(r"-m[a-z][a-z0-9-]*(=[\w.+,-]+)?", re.ASCII)
+_EMULATOR: Final = re.compile(r"qemu-system-[a-z0-9_]+")
+_PROPERTIES: Final = r"[\w.+-]+(,[\w.-]+=(true|false|on|off|\d+))*"
+_MACHINE: Final = re.compile(_PROPERTIES, re.ASCII)
+_EMULATOR_ARGS: Final = re.compile(
+    rf"(-bios none|-cpu {_PROPERTIES}|-m \d+[MGk]?|-smp \d+|-global [\w.-]+=\d+|-semihosting| )*",
+    re.ASCII,
+)
+_FLASH_ARGUMENT: Final = re.compile(r"[\w.:+=, -]*", re.ASCII)
+_OPENOCD_FILES: Final = re.compile(
+    r"((interface|board|target)/[\w-]+(\.[\w-]+)*\.cfg *)*", re.ASCII
+)
+
+
+def check_compiler(table: TomlTable, toolchain: str, cpu_flags: tuple[str, ...]) -> None:
+    """Raise BoardError unless the values name a compiler on PATH and options of its processor."""
+    if not _TOOL_PREFIX.fullmatch(toolchain):
+        hint = "the prefix of a compiler on PATH, such as arm-none-eabi."
+        raise table.error("toolchain", f"{toolchain!r} is not a compiler's prefix.", hint)
+    for flag in cpu_flags:
+        if not _MACHINE_FLAG.fullmatch(flag):
+            what = f"{flag!r} is not a machine option of gcc."
+            raise table.error("cpu_flags", what, "options such as -mcpu=cortex-m4 only.")
+
+
+def check_emulator(table: TomlTable, program: str, machine: str, args: tuple[str, ...]) -> None:
+    """Raise BoardError unless the emulator and its arguments are harmless, or trusted."""
+    if program in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep):
+        return
+    hint = f"read the board file; if you trust it, add --trust {program}."
+    if not _EMULATOR.fullmatch(program):
+        raise table.error("program", f"the board starts {program!r}, which is not QEMU.", hint)
+    if not _MACHINE.fullmatch(machine):
+        raise table.error("machine", f"{machine!r} is not the name of a machine.", hint)
+    if not _EMULATOR_ARGS.fullmatch(" ".join(args)):
+        what = f"these arguments of {program} may access files: {' '.join(args)!r}."
+        raise table.error("args", what, hint)
+
+
+def check_flash_argument(table: TomlTable, tool: str, argument: str) -> None:
+    """Raise BoardError if the argument could make a flash tool read other files."""
+    if not (_OPENOCD_FILES if tool == "openocd" else _FLASH_ARGUMENT).fullmatch(argument):
+        files = "files in OpenOCD's folders interface, board and target, separated by blanks"
+        expected = files if tool == "openocd" else "letters, digits and any of _ . : + = , -"
+        hint = f"{expected}; use --flash COMMAND for any other command."
+        raise table.error(tool, f"{argument!r} is not an argument for {tool}.", hint)
