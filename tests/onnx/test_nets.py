@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -175,7 +176,9 @@ def test_importing_twice_gives_the_same_module() -> None:
 # ---- files beside the model, modules made of it ------------------------------------------------
 
 
-def test_external_data_is_read_only_from_the_models_folder(tmp_path: Path) -> None:
+def test_external_data_is_read_only_from_the_models_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = onnx.load_from_string(NETS["digits"]())
     onnx.save(
         model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data",
@@ -183,15 +186,37 @@ def test_external_data_is_read_only_from_the_models_folder(tmp_path: Path) -> No
     )  # fmt: skip
     loaded = load_model(tmp_path / "net.onnx")
     assert loaded.module.constants == imported(NETS["digits"]()).constants
-    data = (tmp_path / "net.onnx").read_bytes()
-    outside = onnx.load_from_string(data)
-    for tensor in outside.graph.initializer:
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                entry.value = "../net.data"
-    (tmp_path / "other.onnx").write_bytes(outside.SerializeToString())
-    with pytest.raises(UsageError, match="are not in the model's folder"):
-        load_model(tmp_path / "other.onnx")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "link.data").symlink_to(tmp_path / "net.data")
+    os.mkfifo(other / "pipe.data")
+    monkeypatch.chdir(tmp_path)  # onnx itself looks in the current directory
+    for location in ("../net.data", "net.data", "link.data", "pipe.data", "/dev/zero", "..", ""):
+        outside = onnx.load(tmp_path / "net.onnx", load_external_data=False)
+        for tensor in outside.graph.initializer:
+            tensor.external_data[0].value = location
+        inside = onnx.helper.make_node("Constant", [], ["unused"], value=tensor)
+        branch = onnx.helper.make_graph([inside], "branch", [], [])
+        alone = onnx.helper.make_node("If", ["c"], ["d"], then_branch=branch, else_branch=branch)
+        for refused in (
+            outside,
+            onnx.helper.make_model(onnx.helper.make_graph([alone], "g", [], [])),
+        ):
+            (other / "net.onnx").write_bytes(refused.SerializeToString())
+            with pytest.raises(UsageError, match="are not in the model's folder"):
+                load_model(other / "net.onnx")
+
+
+def test_bytes_without_a_folder_have_no_external_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(
+        onnx.load_from_string(NETS["digits"]()), tmp_path / "net.onnx", save_as_external_data=True,
+        location="net.data", size_threshold=0,
+    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="are in another file"):
+        imported((tmp_path / "net.onnx").read_bytes())
 
 
 def test_a_module_records_its_model_file(tmp_path: Path) -> None:

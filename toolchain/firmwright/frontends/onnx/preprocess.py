@@ -4,7 +4,7 @@ The compiler and the reference runtime then read the same model. External data m
 model's folder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,8 +35,7 @@ def preprocess_model(
     Raises ModelError, UsageError and ToolMissingError.
     """
     model = parse_model(data, file)
-    external = onnx_package().TensorProto.EXTERNAL
-    outside = [item for item in model.graph.initializer if item.data_location == external]
+    outside = list(_external_tensors(model))
     newer, has_classes = _convert_old_opset(model), _has_class_labels(model)
     if newer is not None:
         model = newer
@@ -125,10 +124,28 @@ def _fix_input(graph: Message, info: Message, values: Array | tuple[float, ...],
     graph.input.remove(info)
 
 
+def _external_tensors(message: Message) -> Iterator[Message]:
+    """Yield the tensors with data in other files: initializers, attributes, also of subgraphs."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        if message.data_location == onnx_package().TensorProto.EXTERNAL:
+            yield message
+        return
+    for entry, value in message.ListFields():
+        if entry.message_type is not None:
+            for item in value if isinstance(value, Sequence) else (value,):
+                yield from _external_tensors(item)
+
+
+def _is_file_in(folder: Path, location: str) -> bool:
+    """Check for a regular file of the folder itself: no link that leaves it, no pipe or device."""
+    path = (folder / location).resolve()
+    return Path(location).name == location and path.parent == folder.resolve() and path.is_file()
+
+
 def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    if folder is None or not location or Path(location).name != location:
+    if folder is None or not location or not _is_file_in(folder, location):
         raise UsageError(
             f"the data of {tensor.name!r} are not in the model's folder: {location!r}.",
             where=file,

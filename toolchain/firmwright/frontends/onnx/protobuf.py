@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from firmwright.base.dtypes import Array
-from firmwright.base.errors import NotSupportedError, ToolMissingError
+from firmwright.base.errors import NotSupportedError, ToolMissingError, UsageError
 
 Message: TypeAlias = Any
 """A protobuf message; message classes are built at run time, so their fields have no types."""
@@ -64,7 +64,13 @@ def dtype_code(name: str) -> int:
 
 
 def tensor_array(tensor: Message) -> Array:
-    """Return the values of a TensorProto; strings become bytes objects."""
+    """Return the values of a TensorProto; strings become bytes objects.
+
+    Raise UsageError for external data, which onnx would read from the current directory.
+    """
+    if tensor.data_location == onnx_package().TensorProto.EXTERNAL:
+        what = f"the data of {tensor.name!r} are in another file."
+        raise UsageError(what, hint="load the model by its path.")
     return np.asarray(onnx_package().numpy_helper.to_array(tensor))
 
 
