@@ -92,6 +92,9 @@ def test_c_of_every_operator_of_uint8_equals_litert(draw: Draw, tmp_path: Path) 
         pytest.param("host", marks=[pytest.mark.host_c, pytest.mark.deep]),
         pytest.param("mps2-an386", marks=pytest.mark.qemu),
         pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("microbit", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
     ],
 )
 def test_a_mobilenet_of_uint8_is_bit_exact(board: str, tmp_path: Path) -> None:

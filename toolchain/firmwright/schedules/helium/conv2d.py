@@ -12,13 +12,13 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import requantization_of, weights_of
+from firmwright.ops.conv2d import requantization_of, weight_offsets, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import vector_requantize
-from firmwright.schedules.helium.dot_product_loop import choose_loop, pack_weight_rows
+from firmwright.schedules.helium.dot_product_loop import SUM, choose_loop, pack_weight_rows
 from firmwright.schedules.helium.im2col import (
     VectorIm2colPacker,
     allocate_row_band,
@@ -45,15 +45,17 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     channels = len(flat)
     starts = channel_block_starts(channels)
     params = requantization_of(op)
-    bias = fold_zero_point_into_bias(op, flat)
+    zero_point = weight_zero_point(op)
+    bias = fold_zero_point_into_bias(op, weight_offsets(op))
     table = vector_requantize.parameter_rows(params, bias, starts)
     gemm = BlockGemm(
-        "mve_gemm_int8",
+        "mve_gemm_shares_int8" if zero_point else "mve_gemm_int8",
         b.constant("weights", pack_weight_rows(flat, starts, _CHANNELS), INT8),
         [b.constant("parameters", table, INT32)],
         channels,
         flat.shape[1],
         vector_requantize.epilogue_settings(params, min(channels, _CHANNELS)),
+        weight_zero_point=zero_point,
     )
     convolve_two_pixels(
         b,
@@ -85,7 +87,8 @@ class BlockGemm:
 
     `microkernel` is the intrinsic's name without the loop suffix. `packed` and `tables` have a row
     per block, `settings` are the operands between outputs and `taps`, and pixels are relative to
-    output `first`.
+    output `first`. The micro-kernel of weights with a zero point has a share of it for each column
+    as operands.
     """
 
     microkernel: str
@@ -95,9 +98,17 @@ class BlockGemm:
     taps: int
     settings: Sequence[ArithExpr | int]
     first: ArithExpr | None = None
+    weight_zero_point: int = 0
+    depth: int = 0
 
     def with_taps(self, taps: int) -> BlockGemm:
-        return replace(self, taps=taps)
+        return replace(self, taps=taps, depth=self.depth or self.taps)
+
+    def _share(self, b: Kernel, source: tir.Buffer, column: ArithExpr) -> ArithExpr:
+        depth, total = self.depth or self.taps, b.register("total", INT32)
+        b.evaluate(SUM.name, [b.pointer(source, column, depth), depth, total.value])
+        total.set(total.value * -self.weight_zero_point)
+        return total.value
 
     def emit(
         self, b: Kernel, source: tir.Buffer, columns: Sequence[ArithExpr],
@@ -107,6 +118,8 @@ class BlockGemm:
         blocks = self.packed.shape[0]
         if self.first is not None:
             pixels = [self.first + pixel for pixel in pixels]
+        zero_point = self.weight_zero_point
+        shares = [self._share(b, source, column) for column in columns] if zero_point else []
         with (
             b.for_("block", blocks) as block,
             b.let("channel", minimum(block * _CHANNELS, self.channels - lanes)) as channel,
@@ -125,6 +138,7 @@ class BlockGemm:
                     *map(row_of, self.tables),
                     *outputs,
                     *self.settings,
+                    *shares,
                     self.taps,
                 ],
             )
@@ -238,4 +252,9 @@ def channel_block_starts(channels: int) -> list[int]:
     return [min(c, max(channels - _CHANNELS, 0)) for c in range(0, channels, _CHANNELS)]
 
 
-SCHEDULES = (helium_schedule("helium.conv2d.im2col", "conv2d", configs=_configs, build=_build),)
+SCHEDULES = (
+    helium_schedule(
+        "helium.conv2d.im2col", "conv2d", configs=_configs, build=_build,
+        takes_weight_zero_point=True,
+    ),
+)  # fmt: skip

@@ -5,15 +5,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import bias_of, channel_multiplier_of, requantization_of, weights_of
+from firmwright.ops.conv2d import (
+    bias_of,
+    channel_multiplier_of,
+    requantization_of,
+    weight_offsets,
+    weights_of,
+)
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
-from firmwright.ops.requantize import Requantization, per_tensor_quant
+from firmwright.ops.requantize import Requantization, has_weight_zero_point, per_tensor_quant
 from firmwright.schedules.helium import (
     depthwise_microkernels_8ch,
     depthwise_microkernels_16ch,
@@ -86,7 +92,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
     if not 0 < len(groups) <= max_groups or channel_multiplier_of(op) != 1:
         return ()
     configs: list[Config] = []
-    if not is_wide and _fits_sixteen(op, groups):
+    if not is_wide and not has_weight_zero_point(op) and _fits_sixteen(op, groups):
         configs.append({"channels": depthwise_microkernels_16ch.CHANNELS})
     if op.input(1).shape[2] <= depthwise_microkernels_8ch.MAX_COLUMNS:
         configs.append({"channels": depthwise_microkernels_8ch.CHANNELS})
@@ -137,7 +143,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 def _layer(
     op: OpCall, b: Kernel, groups: Sequence[tuple[ValidTapRun, ValidTapRun]], block: int
 ) -> _ChannelGroupLayer:
-    kernel = weights_of(op)[0]
+    kernel = weight_offsets(op)[0]
     count = kernel.shape[2]
     starts = [min(c, max(count - block, 0)) for c in range(0, count, block)]
     params, zero_point = _params(op), per_tensor_quant(op.input(0)).zero_point
@@ -154,9 +160,10 @@ def _layer(
         if block == depthwise_microkernels_8ch.CHANNELS
         else depthwise_microkernels_16ch.LANE_ORDER
     )
+    dtype = INT16 if kernel.dtype == INT16.np else INT8
     return _ChannelGroupLayer(
         window_of(op, kernel.shape[:2]),
-        b.constant("weights", _packed(kernel, starts, block), INT8),
+        b.constant("weights", _packed(kernel, starts, block), dtype),
         b.constant("bias", np.stack([_by_block(row, starts, order) for row in rows]), INT32),
         b.constant("scales", np.hstack([_by_block(v, starts, order) for v in scales]), INT32),
         count,
@@ -245,7 +252,9 @@ def _form(
         weights = b.pointer(
             layer.weights, channel + first * count, (reach - 1) * count + layer.lanes
         )
-        name = depthwise_microkernels_8ch.microkernel_name(pixels, len(across), b.y.dtype)
+        name = depthwise_microkernels_8ch.microkernel_name(
+            pixels, len(across), b.y.dtype, layer.weights.dtype
+        )
         return name, weights, [width * count, count, len(down)]
     start = block * layer.weights.shape[1] * layer.block + first * layer.block
     weights = b.pointer(layer.weights, start, reach * layer.block)
@@ -254,6 +263,10 @@ def _form(
 
 SCHEDULES = (
     helium_schedule(
-        "helium.depthwise.channels", "depthwise_conv2d", configs=_configs, build=_build
+        "helium.depthwise.channels",
+        "depthwise_conv2d",
+        configs=_configs,
+        build=_build,
+        takes_weight_zero_point=True,
     ),
 )

@@ -11,8 +11,9 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.helium import int16_dot, vector_requantize
 
-# `mve_depthwise_8ch_PxK`, for int16 `mve_depthwise_int16_8ch_PxK`, computes P = 1 or 2 pixels of
-# eight channels from windows of K columns and any number of rows. VMULLB and VMULLT leave even and
+# `mve_depthwise_8ch_PxK`, for int16 `mve_depthwise_int16_8ch_PxK`, for int8 with int16 weights
+# `mve_depthwise_wide_8ch_PxK`, computes P = 1 or 2 pixels of eight channels from windows of K
+# columns and any number of rows. VMULLB and VMULLT leave even and
 # odd channels in two vectors of int32. The tables have the same order: `bias` of the four even,
 # then the four odd channels; `q` their multipliers, then their shifts. VQMOVNB and VQMOVNT restore
 # the channel order. No scratch memory is needed, which suits single output rows.
@@ -95,8 +96,11 @@ if (lanes == 8) {{
 }}"""
 
 
-def microkernel_name(pixels: int, columns: int, dtype: DType = INT8) -> str:
-    return f"mve_depthwise_{'' if dtype == INT8 else 'int16_'}8ch_{pixels}x{columns}"
+def microkernel_name(
+    pixels: int, columns: int, dtype: DType = INT8, weight_dtype: DType = INT8
+) -> str:
+    kind = "wide_" if weight_dtype == INT16 else "" if dtype == INT8 else "int16_"
+    return f"mve_depthwise_{kind}8ch_{pixels}x{columns}"
 
 
 def microkernel_instructions(pixels: int, rows: int, columns: int, away: int) -> int:
@@ -118,7 +122,7 @@ def _place(base: str, *terms: tuple[int, str]) -> str:
     return " + ".join([base, *steps])
 
 
-def _text(pixels: int, columns: int, dtype: DType) -> str:
+def _text(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> str:
     unused = ["x_pixel"] * (pixels == 1) + ["x_column", "w_column"] * (columns == 1)
     lines = [
         *(f"(void){name};" for name in unused),
@@ -131,11 +135,11 @@ def _text(pixels: int, columns: int, dtype: DType) -> str:
         lines += [f"int32x4_t even{p} = even0;", f"int32x4_t odd{p} = odd0;"]
     lines += [
         f"const {dtype.c_type} *from = x;",
-        "const int8_t *row_weights = w;",
+        f"const {weight_dtype.c_type} *row_weights = w;",
         "for (int32_t i = 0; i < rows; ++i) {",
     ]
     for j in range(columns):
-        weight = _load(_place("row_weights", (j, "w_column")))
+        weight = _load(_place("row_weights", (j, "w_column")), weight_dtype)
         for p in range(pixels):
             value = _load(_place("from", (j, "x_column"), (p, "x_pixel")), dtype)
             tap = _TAP.format(w=weight, x=value, p=p).splitlines()
@@ -194,7 +198,7 @@ def _meaning(pixels: int, columns: int, *args: Any) -> tuple[Any, ...]:
 _WIDE_ENDING = immediates("low", "high", "away", "lanes")
 
 
-def _channels(pixels: int, columns: int, dtype: DType) -> Intrinsic:
+def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> Intrinsic:
     ending = vector_requantize.EPILOGUE_OPERANDS if dtype == INT8 else _WIDE_ENDING
 
     def count(args: Sequence[int]) -> int:
@@ -202,10 +206,10 @@ def _channels(pixels: int, columns: int, dtype: DType) -> Intrinsic:
         return microkernel_instructions(pixels, args[-1], columns, min(away, 2))
 
     return Intrinsic(
-        name=microkernel_name(pixels, columns, dtype),
+        name=microkernel_name(pixels, columns, dtype, weight_dtype),
         operands=(
             *pointers(dtype, x=1),
-            *pointers(INT8, w=1),
+            *pointers(weight_dtype, w=1),
             *pointers(INT32, bias=CHANNELS, q=2 * CHANNELS),
             *(Operand(f"y{p}", "ptr", dtype, "w", 1) for p in range(pixels)),
             *ending,
@@ -216,15 +220,15 @@ def _channels(pixels: int, columns: int, dtype: DType) -> Intrinsic:
         portable=_portable(pixels, columns, dtype),
         doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.",
         requires="mve",
-        text={"gnu": _text(pixels, columns, dtype)},
+        text={"gnu": _text(pixels, columns, dtype, weight_dtype)},
         clobbers=("memory",),
         count=count,
     )
 
 
 INTRINSICS = tuple(
-    _channels(pixels, columns, dtype)
-    for dtype in (INT8, INT16)
+    _channels(pixels, columns, dtype, weight_dtype)
+    for dtype, weight_dtype in ((INT8, INT8), (INT16, INT8), (INT8, INT16))
     for pixels in PIXEL_COUNTS
     for columns in range(1, MAX_COLUMNS + 1)
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
 
@@ -180,7 +180,8 @@ def pack_weight_rows(
 
 # `mve_gemm_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns and sixteen
 # weights of four channels, 14 instructions for 128 products. The sums are collected in two vectors
-# of four channels, requantized (vector_requantize.py) and stored.
+# of four channels, requantized (vector_requantize.py) and stored. `mve_gemm_shares_int8_LOOP` first
+# adds a number to the sums of each column: the share of the weights' zero point.
 
 _PORTABLE = """\
 const int8_t *const columns[2] = {x0, x1};
@@ -189,7 +190,7 @@ int8_t *const results[2] = {y0, y1};
 for (int32_t p = 0; p < 2; ++p) {
     for (int32_t c = 0; c < lanes; ++c) {
         const int32_t at = c;
-        int32_t sum = q[at];
+        int32_t sum = q[at]SHARE;
         for (int32_t k = 0; k < taps; ++k) {
             sum += w[k / 16 * 64 + 16 * c + k % 16] * columns[p][k];
         }
@@ -211,10 +212,16 @@ def multiply_step(multiply: str, load: str, place: str) -> list[str]:
     return lines
 
 
-def _text(loop: DotProductLoop) -> str:
+_ADDED_SHARES = """\
+first = vaddq_n_s32(first, share0);
+second = vaddq_n_s32(second, share1);"""
+
+
+def _text(loop: DotProductLoop, *, has_shares: bool) -> str:
     endings = (("first", "y0"), ("second", "y1"))
     return "\n".join([
         loop.frame(multiply_step, ("x0", "x1")),
+        *([_ADDED_SHARES] if has_shares else []),
         vector_requantize.PARAMETER_LOADS,
         *(vector_requantize.requantize_assembly(vector, target) for vector, target in endings),
     ])  # fmt: skip
@@ -232,38 +239,77 @@ def unpack_weights(w: Any, rows: int, taps: int) -> Any:
 
 
 def _meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> tuple[Any, ...]:
-    *settings, taps = rest
+    settings, shares, taps = rest[:_SETTINGS], rest[_SETTINGS:-1] or (0, 0), rest[-1]
     weights = unpack_weights(w, vector_requantize.CHANNELS, taps)
     return tuple(
         vector_requantize.requantize_lanes(
-            (weights * np.asarray(x, np.int64)[None, :taps]).sum(axis=1), q, tuple(settings)
+            (weights * np.asarray(x, np.int64)[None, :taps]).sum(axis=1) + share, q, settings
         )
-        for x in (x0, x1)
+        for x, share in zip((x0, x1), shares, strict=True)
     )
 
 
-def _product(loop: DotProductLoop) -> Intrinsic:
+_SETTINGS = len(vector_requantize.EPILOGUE_OPERANDS)
+
+
+def _product(loop: DotProductLoop, *, has_shares: bool) -> Intrinsic:
+    shares = [Operand(f"share{p}", "in", INT32) for p in range(2 if has_shares else 0)]
     return Intrinsic(
-        name=f"mve_gemm_int8_{loop.suffix}",
+        name=f"mve_gemm_{'shares_' if has_shares else ''}int8_{loop.suffix}",
         operands=(
             *pointers(INT8, w=(loop.head + loop.tail) * BYTES_PER_STEP * 4),
             *pointers(INT8, x0=loop.least_taps, x1=loop.least_taps),
             *pointers(INT32, q=vector_requantize.PARAMETERS),
             *pointers(INT8, "w", y0=1, y1=1),
             *vector_requantize.EPILOGUE_OPERANDS,
+            *shares,
             *immediates("taps"),
         ),
         result=None,
         meaning=_meaning,
-        portable=_PORTABLE,
+        portable=_PORTABLE.replace("SHARE", " + (p == 0 ? share0 : share1)" if has_shares else ""),
         doc="Four channels of two pixels: products over a column, requantised.",
         requires="mve",
-        text={"gnu": _text(loop)},
+        text={"gnu": _text(loop, has_shares=has_shares)},
         clobbers=("memory",),
         count=lambda args: (
-            loop.instructions(multiply_step, args[-1]) + 2 * (8 + min(2 * args[9], 3)) + 8
+            loop.instructions(multiply_step, args[-1])
+            + 2 * (8 + min(2 * args[9], 3))
+            + 8
+            + len(shares)
         ),
     )
 
 
-INTRINSICS = tuple(map(_product, DOT_PRODUCT_LOOPS))
+_SUM_TEXT = """\
+const int8_t *from = x;
+total = 0;
+for (int32_t i = 0; i < count / 16; ++i) {
+    total = vaddvaq_s8(total, vldrbq_s8(from));
+    from += 16;
+}
+if (count % 16 != 0) {
+    const mve_pred16_t inside = vctp8q((uint32_t)(count % 16));
+    total = vaddvaq_p_s8(total, vldrbq_z_s8(from, inside), inside);
+}"""
+
+SUM = Intrinsic(
+    name="mve_sum_int8",
+    operands=(*pointers(INT8, x=1), *immediates("count"), Operand("total", "out", INT32)),
+    result=None,
+    meaning=lambda x, count, *_: np.asarray(x, np.int64)[:count].sum(axis=0),
+    portable="total = 0;\nfor (int32_t i = 0; i < count; ++i) {\n    total += x[i];\n}",
+    doc="The sum of `count` values.",
+    requires="mve",
+    text={"gnu": _SUM_TEXT},
+    count=lambda args: 6 + args[1] // 16 * 4,
+)
+
+INTRINSICS = (
+    SUM,
+    *(
+        _product(loop, has_shares=has_shares)
+        for has_shares in (False, True)
+        for loop in DOT_PRODUCT_LOOPS
+    ),
+)

@@ -3,19 +3,22 @@
 If the number of rows is not a multiple of eight, the last block overlaps the one before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import weights_of
+from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import weight_zero_point
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
 from firmwright.schedules.helium import vector_requantize
@@ -23,6 +26,7 @@ from firmwright.schedules.helium.dot_product_loop import (
     BYTES_PER_STEP,
     DOT_PRODUCT_LOOPS,
     REGISTERS,
+    SUM,
     DotProductLoop,
     choose_loop,
     pack_weight_rows,
@@ -141,7 +145,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 def _settings(op: OpCall) -> list[int] | None:
     """Return the micro-kernel's immediate operands, or None if the epilogue is not exact."""
-    matrix = weights_of(op)
+    matrix = weight_offsets(op)
     low, high = accumulator_bounds(fold_zero_point_into_bias(op, matrix), matrix)
     folded = fold_requantize(requantization_of(op), low, high)
     if folded is None or folded.is_float32:
@@ -157,12 +161,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     lanes = min(outputs, ROWS)
     starts = [min(start, outputs - lanes) for start in range(0, outputs, ROWS)]
     packed = b.constant("weights", pack_weight_rows(matrix, starts, ROWS), INT8)
-    folded_bias = fold_zero_point_into_bias(op, matrix)
+    folded_bias = fold_zero_point_into_bias(op, weight_offsets(op))
     bias = np.stack([np.resize(folded_bias[start:], ROWS) for start in starts])
     table = b.constant("bias", bias, INT32)
     size = pad_tap_count(depth) * ROWS
+    zero_point = weight_zero_point(op)
     with (
         b.for_("n", op.output.elements // outputs) as n,
+        _biases(b, table, b.pointer(b.input(0), n * depth, depth), zero_point) as biases,
         b.for_("block", len(starts)) as block,
         b.let("row", minimum(block * ROWS, outputs - lanes)) as row,
     ):
@@ -171,15 +177,36 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
             [
                 b.pointer(packed, block * size, size),
                 b.pointer(b.input(0), n * depth, depth),
-                b.pointer(table, block * ROWS, ROWS),
+                b.pointer(biases, block * ROWS, ROWS),
                 b.pointer(b.y, n * outputs + row, lanes, "w"),
                 *settings,
             ],
         )
 
 
+@contextmanager
+def _biases(
+    b: Kernel, table: tir.Buffer, column: tir.AccessPtr, zero_point: int
+) -> Iterator[tir.Buffer]:
+    """Yield the biases less the weights' zero point times the column's sum."""
+    if not zero_point:
+        yield table
+        return
+    total = b.register("total", INT32)
+    b.evaluate(SUM.name, [column, column.extent, total.value])
+    total.set(total.value * -zero_point)
+    with b.allocate("biases", INT32, table.shape) as biases:
+        with (
+            b.view("from", table, 0, (table.elements,)) as source,
+            b.for_("i", table.elements) as i,
+        ):
+            b.store(biases, [i // ROWS, i % ROWS], b.load(source, [i]) + total.value)
+        yield biases
+
+
 SCHEDULES = (
     helium_schedule(
-        "helium.fully_connected.rows", "fully_connected", configs=_configs, build=_build
+        "helium.fully_connected.rows", "fully_connected", configs=_configs, build=_build,
+        takes_weight_zero_point=True,
     ),
-)
+)  # fmt: skip
