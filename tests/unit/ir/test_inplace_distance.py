@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
+import pytest
+
 from firmwright.base.dtypes import INT8, INT64, UINT8, UINT32
 from firmwright.ir import tir
+from firmwright.ir.tir.access_trace import AccessTracer
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
 from firmwright.ir.tir.plan import OffsetConstraint
@@ -86,3 +92,43 @@ def test_both_sides_of_a_data_dependent_branch_count() -> None:
         kernel(loop(tir.If(chosen, plain, swapped)), x=x, y=y), "x", "y"
     )
     assert spans == (OffsetConstraint("x", "y", -N, N),)
+
+
+def random_nest(rng: random.Random, x: tir.Buffer, y: tir.Buffer) -> tir.Stmt:
+    """Return nested loops with copies at every level, at random linear addresses."""
+
+    def place(variables: list[tir.Var]) -> tir.Expr:
+        total: tir.Expr = number(rng.randrange(9))
+        for var in variables:
+            scaled = tir.Binary("mul", var, number(rng.randrange(-4, 5)))
+            total = tir.Binary("add", total, scaled)
+        return total
+
+    def level(variables: list[tir.Var]) -> tir.Stmt:
+        parts: list[tir.Stmt] = []
+        for _ in range(rng.randrange(1, 3)):
+            load = tir.BufferLoad(x, (place(variables),))
+            value = load if rng.random() < 0.7 else tir.IntImm(0, INT8)
+            parts.append(tir.BufferStore(y, (place(variables),), value))
+        if len(variables) < 3:
+            var = tir.Var(f"v{len(variables)}", INT64)
+            parts.append(loop(level([*variables, var]), var, rng.randrange(1, 7)))
+        rng.shuffle(parts)
+        return tir.Seq(tuple(parts))
+
+    return level([])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shortened_loops_have_the_hull_of_all_iterations(seed: int) -> None:
+    x, y = tir.Buffer("x", INT8, (999,)), tir.Buffer("y", INT8, (999,))
+    body = random_nest(random.Random(seed), x, y)
+    hulls = set()
+    for shortened in (False, True):
+        log = AccessTracer("x", "y", body, reduce_loops=shortened).run()
+        reads = log.write == 0
+        late = log.time[reads][:, None] > log.time[~reads][None, :]
+        below = (log.start[reads][:, None] - log.end[~reads][None, :])[late]
+        above = (log.end[reads][:, None] - log.start[~reads][None, :])[late]
+        hulls.add((int(np.min(below, initial=0)), int(np.max(above, initial=0))))
+    assert len(hulls) == 1

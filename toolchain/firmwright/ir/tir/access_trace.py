@@ -2,8 +2,9 @@
 
 All iterations of a statement (its lanes) are computed at once; times follow program order.
 Data-dependent accesses are assumed to happen; a data-dependent address or trip count makes the
-result unknown. Stores to the input count as writes; reads of the output are ignored. A loop that
-only reads or only writes linear addresses is reduced to its first and last iteration.
+result unknown. Stores to the input count as writes; reads of the output are ignored. A loop whose
+addresses are linear is reduced to its first and last iteration, or two of each if it both reads and
+writes.
 """
 
 from __future__ import annotations
@@ -243,15 +244,15 @@ class AccessTracer:
         if first is None or trips is None:
             raise UnknownAccessError
         counts = np.maximum(np.broadcast_to(np.asarray(trips, np.int64), (point.lanes,)), 0)
-        ends_only = self.reduce_loops and self._is_linear(node)
-        steps_taken = np.minimum(counts, 2) if ends_only else counts
+        ends = self._needed_ends(node) if self.reduce_loops else 0
+        steps_taken = np.minimum(counts, 2 * ends) if ends else counts
         total = int(steps_taken.sum())
         if total > EVENTS_MAX:
             raise UnknownAccessError
         index = np.repeat(np.arange(point.lanes), steps_taken)
         step = np.arange(total) - (np.cumsum(steps_taken) - steps_taken)[index]
-        if ends_only:
-            step = step * np.maximum(counts - 1, 0)[index]
+        if ends:
+            step = np.where(step < ends, step, step + (counts - steps_taken)[index])
         inner = point.select(index, self._names_below(node.body))
         start = first[index] if isinstance(first, np.ndarray) else first
         values = {**inner.values, node.var.name: start + step}
@@ -276,11 +277,15 @@ class AccessTracer:
             raise UnknownAccessError
         self._events.append((point.time, place, size, write))
 
-    def _is_linear(self, loop: tir.For) -> bool:
-        """Return whether the first and last iterations' accesses enclose those of all others."""
-        if len(self._kinds_below(loop.body)) > 1:
-            return False
-        return self._is_linear_in(loop.body, {loop.var.name})
+    def _needed_ends(self, loop: tir.For) -> int:
+        """Return how many iterations at each end of the loop determine the hull; 0 if all do.
+
+        The distance from a write to a later read is linear in the iterations of the two. Its
+        extremes are at equal, adjacent or extreme iterations, the first and last of each.
+        """
+        if not self._is_linear_in(loop.body, {loop.var.name}):
+            return 0
+        return len(self._kinds_below(loop.body)) or 1
 
     def _is_linear_in(self, node: tir.Stmt, varying: set[str]) -> bool:
         if not self._kinds_below(node):
