@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from firmwright.base.quant import Quantization
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.schedules.registry import SCHEDULES
 
 SEEDS = range(30)
 ROW_SEEDS = range(8)
 FOR_OTHER_LAYERS = (
     ".direct", ".int16_im2col", ".int16_rows", ".int16", ".fused", ".separate", ".strips",
-    ".winograd",
+    ".winograd", ".float32",
 )  # fmt: skip
 """Schedules for other dtypes, large windows or whole tiles."""
+LAYERS = ("conv2d", "depthwise_conv2d", "fully_connected")
 FOR_SOME_LAYERS = {"helium.depthwise.channels"}
 
 
@@ -88,9 +91,43 @@ def test_schedules_match_the_reference_with_a_weight_zero_point(
             call = random_convolution(seed, depthwise=schedule.op == "depthwise_conv2d")
         x, w, *rest = call.inputs
         kind = replace(w, quantization=Quantization((w.quantization.scales[0],), (point,)))
-        call = replace(call, inputs=(x, kind, *rest))
+        numerics = "onnx" if schedule.name.endswith(".float32") else call.numerics
+        call = replace(call, inputs=(x, kind, *rest), numerics=numerics)
         for config in schedule.configs(call):
             judge(call, schedule, config)
+
+
+def as_onnx(call: OpCall, *, has_ties: bool) -> OpCall:
+    """Return `call` in ONNX Runtime's profile; scales that are powers of two give exact ties."""
+
+    def kind(item):
+        quant = item.quantization
+        if quant is None or not has_ties:
+            return item
+        scales = tuple(2.0 ** round(math.log2(scale)) for scale in quant.scales)
+        return replace(item, quantization=replace(quant, scales=scales))
+
+    x, w, *rest = call.inputs
+    (y,) = call.outputs
+    return replace(call, inputs=(kind(x), kind(w), *rest), outputs=(kind(y),), numerics="onnx")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [item for item in SCHEDULES if item.op in LAYERS and not item.name.startswith("fpu.")],
+    ids=lambda schedule: schedule.name,
+)
+def test_layers_of_onnx_runtime_match_the_reference(
+    schedule, judge, random_convolution, random_fully_connected, deep
+) -> None:
+    for seed in SEEDS if deep else range(4):
+        if schedule.op == "fully_connected":
+            call = random_fully_connected(seed)
+        else:
+            call = random_convolution(seed, depthwise=schedule.op == "depthwise_conv2d")
+        layer = as_onnx(call, has_ties=seed % 2 == 1)
+        for config in schedule.configs(layer):
+            judge(layer, schedule, config)
 
 
 def test_each_schedule_supports_most_random_layers(

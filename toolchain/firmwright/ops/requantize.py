@@ -241,12 +241,15 @@ def float32_factors(call: OpCall) -> list[float]:
     return [float(factor) for factor in (x * weights) / y]
 
 
+def float32_requantization(call: OpCall) -> Requantization:
+    """Return ONNX Runtime's requantization of an int8 layer, as it is defined."""
+    factors, activation = float32_factors(call), call.str_attr("activation")
+    return make_requantization(factors, Rounding.FLOAT32, call.output, activation)
+
+
 def apply_float32(call: OpCall, acc: Array) -> Array:
     """Requantize the sums of an int8 layer as ONNX Runtime does; the numpy reference."""
-    step = make_requantization(
-        float32_factors(call), Rounding.FLOAT32, call.output, call.str_attr("activation")
-    )
-    return step.apply(acc, INT8)
+    return float32_requantization(call).apply(acc, INT8)
 
 
 _WIDEST = (1 << 36) - 1

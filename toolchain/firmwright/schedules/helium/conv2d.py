@@ -12,7 +12,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import requantization_of, weight_offsets, weights_of
+from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
@@ -24,7 +24,6 @@ from firmwright.schedules.helium.im2col import (
     allocate_row_band,
     make_im2col_packer,
 )
-from firmwright.schedules.schedule_factories import helium_schedule
 
 # A 1x1 kernel multiplies directly from its input. Other kernels pack windows as columns (im2col.py)
 # with the zero point outside the input, so that it can be folded into the bias. The last pixel pair
@@ -44,7 +43,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     flat = kernel.reshape(kernel.shape[0], -1)
     channels = len(flat)
     starts = channel_block_starts(channels)
-    params = requantization_of(op)
+    params = vector_requantize.layer_parameters(op)
     zero_point = weight_zero_point(op)
     bias = fold_zero_point_into_bias(op, weight_offsets(op))
     table = vector_requantize.parameter_rows(params, bias, starts)
@@ -252,9 +251,6 @@ def channel_block_starts(channels: int) -> list[int]:
     return [min(c, max(channels - _CHANNELS, 0)) for c in range(0, channels, _CHANNELS)]
 
 
-SCHEDULES = (
-    helium_schedule(
-        "helium.conv2d.im2col", "conv2d", configs=_configs, build=_build,
-        takes_weight_zero_point=True,
-    ),
-)  # fmt: skip
+SCHEDULES = vector_requantize.int8_schedules(
+    "helium.conv2d.im2col", "conv2d", _configs, _build, takes_weight_zero_point=True
+)

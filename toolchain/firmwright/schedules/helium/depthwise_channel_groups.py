@@ -29,7 +29,6 @@ from firmwright.schedules.helium import (
 )
 from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
 from firmwright.schedules.helium.int16_conv2d_fully_connected import has_int32_sums
-from firmwright.schedules.schedule_factories import helium_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_rows_and_columns
 
 # Blocks are sixteen channels of one pixel (depthwise_microkernels_16ch.py) or eight channels of two
@@ -173,8 +172,9 @@ def _layer(
 
 
 def _params(op: OpCall) -> Requantization:
-    params = requantization_of(op)
-    return params if op.input(0).dtype == INT8 else int16_dot.adjust_round_once_shifts(params)
+    if op.input(0).dtype == INT8:
+        return vector_requantize.layer_parameters(op)
+    return int16_dot.adjust_round_once_shifts(requantization_of(op))
 
 
 def _settings(op: OpCall, lanes: int) -> list[int]:
@@ -261,12 +261,6 @@ def _form(
     return VisibleTaps(len(down), len(across), width).name, weights, []
 
 
-SCHEDULES = (
-    helium_schedule(
-        "helium.depthwise.channels",
-        "depthwise_conv2d",
-        configs=_configs,
-        build=_build,
-        takes_weight_zero_point=True,
-    ),
+SCHEDULES = vector_requantize.int8_schedules(
+    "helium.depthwise.channels", "depthwise_conv2d", _configs, _build, takes_weight_zero_point=True
 )

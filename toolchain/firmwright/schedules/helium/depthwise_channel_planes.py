@@ -10,14 +10,13 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
+from firmwright.ops.conv2d import channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import depthwise_plane_microkernels, vector_requantize
 from firmwright.schedules.helium import im2col as vector_copy
-from firmwright.schedules.schedule_factories import helium_schedule
 
 # The margins of a plane hold the zero point, so every window is inside and the zero point is folded
 # into the bias. Each filter of the channel then runs over the plane. The inner axis and the outputs
@@ -116,7 +115,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _layout(op: OpCall) -> _GatherLayout | None:
     window = window_of(op, op.input(1).shape[1:3])
     vertical, horizontal = (_axis(op, window, axis) for axis in (0, 1))
-    away = vector_requantize.rounding_mode(requantization_of(op))
+    away = vector_requantize.rounding_mode(vector_requantize.layer_parameters(op))
     layouts = [
         layout
         for outer, inner in ((vertical, horizontal), (horizontal, vertical))
@@ -164,7 +163,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     weights = b.constant("weights", np.pad(flat, ((0, 0), (0, 1))), INT8)
     table = b.constant("lanes", _lane_table(layout, flat.shape[1]), UINT8)
     places = b.constant("places", _places(layout), UINT32)
-    parameters = b.constant("parameters", _parameters(op, flat), INT32)
+    params = vector_requantize.layer_parameters(op)
+    parameters = b.constant("parameters", _parameters(op, params, flat), INT32)
     size = outer.length * inner.length
     with b.allocate("plane", INT8, (size,)) as plane:
         if (outer.inside, inner.inside) != (outer.length, inner.length):
@@ -187,7 +187,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
                         b.pointer(places, 0, _OUTPUTS),
                         b.pointer(parameters, index * 3, 3),
                         b.pointer(b.y, y_start, y_last + 1, "rw"),
-                        *vector_requantize.epilogue_settings(requantization_of(op), layout.lanes),
+                        *vector_requantize.epilogue_settings(params, layout.lanes),
                         *_geometry(layout),
                     ],
                 )
@@ -248,14 +248,13 @@ def _places(layout: _GatherLayout) -> Array:
     return np.array((spots + [0] * _OUTPUTS)[:_OUTPUTS])
 
 
-def _parameters(op: OpCall, flat: Array) -> Array:
+def _parameters(op: OpCall, params: Requantization, flat: Array) -> Array:
     """Return [filter, 3]: bias with the zero point folded in, multiplier, shift."""
-    params = requantization_of(op)
     bias = fold_zero_point_into_bias(op, flat)
     columns = (bias, np.array(params.multipliers), np.array(params.shifts))
     return np.stack([np.broadcast_to(column, len(bias)) for column in columns], axis=1)
 
 
-SCHEDULES = (
-    helium_schedule("helium.depthwise.plane", "depthwise_conv2d", configs=_configs, build=_build),
+SCHEDULES = vector_requantize.int8_schedules(
+    "helium.depthwise.plane", "depthwise_conv2d", _configs, _build
 )

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
-from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
@@ -30,7 +29,6 @@ _VECTORS = ("a", "b", "c", "d")
 
 _PORTABLE = """\
 static const uint8_t places[16] = {PLACES};
-(void)away;
 (void)lanes;
 for (int32_t c = 0; c < 16; ++c) {
     const int32_t at = places[c];
@@ -43,15 +41,6 @@ for (int32_t c = 0; c < 16; ++c) {
 STEP
     y[c] = (int8_t)(raised < high ? raised : high);
 }"""
-
-_SCALED = """\
-{v} = vqrdmulhq_s32({v}, vldrwq_s32(q + {at}));
-const int32x4_t {v}_shift = vldrwq_s32(q + {at} + 16);
-if (away) {{
-    const int32x4_t moved = away > 1 ? vandq_s32({v}, {v}_shift) : {v};
-    {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
-}}
-{v} = vrshlq_s32({v}, {v}_shift);"""
 
 _NARROWED = """\
 __asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"({v}) : "w"({u}));
@@ -132,7 +121,7 @@ class VisibleTaps:
         return self.rows * self.columns
 
     def instructions(self, away: int) -> int:
-        return 36 + len(self.assembly()) + 4 * (0, 2, 3)[away]
+        return 36 + len(self.assembly()) + 4 * (0, 2, 3, 1)[away]
 
     def assembly(self) -> list[str]:
         """Return the assembly of the sums; each row ends by skipping its unused weights."""
@@ -160,7 +149,12 @@ def _text(taps: VisibleTaps) -> str:
     back = ("", " - x_column")[taps.columns > 1]
     if taps.columns > 2:
         back = f" - {taps.columns - 1} * x_column"
-    scaled = [_SCALED.format(v=v, at=4 * index) for index, v in enumerate(_VECTORS)]
+    scaled = [
+        vector_requantize.scale_assembly(
+            v, f"vldrwq_s32(q + {4 * index})", f"vldrwq_s32(q + {4 * index + CHANNELS})"
+        )
+        for index, v in enumerate(_VECTORS)
+    ]
     narrowed = [
         _NARROWED.format(v=v, u=u, name=name)
         for v, u, name in (("a", "b", "even"), ("c", "d", "odd"))
@@ -180,15 +174,15 @@ def _portable(taps: VisibleTaps) -> str:
 
 
 def _meaning(taps: VisibleTaps, *args: Any) -> Any:
-    x, w, bias, q, _, zero_point, low, high, _, _, x_row, x_column = args
+    x, w, bias, q, _, zero_point, low, high, away, _, x_row, x_column = args
     i, j = np.arange(taps.rows)[:, None, None], np.arange(taps.columns)[:, None]
     c, place = np.arange(CHANNELS), np.argsort(LANE_ORDER)
     values, weights = np.asarray(x, np.int64), np.asarray(w, np.int64)
     products = values[i * x_row + j * x_column + c] * weights[CHANNELS * (taps.width * i + j) + c]
     sums = products.sum(axis=(0, 1)) + np.asarray(bias, np.int64)[place]
     parameters = np.asarray(q, np.int64)
-    scaled = multiply_by_quantized_multiplier(
-        sums, parameters[place], parameters[CHANNELS + place], Rounding.TWICE
+    scaled = vector_requantize.scale_lanes(
+        sums, parameters[place], parameters[CHANNELS + place], away
     )
     return np.clip(scaled + zero_point, low, high).astype(np.int8)
 

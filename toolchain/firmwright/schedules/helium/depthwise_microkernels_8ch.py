@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
-from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.helium import int16_dot, vector_requantize
 
@@ -28,7 +27,7 @@ _GEOMETRY = ("x_row", "x_column", "x_pixel", "w_row", "w_column", "rows")
 
 _PORTABLE = """\
 OUTPUT *const results[] = {RESULTS};
-UNUSEDfor (int32_t p = 0; p < PIXELS; ++p) {
+for (int32_t p = 0; p < PIXELS; ++p) {
     for (int32_t c = 0; c < lanes; ++c) {
         const int32_t at = c / 2 + c % 2 * 4;
         int32_t sum = bias[at];
@@ -48,14 +47,6 @@ _TAP = """\
     value = {x};
     even{p} = vaddq_s32(even{p}, vmullbq_int_s16(value, weight));
     odd{p} = vaddq_s32(odd{p}, vmulltq_int_s16(value, weight));"""
-
-_SCALED = """\
-{v} = vqrdmulhq_s32({v}, {half}_multiplier);
-if (away) {{
-    const int32x4_t moved = away > 1 ? vandq_s32({v}, {half}_shift) : {v};
-    {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
-}}
-{v} = vrshlq_s32({v}, {half}_shift);"""
 
 _STORED = """\
 __asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"(even{p}) : "w"(odd{p}));
@@ -109,7 +100,7 @@ def microkernel_instructions(pixels: int, rows: int, columns: int, away: int) ->
     Windows of several columns exceed the registers, so each row spills some values.
     """
     row = 9 if columns == 1 else 10 * columns + 5
-    return 18 + rows * pixels * row + pixels * (0, 4, 8)[away]
+    return 18 + rows * pixels * row + pixels * (0, 4, 8, 2)[away]
 
 
 def _load(pointer: str, dtype: DType = INT8) -> str:
@@ -147,9 +138,9 @@ def _text(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> str:
     lines += ["    from += x_row;", "    row_weights += w_row;", "}", _PARAMETERS]
     for p in range(pixels):
         for half in ("even", "odd"):
-            fields = {"v": f"{half}{p}", "half": half}
-            fields |= {"multiplier": f"{half}_multiplier", "shift": f"{half}_shift"}
-            lines.append((_SCALED if dtype == INT8 else int16_dot.SCALE_ASSEMBLY).format(**fields))
+            fields = f"{half}{p}", f"{half}_multiplier", f"{half}_shift"
+            scale = vector_requantize if dtype == INT8 else int16_dot
+            lines.append(scale.scale_assembly(*fields))
         lines.append((_STORED if dtype == INT8 else _STORED_WIDE).format(p=p, y=f"y{p}"))
     return "\n".join(lines)
 
@@ -161,7 +152,6 @@ def _portable(pixels: int, columns: int, dtype: DType) -> str:
     values = {
         "STEP": placed, "PIXELS": str(pixels), "COLUMNS": str(columns),
         "RESULTS": ", ".join(f"y{p}" for p in range(pixels)), "OUTPUT": dtype.c_type,
-        "UNUSED": "(void)away;\n" if dtype == INT8 else "",
     }  # fmt: skip
     text = _PORTABLE
     for name, value in values.items():
@@ -173,8 +163,8 @@ def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -
     """Return the requantized sums (bias included); int8 settings begin with a zero point."""
     if len(settings) == len(_WIDE_ENDING) - 1:
         return int16_dot.requantize_to_int16(sums, multiplier, shift, settings)
-    zero_point, low, high, _ = settings
-    scaled = multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
+    zero_point, low, high, away = settings
+    scaled = vector_requantize.scale_lanes(sums, multiplier, shift, away)
     return np.clip(scaled + zero_point, low, high).astype(np.int8)
 
 
@@ -203,7 +193,9 @@ def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> I
 
     def count(args: Sequence[int]) -> int:
         away = args[4 + pixels + len(ending) - 2]
-        return microkernel_instructions(pixels, args[-1], columns, min(away, 2))
+        return microkernel_instructions(
+            pixels, args[-1], columns, away if dtype == INT8 else min(away, 2)
+        )
 
     return Intrinsic(
         name=microkernel_name(pixels, columns, dtype, weight_dtype),

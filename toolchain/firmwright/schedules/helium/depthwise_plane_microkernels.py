@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32, Array
-from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.schedules.helium import vector_requantize
 
@@ -29,7 +28,7 @@ def plane_copy_instructions(rows: int, columns: int) -> int:
 def window_instructions(
     groups: int, away: int, lanes: int, outer: int, inner: int, b_out: int, b_in: int
 ) -> int:
-    block = 18 + 2 * (groups - 1) + (0, 2, 4)[away] + (2 if lanes < 4 else 0)
+    block = 18 + 2 * (groups - 1) + (0, 2, 4, 1)[away] + (2 if lanes < 4 else 0)
     strips = -(-outer // b_out)
     return 16 + 8 // groups + strips * (10 + -(-inner // b_in) * block)
 
@@ -91,7 +90,6 @@ COPY_PLANE = Intrinsic(
 # ---- windows ------------------------------------------------------------------------------------
 
 _PORTABLE = """\
-(void)away;
 for (int32_t i = 0; i < outer; i += b_out) {
     const int32_t row = i < outer - b_out ? i : outer - b_out;
     for (int32_t j = 0; j < inner; j += b_in) {
@@ -143,12 +141,22 @@ _FINISH = """\
 int32x4_t sums;
 __asm__("vmov %q0[2], %q0[0], %1, %3\\n\\tvmov %q0[3], %q0[1], %2, %4"
     : "=&w"(sums) : "r"(sum0), "r"(sum1), "r"(sum2), "r"(sum3));
-sums = vqrdmulhq_n_s32(vaddq_n_s32(sums, bias), multiplier);
-if (away) {
-    const int32x4_t moved = away > 1 ? vandq_s32(sums, vdupq_n_s32(shift)) : sums;
-    sums = vaddq_s32(sums, vshrq_n_s32(moved, 31));
+sums = vaddq_n_s32(sums, bias);
+#if __ARM_FEATURE_MVE & 2
+if (away == 3) {
+    const float32x4_t factor = vreinterpretq_f32_s32(vdupq_n_s32(multiplier));
+    sums = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(sums), factor));
+} else
+#endif
+{
+    sums = vqrdmulhq_n_s32(sums, multiplier);
+    if (away) {
+        const int32x4_t moved = away > 1 ? vandq_s32(sums, vdupq_n_s32(shift)) : sums;
+        sums = vaddq_s32(sums, vshrq_n_s32(moved, 31));
+    }
+    sums = vrshlq_n_s32(sums, shift);
 }
-sums = vqaddq_n_s32(vrshlq_n_s32(sums, shift), zero_point);
+sums = vqaddq_n_s32(sums, zero_point);
 if (low > -128) {
     sums = vmaxq_s32(sums, vdupq_n_s32(low));
 }
@@ -197,7 +205,7 @@ def block_starts(count: int, block: int) -> Array:
 
 
 def _meaning(groups: int, *args: Any) -> Any:
-    plane, w, table, places, q, y, zero_point, low, high, _, lanes, *geometry = args
+    plane, w, table, places, q, y, zero_point, low, high, away, lanes, *geometry = args
     outer, inner, b_out, b_in, p_out, p_in, y_out, y_in, *group = geometry
     x, filters, output = (np.asarray(a).reshape(len(a), -1)[:, 0] for a in (plane, w, y))
     lane_table = np.asarray(table).reshape(-1, LANES).astype(np.int64)
@@ -211,7 +219,7 @@ def _meaning(groups: int, *args: Any) -> Any:
     for o in range(lanes):
         window = x[(origin + o // each * sum(group))[:, None] + lane_table[0]].astype(np.int64)
         sums = window @ filters[lane_table[1 + o % each]].astype(np.int64) + bias
-        scaled = multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
+        scaled = vector_requantize.scale_lanes(sums, multiplier, shift, away)
         place = int(np.asarray(places).reshape(-1)[o])
         result[target + place] = np.clip(scaled + zero_point, low, high).astype(np.int8)
     return result.reshape(np.asarray(y).shape)

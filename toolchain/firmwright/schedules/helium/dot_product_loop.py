@@ -186,7 +186,6 @@ def pack_weight_rows(
 _PORTABLE = """\
 const int8_t *const columns[2] = {x0, x1};
 int8_t *const results[2] = {y0, y1};
-(void)away;
 for (int32_t p = 0; p < 2; ++p) {
     for (int32_t c = 0; c < lanes; ++c) {
         const int32_t at = c;
@@ -274,7 +273,7 @@ def _product(loop: DotProductLoop, *, has_shares: bool) -> Intrinsic:
         clobbers=("memory",),
         count=lambda args: (
             loop.instructions(multiply_step, args[-1])
-            + 2 * (8 + min(2 * args[9], 3))
+            + 2 * (8 + (0, 2, 3, 1)[args[9]])
             + 8
             + len(shares)
         ),

@@ -5,11 +5,12 @@ If the number of rows is not a multiple of eight, the last block overlaps the on
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from textwrap import indent
 from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
@@ -38,7 +39,8 @@ from firmwright.schedules.schedule_factories import helium_schedule
 # `mve_matvec_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of the column and
 # sixteen weights of eight rows, 17 instructions for 128 products. The epilogue is the folded form
 # of folded_requantize.py, y = (A + nk [sum < 0] + mulhi(sum << k, m)) >> S, with per-row bias only:
-# all weights share one scale.
+# all weights share one scale. `mve_matvec_channels_LOOP` has parameters per row, as a GEMM of four
+# channels has (vector_requantize.py).
 
 ROWS = 8
 
@@ -64,6 +66,14 @@ if (sign != 0) {{
 }}
 {v} = vmulhq_s32(vshlq_r_s32({v}, left), vdupq_n_s32(multiplier));
 {v} = vshlq_r_s32(vaddq_s32({v}, offset{n}), -shift);"""
+
+_CHANNELS_PORTABLE = "\n".join([
+    *_PORTABLE.splitlines()[:1],
+    "    const int32_t at = r / 4 * 12 + r % 4;",
+    *_PORTABLE.replace("q[r]", "q[at]").splitlines()[1:5],
+    indent(vector_requantize.PORTABLE, "    "),
+    *_PORTABLE.splitlines()[-2:],
+])  # fmt: skip
 
 IMMEDIATES = ("multiplier", "left", "addend", "sign", "shift", "low", "high", "lanes", "taps")
 
@@ -92,6 +102,31 @@ def _text(loop: DotProductLoop) -> str:
     ])  # fmt: skip
 
 
+def _channels_text(loop: DotProductLoop) -> str:
+    finish, loads = vector_requantize.requantize_assembly, vector_requantize.PARAMETER_LOADS
+    second = loads.replace("(q", "(q + 12") + "\n" + finish("second", "y + 4", "lanes - 4")
+    return "\n".join([
+        loop.frame(_step, ("x",)),
+        "{",
+        indent(loads + "\n" + finish("first", "y"), "    "),
+        "}",
+        "if (lanes > 4) {",
+        indent(second, "    "),
+        "}",
+    ])  # fmt: skip
+
+
+def _channels_meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
+    *settings, lanes, taps = rest
+    products = unpack_weights(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
+    total, half = products.sum(axis=1), vector_requantize.CHANNELS
+    halves = [
+        vector_requantize.requantize_lanes(sums, table, (*settings, half))
+        for sums, table in zip(np.split(total, 2), np.split(np.asarray(q), 2), strict=True)
+    ]
+    return np.concatenate(halves)[:lanes]
+
+
 def _meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
     multiplier, left, addend, sign, shift, low, high, lanes, taps = rest
     products = unpack_weights(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
@@ -101,8 +136,8 @@ def _meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
     return np.clip(moved, low, high).astype(INT8.np)[:lanes]
 
 
-def matvec_microkernel_name(taps: int) -> str:
-    return f"mve_matvec_int8_{choose_loop(taps).suffix}"
+def matvec_microkernel_name(taps: int, kind: str = "int8") -> str:
+    return f"mve_matvec_{kind}_{choose_loop(taps).suffix}"
 
 
 def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[int] | None:
@@ -134,7 +169,28 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
     )
 
 
-INTRINSICS = tuple(map(_rows, DOT_PRODUCT_LOOPS))
+def _rows_by_channel(loop: DotProductLoop) -> Intrinsic:
+    return Intrinsic(
+        name=f"mve_matvec_channels_{loop.suffix}",
+        operands=(
+            *pointers(INT8, w=(loop.head + loop.tail) * BYTES_PER_STEP * ROWS, x=loop.least_taps),
+            *pointers(INT32, q=2 * vector_requantize.PARAMETERS),
+            *pointers(INT8, "w", y=1),
+            *vector_requantize.EPILOGUE_OPERANDS,
+            *immediates("taps"),
+        ),
+        result=None,
+        meaning=_channels_meaning,
+        portable=_CHANNELS_PORTABLE,
+        doc="Eight rows of weights: products with a column, requantised by row.",
+        requires="mve",
+        text={"gnu": _channels_text(loop)},
+        clobbers=("memory",),
+        count=lambda args: loop.instructions(_step, args[-1]) + 26,
+    )
+
+
+INTRINSICS = (*map(_rows, DOT_PRODUCT_LOOPS), *map(_rows_by_channel, DOT_PRODUCT_LOOPS))
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -154,16 +210,46 @@ def _settings(op: OpCall) -> list[int] | None:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    matrix, settings = weights_of(op), _settings(op)
+    assert settings is not None
+    folded_bias = fold_zero_point_into_bias(op, weight_offsets(op))
+    bias = np.stack([np.resize(folded_bias[start:], ROWS) for start in _row_starts(matrix)])
+    _multiply_rows(op, b, "int8", bias, settings)
+
+
+def _float32_configs(op: OpCall) -> Sequence[Config]:
+    return ({},) if vector_requantize.supports_int8_layer(op) else ()
+
+
+def _build_float32(op: OpCall, config: Config, b: Kernel) -> None:
     matrix = weights_of(op)
     outputs, depth = matrix.shape
-    settings = _settings(op)
-    assert settings is not None
-    lanes = min(outputs, ROWS)
-    starts = [min(start, outputs - lanes) for start in range(0, outputs, ROWS)]
+    starts, half = _row_starts(matrix), vector_requantize.CHANNELS
+    params = vector_requantize.layer_parameters(op)
+    bias = fold_zero_point_into_bias(op, matrix)
+    halves = [
+        vector_requantize.parameter_rows(params, bias, [start + place for start in starts])
+        for place in (0, half)
+    ]
+    settings = vector_requantize.epilogue_settings(params, min(outputs, ROWS))
+    _multiply_rows(op, b, "channels", np.hstack(halves), [*settings, depth])
+
+
+def _row_starts(matrix: Array) -> list[int]:
+    """Return the first row of each block of eight; the last block ends at the last row."""
+    last = max(len(matrix) - ROWS, 0)
+    return [min(start, last) for start in range(0, len(matrix), ROWS)]
+
+
+def _multiply_rows(
+    op: OpCall, b: Kernel, kind: str, parameters: Array, settings: Sequence[int]
+) -> None:
+    """Call the micro-kernel of `kind` for every block; `parameters` has a row per block."""
+    matrix, starts = weights_of(op), _row_starts(weights_of(op))
+    outputs, depth = matrix.shape
+    lanes, columns = min(outputs, ROWS), parameters.shape[1]
     packed = b.constant("weights", pack_weight_rows(matrix, starts, ROWS), INT8)
-    folded_bias = fold_zero_point_into_bias(op, weight_offsets(op))
-    bias = np.stack([np.resize(folded_bias[start:], ROWS) for start in starts])
-    table = b.constant("bias", bias, INT32)
+    table = b.constant("bias", parameters, INT32)
     size = pad_tap_count(depth) * ROWS
     zero_point = weight_zero_point(op)
     with (
@@ -173,11 +259,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         b.let("row", minimum(block * ROWS, outputs - lanes)) as row,
     ):
         b.evaluate(
-            matvec_microkernel_name(depth),
+            matvec_microkernel_name(depth, kind),
             [
                 b.pointer(packed, block * size, size),
                 b.pointer(b.input(0), n * depth, depth),
-                b.pointer(biases, block * ROWS, ROWS),
+                b.pointer(biases, block * columns, columns),
                 b.pointer(b.y, n * outputs + row, lanes, "w"),
                 *settings,
             ],
@@ -208,5 +294,8 @@ SCHEDULES = (
     helium_schedule(
         "helium.fully_connected.rows", "fully_connected", configs=_configs, build=_build,
         takes_weight_zero_point=True,
+    ),
+    vector_requantize.float32_schedule(
+        "helium.fully_connected.channels", "fully_connected", _float32_configs, _build_float32
     ),
 )  # fmt: skip

@@ -67,7 +67,7 @@ STEP
     }
 }""".replace("STEP", indent(STEP_PORTABLE, " " * 8))
 
-SCALE_ASSEMBLY = """\
+_SCALED = """\
 if (away == 3) {{
     {v} = vrshlq_s32(vmulhq_s32({v}, {multiplier}), {shift});
 }} else {{
@@ -78,7 +78,12 @@ if (away == 3) {{
     }}
     {v} = vrshlq_s32({v}, {shift});
 }}"""
-"""C text that requantizes sums with bias, without clamping."""
+
+
+def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "shift") -> str:
+    """Return C that requantizes the sums with bias in `vector`, without clamping."""
+    return _SCALED.format(v=vector, multiplier=multiplier, shift=shift)
+
 
 _STORED = """\
 if (low > -32768) {{
@@ -116,12 +121,11 @@ def _rows_step(multiply: str, load: str, place: str) -> list[str]:
 
 
 def _product_text(loop: DotProductLoop) -> str:
-    scaled = SCALE_ASSEMBLY.format(v="{v}", multiplier="multiplier", shift="shift")
     return "\n".join([
         loop.frame(_product_step, ("x0", "x1"), INT16_LANES),
         vector_requantize.PARAMETER_LOADS,
         *(
-            f"{v} = vaddq_s32({v}, bias);\n{scaled.replace('{v}', v)}\n{_STORED.format(v=v, y=y)}"
+            f"{v} = vaddq_s32({v}, bias);\n{scale_assembly(v)}\n{_STORED.format(v=v, y=y)}"
             for v, y in (("first", "y0"), ("second", "y1"))
         ),
     ])  # fmt: skip

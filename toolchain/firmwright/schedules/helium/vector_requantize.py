@@ -1,15 +1,19 @@
 """Requantization of vectors of four channels, as C text shared by the micro-kernels."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, Array
+from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import immediates
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import requantization_of
-from firmwright.ops.requantize import Requantization
+from firmwright.ops.requantize import Requantization, float32_factors, float32_requantization
+from firmwright.schedules.schedule_factories import helium_schedule
 
 # `q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL takes them
 # (negative is right). VQRDMULH is the doubling high multiply of the definition. VRSHL rounds halves
@@ -19,17 +23,35 @@ from firmwright.ops.requantize import Requantization
 #
 # Obligations: no left shift (`supports_requantize`), multipliers are not negative, and sums with
 # bias fit 32 bits (guaranteed by the operators).
+#
+# Layers of ONNX Runtime compute in float32 (`away` is IN_FLOAT32), as it is defined: VCVT and VMUL
+# round to nearest, VCVTN rounds halves to even and saturates. Multipliers are the bits of factors.
 
 CHANNELS = 4
 PARAMETERS = 3 * CHANNELS
 
 EPILOGUE_OPERANDS = immediates("zero_point", "low", "high", "away", "lanes")
 
+IN_FLOAT32 = 3
+"""Value of the immediate operand `away` if the layer computes in float32."""
+
 PORTABLE = """\
-const int64_t doubled = ((int64_t)sum * q[at + 4] + (1 << 30)) >> 31;
-const int32_t right = -q[at + 8];
-const int64_t half = right > 0 ? ((int64_t)1 << (right - 1)) - (doubled < 0) : 0;
-const int32_t moved = (int32_t)((doubled + half) >> right) + zero_point;
+int32_t moved;
+if (away == 3) {
+    union {
+        int32_t bits;
+        float value;
+    } factor = {q[at + 4]};
+    const float product = (float)sum * factor.value;
+    const float least = product > -1024.0f ? product : -1024.0f;
+    const float scaled = least < 1024.0f ? least : 1024.0f;
+    moved = (int32_t)((scaled + 12582912.0f) - 12582912.0f) + zero_point;
+} else {
+    const int64_t doubled = ((int64_t)sum * q[at + 4] + (1 << 30)) >> 31;
+    const int32_t right = -q[at + 8];
+    const int64_t half = right > 0 ? ((int64_t)1 << (right - 1)) - (doubled < 0) : 0;
+    moved = (int32_t)((doubled + half) >> right) + zero_point;
+}
 const int32_t raised = moved > low ? moved : low;"""
 """C text from `sum` to `raised`, with parameters from `at`; the caller clamps at `high`."""
 
@@ -39,12 +61,19 @@ const int32x4_t multiplier = vldrwq_s32(q + 4);
 const int32x4_t shift = vldrwq_s32(q + 8);"""
 
 _SCALED = """\
-{v} = vqrdmulhq_s32(vaddq_s32({v}, bias), multiplier);
-if (away) {{
-    const int32x4_t moved = away > 1 ? vandq_s32({v}, shift) : {v};
-    {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
-}}
-{v} = vqaddq_n_s32(vrshlq_s32({v}, shift), zero_point);"""
+#if __ARM_FEATURE_MVE & 2
+if (away == 3) {{
+    {v} = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32({v}), vreinterpretq_f32_s32({multiplier})));
+}} else
+#endif
+{{
+    {v} = vqrdmulhq_s32({v}, {multiplier});
+    if (away) {{
+        const int32x4_t moved = away > 1 ? vandq_s32({v}, {shift}) : {v};
+        {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
+    }}
+    {v} = vrshlq_s32({v}, {shift});
+}}"""
 
 _STORED = """\
 if (low > -128) {{
@@ -61,8 +90,16 @@ if ({lanes} >= 4) {{
 }}"""
 
 
-def requantize_assembly(vector: str, target: str) -> str:
-    return _SCALED.format(v=vector) + "\n" + store_assembly(vector, target, "lanes")
+def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "shift") -> str:
+    """Return C that scales the sums in `vector`, without the zero point."""
+    return _SCALED.format(v=vector, multiplier=multiplier, shift=shift)
+
+
+def requantize_assembly(vector: str, target: str, lanes: str = "lanes") -> str:
+    biased = f"{vector} = vaddq_s32({vector}, bias);"
+    moved = f"{vector} = vqaddq_n_s32({vector}, zero_point);"
+    stored = store_assembly(vector, target, lanes)
+    return "\n".join([biased, scale_assembly(vector), moved, stored])
 
 
 def store_assembly(vector: str, target: str, lanes: str) -> str:
@@ -75,7 +112,45 @@ def supports_requantize(params: Requantization) -> bool:
 
 
 def supports_int8_layer(op: OpCall) -> bool:
-    return op.input(0).dtype == INT8 and supports_requantize(requantization_of(op))
+    if op.input(0).dtype != INT8:
+        return False
+    return op.numerics == "onnx" or supports_requantize(requantization_of(op))
+
+
+def layer_parameters(op: OpCall) -> Requantization:
+    """Return the requantization as the tables hold it; in float32, bits of factors."""
+    if op.numerics != "onnx":
+        return requantization_of(op)
+    factors = np.array(float32_factors(op), np.float32).view(np.int32)
+    count = op.output.shape[-1] if len(factors) == 1 else 1
+    return replace(
+        float32_requantization(op), multipliers=tuple(factors.tolist()) * count, shifts=(0,)
+    )
+
+
+def float32_schedule(
+    name: str, op: str, configs: Callable[[OpCall], Sequence[Config]],
+    build: Callable[[OpCall, Config, Any], None], *, takes_weight_zero_point: bool = False,
+) -> Schedule:  # fmt: skip
+    """Return a schedule of layers in float32, which needs float vectors."""
+    own = helium_schedule(
+        f"{name}.float32", op, build=build, takes_weight_zero_point=takes_weight_zero_point,
+        configs=lambda x: configs(x) if x.numerics == "onnx" else (),
+    )  # fmt: skip
+    return replace(own, requires=frozenset({"mve", "mvefp"}))
+
+
+def int8_schedules(
+    name: str, op: str, configs: Callable[[OpCall], Sequence[Config]],
+    build: Callable[[OpCall, Config, Any], None], *, takes_weight_zero_point: bool = False,
+) -> tuple[Schedule, Schedule]:  # fmt: skip
+    """Return the schedule of integer arithmetic and that of float32."""
+    zero = takes_weight_zero_point
+    own = helium_schedule(
+        name, op, build=build, takes_weight_zero_point=zero,
+        configs=lambda x: () if x.numerics == "onnx" else configs(x),
+    )  # fmt: skip
+    return own, float32_schedule(name, op, configs, build, takes_weight_zero_point=zero)
 
 
 def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
@@ -83,7 +158,9 @@ def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
 
 
 def rounding_mode(params: Requantization) -> int:
-    """Return how to round halves: 0 either way, 1 away from zero, 2 away from zero if shifted."""
+    """Return the mode: halves 0 either way, 1 away from zero, 2 that if shifted; IN_FLOAT32."""
+    if params.rounding is Rounding.FLOAT32:
+        return IN_FLOAT32
     if params.clamp_min >= params.zero_point:
         return 0
     return 1 if max(params.shifts) < 0 else 2
@@ -103,9 +180,16 @@ def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Ar
 
 def requantize_lanes(sums: Any, q: Any, settings: tuple[Any, ...]) -> Any:
     """Add the biases to `sums` [4, lanes] and requantize, in numpy."""
-    zero_point, low, high, _, lanes = settings
+    zero_point, low, high, away, lanes = settings
     q64 = np.asarray(q, np.int64)
-    scaled = multiply_by_quantized_multiplier(
-        sums + q64[:4], q64[4:8], q64[8:12], Rounding.TWICE
-    )  # fmt: skip
+    scaled = scale_lanes(sums + q64[:4], q64[4:8], q64[8:12], away)
     return np.clip(scaled + zero_point, low, high).astype(INT8.np)[:lanes]
+
+
+def scale_lanes(sums: Any, multiplier: Any, shift: Any, away: Any) -> Any:
+    """Scale sums, without the zero point, in numpy."""
+    if int(away) != IN_FLOAT32:
+        return multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
+    factor = np.asarray(multiplier, np.int32).view(np.float32)
+    product = np.asarray(sums).astype(np.float32) * factor
+    return np.rint(np.clip(product, INT32.min, INT32.max)).astype(np.int64)
