@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +55,11 @@ def compiled(item: Intrinsic, folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def in_c(item: Intrinsic, columns: np.ndarray, folder: Path) -> np.ndarray:
+def in_c(item: Intrinsic, columns: Sequence[np.ndarray], folder: Path) -> np.ndarray:
     assert item.result is not None
-    result = np.zeros(columns.shape[1], item.result.np)
+    result = np.zeros(len(columns[0]), item.result.np)
     pointers = [column.ctypes.data_as(ctypes.c_void_p) for column in (*columns, result)]
-    compiled(item, folder).run(ctypes.c_int32(columns.shape[1]), *pointers)
+    compiled(item, folder).run(ctypes.c_int32(len(result)), *pointers)
     return result
 
 
@@ -115,13 +116,16 @@ def test_reciprocal_in_c_equals_numpy_and_is_accurate(tmp_path: Path) -> None:
 
 @pytest.mark.host_c
 def test_rounding_to_int8_in_c_equals_numpy(tmp_path: Path) -> None:
-    halves = np.arange(-270, 271, dtype=np.float32) / 2
+    halves = np.arange(-540, 541, dtype=np.float32) / 2
     below, above = np.nextafter(halves, np.float32(-500)), np.nextafter(halves, np.float32(500))
     wide = np.array([0.0, -0.0, 1e-40, -1e-40, 1e6, -1e6, 5e8, -5e8], np.float32)
-    columns = np.concatenate([halves, below, above, wide])[None]
+    values = np.concatenate([halves, below, above, wide])
+    offsets = np.array([-128, 0, 7, 127], np.int32)
+    columns = np.tile(values, len(offsets)), np.repeat(offsets, len(values))
     found = in_c(NEAREST_INT8, columns, tmp_path)
-    np.testing.assert_array_equal(found, NEAREST_INT8.meaning(columns[0]))
-    assert NEAREST_INT8.meaning(np.float32([0.5, -0.5, 1.49, -1.5])).tolist() == [1, -1, 1, -2]
+    np.testing.assert_array_equal(found, NEAREST_INT8.meaning(*columns))
+    nearest = NEAREST_INT8.meaning(np.float32([0.5, -0.5, 1.49, -1.5]), 3)
+    assert nearest.tolist() == [4, 2, 4, 1]
 
 
 @pytest.mark.host_c

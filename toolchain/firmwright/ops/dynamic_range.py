@@ -60,8 +60,8 @@ def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float3
             return np.zeros(values.shape, np.int8), np.float32(1), 0
         scale, offset = reach / np.float32(_SYMMETRIC_LIMIT), 0
         inverse, minimum = np.float32(_SYMMETRIC_LIMIT) / reach, -_SYMMETRIC_LIMIT
-    shifted = np.float32(offset) + values * inverse
-    rounded = np.sign(shifted) * np.floor(np.abs(shifted) + np.float32(0.5))
+    scaled = (values * inverse).astype(np.float64)
+    rounded = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5) + offset
     return np.clip(rounded, minimum, 127).astype(np.int8), np.float32(scale), offset
 
 
@@ -119,7 +119,7 @@ def quantize_row(
         b.store(scale, [0], call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
         b.store(offset, [0], call_intrinsic("dynamic_zero_point", ends, INT32, FLOAT32))
         inverse = ArithExpr(immediate(1.0, FLOAT32)) / b.load(scale, [0])
-        passes.quantize_values(b, row, target, inverse, b.load(offset, [0]).cast(FLOAT32))
+        passes.quantize_values(b, row, target, inverse, b.load(offset, [0]))
     else:
         offset = None
         passes.find_max_magnitude(b, row, high)
@@ -186,13 +186,10 @@ def _quantize_values(
     unroll = next(count for count in (4, 2, 1) if size % count == 0)
     with ExitStack() as stack:
         factor = stack.enter_context(b.let("inverse", inverse))
-        moved_by = None if offset is None else stack.enter_context(b.let("moved_by", offset))
         values = stack.enter_context(b.view("values", row.buffer, row.start, (size,)))
         flat = stack.enter_context(b.view("flat", target, 0, (size,), access="w"))
         i = stack.enter_context(b.for_("i", size // unroll))
         u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
-        shifted = b.load(values, [i * unroll + u]) * factor
-        if moved_by is not None:
-            shifted = moved_by + shifted
-        nearest = call_intrinsic("nearest_int8", [shifted], INT32, FLOAT32)
+        steps = [b.load(values, [i * unroll + u]) * factor, 0 if offset is None else offset]
+        nearest = call_intrinsic("nearest_int8", steps, INT32)
         b.store(flat, [i * unroll + u], nearest.cast(INT8))

@@ -256,22 +256,22 @@ return both.value;""",
 
 NEAREST_INT8 = Intrinsic(
     name="nearest_int8",
-    operands=(Operand("x", "in", FLOAT32),),
+    operands=(Operand("x", "in", FLOAT32), Operand("offset", "in", INT32)),
     result=INT32,
-    meaning=lambda x: np.clip(_round(x), -128, 127).astype(np.int32),
+    meaning=lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(np.int32),
     portable="""\
-const float above = x > -129.0f ? x : -129.0f;
-const float cut = above < 128.0f ? above : 128.0f;
+const float above = x > -512.0f ? x : -512.0f;
+const float cut = above < 512.0f ? above : 512.0f;
 const int32_t halves = (int32_t)(cut + cut);
-const int32_t nearest = (halves + 1 + (halves >> 31)) >> 1;
+const int32_t nearest = ((halves + 1 + (halves >> 31)) >> 1) + offset;
 return nearest < -128 ? -128 : nearest > 127 ? 127 : nearest;""",
-    doc="The nearest integer, halves away from zero, saturated to int8; for |x| below 2^29.",
+    doc="The nearest integer, halves away from zero, plus an int8, saturated; for |x| below 2^29.",
     requires="fpu",
     text={
         "gnu": """\
 int32_t halves;
 __asm__("vcvt.s32.f32 %1, %1, #1\\n\\tvmov %0, %1" : "=r"(halves), "+t"(x));
-const int32_t next = halves + 1 + (halves >> 31);
+const int32_t next = halves + 1 + (halves >> 31) + 2 * offset;
 int32_t nearest;
 __asm__("ssat %0, #8, %1, asr #1" : "=r"(nearest) : "r"(next));
 return nearest;"""

@@ -77,20 +77,18 @@ MIN_MAX = Intrinsic(
 _QUANTIZE_PORTABLE = """\
 for (int32_t i = 0; i < count; ++i) {
     const float scaled = x[i] * inverse;
-    const float moved = moves ? moved_by + scaled : scaled;
-    const float above = moved > -129.0f ? moved : -129.0f;
-    const float cut = above < 128.0f ? above : 128.0f;
+    const float above = scaled > -512.0f ? scaled : -512.0f;
+    const float cut = above < 512.0f ? above : 512.0f;
     const int32_t halves = (int32_t)(cut + cut);
-    const int32_t nearest = (halves + 1 + (halves >> 31)) >> 1;
+    const int32_t nearest = ((halves + 1 + (halves >> 31)) >> 1) + (moves ? offset : 0);
     y[i] = (int8_t)(nearest < -128 ? -128 : nearest > 127 ? 127 : nearest);
 }"""
 
 _NEAREST = """\
-float32x4_t values = vmulq_n_f32({values}, inverse);
+int32x4_t nearest = vcvtaq_s32_f32(vmulq_n_f32({values}, inverse));
 if (moves) {{
-    values = vaddq_f32(values, vdupq_n_f32(moved_by));
+    nearest = vaddq_n_s32(nearest, offset);
 }}
-int32x4_t nearest = vcvtaq_s32_f32(values);
 __asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0" : "+w"(nearest));"""
 
 _QUANTIZE_TEXT = "\n".join([
@@ -110,15 +108,11 @@ _QUANTIZE_TEXT = "\n".join([
 ])  # fmt: skip
 
 
-def _quantize_meaning(y: Any, x: Any, inverse: Any, moved_by: Any, moves: Any, count: Any) -> Any:
-    values = np.asarray(x, np.float32)[:count]
+def _quantize_meaning(y: Any, x: Any, inverse: Any, offset: Any, moves: Any, count: Any) -> Any:
     with np.errstate(all="ignore"):
-        moved = values * inverse
-        if moves:
-            moved = moved_by + moved
-    wide = moved.astype(np.float64)
+        wide = (np.asarray(x, np.float32)[:count] * inverse).astype(np.float64)
     nearest = np.sign(wide) * np.floor(np.abs(wide) + 0.5)
-    return np.clip(nearest, INT8.min, INT8.max).astype(np.int8)
+    return np.clip(nearest + (offset if moves else 0), INT8.min, INT8.max).astype(np.int8)
 
 
 QUANTIZE = Intrinsic(
@@ -127,13 +121,13 @@ QUANTIZE = Intrinsic(
         *pointers(INT8, "w", y=1),
         *pointers(FLOAT32, x=1),
         Operand("inverse", "in", FLOAT32),
-        Operand("moved_by", "in", FLOAT32),
+        Operand("offset", "in", INT32),
         *immediates("moves", "count"),
     ),
     result=None,
     meaning=_quantize_meaning,
     portable=_QUANTIZE_PORTABLE,
-    doc="The int8 nearest to each of `count` values, times `inverse`, plus `moved_by`.",
+    doc="The int8 nearest to each of `count` values, times `inverse`, plus `offset`.",
     requires="mvefp",
     text={"gnu": _QUANTIZE_TEXT},
     count=lambda args: 12 + args[-1] // 4 * 10,
@@ -158,18 +152,17 @@ def _reach(b: Kernel, row: FloatRow, reach: tir.Buffer) -> None:
 
 
 def _values(
-    b: Kernel, row: FloatRow, target: tir.Buffer, inverse: ArithExpr, moved_by: ArithExpr | None
+    b: Kernel, row: FloatRow, target: tir.Buffer, inverse: ArithExpr, offset: ArithExpr | None
 ) -> None:
     size = target.elements
-    moves = moved_by is not None
-    offset = ArithExpr(immediate(0.0, FLOAT32)) if moved_by is None else moved_by
+    moved_by = 0 if offset is None else offset
     with b.let("inverse", inverse) as factor:
         b.evaluate(
             QUANTIZE.name,
             [
                 b.pointer(target, 0, size, "w"),
                 b.pointer(row.buffer, row.start, size),
-                factor, offset, int(moves), size,
+                factor, moved_by, int(offset is not None), size,
             ],
         )  # fmt: skip
 
