@@ -29,9 +29,10 @@ class Case:
     attrs: dict[str, Any] = field(default_factory=dict)
     outputs: tuple[int, ...] = (0,)
     domain: str = "com.microsoft"
+    opset: int = 17
 
     def model(self) -> tuple[bytes, dict[str, Array]]:
-        net, names, feeds = Net(opset=17), [], {}
+        net, names, feeds = Net(opset=self.opset), [], {}
         for k, operand in enumerate(self.operands):
             if operand is None:
                 names.append("")

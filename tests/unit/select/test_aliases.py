@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.printer import parse_module
 from firmwright.select.aliases import find_state_aliases
 
@@ -50,3 +50,15 @@ def test_a_result_of_the_model_is_copied_to_the_state() -> None:
 def test_value_of_two_states_aliases_one_of_them() -> None:
     two = "%kept: i8[4] = @zeros -> %next, %other: i8[4] = @zeros -> %next"
     assert find_state_aliases(graph(READ_FIRST, two), (), ()) == {"next": "kept"}
+
+
+def test_a_call_that_reads_and_writes_a_state_may_update_it_in_place() -> None:
+    update = graph("%next: i8[4] = neg(%kept) %y: i8[4] = neg(%x)")
+    asked: list[tuple[int, str]] = []
+
+    def updates(index: int, state: Value) -> bool:
+        asked.append((index, state.name))
+        return True
+
+    assert find_state_aliases(update, (), (), updates) == {"next": "kept"}
+    assert asked == [(0, "kept")]

@@ -239,6 +239,32 @@ EXP_F32, TANH_F32, ROUND_F32 = (
     )
 )
 
+EXP_BELOW_F32 = Intrinsic(
+    name="exp_below_f32",
+    operands=(Operand("x", "in", FLOAT32),),
+    result=FLOAT32,
+    meaning=partial(np.exp, dtype=np.float32),
+    # e^x = 2^n e^r with n = round(x / ln 2), and e^r by a polynomial in |r| <= ln 2 / 2.
+    portable="""\
+const float least = x < -87.0f ? -87.0f : x;
+const int32_t n = (int32_t)(least * 1.44269504f - 0.5f);
+const float r = (least - (float)n * 0.693359375f) + (float)n * 2.12194440e-4f;
+float power = 1.39485905e-3f;
+power = power * r + 8.37513525e-3f;
+power = power * r + 4.16662171e-2f;
+power = power * r + 1.66664153e-1f;
+power = power * r + 0.5f;
+power = power * r + 1.0f;
+power = power * r + 1.0f;
+union {
+    int32_t bits;
+    float value;
+} scale = {(n + 127) * 0x800000};
+return power * scale.value;""",
+    doc="The exponential of x <= 0, to within a unit in the last place.",
+    instructions=36,
+)
+
 FLOAT_OF_BITS = Intrinsic(
     name="float_of_bits",
     operands=(_X,),
@@ -372,8 +398,8 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     for item in (
         REQUANTIZE_ONCE, REQUANTIZE_TWICE, REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32,
         REQUANTIZE_EXACT, CLZ, RECIPROCAL, POWER_I32, SIGMOID16,
-        LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT, EXP_F32, TANH_F32, ROUND_F32, FLOAT_OF_BITS,
-        NEAREST_INT8, DYNAMIC_SCALE, DYNAMIC_ZERO_POINT, CONST_LOAD, CONST_LOAD_START,
-        CONST_LOAD_WAIT, *FLOAT_FUNCTIONS.values(), *SIGNAL_INTRINSICS.values(),
+        LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT, EXP_BELOW_F32, EXP_F32, TANH_F32, ROUND_F32,
+        FLOAT_OF_BITS, NEAREST_INT8, DYNAMIC_SCALE, DYNAMIC_ZERO_POINT, CONST_LOAD,
+        CONST_LOAD_START, CONST_LOAD_WAIT, *FLOAT_FUNCTIONS.values(), *SIGNAL_INTRINSICS.values(),
     )
 }  # fmt: skip

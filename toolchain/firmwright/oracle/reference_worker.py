@@ -176,21 +176,39 @@ class OnnxRuntimeSession:
             )
         except Exception as error:  # its own exceptions have no common base
             raise RuntimeError(str(error)) from error
-        names = [item.name for item in self._session.get_outputs()]
-        self.input_names = [item.name for item in self._session.get_inputs()]
+        names = self._names = [item.name for item in self._session.get_outputs()]
         metadata = self._session.get_modelmeta().custom_metadata_map
+        self._updates = {
+            key.removeprefix(STATE_KEY): following
+            for key, following in metadata.items()
+            if key.startswith(STATE_KEY)
+        }
+        inputs = {item.name: item for item in self._session.get_inputs()}
+        self.input_names = [name for name in inputs if name not in self._updates]
+        # A state without an entry starts with the initializer of its name.
+        self._state = {
+            name: np.zeros(item.shape, item.type[len("tensor(") : -1].replace("float", "float32"))
+            for name, item in inputs.items()
+            if name in self._updates
+        }
         count = len(names) - int(metadata.get(ADDED_OUTPUTS, 0))
-        self.output_names = names[:count]
+        following = self._updates.values()
+        self.output_names = [name for name in names[:count] if name not in following]
         self.layer_names = dict(enumerate(names[count:]))
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
         feeds = dict(zip(self.input_names, inputs, strict=True))
         try:
-            return map(np.asarray, self._session.run(None, feeds))
+            results = self._session.run(None, feeds | self._state)
         except Exception as error:  # its own exceptions have no common base
             raise RuntimeError(str(error)) from error
+        named = dict(zip(self._names, map(np.asarray, results), strict=True))
+        self._state = {name: named[following] for name, following in self._updates.items()}
+        return [named[name] for name in (*self.output_names, *self.layer_names.values())]
 
 
+STATE_KEY = "firmwright.state."
+"""Metadata that declare state, as in frontends/onnx/reader.py."""
 ADDED_OUTPUTS = "firmwright_added_outputs"
 
 

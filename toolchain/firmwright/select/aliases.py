@@ -5,7 +5,7 @@ no copy if all reads of the state precede its computation.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -56,11 +56,15 @@ def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int
 
 
 def find_state_aliases(
-    entry: Function, views: Collection[str], spans: Sequence[tuple[int, int]]
+    entry: Function,
+    views: Collection[str],
+    spans: Sequence[tuple[int, int]],
+    updates: Callable[[int, Value], bool] = lambda index, state: False,
 ) -> dict[str, str]:
     """Map each value that can be computed in the memory of a state to that state, by name.
 
-    Each (first, end) in `spans` is a range of fused calls.
+    Each (first, end) in `spans` is a range of fused calls. `updates(index, state)` returns whether
+    the kernel of a call can update a state in place.
     """
     if not entry.state:
         return {}
@@ -75,7 +79,9 @@ def find_state_aliases(
     aliases: dict[str, str] = {}
     for state in entry.state:
         name, read_at = state.next.name, last_read.get(state.value.name, -1)
-        if name in maker and name not in results and read_at < maker[name]:
+        at = maker.get(name, -1)
+        is_update = at >= 0 and read_at == at and updates(at, state.value)
+        if name not in results and (read_at < at or is_update):
             aliases.setdefault(name, state.value.name)
     return aliases
 

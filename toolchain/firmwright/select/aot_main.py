@@ -17,6 +17,7 @@ from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select import aliases
 from firmwright.select.aliases import Alias
+from firmwright.select.in_place import in_place_kernel
 from firmwright.select.main_control_flow import ControlFlowInliner, call_kernel
 from firmwright.select.row_streaming_loop import FusedSegment, build_row_streaming_loop
 
@@ -47,7 +48,7 @@ class _AotMainBuilder:
         self._check()
         viewing = self._alias_calls(chosen)
         placed = aliases.find_aliases(viewing)
-        buffers = self._buffers(self._in_place(viewing), placed)
+        buffers = self._buffers(self._in_place(viewing, chosen), placed)
         inliner = ControlFlowInliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen))
         stmts, functions, constants = self._statements(chosen, buffers, inliner)
         stmts += self._copy_next_states(inliner, buffers)
@@ -105,10 +106,13 @@ class _AotMainBuilder:
             elif index in streamed:
                 continue
             elif alternative is not None:
-                functions[alternative.function.name] = alternative.function
+                kernel, values = alternative.function, (*call.variables, *call.outputs)
+                shared = [v for v in call.variables if buffers[v.name] == buffers[values[-1].name]]
+                if shared and (updated := in_place_kernel(kernel, call, shared[0])) is not None:
+                    kernel, values = updated, call.variables
+                functions[kernel.name] = kernel
                 constants.update(alternative.constants)
-                values = (*call.variables, *call.outputs)
-                stmts.append(call_kernel(alternative.function, values, buffers, call, index))
+                stmts.append(call_kernel(kernel, values, buffers, call, index))
             elif call.op.startswith("@"):
                 stmts.append(self._call_by_name(call, index, buffers))
             elif call.op in CONTROL_FLOW_OPS:
@@ -126,11 +130,19 @@ class _AotMainBuilder:
             if candidate is None and index not in streamed and not called_functions(call)
         ]
 
-    def _in_place(self, viewing: Sequence[Call]) -> dict[str, str]:
+    def _in_place(self, viewing: Sequence[Call], chosen: ChosenCandidates) -> dict[str, str]:
+        streamed = self._streamed_calls()
+
+        def updates(index: int, state: Value) -> bool:
+            call, candidate = chosen[index]
+            if candidate is None or index in streamed:
+                return False
+            return in_place_kernel(candidate.function, call, state) is not None
+
         views = [call for call in viewing if aliases.aliases_input(call)]
         names = {value.name for call in views for value in call.outputs}
         spans = [(segment.first, segment.end) for segment in self.segments]
-        return aliases.find_state_aliases(self.entry, names, spans)
+        return aliases.find_state_aliases(self.entry, names, spans, updates)
 
     def _copy_next_states(
         self, inliner: ControlFlowInliner, buffers: Mapping[str, tir.Buffer]

@@ -7,7 +7,7 @@ and QuantizeLinear are fused where possible. All unsupported items are reported 
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -114,7 +114,9 @@ class _OnnxImporter:
             self.index = index
             self._import_or_refuse(node, self.model.opset)
         results = [self._import_output(item) for item in self.model.outputs]
-        following = {name: self._next_state(source) for name, source in self.model.updates.items()}
+        following: dict[str, Value | None] = {}
+        for name, source in self.model.updates.items():
+            following[name] = self._next_state(source, following.values())
         if self.items:
             raise UnsupportedError(self.items, where=self.model.file, hint=self.hint)
         body = tuple(map(self._rename_call, self.emitter.calls))
@@ -154,13 +156,17 @@ class _OnnxImporter:
         self.tensors[name] = value
         return value
 
-    def _next_state(self, name: str) -> Value | None:
+    def _next_state(self, name: str, taken: Iterable[Value | None]) -> Value | None:
         definition = self.tensors.get(name)
         if definition is None:
             return None
         self.emitter.stem = name
-        # A copy, because the value may be an input, a constant, or another state.
-        return self.emitter.copy(materialize_value(self.emitter, definition))
+        value = materialize_value(self.emitter, definition)
+        makers = (call.op for call in self.emitter.calls if value in call.outputs)
+        if isinstance(value, Value) and next(makers, "reshape") != "reshape" and value not in taken:
+            return value
+        # A copy, because the value is an input, a constant, another state or a view.
+        return self.emitter.copy(value)
 
     def _shape(self, item: OnnxValueInfo, where: str) -> tuple[int, ...] | None:
         if item.shape is None:
@@ -264,7 +270,8 @@ class _OnnxImporter:
         if fused is not None:
             return fused
         results = importer(replace(context, inputs=tuple(self._materialize_all(inputs))))
-        return results if isinstance(results, tuple | list) else (results,)
+        found = results if isinstance(results, tuple | list) else (results,)
+        return found or self._inline_definition(node, opset, inputs)
 
     def _emit_custom(self, c: NodeContext) -> Results:
         """Emit a call of `custom`; its type rule or the file determines the result types."""

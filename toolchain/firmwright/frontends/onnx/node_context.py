@@ -243,6 +243,7 @@ def _plain(value: Any) -> Attr:
 
 Results: TypeAlias = Sequence[OnnxValue]
 Importer: TypeAlias = Callable[["NodeContext"], "Results | OnnxValue"]
+"""An importer returns no results if the operator's definition as a function applies."""
 
 
 @dataclass(frozen=True, slots=True)

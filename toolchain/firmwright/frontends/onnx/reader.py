@@ -7,6 +7,8 @@ is defined once, before its uses.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
@@ -14,6 +16,8 @@ from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package
 
 OPSET_MIN = 13
 """Operators of older opsets are accepted if their meaning is that of this opset."""
+STATE_KEY = "firmwright.state."
+"""Metadata that declare state: this prefix and an input, with the output that follows it."""
 Dimension = int | str
 
 
@@ -79,14 +83,41 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     if graph.sparse_initializer:
         item = UnsupportedItem("SPARSE", graph.sparse_initializer[0].values.name, "sparse tensors")
         raise UnsupportedError([item], where=file)
-    inputs = tuple(_tensor(item) for item in graph.input if item.name not in initializers)
-    outputs = tuple(_tensor(item) for item in graph.output)
     _check_names(graph, file)
+    updates = declared_state(model, file)
+    initial = {item.name: _initial_state(_tensor(item), file) for item in graph.input
+               if item.name in updates and item.name not in initializers}  # fmt: skip
+    initializers |= initial
+    inputs = tuple(_tensor(item) for item in graph.input if item.name not in initializers)
+    following = set(updates.values())
+    outputs = tuple(_tensor(item) for item in graph.output if item.name not in following)
     nodes, titles = expand_contrib_operators(graph.node)
     return OnnxModel(
         file, opsets, inputs, outputs, initializers, nodes, tuple(model.functions),
-        (*outputs, *map(_tensor, graph.value_info)), titles,
+        (*outputs, *map(_tensor, graph.value_info)), titles, updates,
     )  # fmt: skip
+
+
+def declared_state(model: Message, file: str) -> dict[str, str]:
+    """Return the inputs that are state, and the outputs with their values after a run."""
+    pairs = {
+        item.key.removeprefix(STATE_KEY): item.value
+        for item in model.metadata_props
+        if item.key.startswith(STATE_KEY)
+    }
+    inputs, outputs = ({item.name for item in x} for x in (model.graph.input, model.graph.output))
+    for name, following in pairs.items():
+        if name not in inputs or following not in outputs:
+            what = f"the state {name!r} = {following!r} is not an input and an output of the model."
+            raise ModelError.broken(what, file)
+    return pairs
+
+
+def _initial_state(info: OnnxValueInfo, file: str) -> Array:
+    if not all(isinstance(size, int) for size in info.shape or ("?",)):
+        what = f"the shape of the state {info.name!r} is not fixed."
+        raise ModelError.broken(what, file)
+    return np.zeros([int(n) for n in info.shape or ()], info.dtype)
 
 
 def _opsets(model: Message, file: str) -> dict[str, int]:

@@ -5,12 +5,13 @@ Source of the semantics: ONNX Runtime's documentation of contrib operators.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.operators.attention import Heads, emit_attention
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
 from firmwright.frontends.onnx.operators.matmul import emit_matmul, import_matmul
 from firmwright.frontends.onnx.operators.quantization import import_dequantize, import_quantize
@@ -40,20 +41,15 @@ def _swap_last(c: NodeContext, x: OnnxValue) -> OnnxValue:
 # ---- attention -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Heads:
-    """Query, key and value as [batch, heads, length, size]."""
-
-    query: OnnxValue
-    key: OnnxValue
-    value: OnnxValue
-
-
-def _attend(c: NodeContext, h: _Heads, mask: OnnxValue | None, bias: OnnxValue | None) -> OnnxValue:
+def _attend(c: NodeContext, h: Heads, mask: OnnxValue | None, bias: OnnxValue | None) -> OnnxValue:
     """Emit the softmax of scaled products times the values, with the heads joined again."""
     emit, (batch, heads, length, size) = c.emit, h.query.shape
     total = h.key.shape[2]
-    scale = float32_literal(float(c.attr("scale", 0.0)) or 1 / math.sqrt(size))
+    factor = float(c.attr("scale", 0.0)) or 1 / math.sqrt(size)
+    if mask is None and bias is None:
+        is_causal = bool(c.attr("unidirectional", 0))
+        return emit_attention(emit, h, scale=factor, causal=is_causal, offset=total - length)
+    scale = float32_literal(factor)
     logits = emit_matmul(emit, h.query, _swap_last(c, h.key))
     logits = emit.expression(f"a * {scale}", logits)
     if bias is not None:
@@ -120,7 +116,7 @@ def _attention(c: NodeContext) -> Sequence[OnnxValue]:
         key, value = (
             _append(c, c.emit.index_axis(past, 0, k), x) for k, x in enumerate((key, value))
         )
-    y = _attend(c, _Heads(query, key, value), c.optional(3), c.optional(5))
+    y = _attend(c, Heads(query, key, value), c.optional(3), c.optional(5))
     if len(c.outputs) < 2 or not c.outputs[1]:
         return [y]
     present = [c.emit.reshape(x, (1, *x.shape)) for x in (key, value)]
@@ -143,7 +139,7 @@ def _multi_head_attention(c: NodeContext) -> Sequence[OnnxValue]:
         parts.append(_split_heads(c, x, heads) if len(x.shape) == 3 else x)
     query, *rest = parts
     key, value = (_append(c, c.optional(6 + k), x) for k, x in enumerate(rest))
-    y = _attend(c, _Heads(query, key, value), c.optional(4), c.optional(5))
+    y = _attend(c, Heads(query, key, value), c.optional(4), c.optional(5))
     return [y, key, value][: len(c.outputs)]
 
 
@@ -167,51 +163,6 @@ def _query_key_value(c: NodeContext) -> list[OnnxValue]:
     return [c.input(k) for k in range(3)]
 
 
-def _rotary_embedding(c: NodeContext) -> OnnxValue:
-    """Rotate pairs of channels by the angles of their positions."""
-    require_float32(c)
-    if c.attr("is_packed_batching", 0) or c.attr("scale", 1.0) != 1:
-        raise NotSupportedError("packed batches or a scale")
-    emit, x, half = c.emit, c.input(0), c.shape(2)[1]
-    if c.rank == 3:
-        batch, length, width = x.shape
-        heads = int(c.attr("num_heads", 0)) or width // (2 * half)
-        x = emit.reshape(x, (batch, length, heads, width // heads))
-    else:
-        x = emit.transpose(x, (0, 2, 1, 3))
-        batch, length, heads, _ = x.shape
-    positions = c.input(1)
-    if positions.shape in ((), (1,)):
-        line = emit.const(np.arange(length, dtype=np.int64), "places")
-        positions = emit.expression("a + b", line, positions)
-    steps = math.prod(positions.shape) // length
-    cosine, sine = (
-        emit.reshape(_rows(c, c.input(k), positions), (steps, length, 1, half)) for k in (2, 3)
-    )
-    # The pairs are adjacent channels or the halves of the rotated channels.
-    pairs = (half, 2) if c.attr("interleaved", 0) else (2, half)
-    axis = 4 if c.attr("interleaved", 0) else 3
-    turned = emit.reshape(emit.slice_axis(x, 3, 0, 2 * half), (batch, length, heads, *pairs))
-    first, second = (emit.index_axis(turned, axis, k) for k in range(2))
-    results = (
-        emit.expression("a * c - b * d", first, second, cosine, sine),
-        emit.expression("a * d + b * c", first, second, cosine, sine),
-    )
-    shape = list(turned.shape)
-    shape[axis] = 1
-    y = emit.concat([emit.reshape(item, shape) for item in results], axis)
-    y = emit.reshape(y, (batch, length, heads, 2 * half))
-    if (rest := x.shape[3] - 2 * half) > 0:
-        y = emit.concat([y, emit.slice_axis(x, 3, 2 * half, rest)], 3)
-    return emit.reshape(y, c.shape(0)) if c.rank == 3 else emit.transpose(y, (0, 2, 1, 3))
-
-
-def _rows(c: NodeContext, table: OnnxValue, places: OnnxValue) -> OnnxValue:
-    if isinstance(places, ConstantValue):
-        return c.emit.gather(table, 0, places.array)
-    return c.emit.call("dynamic_gather", table, places, mode="along", axis=0)
-
-
 IMPORTERS: Mapping[str, Importer] = {
     "SimplifiedLayerNormalization": import_rms_normalization,
     "com.microsoft:Attention": _attention,
@@ -219,6 +170,5 @@ IMPORTERS: Mapping[str, Importer] = {
     "com.microsoft:FusedMatMul": _fused_matmul,
     "com.microsoft:MultiHeadAttention": _multi_head_attention,
     "com.microsoft:QuantizeLinear": import_quantize,
-    "com.microsoft:RotaryEmbedding": _rotary_embedding,
     "com.microsoft:TransposeMatMul": _fused_matmul,
 }

@@ -1,0 +1,273 @@
+"""attention: y = softmax(scale q k^T) v for each head, over the keys in use.
+
+Inputs: query [batch, rows, heads * size], key [batch, keys, kv_heads * size] and value [batch,
+keys, kv_heads * value size], float32 or quantized int8 (per tensor or channel), and optionally the
+number of keys in use in each batch (default: all), which limits the time too. Groups of heads share
+keys and values. With `heads_first`, key and value are [batch, kv_heads, keys, size].
+
+With `causal`, row r uses the keys up to r + `offset`, or of the keys in use all but the last
+rows - 1 - r. A row without keys is 0.
+
+Semantics: ONNX's Attention. Scores and sums are float32; the order of additions is not defined.
+"""
+
+import operator
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, Array
+from firmwright.base.errors import NotSupportedError
+from firmwright.base.quant import Quantization
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate, maximum, minimum
+from firmwright.ops.kernel import Kernel, Nest
+
+_QUERY, _KEY, _VALUE, _LENGTH = range(4)
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    query, heads, shared = call.input(_QUERY), call.int_attr("heads"), call.int_attr("kv_heads")
+    key, value = (_cache_shape(call, index) for index in (_KEY, _VALUE))
+    if query.dtype != FLOAT32 or len(query.shape) != 3 or heads < 1 or query.shape[2] % heads:
+        raise NotSupportedError(f"queries {list(query.shape)} of {heads} heads")
+    size = query.shape[2] // heads
+    if heads % shared or key != (query.shape[0], key[1], shared, size) or value[:3] != key[:3]:
+        raise NotSupportedError(f"keys {list(key)} and values {list(value)} for {heads} heads")
+    if call.has_input(_LENGTH) and (
+        call.input(_LENGTH).dtype not in (INT32, INT64)
+        or call.input(_LENGTH).shape != query.shape[:1]
+    ):
+        raise NotSupportedError("more than one number of keys for each batch")
+    return (TensorType((*query.shape[:2], heads * value[3]), FLOAT32),)
+
+
+def _cache_shape(call: OpCall, index: int) -> tuple[int, int, int, int]:
+    """Return keys or values as [batch, keys, heads, size]."""
+    shape, heads, kind = call.input(index).shape, call.int_attr("kv_heads"), call.input(index)
+    if kind.dtype not in (FLOAT32, INT8) or (kind.dtype == INT8 and kind.quantization is None):
+        raise NotSupportedError(f"keys or values of {kind.dtype.name}")
+    if call.int_attr("heads_first"):
+        if len(shape) != 4 or shape[1] != heads or kind.dtype != FLOAT32:
+            raise NotSupportedError(f"keys or values {list(shape)} of {heads} heads")
+        return (shape[0], shape[2], heads, shape[3])
+    if len(shape) != 3 or heads < 1 or shape[2] % heads:
+        raise NotSupportedError(f"keys or values {list(shape)} of {heads} heads")
+    return (shape[0], shape[1], heads, shape[2] // heads)
+
+
+def _scaling(call: OpCall, index: int) -> tuple[Array, Array] | None:
+    """Return scales and zero points [heads, size] of int8 keys or values."""
+    _, _, heads, size = _cache_shape(call, index)
+    quant: Quantization | None = call.input(index).quantization
+    if call.input(index).dtype == FLOAT32 or quant is None:
+        return None
+    both = (np.array(quant.scales, np.float32), np.array(quant.zero_points, np.float32))
+    scales, points = (np.broadcast_to(x, heads * size).reshape(heads, size) for x in both)
+    return scales, points
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    heads, scale = call.int_attr("heads"), call.attrs["scale"]
+    parts = []
+    for index in (_KEY, _VALUE):
+        reals = arrays[index].astype(np.float64)
+        if call.int_attr("heads_first"):
+            reals = reals.transpose(0, 2, 1, 3)
+        reals = reals.reshape(_cache_shape(call, index))
+        if (scaling := _scaling(call, index)) is not None:
+            reals = (reals - scaling[1]) * scaling[0]
+        parts.append(np.repeat(reals, heads // call.int_attr("kv_heads"), axis=2))
+    query = arrays[_QUERY].astype(np.float64).reshape(*arrays[_QUERY].shape[:2], heads, -1)
+    scores = np.einsum("brhd,bkhd->bhrk", query, parts[0]) * scale
+    is_used = np.arange(scores.shape[3]) < _keys_of_rows(call, arrays)
+    scores = np.where(is_used, scores, -np.inf)
+    highest = scores.max(3, keepdims=True)
+    weights = np.exp(scores - np.where(np.isfinite(highest), highest, 0))
+    weights /= np.maximum(weights.sum(3, keepdims=True), 1)
+    y = np.einsum("bhrk,bkhd->brhd", weights, parts[1])
+    return (y.reshape(call.output.shape).astype(np.float32),)
+
+
+def _keys_of_rows(call: OpCall, arrays: Sequence[Array]) -> Array:
+    """Return the number of keys in use, broadcastable to [batch, heads, rows, 1]."""
+    rows, keys = np.arange(call.output.shape[1]).reshape(1, 1, -1, 1), _cache_shape(call, _KEY)[1]
+    counts = np.array([keys])
+    end = rows + call.int_attr("offset") + 1
+    if call.has_input(_LENGTH):
+        counts = arrays[_LENGTH].astype(np.int64)
+        end = counts.reshape(-1, 1, 1, 1) - rows[:, :, ::-1]
+    counts = np.clip(counts, 0, keys).reshape(-1, 1, 1, 1)
+    return np.asarray(np.minimum(counts, end) if call.int_attr("causal") else counts)
+
+
+# ---- loops --------------------------------------------------------------------------------------
+
+# A lot of heads that share keys and values is computed at a time, channel block by channel block:
+# scores of all keys, their exponentials in place, then the weighted values. The query is scaled
+# once, by `scale` and the scales of the keys. A key's zero point adds the same to all scores of a
+# head, which softmax ignores.
+
+_REGISTERS = 16
+"""Sums, or elements of the query, in registers."""
+_BLOCK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """`heads` of `total` heads at a time; `keys` are at most this many."""
+
+    call: OpCall
+    b: Kernel
+    heads: int
+    keys: int
+
+    def block(self, index: int) -> int:
+        size = _cache_shape(self.call, index)[3]
+        return next(n for n in range(min(_BLOCK, size), 0, -1) if size % n == 0)
+
+    def cache(self, index: int) -> AbstractContextManager[tir.Buffer]:
+        """View keys or values as [batch, keys, heads, size]."""
+        shape = _, keys, heads, size = _cache_shape(self.call, index)
+        first = self.call.int_attr("heads_first")
+        steps = (size, keys * size) if first else (heads * size, size)
+        strides = (keys * heads * size, *steps, 1)
+        return self.b.view("cache", self.b.input(index), 0, shape, strides=strides)
+
+    def table(self, name: str, index: int, which: int) -> tir.Buffer | None:
+        scaling = _scaling(self.call, index)
+        return None if scaling is None else self.b.constant(name, scaling[which], FLOAT32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lot:
+    """Indices of a lot of heads: batch, row, first head, head of the cache, keys in use."""
+
+    n: ArithExpr
+    row: ArithExpr
+    head: ArithExpr
+    shared: ArithExpr
+    used: ArithExpr
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    heads, group = call.int_attr("heads"), call.int_attr("heads") // call.int_attr("kv_heads")
+    batch, keys, _, size = _cache_shape(call, _KEY)
+    rows, value_size = call.output.shape[1], _cache_shape(call, _VALUE)[3]
+    lot = next(n for n in range(max(_REGISTERS // _BLOCK, 1), 0, -1) if group % n == 0)
+    loops = _Loops(call, b, lot, keys)
+    tables = [
+        loops.table(*item) for item in (("key_scales", 1, 0), ("scales", 2, 0), ("zeros", 2, 1))
+    ]
+    with Nest() as enter:
+        query = enter(b.view("query", b.input(_QUERY), 0, (batch, rows, heads, size)))
+        out = enter(b.view("out", b.y, 0, (batch, rows, heads, value_size), access="w"))
+        key, value = (enter(loops.cache(index)) for index in (_KEY, _VALUE))
+        scores = enter(b.allocate("scores", FLOAT32, (keys, lot)))
+        n, row = enter(b.for_("n", batch)), enter(b.for_("row", rows))
+        used = enter(b.let("used", _keys_in_use(call, b, n, row)))
+        index = enter(b.for_("lot", heads // lot))
+        first = enter(b.let("first", index * lot))
+        place = _Lot(n, row, first, index // (group // lot), used)
+        _score(loops, place, query, key, scores, tables[0])
+        totals = _exponentials(loops, place, scores)
+        _add_values(loops, place, value, scores, out, totals, tables[1:])
+
+
+def _keys_in_use(call: OpCall, b: Kernel, n: ArithExpr, row: ArithExpr) -> ArithExpr:
+    keys, rows = _cache_shape(call, _KEY)[1], call.output.shape[1]
+    used, end = ArithExpr(immediate(keys, INDEX)), row + (call.int_attr("offset") + 1)
+    if call.has_input(_LENGTH):
+        used = minimum(b.load(b.input(_LENGTH), [n]).cast(INDEX), keys)
+        end = used - (rows - 1) + row
+    if call.int_attr("causal"):
+        used = minimum(used, end)
+    return maximum(used, 0)
+
+
+def _score(
+    loops: _Loops, lot: _Lot, query: tir.Buffer, key: tir.Buffer, scores: tir.Buffer,
+    scales: tir.Buffer | None,
+) -> None:  # fmt: skip
+    b, block, scale = loops.b, loops.block(_KEY), float(loops.call.attrs["scale"])  # type: ignore[arg-type]
+    for start in range(0, key.shape[3], block):
+        q = b.reg("q", FLOAT32, loops.heads * block)
+        for h in range(loops.heads):
+            for c in range(block):
+                x = b.load(query, [lot.n, lot.row, lot.head + h, start + c]) * scale
+                if scales is not None:
+                    x = x * b.load(scales, [lot.shared, start + c])
+                b.store(q, [h * block + c], x)
+        with b.for_("t", lot.used) as t, Nest() as enter:
+            k = [
+                enter(b.let("k", b.load(key, [lot.n, t, lot.shared, start + c]).cast(FLOAT32)))
+                for c in range(block)
+            ]
+            for h in range(loops.heads):
+                terms = [b.load(q, [h * block + c]) * k[c] for c in range(block)]
+                total = reduce(operator.add, terms)
+                if start:
+                    total = b.load(scores, [t, h]) + total
+                b.store(scores, [t, h], total)
+
+
+def _exponentials(loops: _Loops, lot: _Lot, scores: tir.Buffer) -> tir.Buffer:
+    """Replace the scores by exponentials below the maximum; return registers of their sums."""
+    b = loops.b
+    totals, highest = (b.reg(name, FLOAT32, loops.heads) for name in ("total", "highest"))
+    for h in range(loops.heads):
+        b.store(totals, [h], 0.0)
+        b.store(highest, [h], float(np.finfo(np.float32).min))
+    with b.for_("t", lot.used) as t:
+        for h in range(loops.heads):
+            b.store(highest, [h], maximum(b.load(highest, [h]), b.load(scores, [t, h])))
+    with b.for_("t", lot.used) as t:
+        for h in range(loops.heads):
+            below = b.load(scores, [t, h]) - b.load(highest, [h])
+            with b.let("power", call_intrinsic("exp_below_f32", [below], FLOAT32)) as power:
+                b.store(scores, [t, h], power)
+                b.store(totals, [h], b.load(totals, [h]) + power)
+    return totals
+
+
+def _add_values(
+    loops: _Loops, lot: _Lot, value: tir.Buffer, scores: tir.Buffer, out: tir.Buffer,
+    totals: tir.Buffer, tables: Sequence[tir.Buffer | None],
+) -> None:  # fmt: skip
+    (scales, points), b, block = tables, loops.b, loops.block(_VALUE)
+    for start in range(0, value.shape[3], block):
+        sums = b.reg("sum", FLOAT32, loops.heads * block)
+        for k in range(loops.heads * block):
+            b.store(sums, [k], 0.0)
+        with b.for_("t", lot.used) as t, Nest() as enter:
+            weights = [enter(b.let("weight", b.load(scores, [t, h]))) for h in range(loops.heads)]
+            for c in range(block):
+                x = b.load(value, [lot.n, t, lot.shared, start + c]).cast(FLOAT32)
+                with b.let("v", x) as v:
+                    for h, weight in enumerate(weights):
+                        at = [h * block + c]
+                        b.store(sums, at, b.load(sums, at) + weight * v)
+        for h in range(loops.heads):
+            total = b.load(totals, [h])
+            one = ArithExpr(immediate(1.0, FLOAT32))
+            with b.let("inverse", one / maximum(total, 1.0)) as inverse:
+                for c in range(block):
+                    mean = b.load(sums, [h * block + c])
+                    if scales is not None and points is not None:
+                        mean = mean - b.load(points, [lot.shared, start + c]) * total
+                        mean = mean * b.load(scales, [lot.shared, start + c])
+                    b.store(out, [lot.n, lot.row, lot.head + h, start + c], mean * inverse)
+
+
+OPDEF = OpDef(
+    name="attention",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    dtypes=("float32", "float32 with int8 keys and values"),
+)
