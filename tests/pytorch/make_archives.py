@@ -1,9 +1,10 @@
 """Makes the archives in `archives/` and the outputs of PyTorch for them.
 
-    python tests/pytorch/make_archives.py
+    python tests/pytorch/make_archives.py [NAME ...]
 
 The archives are those of torch.export.save, but compressed and without traces of sources and sample
-inputs, and their weights have few digits. Needs torch and torchao.
+inputs, and their weights have few digits. Needs torch and torchao, and executorch for `cortexm`.
+Near ties of float sums, the outputs of quantized programs follow Firmwright's integers.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from networks import NETWORKS, make_network, quantized
+from networks import NETWORKS, make_network
 from operator_cases import operator_cases
+from quantizers import METHODS, quantized
 from torch import nn
 
 ARCHIVES = Path(__file__).parent / "archives"
@@ -26,8 +28,11 @@ SAMPLES = 3
 STEPS_OF_WEIGHTS = 16
 VALUES_RECORDED = 32
 DECOMPOSED = ("cached_decoder",)
-QUANTIZED = ("ds_cnn", "mobilenet_v2", "resnet8")
 """Networks that are stored in the basic operators of run_decompositions, too."""
+QUANTIZED = (
+    "ds_cnn_int8", "mobilenet_v2_int8", "resnet8_int8", "ds_cnn_x86", "resnet8_cortexm",
+    "mobilenet_v1_qat", "autoencoder_ao",
+)  # fmt: skip
 
 
 class AllOperators(nn.Module):
@@ -48,15 +53,15 @@ class AllOperators(nn.Module):
 
 
 def exported(name: str) -> torch.export.ExportedProgram:
-    """Return the program of a network, "operators" or these with "_int8" or "_core"."""
+    """Return the program of a network, "operators", or a name with "_core" or a method."""
     stem = name.removesuffix("_core")
     if stem == "operators":
         model: nn.Module = AllOperators().eval()
         shapes = [shape for _, shapes in operator_cases().values() for shape in shapes]
         inputs = tuple(torch.ones(shape) for shape in shapes)
-    elif stem.endswith("_int8"):
-        model, inputs = quantized(stem.removesuffix("_int8"))
-        return torch.export.export(model, inputs)
+    elif stem.rpartition("_")[2] in METHODS:
+        program = quantized(stem)
+        return program.run_decompositions() if name.endswith("_core") else program
     else:
         model, inputs = make_network(stem)
     with torch.no_grad():
@@ -117,29 +122,39 @@ def some_values(array: Any) -> Any:
 
 
 def names() -> list[str]:
-    return [
-        *NETWORKS,
-        *(f"{name}_core" for name in DECOMPOSED),
-        *(f"{name}_int8" for name in QUANTIZED),
-        "operators",
-    ]
+    return [*NETWORKS, *(f"{name}_core" for name in DECOMPOSED), *QUANTIZED, "operators"]
+
+
+def outputs(name: str, data: bytes) -> dict[str, Any]:
+    """Return some values of PyTorch's outputs for each sample, by NAME/SAMPLE/OUTPUT."""
+    from firmwright.flows.model import load_model
+    from firmwright.flows.reference_outputs import quantized_values
+    from firmwright.oracle.reference_runner import run_reference
+
+    module = load_model(ARCHIVES / f"{name}.pt2").module
+    types = [(value.type.shape, value.type.dtype.name) for value in module.entry.params]
+    names = [value.name for value in module.entry.params]
+    samples = [dict(zip(names, inputs, strict=True)) for inputs in sample_inputs(name, types)]
+    integers = quantized_values(module, samples)
+    result = run_reference(data, samples, "pytorch", integers=integers)
+    print(name, "values changed near ties, and all:", *result.rounding)
+    return {
+        f"{name}/{index}/{position}": some_values(value)
+        for index, values in enumerate(result.outputs)
+        for position, value in enumerate(values.values())
+    }
 
 
 def main() -> int:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "toolchain"))
-    from firmwright.frontends.pytorch.program import read_program
-    from firmwright.oracle.pytorch_program import PyTorchProgram
-
     ARCHIVES.mkdir(exist_ok=True)
-    recorded: dict[str, Any] = {}
-    for name in names():
+    chosen = sys.argv[1:] or names()
+    with np.load(ARCHIVES / "recorded.npz") as archive:
+        recorded = {k: v for k, v in archive.items() if k.partition("/")[0] not in chosen}
+    for name in chosen:
         data = saved(exported(name))
         (ARCHIVES / f"{name}.pt2").write_bytes(slim(data))
-        program, runtime = read_program(data, name), PyTorchProgram(data, layers=False)
-        types = [(program.types[n].shape, program.types[n].dtype) for n in program.inputs]
-        for index, inputs in enumerate(sample_inputs(name, types)):
-            for position, value in enumerate(runtime.run(inputs)):
-                recorded[f"{name}/{index}/{position}"] = some_values(value)
+        recorded |= outputs(name, data)
     np.savez_compressed(ARCHIVES / "recorded.npz", **recorded)
     print(sum(path.stat().st_size for path in ARCHIVES.iterdir()), "bytes")
     return 0

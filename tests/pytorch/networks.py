@@ -273,19 +273,3 @@ def make_network(name: str, seed: int = 0) -> tuple[nn.Module, tuple[torch.Tenso
             module.running_mean.normal_(0, 0.3)
             module.running_var.uniform_(0.5, 2.0)
     return model, inputs()
-
-
-def quantized(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Return a network quantized by PT2E: int8, weights per channel, calibrated with noise."""
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-    from torchao.testing.pt2e._xnnpack_quantizer import (
-        XNNPACKQuantizer,
-        get_symmetric_quantization_config,
-    )
-
-    model, inputs = make_network(name)
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(True))
-    prepared = prepare_pt2e(torch.export.export(model, inputs).module(), quantizer)
-    for _ in range(8):
-        prepared(*(torch.randn(x.shape) if x.is_floating_point() else x for x in inputs))
-    return convert_pt2e(prepared), inputs

@@ -7,7 +7,7 @@ interpreter.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.registry import op_table
-from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_runner import RUNTIME_TITLES, RuntimeName, run_reference
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.pipeline import Compilation
@@ -30,10 +29,6 @@ from firmwright.schedules.registry import INTRINSICS
 log = logging.getLogger(__name__)
 NUMPY_REFERENCE = "firmwright numpy references"
 INTERPRETER_REFERENCE = "firmwright TIR interpreter"
-ROUNDING_RUNTIMES: Sequence[RuntimeName] = ("pytorch",)
-"""Runtimes that compute with floats between the integers of quantized models."""
-MAX_RELATIVE_ROUNDING = 1e-2
-"""The noise-to-signal energy ratio that roundings of quantized layers stay well below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +51,7 @@ def compute_reference(
     """Return the expected outputs of `samples`; raise ToolMissingError or ToolFailedError."""
     if compiled.source is not None and not has_custom_operators(compiled.imported):
         runtime = reference_runtime(compiled)
-        reference = run_oracle_reference(compiled, samples, runtime, layers=layers)
-        if runtime in ROUNDING_RUNTIMES and is_quantized(compiled):
-            return select_rounded_reference(compiled, samples, reference)
-        return reference
+        return run_oracle_reference(compiled, samples, runtime, layers=layers)
     if isinstance(compiled.imported.entry, Function):
         return run_numpy_reference(compiled.imported, samples)
     return run_interpreter(compiled.module, samples)
@@ -70,40 +62,16 @@ def has_custom_operators(module: IRModule) -> bool:
     return any(call.op == "custom" for func in graphs for call in func.body)
 
 
-def is_quantized(compiled: Compilation) -> bool:
-    entry = compiled.imported.entry
-    if not isinstance(entry, Function):
-        return False
-    return any(value.type.quantization for call in entry.body for value in call.outputs)
-
-
-def select_rounded_reference(
-    compiled: Compilation, samples: Sequence[Tensors], theirs: ReferenceOutputs
-) -> ReferenceOutputs:
-    """Return the numpy outputs if they differ from the runtime's `theirs` by roundings only.
-
-    Otherwise return `theirs`. A rounding step may grow in later layers, so the energies of signal
-    and differences are compared.
-    """
-    ours = run_numpy_reference(compiled.imported, samples)
-    comparison = compare_outputs(theirs.outputs, ours.outputs)
-    if not comparison.mismatches or not _differ_by_rounding_only(theirs.outputs, ours.outputs):
-        return theirs
-    note = (
-        f"{theirs.name} rounds some values differently: {comparison.mismatches:,} of "
-        f"{comparison.values:,} values differ, by at most {comparison.max_abs_error:.3g}."
-    )
-    return replace(ours, note=note)
-
-
-def _differ_by_rounding_only(theirs: Sequence[Tensors], ours: Sequence[Tensors]) -> bool:
-    signal = noise = 0.0
-    for reference, outputs in zip(theirs, ours, strict=True):
-        for name, values in reference.items():
-            real = values.astype(np.float64)
-            signal += float(np.square(real).sum())
-            noise += float(np.square(outputs[name].astype(np.float64) - real).sum())
-    return bool(noise <= MAX_RELATIVE_ROUNDING * signal)
+def quantized_values(module: IRModule, samples: Sequence[Tensors]) -> dict[str, Array]:
+    """Return the numpy references' integers by name, for PyTorch's sums near ties."""
+    entry = module.entry
+    assert isinstance(entry, Function)  # as imported
+    values = [value for call in entry.body for value in call.outputs]
+    names = [value.name for value in values if value.type.quantization is not None]
+    if not names:
+        return {}
+    layers = run_numpy_reference(module, samples).layers
+    return {name: np.stack([sample[name] for sample in layers]) for name in names}
 
 
 def reference_runtime(compiled: Compilation) -> RuntimeName:
@@ -121,7 +89,15 @@ def run_oracle_reference(
         raise InternalError("there is no model file for the oracle to run.")
     log.info("running %s", RUNTIME_TITLES[runtime])
     subgraph = int(str(compiled.module.attrs.get("subgraph", 0)))
-    result = run_reference(compiled.source, samples, runtime, layers=layers, subgraph=subgraph)
+    integers = quantized_values(compiled.imported, samples) if runtime == "pytorch" else {}
+    result = run_reference(
+        compiled.source, samples, runtime, layers=layers, subgraph=subgraph, integers=integers
+    )
+    changed, values = result.rounding
+    note = (
+        f"{RUNTIME_TITLES[runtime]}'s float sums round {changed:,} of {values:,} quantized values "
+    )
+    note += "to the other side of a tie within 1/64 of a step."
     names = list(result.layer_names.values())
     unique = {index: name for index, name in result.layer_names.items() if names.count(name) == 1}
     return ReferenceOutputs(
@@ -131,6 +107,7 @@ def run_oracle_reference(
             {name: _as_stored(layers[index], runtime) for index, name in unique.items()}
             for layers in result.layers
         ),
+        note if changed else "",
     )
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,57 @@ from numpy.typing import NDArray
 Array = NDArray[np.generic]
 _OPERATOR_MODULES = ("torch.ao.quantization.fx._decomposed", "torchao.quantization")
 """Modules that define operators of quantized programs; absent in some versions."""
+_QUANTIZE = ("quantized_decomposed.quantize_per_tensor", "torchao.quantize_affine")
+NEAR_TIE = 1 / 64
+"""The distance from a tie, in steps, within which a float may be rounded to either side."""
+
+
+class TieRounding:
+    """Replaces integers of floats near a tie by known ones; counts them.
+
+    `integers` are results of quantize operators by their names, samples on the leading axis.
+    """
+
+    def __init__(self, integers: Mapping[str, Array]) -> None:
+        self.integers = integers
+        self.changed = self.values = 0
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.changed, self.values
+
+    def rounded(self, node: Any, args: Sequence[Any], value: Any, sample: int) -> Any:
+        """Return the result `value` of a quantize operator, with the known integers near ties."""
+        import torch
+
+        if node.name not in self.integers or not str(node.target).startswith(_QUANTIZE):
+            return value
+        given = self.integers[node.name][sample]
+        if value.dtype == torch.uint8 and given.dtype == np.int8:
+            given = given.view(np.uint8) ^ np.uint8(128)
+        if tuple(value.shape) != given.shape or value.numpy().dtype != given.dtype:
+            return value
+        scale, point = args[2:4] if "affine" in str(node.target) else args[1:3]
+        ours = torch.from_numpy(given.copy())
+        tie = (ours.double() + value.double()) / 2 - float(point)
+        steps = args[0].double() / float(scale)
+        is_near = ((ours.int() - value.int()).abs() == 1) & ((steps - tie).abs() <= NEAR_TIE)
+        self.values += value.numel()
+        self.changed += int(is_near.sum())
+        return torch.where(is_near, ours, value)
 
 
 class PyTorchProgram:
-    """Runs the graph node by node; buffers keep their values between samples."""
+    """Runs the graph node by node; buffers keep their values between samples.
+
+    Near ties, results of quantize operators are those of `integers`, if it has them.
+    """
 
     package = "torch"
 
-    def __init__(self, model: bytes, *, layers: bool) -> None:
+    def __init__(
+        self, model: bytes, *, layers: bool, integers: Mapping[str, Array] | None = None
+    ) -> None:
         import torch
 
         for name in _OPERATOR_MODULES:
@@ -30,7 +73,9 @@ class PyTorchProgram:
         program = torch.export.load(io.BytesIO(model))
         self._recorded: dict[str, Array] = {}
         self._program = program
-        self._interpreter = _recorder(program.graph_module, self._recorded)
+        self.rounding = TieRounding(integers or {})
+        self._samples = 0
+        self._interpreter = self._recording_interpreter(program.graph_module)
         signature = program.graph_signature
         self._stored = {
             name: _stored(program, source)
@@ -65,29 +110,31 @@ class PyTorchProgram:
                 outputs.append(value.numpy())
             elif spec.kind.name == "BUFFER_MUTATION":
                 self._stored[self._buffers[spec.target]] = value.clone()
+        self._samples += 1
         empty = np.zeros(0)
         layers = (self._recorded.get(name, empty) for name in self.layer_names.values())
         return [*outputs, *layers]
+
+    def _recording_interpreter(self, module: Any) -> Any:
+        """Return an interpreter of the graph that also stores each tensor as an array."""
+        import torch
+
+        interpreter: Any = torch.fx.Interpreter(module)
+        run_node = interpreter.run_node
+
+        def run_and_record(node: Any) -> Any:
+            value = run_node(node)
+            if node.op == "call_function" and isinstance(value, torch.Tensor):
+                args, _ = interpreter.fetch_args_kwargs_from_env(node)
+                value = self.rounding.rounded(node, args, value, self._samples)
+                self._recorded[node.name] = value.detach().clone().numpy()
+            return value
+
+        interpreter.run_node = run_and_record
+        return interpreter
 
 
 def _stored(program: Any, source: str) -> Any:
     """Return a copy of a parameter, buffer or constant, which a run may change."""
     table = program.state_dict if source in program.state_dict else program.constants
     return table[source].detach().clone()
-
-
-def _recorder(module: Any, recorded: dict[str, Array]) -> Any:
-    """Return an interpreter of the graph that also stores each tensor as an array."""
-    import torch
-
-    interpreter: Any = torch.fx.Interpreter(module)
-    run_node = interpreter.run_node
-
-    def run_and_record(node: Any) -> Any:
-        value = run_node(node)
-        if node.op == "call_function" and isinstance(value, torch.Tensor):
-            recorded[node.name] = value.detach().clone().numpy()
-        return value
-
-    interpreter.run_node = run_and_record
-    return interpreter

@@ -45,7 +45,8 @@ class ReferenceResult:
     """The reference outputs: one mapping per sample, in the model's output order.
 
     `layers` (optional) holds every operator's results per sample, by tensor index in the model's
-    first subgraph; `layer_names` maps these indices to names, which may repeat.
+    first subgraph; `layer_names` maps these indices to names, which may repeat. `rounding` counts
+    the values near ties that were changed to given integers, and all that were compared with them.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ReferenceResult:
     outputs: tuple[Mapping[str, Array], ...]
     layers: tuple[Mapping[int, Array], ...] = ()
     layer_names: Mapping[int, str] = field(default_factory=dict)
+    rounding: tuple[int, int] = (0, 0)
 
 
 def run_reference(
@@ -62,10 +64,12 @@ def run_reference(
     *,
     layers: bool = False,
     subgraph: int = 0,
+    integers: Mapping[str, Array] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> ReferenceResult:
     """Run every sample of `inputs` with the reference runtime `numerics`.
 
+    PyTorch uses `integers` (by name, samples on the leading axis) for floats near a rounding tie.
     Raises ToolMissingError if the runtime's package is missing, ToolFailedError if the runtime
     refuses the model, crashes or exceeds `timeout_s`, UsageError if the samples do not match the
     model's inputs.
@@ -78,7 +82,13 @@ def run_reference(
         raise UsageError("the reference needs at least one sample.")
     with tempfile.TemporaryDirectory(prefix="firmwright-oracle-") as name:
         folder = Path(name)
-        request = {"numerics": numerics, "layers": layers, "subgraph": subgraph}
+        request: dict[str, Any] = {
+            "numerics": numerics, "layers": layers, "subgraph": subgraph,
+            "integers": list(integers or {}),
+        }  # fmt: skip
+        if integers:
+            arrays = {f"i{k}": value for k, value in enumerate(integers.values())}
+            np.savez(folder / "integers.npz", **arrays)  # type: ignore[arg-type]  # its stub
         write_request(folder, model, inputs, request)
         answer = run_worker(folder, "reference_worker", RUNTIME_TITLES[numerics], timeout_s)
         if "error" in answer:
@@ -96,6 +106,7 @@ def run_reference(
         ),
         tuple({index: arrays[f"t{index}"][k] for index in layer_names} for k in samples),
         layer_names,
+        tuple(answer["rounding"]),
     )
 
 

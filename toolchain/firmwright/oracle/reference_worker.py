@@ -1,7 +1,8 @@
 """Worker process of one reference runtime: `python -m firmwright.oracle.reference_worker FOLDER`.
 
 Input: FOLDER/request.json (numerics, layers, subgraph, input names), the file `model`, and
-inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis).
+inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis). PyTorch may be given
+integers.npz of the same form: results of quantize operators to use near ties.
 
 Output: FOLDER/answer.json (version, names of outputs and layers, or an `error`) and outputs.npz
 (`o<k>` the outputs by position, `t<k>` the tensors of subgraph 0 by index).
@@ -15,7 +16,7 @@ import importlib.metadata
 import json
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -263,7 +264,9 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
     return inputs, outputs, {index: names[index] for index in layer_indices}
 
 
-def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRuntime:
+def open_runtime(
+    numerics: str, model: bytes, *, layers: bool, integers: Mapping[str, Array] | None = None
+) -> ReferenceRuntime:
     packages = {
         "tflm": TflmRuntime.package, "onnxruntime": OnnxRuntimeSession.package,
         "pytorch": PyTorchProgram.package,
@@ -271,7 +274,7 @@ def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRunti
     package = packages.get(numerics, LiteRtRuntime.package)
     try:
         if numerics == "pytorch":
-            return PyTorchProgram(model, layers=layers)
+            return PyTorchProgram(model, layers=layers, integers=integers)
         if numerics == "onnxruntime":
             return OnnxRuntimeSession(model, layers=layers)
         if numerics == "tflm":
@@ -327,8 +330,13 @@ def order_inputs(
 def read_request(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return request.json, and the inputs by name with samples on the leading axis."""
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    with np.load(folder / "inputs.npz") as archive:
-        return request, {name: archive[f"i{k}"] for k, name in enumerate(request["inputs"])}
+    return request, read_arrays(folder, request, "inputs")
+
+
+def read_arrays(folder: Path, request: Mapping[str, Any], kind: str) -> dict[str, Array]:
+    """Return the arrays of `inputs` or `integers` by name."""
+    with np.load(folder / f"{kind}.npz") as archive:
+        return {name: archive[f"i{k}"] for k, name in enumerate(request[kind])}
 
 
 def run_request(folder: Path) -> dict[str, Any]:
@@ -336,7 +344,8 @@ def run_request(folder: Path) -> dict[str, Any]:
     model = (folder / "model").read_bytes()
     if request.get("subgraph"):
         model = swap_entry_subgraph(request["subgraph"], model, request["numerics"])
-    runtime = open_runtime(request["numerics"], model, layers=request["layers"])
+    integers = read_arrays(folder, request, "integers") if request.get("integers") else None
+    runtime = open_runtime(request["numerics"], model, layers=request["layers"], integers=integers)
     inputs = order_inputs(runtime, list(arrays), list(arrays.values()))
     keys = [f"o{position}" for position in range(len(runtime.output_names))]
     keys += [f"t{tensor}" for tensor in runtime.layer_names]
@@ -351,6 +360,7 @@ def run_request(folder: Path) -> dict[str, Any]:
         "version": importlib.metadata.version(runtime.package),
         "outputs": list(runtime.output_names),
         "layers": {str(index): name for index, name in runtime.layer_names.items()},
+        "rounding": runtime.rounding.counts if isinstance(runtime, PyTorchProgram) else (0, 0),
     }
 
 

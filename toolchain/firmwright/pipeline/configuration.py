@@ -72,17 +72,18 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
 
 
 def _numerics(model: IRModule, options: Options) -> str:
-    """Return the profile: that of the option, but ONNX Runtime's for an ONNX model."""
+    """Return the profile: that of the option, but `onnx` for ONNX models and PyTorch programs."""
     if model.attrs.get("numerics") != "onnx":
         if options.numerics == "onnx":
             raise UsageError(
-                "--numerics onnx applies to ONNX models only.", hint="use litert or tflm."
+                "--numerics onnx applies to ONNX models and PyTorch programs only.",
+                hint="use litert or tflm.",
             )
         return options.numerics
     if options.numerics not in ("litert", "onnx"):
         raise UsageError(
-            f"--numerics {options.numerics} does not apply to an ONNX model.",
-            hint="leave it out: ONNX Runtime defines the results.",
+            f"--numerics {options.numerics} does not apply to this model.",
+            hint="leave it out: ONNX Runtime or PyTorch defines the results.",
         )
     return "onnx"
 

@@ -32,6 +32,7 @@ from firmwright.frontends.onnx.node_context import (
 from firmwright.frontends.onnx.operators.registry import onnx_importers, unsupported_reason
 from firmwright.frontends.onnx.protobuf import Message, attribute_value, evaluate_node, tensor_array
 from firmwright.frontends.onnx.qdq import (
+    BY_RECIPROCAL,
     DequantizedValue,
     QdqOperands,
     QdqParameters,
@@ -53,6 +54,7 @@ from firmwright.ir.module import IRModule
 log = logging.getLogger(__name__)
 _NEVER_FOLDED = ("DequantizeLinear", "If", "Loop", "Scan", "RandomNormal", "RandomUniform")
 _FOLDED_ELEMENTS_MAX = 1 << 22
+_QUANTIZE_ATTRIBUTES = frozenset({"axis", "saturate", BY_RECIPROCAL})
 _HINT = (
     "`firmwright ops` lists supported operators; --input-shape NAME=1,3,32,32 sets the sizes that "
     "an input leaves open."
@@ -343,8 +345,9 @@ class _OnnxImporter:
         if following is None or following.op_type != "QuantizeLinear":
             return None
         scale, point, *_ = (*(self.tensors.get(name) for name in following.input[1:]), None)
-        scaling = qdq_parameters(scale, point)
-        if scaling is None or {item.name for item in following.attribute} - {"axis", "saturate"}:
+        names_of_attrs = {item.name for item in following.attribute}
+        scaling = qdq_parameters(scale, point, BY_RECIPROCAL in names_of_attrs)
+        if scaling is None or names_of_attrs - _QUANTIZE_ATTRIBUTES:
             return None
         return activation, scaling, [*names, following.output[0]]
 
@@ -375,8 +378,8 @@ class _OnnxImporter:
 
     def _import_quantize(self, c: NodeContext, inputs: QdqOperands) -> Sequence[QdqValue] | None:
         x, scale, point, *_ = (*inputs, None)
-        scaling = qdq_parameters(scale, point)
-        if scaling is None or set(c.attrs) - {"axis", "saturate"}:
+        scaling = qdq_parameters(scale, point, BY_RECIPROCAL in c.attrs)
+        if scaling is None or set(c.attrs) - _QUANTIZE_ATTRIBUTES:
             return None
         if isinstance(x, DequantizedValue) and isinstance(x.source, QuantizedValue):
             same = x.source.quantization == scaling.quantization

@@ -12,6 +12,8 @@ from firmwright.frontends.onnx.node_context import CallEmitter, ConstantValue, O
 from firmwright.ir.graph.nodes import TensorType, Value
 
 UNSIGNED_OFFSET = 128
+BY_RECIPROCAL = "by_reciprocal"
+"""An attribute of QuantizeLinear nodes that were made from PyTorch programs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +46,15 @@ QdqOperands: TypeAlias = Sequence[QdqValue | None]
 
 @dataclass(frozen=True, slots=True)
 class QdqParameters:
-    """Parameters of a QuantizeLinear: scale, int8 zero point, and whether the result is uint8."""
+    """Parameters of a QuantizeLinear: scale, int8 zero point, and whether the result is uint8.
+
+    If `by_reciprocal`, floats are multiplied by 1 / scale in float32, as PyTorch does.
+    """
 
     scale: float
     zero_point: int
     is_unsigned: bool
+    by_reciprocal: bool = False
 
     @property
     def quantization(self) -> Quantization:
@@ -58,9 +64,22 @@ class QdqParameters:
     def type(self) -> TensorType:
         return TensorType((), INT8, self.quantization)
 
+    @property
+    def step_formula(self) -> str:
+        """Return the number of steps in the value `a` of an expression."""
+        if self.by_reciprocal:
+            return f"a * {float(np.float32(1 / self.scale))!r}"
+        return f"a / {self.scale!r}"
+
+    def steps(self, reals: Array) -> Array:
+        """Return the number of steps in float32 values, not rounded."""
+        if self.by_reciprocal:
+            return np.asarray(reals.astype(np.float32) * np.float32(1 / self.scale))
+        return np.asarray(reals.astype(np.float32) / np.float32(self.scale))
+
     def quantize(self, reals: Array) -> Array:
         """Quantize float32 values to int8, by the definition of QuantizeLinear."""
-        steps = np.rint(reals.astype(np.float32) / np.float32(self.scale)) + self.zero_point
+        steps = np.rint(self.steps(reals)) + self.zero_point
         return np.asarray(np.clip(steps, INT8.min, INT8.max)).astype(np.int8)
 
     def dequantized_range(self) -> Array:
@@ -69,7 +88,9 @@ class QdqParameters:
         return np.asarray(steps.astype(np.float32) * np.float32(self.scale))
 
 
-def qdq_parameters(scale: QdqValue | None, zero_point: QdqValue | None) -> QdqParameters | None:
+def qdq_parameters(
+    scale: QdqValue | None, zero_point: QdqValue | None, by_reciprocal: bool = False
+) -> QdqParameters | None:
     if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
         return None
     if scale.array.size != 1 or scale.array.dtype != np.float32:
@@ -79,7 +100,7 @@ def qdq_parameters(scale: QdqValue | None, zero_point: QdqValue | None) -> QdqPa
         return None
     unsigned = points.dtype == np.uint8
     point = int(points.reshape(-1)[0]) - UNSIGNED_OFFSET * unsigned
-    return QdqParameters(float(scale.array.item()), point, unsigned)
+    return QdqParameters(float(scale.array.item()), point, unsigned, by_reciprocal)
 
 
 def attach_quantization(
@@ -145,7 +166,7 @@ def as_quantized(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> Qua
 def emit_quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
     """Quantize floats: round half to even and saturate."""
     formula = (
-        f"int8(min(max(rint(a / {scaling.scale!r}) + {float(scaling.zero_point)!r}, "
+        f"int8(min(max(rint({scaling.step_formula}) + {float(scaling.zero_point)!r}, "
         f"{float(INT8.min)!r}), {float(INT8.max)!r}))"
     )
     result = emit.call("expression", x, formula=formula, result=scaling.type)

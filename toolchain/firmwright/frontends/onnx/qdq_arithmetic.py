@@ -67,12 +67,13 @@ def sums(x: BinaryOperands) -> Array:
     return x.clipped((inner + second).astype(np.float32))
 
 
-def differences(x: BinaryOperands) -> Array:
-    """Return Sub of all pairs, computed between DequantizeLinear and QuantizeLinear."""
-    a_scale, b_scale, y_scale = x.scales
+def float_sums(x: BinaryOperands, sign: int) -> Array:
+    """Return a + sign b of all pairs, computed between DequantizeLinear and QuantizeLinear."""
+    a_scale, b_scale, _ = x.scales
     a = a_scale * (_INT8 - x.a.zero_point).astype(np.float32)
     b = b_scale * (_INT8 - x.b.zero_point).astype(np.float32)
-    return x.clipped(np.rint((a[:, None] - b[None, :]) / y_scale) + x.target.zero_point + x.offset)
+    steps = x.target.steps(a[:, None] + np.float32(sign) * b[None, :])
+    return x.clipped(np.rint(steps) + x.target.zero_point + x.offset)
 
 
 def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> dict[str, Attr] | None:
@@ -119,7 +120,10 @@ def _addends(
 
 
 def fit_product(x: BinaryOperands) -> dict[str, Attr]:
-    """Return the attributes of a `fitted_product` equal to QLinearMul."""
+    """Return the attributes of a `fitted_product` equal to QLinearMul.
+
+    PyTorch adds the zero point to the rounded steps, which matters for ties.
+    """
     a_scale, b_scale, y_scale = x.scales
     factor = np.float32(a_scale * b_scale) / y_scale
     ends = [
@@ -129,7 +133,8 @@ def fit_product(x: BinaryOperands) -> dict[str, Attr]:
     ]
     products = np.arange(min(ends), max(ends) + 1)
     zero = np.float32(x.target.zero_point + x.offset)
-    results = x.clipped(products.astype(np.float32) * factor + zero)
+    steps = products.astype(np.float32) * factor
+    results = x.clipped((np.rint(steps) if x.target.by_reciprocal else steps) + zero)
     changes = np.flatnonzero(np.diff(results))
     ends_of_runs = np.unique(np.concatenate([changes, changes + 1, [0, len(products) - 1]]))
     products, results = products[ends_of_runs], results[ends_of_runs]

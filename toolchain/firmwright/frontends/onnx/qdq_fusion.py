@@ -24,12 +24,13 @@ from firmwright.frontends.onnx.qdq import (
     QdqParameters,
     QdqValue,
     QuantizedValue,
+    emit_quantize,
 )
 from firmwright.frontends.onnx.qdq_arithmetic import (
     BinaryOperands,
-    differences,
     fit_product,
     fit_table_sum,
+    float_sums,
     is_repeated,
     sums,
 )
@@ -238,7 +239,9 @@ def _fuse_binary(f: Fusion) -> OnnxValue | None:
     pair = BinaryOperands(*kinds, target, low, is_repeated(a.shape, b.shape))
     if op == "Mul":
         return f.c.emit.call("fitted_product", a, b, **fit_product(pair), result=target.type)
-    results, sign = (sums(pair), 1) if op == "Add" else (differences(pair), -1)
+    sign = 1 if op == "Add" else -1
+    by_floats = op == "Sub" or target.by_reciprocal
+    results = float_sums(pair, sign) if by_floats else sums(pair)
     attrs = fit_table_sum(pair, results, sign)
     if attrs is None and op == "Add":
         a, b = b, a
@@ -275,6 +278,8 @@ def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
         replace(f.c, inputs=(emit.call("dequantize", x, result=FLOAT32),))
     )
     assert isinstance(pooled, Value | ConstantValue)
+    if target.by_reciprocal:
+        return emit_quantize(emit, pooled, target).value
     offset = UNSIGNED_OFFSET * target.is_unsigned
     formula = (
         f"int8(min(max(rint(a / {target.scale!r} + {float(target.zero_point + offset)!r}) - "
@@ -293,7 +298,7 @@ def _fuse_concat(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_softmax(f: Fusion) -> OnnxValue | None:
-    """Divide table entries by their sum in float32, as QLinearSoftmax does."""
+    """Divide table entries by their sum in float32, as QLinearSoftmax and PyTorch do."""
     x, target, emit = f.x, f.target, f.c.emit
     if x is None or f.activation != "none":
         return None
@@ -305,10 +310,10 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
     table = emit.const(_exponentials(_quantization(x).scale, x.type.shape[axis]), "exponentials")
     powers = emit.call("dynamic_gather", table, place, mode="along", axis=0)
     total = emit.reduction("a", "add", (rank - 1,), powers)
-    steps = float(np.floor(np.float32(1) / np.float32(target.scale)))
-    formula = (
-        f"int8(min(rint(a * {steps!r} / b) + {float(target.zero_point)!r}, {float(INT8.max)!r}))"
-    )
+    steps = f"a * {float(np.floor(np.float32(1) / np.float32(target.scale)))!r} / b"
+    if target.by_reciprocal:
+        steps = f"a / b * {float(np.float32(1 / target.scale))!r}"
+    formula = f"int8(min(rint({steps}) + {float(target.zero_point)!r}, {float(INT8.max)!r}))"
     y = emit.call("expression", powers, total, formula=formula, result=target.type)
     return emit.transpose(y, [perm.index(k) for k in range(rank)])
 

@@ -37,7 +37,8 @@ def import_pytorch(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
     """Return the module of a program; raise ModelError or UnsupportedError."""
     program = read_program(data, file)
     model, items = translate_program(program, file)
-    return import_onnx_model(model, hashlib.sha256(data).hexdigest(), name, ops, items, _HINT)
+    module = import_onnx_model(model, hashlib.sha256(data).hexdigest(), name, ops, items, _HINT)
+    return module.with_attrs(numerics="onnx")
 
 
 def translate_program(

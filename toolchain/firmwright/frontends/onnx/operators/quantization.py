@@ -24,6 +24,7 @@ from firmwright.frontends.onnx.operators.conv import (
 )
 from firmwright.frontends.onnx.operators.matmul import emit_matmul
 from firmwright.frontends.onnx.protobuf import dtype_name
+from firmwright.frontends.onnx.qdq import BY_RECIPROCAL
 
 
 def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
@@ -59,7 +60,8 @@ def import_quantize(c: NodeContext) -> OnnxValue:
     x, kind = c.input(0), _target(c)
     if x.type.dtype != FLOAT32 or not kind.is_int or kind.bits > 16:
         raise NotSupportedError(f"{x.type.dtype.name} as {kind.name}")
-    steps = c.emit.expression("a / b", x, _broadcast_operand(c, c.input(1), x.shape))
+    formula = "a * (1.0 / b)" if c.attr(BY_RECIPROCAL, 0) else "a / b"
+    steps = c.emit.expression(formula, x, _broadcast_operand(c, c.input(1), x.shape))
     point = _broadcast_operand(c, c.input(2), x.shape) if c.has(2) else None
     return _saturate(c, steps, point, kind)
 

@@ -65,15 +65,16 @@ def _max_pool(rank: int, t: NodeTranslation) -> Sequence[str]:
 def _average_pool(rank: int, t: NodeTranslation) -> str:
     x, added = _with_batch(t, "self", rank)
     size = t.ints("kernel_size", rank)
+    if t.arg("divisor_override") is not None:
+        raise NotSupportedError("a pool with a divisor")
+    if tuple(size) == t.shape("self")[-rank:] and not any(t.ints("padding")):
+        return _without_batch(t, t.emit("GlobalAveragePool", x), added)
     y = t.emit(
         "AveragePool", x, kernel_shape=tuple(size), strides=tuple(t.ints("stride", rank, size)),
         pads=tuple(t.ints("padding", rank, [0] * rank)) * 2,
         ceil_mode=int(t.arg("ceil_mode", False)),
         count_include_pad=int(t.arg("count_include_pad", True)),
     )  # fmt: skip
-    divisor = t.arg("divisor_override")
-    if divisor is not None:
-        raise NotSupportedError("a pool with a divisor")
     return _without_batch(t, y, added)
 
 

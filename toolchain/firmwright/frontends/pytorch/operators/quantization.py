@@ -38,7 +38,7 @@ def _quantize(axis: int | None, t: NodeTranslation) -> str:
     if kind not in ("int8", "uint8", "int16"):
         raise NotSupportedError(f"values quantized to {kind}")
     scale, point = _array(t, _scale_name(t), "float32"), _array(t, _point_name(t), kind)
-    y = t.emit("QuantizeLinear", t.tensor("input"), scale, point, axis=axis)
+    y = t.emit("QuantizeLinear", t.tensor("input"), scale, point, axis=axis, by_reciprocal=1)
     low, high = _range(t, kind)
     limits = np.iinfo(kind)
     if (low, high) == (int(limits.min), int(limits.max)):
