@@ -216,7 +216,7 @@ def test_bytes_without_a_folder_have_no_external_data(
     )  # fmt: skip
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="are in another file"):
-        imported((tmp_path / "net.onnx").read_bytes())
+        import_onnx((tmp_path / "net.onnx").read_bytes(), "net.onnx", "net", op_table())
 
 
 def test_a_module_records_its_model_file(tmp_path: Path) -> None:

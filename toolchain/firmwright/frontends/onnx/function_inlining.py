@@ -1,9 +1,11 @@
 """Inlining of operators that are defined as functions, by the ONNX standard or the model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.frontends.onnx.node_context import OnnxValue
 from firmwright.frontends.onnx.protobuf import Message, dtype_code, onnx_package
 from firmwright.frontends.onnx.reader import OPSET_MIN
@@ -17,6 +19,31 @@ _WIDENED_OPERATORS = frozenset({
     "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
 })  # fmt: skip
 """Operators that have only gained element types since opset _SAME_SINCE."""
+_INLINED_NODES_MAX: Final = 1 << 14
+_INLINED_LEVELS_MAX: Final = 64
+
+
+@dataclass(slots=True)
+class InliningBudget:
+    """Limits the functions of one model: a small file can expand to any number of operators."""
+
+    nodes: int = 0
+    levels: int = 0
+
+    @contextmanager
+    def level(self, nodes: int) -> Iterator[None]:
+        """Enter a function with this number of nodes; raise NotSupportedError above a limit."""
+        self.nodes += nodes
+        if self.nodes > _INLINED_NODES_MAX or self.levels == _INLINED_LEVELS_MAX:
+            raise NotSupportedError(
+                f"functions that expand to more than {_INLINED_NODES_MAX:,} operators or "
+                f"{_INLINED_LEVELS_MAX} levels"
+            )
+        self.levels += 1
+        try:
+            yield
+        finally:
+            self.levels -= 1
 
 
 def has_function_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:

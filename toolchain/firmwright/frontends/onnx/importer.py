@@ -9,13 +9,16 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, Array, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx import qdq_fusion
+from firmwright.frontends.onnx.constant_folding import ConstantFolder
 from firmwright.frontends.onnx.function_inlining import (
+    InliningBudget,
     function_definition,
     has_changed_semantics,
     has_function_definition,
@@ -30,7 +33,7 @@ from firmwright.frontends.onnx.node_context import (
     Results,
 )
 from firmwright.frontends.onnx.operators.registry import onnx_importers, unsupported_reason
-from firmwright.frontends.onnx.protobuf import Message, attribute_value, evaluate_node, tensor_array
+from firmwright.frontends.onnx.protobuf import Message, attribute_value, tensor_array
 from firmwright.frontends.onnx.qdq import (
     BY_RECIPROCAL,
     DequantizedValue,
@@ -52,8 +55,6 @@ from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 
 log = logging.getLogger(__name__)
-_NEVER_FOLDED = ("DequantizeLinear", "If", "Loop", "Scan", "RandomNormal", "RandomUniform")
-_FOLDED_ELEMENTS_MAX = 1 << 22
 _QUANTIZE_ATTRIBUTES = frozenset({"axis", "saturate", BY_RECIPROCAL})
 _HINT = (
     "`firmwright ops` lists supported operators; --input-shape NAME=1,3,32,32 sets the sizes that "
@@ -84,7 +85,7 @@ def import_onnx_model(
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
     """Return the module of a decoded model; report its unsupported items with `items`."""
-    importer = _OnnxImporter(model, CallEmitter(ops), is_claimed, hint, list(items))
+    importer = _OnnxImporter(model, CallEmitter(ops), cache(is_claimed), hint, list(items))
     functions = {"main": importer.run()}
     attrs: dict[str, Attr] = {"entry": "main", "source_sha256": digest}
     return IRModule(name, functions, importer.emitter.constants, attrs=attrs)
@@ -102,7 +103,9 @@ class _OnnxImporter:
     fused_outputs: set[str] = field(default_factory=set)
     new_names: dict[str, str] = field(default_factory=dict)
     materialized: dict[int, tuple[QdqValue, OnnxValue]] = field(default_factory=dict)
+    folder: ConstantFolder = field(default_factory=ConstantFolder)
     index: int = 0
+    inlining: InliningBudget = field(default_factory=InliningBudget)
 
     def run(self) -> Function:
         for name, array in self.model.initializers.items():
@@ -393,16 +396,14 @@ class _OnnxImporter:
         return [emit_quantize(self.emitter, reals, scaling)]
 
     def _fold_node(self, node: Message, opset: int, inputs: QdqOperands) -> Results | None:
-        if node.op_type in _NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
-            return None
         arrays: dict[str, Array] = {}
         for name, tensor in zip(node.input, inputs, strict=True):
             if isinstance(tensor, ConstantValue):
                 arrays[name] = tensor.array
             elif tensor is not None:
                 return None
-        results = evaluate_node(node, opset, arrays)
-        if results is None or any(array.size > _FOLDED_ELEMENTS_MAX for array in results):
+        results = self.folder.fold(node, opset, arrays)
+        if results is None:
             return None
         return list(map(ConstantValue, results, filter(None, node.output)))
 
@@ -411,10 +412,11 @@ class _OnnxImporter:
         definition = function_definition(node, opset, operands, self.model.functions)
         version, body = inline_function(node, definition, opset)
         before = len(self.items)
-        for inner in body:
-            self._import_or_refuse(inner, version)
-            if len(self.items) > before:
-                raise NotSupportedError(self.items.pop().why)
+        with self.inlining.level(len(body)):
+            for inner in body:
+                self._import_or_refuse(inner, version)
+                if len(self.items) > before:
+                    raise NotSupportedError(self.items.pop().why)
         return []  # importing the inner nodes has defined the outputs
 
     def _import_subgraph(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:

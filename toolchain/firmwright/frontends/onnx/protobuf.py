@@ -97,27 +97,3 @@ def attribute_value(message: Message) -> Any:
         case kinds.GRAPH:
             return message.g
     raise NotSupportedError(f"an attribute {message.name} of an unknown kind")
-
-
-def evaluate_node(node: Message, opset: int, inputs: dict[str, Array]) -> list[Array] | None:
-    """Evaluate a node on constants with ONNX's reference; return None if unsupported."""
-    if isinstance(node, PlainNode):
-        return None
-    onnx = onnx_package()
-    graph = onnx.helper.make_graph(
-        [node],
-        "folded",
-        [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in inputs],
-        [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
-    )
-    opsets = [onnx.helper.make_opsetid(node.domain, opset)]
-    model = onnx.helper.make_model(graph, opset_imports=opsets)
-    try:
-        with np.errstate(all="ignore"):
-            results = onnx.reference.ReferenceEvaluator(model).run(None, inputs)
-    # The reference raises these for unsupported operators and inputs.
-    except (NotImplementedError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
-        return None
-    if any(not isinstance(item, np.ndarray | np.generic) for item in results):
-        return None
-    return [np.asarray(item) for item in results]

@@ -1,0 +1,102 @@
+"""Evaluation of nodes with constant inputs by ONNX's reference, within limits.
+
+A file of a few bytes can define constants of any size, so the sizes of the results are inferred
+before they are computed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.onnx.protobuf import Message, PlainNode, onnx_package
+
+FOLDED_ELEMENTS_MAX: Final = 1 << 22
+"""Larger results are left to the importer of the operator."""
+CONSTANT_ELEMENTS_MAX: Final = 1 << 28
+"""The elements of all results of a model together."""
+_NEVER_FOLDED: Final = ("DequantizeLinear", "If", "Loop", "Scan", "RandomNormal", "RandomUniform")
+_SHAPE_ELEMENTS_MAX: Final = 4096
+"""Shape inference reads the values of inputs up to this size: shapes, sizes and counts."""
+
+
+@dataclass(slots=True)
+class ConstantFolder:
+    """Folds the nodes of one model; `elements` counts those of the results so far."""
+
+    elements: int = 0
+
+    def fold(self, node: Message, opset: int, inputs: Mapping[str, Array]) -> list[Array] | None:
+        """Return the results of a node, or None if it is to be imported as an operator.
+
+        Raise NotSupportedError if the results exceed the limit.
+        """
+        if isinstance(node, PlainNode) or node.op_type in _NEVER_FOLDED:
+            return None
+        # Operators on text include regular expressions, which may take time without bound.
+        if node.domain not in ("", "ai.onnx") or any(x.dtype == object for x in inputs.values()):
+            return None
+        sizes = _result_elements(node, opset, inputs)
+        if sum(sizes) + self.elements > CONSTANT_ELEMENTS_MAX:
+            raise NotSupportedError(
+                f"its constant result has {sum(sizes):,} elements; with those before it, the model "
+                f"exceeds the limit of {CONSTANT_ELEMENTS_MAX:,}"
+            )
+        if max(sizes, default=0) > FOLDED_ELEMENTS_MAX:
+            return None
+        results = _evaluate(node, opset, inputs)
+        if results is None or any(array.size > FOLDED_ELEMENTS_MAX for array in results):
+            return None
+        self.elements += sum(array.size for array in results)
+        return results
+
+
+def _result_elements(node: Message, opset: int, inputs: Mapping[str, Array]) -> list[int]:
+    """Return the element counts of the results as far as shape inference determines them."""
+    onnx = onnx_package()
+    known = {name: x for name, x in inputs.items() if x.size <= _SHAPE_ELEMENTS_MAX}
+    others = [
+        onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
+        )
+        for name, x in inputs.items()
+        if name not in known
+    ]
+    tensors = [onnx.numpy_helper.from_array(x, name) for name, x in known.items()]
+    try:
+        model = _model(node, opset, others, tensors)
+        outputs = onnx.shape_inference.infer_shapes(model).graph.output
+    except (RuntimeError, ValueError, TypeError, KeyError, onnx.shape_inference.InferenceError):
+        return []
+    shapes = [[dim.dim_value for dim in out.type.tensor_type.shape.dim] for out in outputs]
+    return [prod(shape) for shape in shapes]
+
+
+def _evaluate(node: Message, opset: int, inputs: Mapping[str, Array]) -> list[Array] | None:
+    """Evaluate a node with ONNX's reference; return None if unsupported."""
+    onnx = onnx_package()
+    untyped = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in inputs]
+    try:
+        evaluator = onnx.reference.ReferenceEvaluator(_model(node, opset, untyped))
+        with np.errstate(all="ignore"):
+            results = evaluator.run(None, dict(inputs))
+    # The reference raises these for unsupported operators and inputs.
+    except (NotImplementedError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
+        return None
+    if any(not isinstance(item, np.ndarray | np.generic) for item in results):
+        return None
+    return [np.asarray(item) for item in results]
+
+
+def _model(
+    node: Message, opset: int, inputs: list[Message], initializers: list[Message] | None = None
+) -> Message:
+    onnx = onnx_package()
+    outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], "folded", inputs, outputs, initializers or [])
+    opsets = [onnx.helper.make_opsetid(node.domain, opset)]
+    return onnx.helper.make_model(graph, opset_imports=opsets)
