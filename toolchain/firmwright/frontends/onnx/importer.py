@@ -47,7 +47,7 @@ from firmwright.frontends.onnx.qdq import (
     materialize_value,
     qdq_parameters,
 )
-from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxValueInfo, read_onnx
+from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx
 from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 from firmwright.ir.graph.op_import import CustomOpPredicate, accept_no_custom_op
@@ -184,12 +184,12 @@ class _OnnxImporter:
                 "%s: the size of axis 0 (%s) is taken as 1; --input-shape sets another.",
                 where, item.shape[0],
             )  # fmt: skip
-            return (1, *_fixed_sizes(item.shape[1:]))
+            return (1, *item.fixed_sizes)
         if open_axes:
             names = ", ".join(f"{axis} ({item.shape[axis]})" for axis in open_axes)
             self._refuse("DYNAMIC_SHAPE", where, f"the size of axis {names} is not fixed")
             return None
-        return _fixed_sizes(item.shape)
+        return item.fixed_sizes
 
     def _import_output(self, item: OnnxValueInfo) -> Value | None:
         definition = self.tensors.get(item.name)
@@ -445,9 +445,5 @@ def _declared_type(tensor: OnnxValueInfo | None) -> TensorType | None:
     dtype = find_dtype(tensor.dtype) if tensor is not None else None
     if tensor is None or tensor.shape is None or dtype is None:
         return None
-    fixed = _fixed_sizes(tensor.shape)
+    fixed = tensor.fixed_sizes
     return TensorType(fixed, dtype) if len(fixed) == len(tensor.shape) else None
-
-
-def _fixed_sizes(shape: Sequence[Dimension]) -> tuple[int, ...]:
-    return tuple(size for size in shape if isinstance(size, int))

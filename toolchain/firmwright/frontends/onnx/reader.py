@@ -29,6 +29,10 @@ class OnnxValueInfo:
     dtype: str
     shape: tuple[Dimension, ...] | None
 
+    @property
+    def fixed_sizes(self) -> tuple[int, ...]:
+        return tuple(size for size in self.shape or () if isinstance(size, int))
+
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
