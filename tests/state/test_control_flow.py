@@ -238,3 +238,55 @@ graph @b(%x: i8[2]) -> (%y) { %y: i8[2] = neg(%x) }
     entry = module.entry
     with pytest.raises(ModelError, match="inputs and outputs do not match those of @b"):
         verify_graph(entry, module, op_table())  # type: ignore[arg-type]  # a graph
+
+
+def loop_over_a_list() -> bytes:
+    """Build a loop that stores x + index at each index of a list, as TensorFlow writes it."""
+    file = ModelFile()
+    main, cond, body = (file.graph(name) for name in ("main", "cond", "body"))
+
+    def ints(graph: GraphFile, *values: int) -> int:
+        return graph.constant(f"c{len(graph.table.tensors)}", np.array(values, np.int32))
+
+    def computed(graph: GraphFile, op: str, kind: Any, inputs: list[int], **options: Any) -> int:
+        result = graph.tensor(f"{op}{len(graph.table.tensors)}", *kind)
+        title = {"EXPAND_DIMS": "ExpandDims"}.get(op, op.title())
+        graph.op(op, inputs, [result], f"{title}Options", **options)
+        return result
+
+    item, whole, places = ("float32", (1, 3)), ("float32", (4, 1, 3)), ("int32", (3,))
+    open_part = ("float32", (1, 1, 1))
+    for graph in (cond, body):
+        index, x = graph.input("index", "int32", (1,)), graph.input("x", *item)
+        listed = graph.input("list", "float32", (1, 1, 3))
+        if graph is cond:
+            more = computed(graph, "LESS", ("bool", (1,)), [index, ints(graph, 4)])
+            graph.outputs(more)
+            continue
+        following = computed(graph, "ADD", COUNT, [index, ints(graph, 1)])
+        total = computed(graph, "ADD", item, [x, computed(graph, "CAST", item, [index])])
+        sizes = computed(graph, "CONCATENATION", places, [index, ints(graph, -1, -1)])
+        before = computed(graph, "SLICE", open_part, [listed, ints(graph, 0, 0, 0), sizes])
+        begins = computed(graph, "CONCATENATION", places, [following, ints(graph, 0, 0)])
+        after = computed(graph, "SLICE", open_part, [listed, begins, ints(graph, -1, -1, -1)])
+        for part in (before, after):
+            graph.table.tensors[part].shapeSignature = [-1, -1, -1]
+        row = computed(graph, "EXPAND_DIMS", ("float32", (1, 1, 3)), [total, ints(graph, 0)])
+        new = computed(graph, "CONCATENATION", ("float32", (1, 1, 3)), [before, row, after])
+        graph.outputs(following, total, new)
+    x = main.input("x", *item)
+    zeros = main.constant("zeros", np.zeros((4, 1, 3), np.float32))
+    results = [main.tensor("end", *COUNT), main.tensor("sum", *item), main.tensor("y", *whole)]
+    options = {"condSubgraphIndex": 1, "bodySubgraphIndex": 2}
+    main.op("WHILE", [ints(main, 0), x, zeros], results, "WhileOptions", **options)
+    main.outputs(results[2])
+    return file.data()
+
+
+@pytest.mark.host_c
+def test_a_loop_that_sets_elements_of_a_list_equals_litert() -> None:
+    data = loop_over_a_list()
+    compiled = compile_for(Model(load_module_bytes(data, "list.tflite"), data))
+    result = verify(compiled, samples=3)
+    assert (result.values, result.mismatches) == (3 * 12, 0)
+    assert len({tuple(row) for row in result.outputs[2]["y"].reshape(4, 3).tolist()}) == 4

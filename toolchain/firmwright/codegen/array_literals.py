@@ -1,7 +1,7 @@
 """C literals of the values of an array, in lines of aligned columns.
 
-Weights are most of a model, so the literals of 8-bit values and of 32-bit words are taken from
-tables by numpy; values are formatted in parts, so that few of them are Python objects at a time.
+Weights are most of a model, so numpy formats 32-bit words, and equal values are formatted once;
+values are formatted in parts, so that few of them are Python objects at a time.
 """
 
 import math
@@ -65,15 +65,13 @@ def _format_lines(words: _Literals, count: int) -> str:
 
 
 def _format_part(values: npt.NDArray[np.generic], dtype: DType) -> _Literals:
-    if dtype.bits == 8:
-        present, places = np.unique(values, return_inverse=True)
-        return np.array(format_literals(present, dtype), "S")[places]
     if dtype == UINT32:
         digits = values.astype(">u4").view(np.uint8).reshape(-1, 4)
         words = np.empty((len(values), 11), np.uint8)
         words[:, :2], words[:, 2:10], words[:, 10] = list(b"0x"), _hex_digits(digits), ord("u")
         return words.reshape(-1).view("S11")
-    return np.array(format_literals(values, dtype), "S")
+    present, places = np.unique(values.view(f"u{values.itemsize}"), return_inverse=True)
+    return np.array(format_literals(present.view(values.dtype), dtype), "S")[places]
 
 
 def _hex_digits(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

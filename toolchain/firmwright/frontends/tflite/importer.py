@@ -16,6 +16,7 @@ from firmwright.base.errors import NotSupportedError, UnsupportedError, UsageErr
 from firmwright.frontends.tflite import decompress_constants
 from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
 from firmwright.frontends.tflite.import_context import ImportSession, OpImporter, dtype_advice
+from firmwright.frontends.tflite.list_updates import merge_list_updates
 from firmwright.frontends.tflite.reader import MAX_TENSOR_BYTES
 from firmwright.frontends.tflite.result_shapes import result_shape
 from firmwright.frontends.tflite.signed_tensors import make_signed
@@ -55,7 +56,8 @@ def import_model(
     `data` is the file. Raises UnsupportedError with every unsupported item, UsageError for an
     unknown signature.
     """
-    raw = replace(raw, subgraphs=tuple(make_signed(widen_constants(g)) for g in raw.subgraphs))
+    graphs = (merge_list_updates(make_signed(widen_constants(g))) for g in raw.subgraphs)
+    raw = replace(raw, subgraphs=tuple(graphs))
     session = ImportSession(raw, imports, ops, is_claimed)
     first = _entry(raw, signature)
     function = convert_early_exits(_SubgraphImporter(session, first).run("main"), session)
