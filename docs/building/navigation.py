@@ -18,6 +18,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "when-outputs-differ.md",
         "onnx.md",
         "state.md",
+        "evaluate.md",
         "census.md",
     ),
     "Guides: smaller and faster": (

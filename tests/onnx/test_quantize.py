@@ -18,11 +18,11 @@ from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
 from firmwright.cli.quantize import format_summary
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model, load_model
+from firmwright.flows.labeled_data import read_dataset
+from firmwright.flows.model import Model, load_model, model_inputs
 from firmwright.flows.model_session import open_session
-from firmwright.flows.onnx_quantization import QuantizationResult, model_inputs, quantize_onnx_model
+from firmwright.flows.onnx_quantization import FloatResult, quantize_onnx_model
 from firmwright.flows.reference_outputs import compute_reference
-from firmwright.flows.sample_batches import read_calibration_samples
 from firmwright.oracle.onnx_quantizer import QuantizeOptions
 from firmwright.oracle.reference_runner import run_reference
 
@@ -125,45 +125,40 @@ def test_firmware_equals_onnx_runtime(quantized: QuantizeRun, board: str) -> Non
 
 def test_quantization_is_deterministic(quantized: QuantizeRun) -> None:
     model = load_model(quantized.folder / "net.onnx")
-    samples = read_calibration_samples(quantized.folder / "data", model_inputs(model))
+    samples = read_dataset(quantized.folder / "data", model_inputs(model)).samples
     again = quantize_onnx_model(model, samples, compared=0)
     assert again.model == (quantized.folder / "out.onnx").read_bytes()
-    assert "left in floats   nothing" in format_summary(again, "net.onnx", "out.onnx", 1)
+    assert "left in floats   nothing" in format_summary(again, (), "net.onnx", "out.onnx", 1)
 
 
 def test_excluded_operators_stay_float(quantized: QuantizeRun) -> None:
     model = load_model(quantized.folder / "net.onnx")
-    samples = read_calibration_samples(quantized.folder / "data", model_inputs(model))[:2]
+    samples = read_dataset(quantized.folder / "data", model_inputs(model)).samples[:2]
     how = QuantizeOptions("Percentile", "QUInt8", per_channel=False, exclude=(RESULT,))
-    result: QuantizationResult = quantize_onnx_model(model, samples, how, compared=0)
-    assert result.in_floats == (f"Gemm {RESULT}",)
+    result = quantize_onnx_model(model, samples, how, compared=0)
+    assert result.in_floats == (FloatResult(RESULT, "Gemm", "it is excluded"),)
+
+
+def test_floats_have_a_reason_and_labels_give_the_accuracy(tmp_path: Path) -> None:
+    net = Net(6)
+    x = net.node("ReduceMean", net.node("Relu", net.input("image", SHAPE)), axes=[2, 3])
+    lost = net.node("Reshape", net.node("Cos", x), net.weight(np.array([1, 2])))
+    y = net.node("MatMul", lost, net.random(2, 3))
+    (tmp_path / "net.onnx").write_bytes(net.model(y))
+    np.savez(tmp_path / "data", x=images(), y=np.arange(SAMPLES) % 3)
+    command = ["--data", str(tmp_path / "data.npz")]
+    _, said = quantize_by_command(tmp_path, *command)
+    reasons = {item["op"]: item["reason"] for item in said["in_floats"]}
+    assert reasons == {
+        "Relu": "there is no integer form with its operands",  # those of ReduceMean have one
+        "Cos": "Cos is not among the operators that are quantized",
+        "Reshape": "its operand cos2_0 is in floats",
+    }
+    assert [run["what"] for run in said["runs"]] == ["float model", "quantized model"]
+    assert said["runs"][1]["figures"]["same_class"] > 0.8
 
 
 # ---- what goes wrong ---------------------------------------------------------------------------
-
-
-def test_a_sample_of_the_wrong_shape_names_its_file_and_both_shapes(
-    quantized: QuantizeRun, tmp_path: Path
-) -> None:
-    inputs = model_inputs(load_model(quantized.folder / "net.onnx"))
-    np.save(tmp_path / "a.npy", np.zeros((1, 2, 11, 8), np.float32))
-    message = r"a\.npy: image is float32 \[1, 2, 11, 8\]; the model needs float32 \[1, 2, 11, 9\]"
-    with pytest.raises(UsageError, match=message):
-        read_calibration_samples(tmp_path, inputs)
-    (tmp_path / "a.npy").write_bytes(b"no array")
-    with pytest.raises(UsageError, match=r"a\.npy: this is not a \.npy file of plain numbers"):
-        read_calibration_samples(tmp_path, inputs)
-
-
-def test_a_folder_without_samples_is_an_error(quantized: QuantizeRun, tmp_path: Path) -> None:
-    inputs = model_inputs(load_model(quantized.folder / "net.onnx"))
-    with pytest.raises(UsageError, match=r"this folder has no \.npy or \.npz files"):
-        read_calibration_samples(tmp_path, inputs)
-    with pytest.raises(UsageError, match="the samples cannot be read: No such file or directory"):
-        read_calibration_samples(tmp_path / "none", inputs)
-    np.save(tmp_path / "a.npy", np.zeros(3))
-    with pytest.raises(UsageError, match="a single array cannot be a sample of 2 inputs"):
-        read_calibration_samples(tmp_path, (*inputs, *inputs))
 
 
 def test_a_quantized_model_and_an_unknown_name_are_refused(quantized: QuantizeRun) -> None:

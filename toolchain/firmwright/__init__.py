@@ -17,6 +17,7 @@ from firmwright.base.version import VERSION as __version__
 if TYPE_CHECKING:
     from firmwright.base.errors import FirmwrightError
     from firmwright.flows.compilation import compile_for as compile  # noqa: A004 - as fw.compile
+    from firmwright.flows.evaluation import evaluate
     from firmwright.flows.firmware_images import build_image
     from firmwright.flows.model import Model, partition
     from firmwright.flows.model import load_model as load
@@ -32,6 +33,7 @@ __all__ = [  # noqa: RUF022 - in sections, for the reader
     # steps, each usable alone
     "build_image",
     "compile",
+    "evaluate",
     "load",
     "partition",
     "session",
@@ -46,6 +48,7 @@ _DEFINITIONS = {
     "Model": ("flows.model", "Model"),
     "build_image": ("flows.firmware_images", "build_image"),
     "compile": ("flows.compilation", "compile_for"),
+    "evaluate": ("flows.evaluation", "evaluate"),
     "load": ("flows.model", "load_model"),
     "partition": ("flows.model", "partition"),
     "session": ("flows.model_session", "open_session"),

@@ -10,6 +10,13 @@ import pytest
 from sample_report import make_report, operator
 
 from firmwright.compilation_summary import MemoryTradeoff
+from firmwright.report.evaluation import (
+    ChangedSample,
+    Confusion,
+    Evaluation,
+    LayerAccuracy,
+    RunScores,
+)
 from firmwright.report.html_page import EMBEDDED_JSON, render_page
 from firmwright.report.model import (
     PartitionDecision,
@@ -118,6 +125,22 @@ def test_page_shows_partition_search_with_alternatives():
     ):
         assert words in text
     assert "<h2>Targets</h2>" not in render_page(make_report())
+
+
+def test_page_shows_the_accuracy_on_a_data_set():
+    runs = (RunScores("model", "LiteRT", {"top1": 0.5, "auc": None}),)
+    confusions = (Confusion(0, 1, 1), Confusion(1, 1, 1))
+    evaluation = Evaluation(
+        "m", "b", "d<ta", 2, "classification", True, ("no", "yes"), runs, 0, confusions,
+        (ChangedSample("s<1", 0, 0, 1),), 1, (LayerAccuracy("conv", "conv2d", 8, 30.5, 1, 2, 3),),
+    )  # fmt: skip
+    text = render_page(make_report(evaluation=evaluation))
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    for words in ("50.00 %", "Confusion matrix", "30.5 dB", "d&lt;ta", "s&lt;1"):
+        assert words in text
+    assert 'id="accuracy"' not in render_page(make_report())
 
 
 def test_report_shows_changes_from_the_page_of_a_baseline():

@@ -98,7 +98,7 @@ def device_assignment(text: str) -> tuple[str, str, str]:
     return tensor, device, pool_name
 
 
-def device_names(text: str) -> tuple[str, ...]:
+def names(text: str) -> tuple[str, ...]:
     """Parse NAME,NAME,..."""
     return tuple(text.split(","))
 

@@ -1,6 +1,7 @@
 """`firmwright report`: build and measure a model, and write an HTML report."""
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from firmwright.base.errors import UsageError
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         """,
         no_tradeoffs={"dest": "tradeoffs", "action": "store_false"},
     )
+    arguments.add_evaluation_options(parser, required=False)
     arguments.add_compile_options(parser)
     arguments.add_session_options(parser)
 
@@ -55,6 +57,8 @@ def run(args: argparse.Namespace) -> Outcome:
         tradeoffs=args.tradeoffs,
         partition=partition,
     )
+    if args.data:
+        report = replace(report, evaluation=arguments.evaluate_from_args(args, compiled))
     if args.output:
         write_file(args.output, render_page(report, baseline).encode())
     data: dict[str, Any] = {**report.as_json(), "html": args.output}

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firmwright.base.errors import UsageError
 from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
@@ -21,7 +20,7 @@ from firmwright.device.pty_process import PtyProcess
 from firmwright.device.qemu_process import QemuCommand
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image
-from firmwright.flows.sample_batches import Array
+from firmwright.flows.metrics import area_under_curve, top_k_accuracy
 from firmwright.package.mlperf import MlperfTask, find_task
 from firmwright.pipeline import Compilation
 
@@ -97,7 +96,7 @@ def run_benchmark(
         task=task.name,
         name=name,
         samples=len(samples),
-        top1=None if task.is_error else top1_accuracy(np.array(rows), labels),
+        top1=None if task.is_error else top_k_accuracy(np.array(rows), labels),
         auc=area_under_curve(np.array(rows), labels),
         per_second=1e6 / each if each else 0.0,
         microseconds=each,
@@ -176,33 +175,3 @@ def _windows(data: bytes, size: int, stride: int, sample_bytes: int) -> tuple[by
         raise ValueError(f"{len(data)} bytes in windows of {size}, samples have {sample_bytes}")
     starts = range(0, len(data) - size + 1, stride)
     return tuple(data[start : start + size] for start in starts)
-
-
-# ---- the figures -------------------------------------------------------------------------------
-
-
-def top1_accuracy(results: Array, labels: Array) -> float:
-    """Return the fraction of samples whose top class, the lowest one on a tie, is the label."""
-    return float(np.mean(np.argmax(results, axis=1) == labels))
-
-
-def area_under_curve(results: Array, labels: Array) -> float | None:
-    """Return the area under the ROC curve, or None if it is undefined.
-
-    With one result for each class, it is the mean over the classes that have both positive and
-    negative samples.
-    """
-    if results.shape[1] == 1:
-        return _curve(results[:, 0], labels != 0)
-    curves = (_curve(results[:, c], labels == c) for c in range(results.shape[1]))
-    areas = [area for area in curves if area is not None]
-    return statistics.fmean(areas) if areas else None
-
-
-def _curve(values: Array, positive: NDArray[np.bool_]) -> float | None:
-    """Compute the area exactly, from all pairs of samples."""
-    high, low = values[positive], values[~positive]
-    if not len(high) or not len(low):
-        return None
-    ahead = np.sum(high[:, None] > low[None, :]) + np.sum(high[:, None] == low[None, :]) / 2
-    return float(ahead / (len(high) * len(low)))

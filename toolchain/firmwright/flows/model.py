@@ -12,7 +12,8 @@ from firmwright import pipeline
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
 from firmwright.frontends.onnx import ModelOverrides
-from firmwright.ir.module import IRModule
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.printer import print_module
 from firmwright.partitioning import target_resolution
 from firmwright.partitioning.byoc import partition_module
@@ -68,6 +69,24 @@ def load_model(
     if module.attrs.get("source_sha256") == source_digest(data):
         return Model(module, data, str(file))
     return Model(module, _find_source(module, file), str(file))
+
+
+def model_inputs(model: Model) -> tuple[IoTensor, ...]:
+    """Return the inputs of a model that is not lowered yet."""
+    return tuple(IoTensor(value.name, value.name, value.type) for value in _graph(model).params)
+
+
+def model_outputs(model: Model) -> tuple[IoTensor, ...]:
+    """Return the outputs of a model that is not lowered yet."""
+    return tuple(IoTensor(value.name, value.name, value.type) for value in _graph(model).results)
+
+
+def _graph(model: Model) -> Function:
+    entry = model.module.entry
+    if not isinstance(entry, Function):
+        what = "the model is lowered already."
+        raise UsageError(what, where=model.file, hint="use the model file instead.")
+    return entry
 
 
 def find_model_files(folder: str, pattern: str = "*") -> tuple[Path, ...]:

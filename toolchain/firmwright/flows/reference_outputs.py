@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from firmwright.base.errors import InternalError, ToolFailedError
+from firmwright.flows.model import Model
 from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.frontends.onnx import is_onnx
 from firmwright.frontends.pytorch import is_pytorch
@@ -74,7 +75,7 @@ def quantized_values(module: IRModule, samples: Sequence[Tensors]) -> dict[str, 
     return {name: np.stack([sample[name] for sample in layers]) for name in names}
 
 
-def reference_runtime(compiled: Compilation) -> RuntimeName:
+def reference_runtime(compiled: Compilation | Model) -> RuntimeName:
     if compiled.source is not None and is_onnx(compiled.source, ""):
         return "onnxruntime"
     if compiled.source is not None and is_pytorch(compiled.source):
@@ -83,7 +84,11 @@ def reference_runtime(compiled: Compilation) -> RuntimeName:
 
 
 def run_oracle_reference(
-    compiled: Compilation, samples: Sequence[Tensors], runtime: RuntimeName, *, layers: bool = False
+    compiled: Compilation | Model,
+    samples: Sequence[Tensors],
+    runtime: RuntimeName,
+    *,
+    layers: bool = False,
 ) -> ReferenceOutputs:
     if compiled.source is None:
         raise InternalError("there is no model file for the oracle to run.")
@@ -102,7 +107,7 @@ def run_oracle_reference(
     unique = {index: name for index, name in result.layer_names.items() if names.count(name) == 1}
     return ReferenceOutputs(
         f"{result.name} {result.version}",
-        tuple(_with_module_names(values, compiled.module.io.outputs) for values in result.outputs),
+        tuple(_with_module_names(values, compiled.module) for values in result.outputs),
         tuple(
             {name: _as_stored(layers[index], runtime) for index, name in unique.items()}
             for layers in result.layers
@@ -118,13 +123,17 @@ def _as_stored(values: Array, runtime: RuntimeName) -> Array:
     return np.asarray(values ^ np.uint8(128)).view(np.int8)
 
 
-def _with_module_names(values: Tensors, outputs: Sequence[IoTensor]) -> dict[str, Array]:
+def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
     """Replace the output names of the model file by the module's names, in order."""
-    if len(values) != len(outputs):
-        raise ToolFailedError(
-            f"the reference has {len(values)} named outputs, the model {len(outputs)}."
-        )
-    return {tensor.name: value for tensor, value in zip(outputs, values.values(), strict=True)}
+    entry = module.entry
+    if isinstance(entry, Function):
+        names = [value.name for value in entry.results]
+    else:
+        names = [tensor.name for tensor in module.io.outputs]
+    if len(values) != len(names):
+        what = f"the reference has {len(values)} named outputs, the model {len(names)}."
+        raise ToolFailedError(what)
+    return dict(zip(names, values.values(), strict=True))
 
 
 def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:

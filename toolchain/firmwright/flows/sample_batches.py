@@ -26,7 +26,6 @@ _ARCHIVE_ERRORS = (
     ValueError, EOFError, zipfile.BadZipFile, zlib.error,
     NotImplementedError, RuntimeError,  # unsupported compression, encryption
 )  # fmt: skip
-CALIBRATION_SUFFIXES = (".npy", ".npz")
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
 
@@ -89,7 +88,7 @@ def make_batch(
 
     Raise UsageError for missing names, wrong types or shapes, and different sample counts.
     """
-    by_name = _by_name(arrays, tensors, where, kind)
+    by_name = arrays_by_name(arrays, tensors, where, kind)
     counts: dict[int | None, str] = {}
     for tensor in tensors:
         count = _sample_count(by_name[tensor.name], tensor, where)
@@ -105,9 +104,10 @@ def make_batch(
     return SampleBatch(tuple({n: a[index] for n, a in by_name.items()} for index in range(count)))
 
 
-def _by_name(
-    arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str
+def arrays_by_name(
+    arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str = "input"
 ) -> dict[str, Array]:
+    """Return `arrays` by tensor name; raise UsageError unless all are named, or all numbered."""
     names = [tensor.name for tensor in tensors]
     positions = [f"{kind}_{number}" for number in range(1, len(tensors) + 1)]
     if sorted(arrays) == sorted(names):
@@ -155,48 +155,3 @@ def npz_bytes(arrays: Tensors) -> bytes:
             np.lib.format.write_array(data, np.asarray(array, order="C"), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data.getvalue())
     return buffer.getvalue()
-
-
-# ---- calibration ---------------------------------------------------------------------------------
-
-
-def read_calibration_samples(folder: str | Path, inputs: Sequence[IoTensor]) -> tuple[Tensors, ...]:
-    """Return the samples of `folder`, one for each file, in the order of the file names.
-
-    A .npy file holds the only input; an .npz file holds all inputs by tensor name or as `input_K`.
-    A batch axis of size one may be omitted. A UsageError names an invalid file.
-    """
-    hint = "save one file per sample: numpy.save('DIR/0001.npy', array)."
-    try:
-        files = sorted(
-            path for path in Path(folder).iterdir() if path.suffix in CALIBRATION_SUFFIXES
-        )
-    except OSError as error:
-        what = f"the samples cannot be read: {error.strerror}."
-        raise UsageError(what, where=str(folder), hint=hint) from error
-    if not files:
-        raise UsageError("this folder has no .npy or .npz files.", where=str(folder), hint=hint)
-    return tuple(sample for file in files for sample in _samples(file, inputs))
-
-
-def _samples(file: Path, inputs: Sequence[IoTensor]) -> tuple[Tensors, ...]:
-    arrays = read_npz(file) if file.suffix == ".npz" else _only_input(file, inputs)
-    shapes = {tensor.name: tensor.type.shape for tensor in inputs}
-    shapes |= {f"input_{k + 1}": tensor.type.shape for k, tensor in enumerate(inputs)}
-    for name, array in arrays.items():
-        if (1, *array.shape) == shapes.get(name):
-            arrays[name] = array[np.newaxis]
-    return make_batch(arrays, inputs, str(file)).samples
-
-
-def _only_input(file: Path, inputs: Sequence[IoTensor]) -> dict[str, Array]:
-    if len(inputs) != 1:
-        names = ", ".join(tensor.name for tensor in inputs)
-        what = f"a single array cannot be a sample of {len(inputs)} inputs."
-        raise UsageError(what, where=str(file), hint=f"use an .npz file with the arrays {names}.")
-    try:
-        return {inputs[0].name: np.asarray(np.load(file, allow_pickle=False))}
-    except (OSError, ValueError, EOFError) as error:
-        what = f"this is not a .npy file of plain numbers: {error}."
-        hint = "write it with numpy.save(path, array)."
-        raise UsageError(what, where=str(file), hint=hint) from error

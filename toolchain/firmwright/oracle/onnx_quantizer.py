@@ -27,11 +27,16 @@ class QuantizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparedNode:
-    """A node of the prepared model; `result` is its first output."""
+    """A node of the prepared model; `result` is its first output.
+
+    `reason` explains why it was not quantized.
+    """
 
     result: str
     op: str
     name: str
+    inputs: tuple[str, ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,6 @@ def quantize_model(
         return QuantizedModel(
             (folder / "quantized.onnx").read_bytes(),
             (folder / "prepared.onnx").read_bytes(),
-            tuple(PreparedNode(**item) for item in answer["nodes"]),
+            tuple(PreparedNode(**{**n, "inputs": tuple(n["inputs"])}) for n in answer["nodes"]),
             answer["version"],
         )

@@ -26,9 +26,9 @@ SOFTMAX_SCALE = 1 / 256
 OPERATORS = (
     "Add", "AveragePool", "Clip", "Concat", "Conv", "ConvTranspose", "DepthToSpace", "Elu",
     "Expand", "Flatten", "Gather", "Gelu", "Gemm", "GlobalAveragePool", "HardSigmoid",
-    "HardSwish", "LeakyRelu", "MatMul", "MaxPool", "Mish", "Mul", "Pad", "Relu", "Reshape",
-    "Resize", "Sigmoid", "Slice", "Softmax", "Softplus", "SpaceToDepth", "Split", "Squeeze", "Sub",
-    "Tanh", "Transpose", "Unsqueeze",
+    "HardSwish", "LeakyRelu", "MatMul", "MaxPool", "Mish", "Mul", "Pad", "ReduceMean", "Relu",
+    "Reshape", "Resize", "Sigmoid", "Slice", "Softmax", "Softplus", "SpaceToDepth", "Split",
+    "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze",
 )  # fmt: skip
 """Operators with integer kernels; others remain float."""
 
@@ -62,7 +62,17 @@ def quantize(folder: Path) -> dict[str, Any]:
         raise
     except Exception as error:  # the bindings raise exceptions without a common base
         raise RequestError("refused", f"{type(error).__name__}: {error}") from error
-    rows = [{"result": node.output[0], "op": node.op_type, "name": node.name} for node in nodes]
+    excluded = _excluded_node_names(nodes, request["exclude"])
+    rows = [
+        {
+            "result": node.output[0],
+            "op": node.op_type,
+            "name": node.name,
+            "inputs": list(node.input),
+            "reason": _reason(node, excluded, {name for n in nodes for name in n.output}),
+        }
+        for node in nodes
+    ]
     return {"version": importlib.metadata.version("onnxruntime"), "nodes": rows}
 
 
@@ -118,6 +128,17 @@ def _excluded_node_names(nodes: list[Any], names: list[str]) -> list[str]:
         if name not in node_names:
             raise RequestError("exclude", f"{name!r}")
     return [node_names[name] for name in names]
+
+
+def _reason(node: Any, excluded: list[str], computed: set[str]) -> str:
+    """Return why the tools do not quantize a node; "" if they do."""
+    if node.name in excluded:
+        return "it is excluded"
+    if node.op_type not in OPERATORS:
+        return f"{node.op_type} is not among the operators that are quantized"
+    if node.op_type == "MatMul" and computed.issuperset(node.input):
+        return "both factors are computed; integer kernels need constant weights"
+    return ""
 
 
 def _options(nodes: list[Any], activations: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from firmwright.base.templates import template_environment
 from firmwright.compilation_summary import PlannedBuffer
+from firmwright.report.evaluation import TEMPLATE_GLOBALS
 from firmwright.report.memory_map import (
     KIND_LABELS,
     MemoryMap,
@@ -72,6 +73,7 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
     environment = template_environment("firmwright.report", autoescape=True)
     environment.filters["n"] = lambda value: f"{value:,}"
     environment.filters["signed"] = lambda value: f"{value:+,}"
+    environment.globals |= TEMPLATE_GLOBALS
     occupied, peak = occupied_bytes_by_time(report), peak_time(report)
     return environment.get_template("report.html.j2").render(
         report=report,

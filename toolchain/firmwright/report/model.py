@@ -9,6 +9,7 @@ from typing import Any
 
 from firmwright.artifacts import ImageRegionUsage, SectionSize
 from firmwright.compilation_summary import MemoryTradeoff, PlannedBuffer
+from firmwright.report.evaluation import Evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ class BuildReport:
     tradeoffs: tuple[MemoryTradeoff, ...] = ()
     findings: tuple[ReportFinding, ...] = ()
     search: PartitionSearch | None = None
+    evaluation: Evaluation | None = None
 
     @property
     def macs(self) -> int:

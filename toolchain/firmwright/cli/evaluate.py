@@ -1,0 +1,84 @@
+"""`firmwright evaluate`: measure the accuracy of a model and its firmware on a data set."""
+
+import argparse
+from collections.abc import Sequence
+
+from firmwright.cli import arguments
+from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.flows.model import write_file
+from firmwright.report.evaluation import (
+    MATRIX_CLASSES,
+    ROWS_SHOWN,
+    Evaluation,
+    LayerAccuracy,
+    format_scores,
+    render_evaluation,
+)
+
+NAME = "evaluate"
+HELP = "measure accuracy on a data set: float model, model and firmware"
+
+NAME_WIDTH = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_model_options(parser)
+    arguments.add_evaluation_options(parser, required=True)
+    add_options(parser, "-o --output HTML  write a page with the results to this file")
+    arguments.add_compile_options(parser)
+    arguments.add_session_options(parser)
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    result = arguments.evaluate_from_args(args, arguments.compile_from_args(args))
+    if args.output:
+        write_file(args.output, render_evaluation(result).encode())
+    names = "model board data samples metric is_labeled classes runs mismatches confusions changed"
+    data = {**fields_of(result, f"{names} compared layers"), "html": args.output}
+    return Outcome(data, format_evaluation(result))
+
+
+def format_evaluation(result: Evaluation) -> str:
+    differing = f"{result.mismatches:,} values differ from the model's runtime"
+    lines: list[tuple[str, Cell]] = [
+        ("model", result.model),
+        ("board", result.board),
+        ("data", f"{result.data}: {result.samples:,} samples"),
+        ("metric", result.metric if result.is_labeled else f"{result.metric}, without labels"),
+        ("firmware", differing if result.mismatches else "agrees with the model's runtime"),
+    ]
+    head, scores = format_scores(result.runs)
+    parts = [format_pairs(lines), format_table(head, scores)]
+    if result.confusions and len(result.classes) <= MATRIX_CLASSES:
+        rows = zip(result.classes, result.confusion_matrix(), strict=True)
+        table: list[list[Cell]] = [[name, *(n or "·" for n in counts)] for name, counts in rows]
+        parts.append(format_table(["label \\ predicted", *result.classes], table))
+    elif result.errors:
+        errors: list[list[Cell]] = [
+            [result.class_name(item.label), result.class_name(item.predicted), item.count]
+            for item in result.errors[:ROWS_SHOWN]
+        ]
+        parts.append(format_table(["label", "predicted", "samples"], errors))
+    if result.changed:
+        changed = [
+            [item.name, *map(result.class_name, (item.label, item.first, item.firmware))]
+            for item in result.changed[:ROWS_SHOWN]
+        ]
+        parts.append(f"samples that changed class: {len(result.changed):,}")
+        head = ["sample", "label", result.runs[0].what, "firmware"]
+        parts.append(format_table(head, changed))
+    if result.layers:
+        parts.append(f"errors of layers over {result.compared:,} samples, worst first")
+        parts.append(format_layers(result.layers[:ROWS_SHOWN]))
+    return "\n\n".join(parts)
+
+
+def format_layers(layers: Sequence[LayerAccuracy]) -> str:
+    head = ["layer", "operator", "SQNR dB", "mean error", "max error", "largest value"]
+    rows: list[list[Cell]] = []
+    for layer in layers:
+        errors = (layer.mean_abs_error, layer.max_abs_error, layer.largest)
+        name = layer.name if len(layer.name) <= NAME_WIDTH else f"…{layer.name[-NAME_WIDTH:]}"
+        rows.append([name, layer.op, layer.sqnr_db, *(f"{value:.3g}" for value in errors)])
+    return format_table(head, rows)

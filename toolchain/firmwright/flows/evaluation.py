@@ -1,0 +1,223 @@
+"""Measures the accuracy of a model on a data set: in floats, by its runtime, and as firmware."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.errors import UsageError
+from firmwright.flows.labeled_data import Dataset, convert_samples, read_dataset, real_values
+from firmwright.flows.layer_accuracy import SAMPLES_PER_CHUNK, measure_layers, worst_first
+from firmwright.flows.metrics import ModelRun, Task, make_task, score_runs
+from firmwright.flows.model import Model, load_model, model_inputs, model_outputs
+from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.reference_outputs import (
+    ReferenceOutputs,
+    compute_reference,
+    is_quantized,
+    reference_runtime,
+    run_numpy_reference,
+    run_oracle_reference,
+)
+from firmwright.flows.sample_batches import Array, Tensors
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IoTensor
+from firmwright.oracle.compare import compare_outputs
+from firmwright.pipeline import Compilation
+from firmwright.report.evaluation import (
+    ChangedSample,
+    Confusion,
+    Evaluation,
+    LayerAccuracy,
+    RunScores,
+)
+
+log = logging.getLogger(__name__)
+BATCH = 128
+"""The number of samples that one process of the reference runtime computes."""
+LAYERS_COMPARED = 32
+DATA_MOVEMENT_OPS = frozenset({"dequantize", "quantize", "reshape", "transpose"})
+
+
+def evaluate(
+    compiled: Compilation,
+    data: str | Path | Mapping[str, Array] | Dataset,
+    *,
+    labels: str | Path = "",
+    classes: Sequence[str] = (),
+    against: Model | str | Path | None = None,
+    metric: str = "",
+    samples: int | None = None,
+    compared: int = LAYERS_COMPARED,
+    open_with: Callable[[Compilation], ModelSession] = open_session,
+) -> Evaluation:
+    """Run a data set through the firmware, the model's runtime and the float model `against`.
+
+    Args:
+        data: A data set, the path of one, or arrays with a leading axis of samples: the inputs and
+            `labels`.
+        labels: A file with the labels, if the data set has none.
+        classes: The names of the classes in the model's order.
+        against: The float model; the layers of a quantized model are compared with it.
+        metric: One of `METRICS`; by default it follows from the labels and the shape of the output.
+        samples: The largest number of samples, which are chosen evenly.
+        compared: The largest number of samples for the errors of layers.
+
+    Raise UsageError for invalid data.
+    """
+    inputs, outputs = compiled.module.io.inputs, compiled.module.io.outputs
+    dataset = data if isinstance(data, Dataset) else read_dataset(data, inputs, labels, classes)
+    dataset = dataset.spread(samples or len(dataset.samples))
+    task = make_task(dataset, inputs[0].type.shape, outputs[0].type.shape, metric)
+    own = convert_samples(dataset.samples, inputs, inputs, dataset.where)
+    model = load_model(against) if isinstance(against, str | Path) else against
+    floats = () if model is None else _samples_for(model, dataset, inputs)
+    runs, mismatches = _own_runs(compiled, own, open_with)
+    layers: tuple[LayerAccuracy, ...] = ()
+    if model is not None:
+        runs.insert(0, _run_by_runtime("float model", model, floats))
+        layers = _layers(compiled, model, own[:compared], floats[:compared])
+    return Evaluation(
+        model=compiled.module.name,
+        board=compiled.board.name,
+        data=dataset.where,
+        samples=len(own),
+        metric=task.metric,
+        is_labeled=task.labels is not None,
+        classes=task.classes,
+        runs=score_runs(runs, task),
+        mismatches=mismatches,
+        compared=min(compared, len(own)),
+        layers=layers,
+        **_classified(runs, task, dataset),
+    )
+
+
+def _own_runs(
+    compiled: Compilation,
+    samples: Sequence[Tensors],
+    open_with: Callable[[Compilation], ModelSession],
+) -> tuple[list[ModelRun], int]:
+    """Run the model by its runtime and as firmware, and count the values that differ."""
+    io, board = compiled.module.io, compiled.board.name
+    size = len(samples) if io.state else BATCH  # a new process resets the state
+    outputs: list[Tensors] = []
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(_batches, lambda p: compute_reference(compiled, p), samples, size)
+        with open_with(compiled) as session:
+            for start in range(0, len(samples), BATCH):
+                log.info("%s: sample %d of %d", board, start, len(samples))
+                outputs += session.run_all(samples[start : start + BATCH])
+        reference = future.result()
+    inputs = _stack(samples, io.inputs)
+    runs = [
+        ModelRun("model", reference.name, inputs, _stack(reference.outputs, io.outputs)),
+        ModelRun("firmware", board, inputs, _stack(outputs, io.outputs)),
+    ]
+    return runs, compare_outputs(reference.outputs, outputs).mismatches
+
+
+def compare_models(
+    models: Mapping[str, Model], data: Dataset, metric: str = ""
+) -> tuple[RunScores, ...]:
+    """Return the figures of models by their own runtimes; `data` was read for the first one."""
+    first = next(iter(models.values()))
+    inputs = model_inputs(first)
+    task = make_task(data, inputs[0].type.shape, model_outputs(first)[0].type.shape, metric)
+    samples = {name: _samples_for(model, data, inputs) for name, model in models.items()}
+    return score_runs([_run_by_runtime(n, m, samples[n]) for n, m in models.items()], task)
+
+
+def _run_by_runtime(what: str, model: Model, samples: Sequence[Tensors]) -> ModelRun:
+    entry = model.module.entry
+    size = len(samples) if isinstance(entry, Function) and entry.state else BATCH
+    result = _batches(lambda part: _run(model, part), samples, size)
+    inputs, outputs = _stack(samples, model_inputs(model)), model_outputs(model)
+    return ModelRun(what, result.name, inputs, _stack(result.outputs, outputs))
+
+
+def _run(model: Model, samples: Sequence[Tensors], *, layers: bool = False) -> ReferenceOutputs:
+    if model.source is None:
+        return run_numpy_reference(model.module, samples)
+    return run_oracle_reference(model, samples, reference_runtime(model), layers=layers)
+
+
+def _batches(
+    run: Callable[[Sequence[Tensors]], ReferenceOutputs], samples: Sequence[Tensors], size: int
+) -> ReferenceOutputs:
+    """Run the samples in parts, which limits the time and memory of a process."""
+    parts = []
+    for start in range(0, len(samples), size):
+        log.info("the reference: sample %d of %d", start, len(samples))
+        parts.append(run(samples[start : start + size]))
+    return replace(parts[0], outputs=tuple(o for part in parts for o in part.outputs))
+
+
+def _samples_for(
+    model: Model, dataset: Dataset, inputs: Sequence[IoTensor]
+) -> tuple[dict[str, Array], ...]:
+    theirs = model_inputs(model)
+    shapes = [[list(tensor.type.shape) for tensor in side] for side in (theirs, inputs)]
+    if shapes[0] != shapes[1]:
+        what = f"the inputs of this model are {shapes[0]}, those of the other one {shapes[1]}."
+        raise UsageError(what, where=model.file, hint="both need inputs of the same shapes.")
+    return convert_samples(dataset.samples, theirs, inputs, dataset.where)
+
+
+def _stack(samples: Sequence[Tensors], tensors: Sequence[IoTensor]) -> Array:
+    """Return the real values of the first tensor."""
+    name, kind = tensors[0].name, tensors[0].type
+    return np.stack([real_values(sample[name], kind) for sample in samples])
+
+
+def _classified(runs: Sequence[ModelRun], task: Task, dataset: Dataset) -> dict[str, Any]:
+    """Return the confusions of the firmware and the samples that change class."""
+    if not task.is_classifying:
+        return {}
+    first, last = (run.scores(task.metric).argmax(axis=1).tolist() for run in (runs[0], runs[-1]))
+    labels = [None] * len(last) if task.labels is None else task.labels.tolist()
+    rows = zip(dataset.names, labels, first, last, strict=True)
+    counts = Counter(zip(labels, last, strict=True) if task.labels is not None else ())
+    return {
+        "confusions": tuple(Confusion(*pair, count) for pair, count in counts.most_common()),
+        "changed": tuple(ChangedSample(*row) for row in rows if row[2] != row[3]),
+    }
+
+
+def _layers(
+    compiled: Compilation, model: Model, own: Sequence[Tensors], floats: Sequence[Tensors]
+) -> tuple[LayerAccuracy, ...]:
+    """Compare the layers that have the same name in both models, the worst first."""
+    graph, entry = model.module.entry, compiled.imported.entry
+    if not (isinstance(graph, Function) and isinstance(entry, Function) and is_quantized(compiled)):
+        return ()
+    kinds: dict[str, str] = {}
+    for call in graph.body:
+        if call.op not in DATA_MOVEMENT_OPS:
+            kinds |= {name: call.op for name in (call.span.tensor, call.outputs[0].name) if name}
+    types = {value.name: value.type for call in entry.body for value in call.outputs}
+
+    def pairs() -> Iterator[tuple[Tensors, Tensors]]:
+        for start in range(0, len(own), SAMPLES_PER_CHUNK):
+            log.info("comparing layers: sample %d of %d", start, len(own))
+            part = slice(start, start + SAMPLES_PER_CHUNK)
+            expected = _run(model, floats[part], layers=True).layers
+            actual = compute_reference(compiled, own[part], layers=True).layers
+            for reference, layers in zip(expected, actual, strict=True):
+                yield (
+                    reference,
+                    {
+                        name: real_values(values, types[name]) if name in types else values
+                        for name, values in layers.items()
+                        if values.dtype.kind == "f" or name in types
+                    },
+                )
+
+    return worst_first(measure_layers(pairs(), kinds))

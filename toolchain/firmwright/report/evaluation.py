@@ -1,0 +1,139 @@
+"""The accuracy of a model and its firmware on a data set, and the HTML of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Literal, get_args
+
+from markupsafe import Markup
+
+from firmwright.base.templates import template_environment
+
+Metric = Literal["classification", "binary", "anomaly", "regression"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+ROWS_SHOWN = 20
+MATRIX_CLASSES = 20
+"""With more classes, the most frequent confusions are shown instead of the matrix."""
+_TITLES = {"top1": "top-1", "top5": "top-5", "auc": "AUC"}
+_PERCENTAGES = ("top1", "top5", "same_class")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAccuracy:
+    """The error of one operator's result; `sqnr_db` is infinite if nothing differs."""
+
+    name: str
+    op: str
+    values: int
+    sqnr_db: float
+    mean_abs_error: float
+    max_abs_error: float
+    largest: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunScores:
+    """The figures of one run: those that apply of top1, top5, auc, mean_abs_error and rms_error.
+
+    `output_difference` is the mean absolute difference from the outputs of the first run, and
+    `same_class` the share of samples with the same class as there.
+    """
+
+    what: str
+    runtime: str
+    figures: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """The number of samples with this label and this predicted class."""
+
+    label: int
+    predicted: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedSample:
+    """A sample with different classes in the first run and in the firmware."""
+
+    name: str
+    label: int | None
+    first: int
+    firmware: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The runs of the float model (if given), of the model by its runtime, and of the firmware.
+
+    `mismatches` is the number of outputs of the firmware that differ from the model's runtime.
+    `confusions` are the firmware's, most frequent first. `layers` compares the model with the float
+    model over `compared` samples, worst first.
+    """
+
+    model: str
+    board: str
+    data: str
+    samples: int
+    metric: Metric
+    is_labeled: bool
+    classes: tuple[str, ...]
+    runs: tuple[RunScores, ...]
+    mismatches: int
+    confusions: tuple[Confusion, ...] = field(default=(), repr=False)
+    changed: tuple[ChangedSample, ...] = field(default=(), repr=False)
+    compared: int = 0
+    layers: tuple[LayerAccuracy, ...] = field(default=(), repr=False)
+
+    @property
+    def errors(self) -> tuple[Confusion, ...]:
+        return tuple(item for item in self.confusions if item.label != item.predicted)
+
+    def class_name(self, index: int | None) -> str:
+        return "–" if index is None else self.classes[index]
+
+    def confusion_matrix(self) -> list[list[int]]:
+        """Return the number of samples by label and predicted class."""
+        matrix = [[0] * len(self.classes) for _ in self.classes]
+        for item in self.confusions:
+            matrix[item.label][item.predicted] = item.count
+        return matrix
+
+    def _repr_html_(self) -> str:
+        return render_evaluation(self, "evaluation.html.j2")
+
+
+def format_scores(runs: Sequence[RunScores]) -> tuple[list[str], list[list[str]]]:
+    """Return the titles and the rows of a table of the figures."""
+    names = list(runs[0].figures)
+    rows = [[run.what, run.runtime, *(_figure(n, run.figures[n]) for n in names)] for run in runs]
+    return ["", "by", *(_TITLES.get(name, name.replace("_", " ")) for name in names)], rows
+
+
+def _figure(name: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    if name in _PERCENTAGES:
+        return f"{100 * value:.2f} %"
+    return f"{value:.4f}" if name == "auc" else f"{value:.4g}"
+
+
+TEMPLATE_GLOBALS = {
+    "format_scores": format_scores,
+    "matrix_classes": MATRIX_CLASSES,
+    "rows_shown": ROWS_SHOWN,
+}
+"""Names in the template of the section."""
+
+
+def render_evaluation(evaluation: Evaluation, template: str = "evaluation_page.html.j2") -> str:
+    """Return an HTML page, or only its section, which a build report contains too."""
+    environment = template_environment("firmwright.report", autoescape=True)
+    environment.filters["n"] = lambda value: f"{value:,}"
+    environment.globals |= TEMPLATE_GLOBALS
+    style = (files("firmwright.report") / "templates" / "report.css").read_text(encoding="utf-8")
+    page = environment.get_template(template)
+    return page.render(evaluation=evaluation, style=Markup(style))
