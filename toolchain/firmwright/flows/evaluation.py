@@ -21,7 +21,6 @@ from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.flows.reference_outputs import (
     ReferenceOutputs,
     compute_reference,
-    is_quantized,
     reference_runtime,
     run_numpy_reference,
     run_oracle_reference,
@@ -196,13 +195,13 @@ def _layers(
 ) -> tuple[LayerAccuracy, ...]:
     """Compare the layers that have the same name in both models, the worst first."""
     graph, entry = model.module.entry, compiled.imported.entry
-    if not (isinstance(graph, Function) and isinstance(entry, Function) and is_quantized(compiled)):
+    if not (isinstance(graph, Function) and isinstance(entry, Function)):
         return ()
+    types = {value.name: value.type for call in entry.body for value in call.outputs}
     kinds: dict[str, str] = {}
     for call in graph.body:
         if call.op not in DATA_MOVEMENT_OPS:
             kinds |= {name: call.op for name in (call.span.tensor, call.outputs[0].name) if name}
-    types = {value.name: value.type for call in entry.body for value in call.outputs}
 
     def pairs() -> Iterator[tuple[Tensors, Tensors]]:
         for start in range(0, len(own), SAMPLES_PER_CHUNK):

@@ -94,7 +94,8 @@ def run_oracle_reference(
         raise InternalError("there is no model file for the oracle to run.")
     log.info("running %s", RUNTIME_TITLES[runtime])
     subgraph = int(str(compiled.module.attrs.get("subgraph", 0)))
-    integers = quantized_values(compiled.imported, samples) if runtime == "pytorch" else {}
+    graph = compiled.module if isinstance(compiled, Model) else compiled.imported
+    integers = quantized_values(graph, samples) if runtime == "pytorch" else {}
     result = run_reference(
         compiled.source, samples, runtime, layers=layers, subgraph=subgraph, integers=integers
     )
