@@ -124,8 +124,8 @@ def test_shortened_loops_have_the_hull_of_all_iterations(seed: int) -> None:
     x, y = tir.Buffer("x", INT8, (999,)), tir.Buffer("y", INT8, (999,))
     body = random_nest(random.Random(seed), x, y)
     hulls = set()
-    for shortened in (False, True):
-        log = AccessTracer("x", "y", body, reduce_loops=shortened).run()
+    for shortened in (0, 1):
+        log = AccessTracer("x", "y", body).run(shortened)
         reads = log.write == 0
         late = log.time[reads][:, None] > log.time[~reads][None, :]
         below = (log.start[reads][:, None] - log.end[~reads][None, :])[late]

@@ -12,12 +12,12 @@ Array: TypeAlias = npt.NDArray[Any]
 """A numpy array of any element type."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
     """One element type; `name` as in numpy and JSON (`int8`), `short` as in IR text (`i8`).
 
     `bits` is the width in memory, 8 for bool and 0 for HANDLE, a pointer. `c_type` is the type in
-    generated C (bool is `uint8_t`).
+    generated C (bool is `uint8_t`). Each type is one object, also in copies of values that have it.
     """
 
     name: str
@@ -27,6 +27,9 @@ class DType:
 
     def __str__(self) -> str:
         return self.short
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get_dtype, (self.name,)
 
     @property
     def is_int(self) -> bool:

@@ -9,7 +9,7 @@ writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.ir import tir
-from firmwright.ir.tir.affine import Bounds, linearize
+from firmwright.ir.tir.affine import Bounds, has_load, linearize
 from firmwright.ir.tir.expr_evaluation import Ints, LaneValue, evaluate_lanes
 from firmwright.ir.tir.traversal import (
     Node,
@@ -81,18 +81,18 @@ class _ProgramPoint:
 
 @dataclass
 class AccessTracer:
-    """One traversal of a kernel body. With `reduce_loops` off, every iteration is enumerated."""
+    """Traversals of a kernel body."""
 
     source: str
     result: str
     body: tir.Stmt
-    reduce_loops: bool = True
     _is_output: dict[str, bool] = field(default_factory=dict)
     _slots: dict[int, int] = field(default_factory=dict)
     _kinds: dict[int, frozenset[str]] = field(default_factory=dict)
     _names: dict[int, frozenset[str]] = field(default_factory=dict)
     _events: list[tuple[Ints, LaneValue, int, bool]] = field(default_factory=list)
     _count: int = 0
+    _modulus: int = 1
 
     def __post_init__(self) -> None:
         self._is_output = {self.source: False, self.result: True}
@@ -100,9 +100,15 @@ class AccessTracer:
             if isinstance(part, tir.DeclBuffer) and part.source.buffer.name in self._is_output:
                 self._is_output[part.buffer.name] = self._is_output[part.source.buffer.name]
 
-    def run(self) -> AccessLog:
-        """Return all accesses; raise UnknownAccessError if they cannot be determined."""
-        self._duration(self.body, Bounds())
+    def run(self, modulus: int = 1) -> AccessLog:
+        """Return all accesses; raise UnknownAccessError if they cannot be determined.
+
+        Only loops that advance every address by a multiple of `modulus` bytes are reduced; none if
+        it is 0.
+        """
+        self._events, self._count, self._modulus = [], 0, modulus
+        if not self._slots:
+            self._duration(self.body, Bounds())
         start = _ProgramPoint(1, np.zeros(1, np.int64), {}, {self.source: 0, self.result: 0})
         self._stmt(self.body, start)
         empty = np.zeros(0, np.int64)
@@ -116,13 +122,13 @@ class AccessTracer:
         """Return an upper bound on the accesses that `run` enumerates if no loop is shortened."""
         return self._max_events(self.body, Bounds())
 
-    def _kinds_below(self, node: Node) -> frozenset[str]:
+    def _kinds_below(self, node: tir.Stmt) -> frozenset[str]:
         """Return the kinds of accesses in `node`: "r" reads the input, "w" writes a parameter."""
         kinds = self._kinds.get(id(node))
         if kinds is None:
-            parts = (self._kinds_below(part) for part in children(node))
-            kinds = frozenset(self._own_kinds(node)).union(*parts)
-            self._kinds[id(node)] = kinds
+            nested = map(self._kinds_below, child_statements(node))
+            own = map(self._own_kinds, (node, *_own_expressions(node)))
+            kinds = self._kinds[id(node)] = frozenset().union(*own, *nested)
         return kinds
 
     def _own_kinds(self, part: Node) -> str:
@@ -143,15 +149,16 @@ class AccessTracer:
             case _:
                 return ""
 
-    def _names_below(self, node: Node) -> frozenset[str]:
+    def _names_below(self, node: tir.Stmt) -> frozenset[str]:
         below = self._names.get(id(node))
         if below is None:
-            names = {part for child in children(node) for part in self._names_below(child)}
-            if isinstance(node, tir.Var):
-                names.add(node.name)
-            elif isinstance(node, tir.BufferLoad | tir.BufferStore | tir.AccessPtr):
-                names.add(node.buffer.name)
-            below = self._names[id(node)] = frozenset(names)
+            nested = map(self._names_below, child_statements(node))
+            own = {
+                part.name if isinstance(part, tir.Var) else part.buffer.name
+                for part in (node, *_own_expressions(node))
+                if isinstance(part, tir.Var | _MemoryNode)
+            }
+            below = self._names[id(node)] = frozenset(own).union(*nested)
         return below
 
     def _max_events(self, node: Node, bounds: Bounds) -> int:
@@ -178,7 +185,7 @@ class AccessTracer:
                 if trips is None:
                     raise UnknownAccessError
                 bounds, times = bounds.with_loop(var, start, extent), max(trips[1], 0)
-            case tir.Let(var, value):
+            case tir.Let(var, value) if not has_load(value):
                 bounds = bounds.with_let(var, value)
             case tir.Seq():
                 total = 0
@@ -244,7 +251,7 @@ class AccessTracer:
         if first is None or trips is None:
             raise UnknownAccessError
         counts = np.maximum(np.broadcast_to(np.asarray(trips, np.int64), (point.lanes,)), 0)
-        ends = self._needed_ends(node) if self.reduce_loops else 0
+        ends = self._needed_ends(node) if self._modulus else 0
         steps_taken = np.minimum(counts, 2 * ends) if ends else counts
         total = int(steps_taken.sum())
         if total > EVENTS_MAX:
@@ -300,7 +307,7 @@ class AccessTracer:
             case tir.If(cond):
                 is_linear = free_vars(cond).isdisjoint(varying)
             case tir.DeclBuffer(_, source):
-                is_linear = _is_linear_expr(source.offset, varying)
+                is_linear = self._is_linear_access(source, varying)
             case tir.BufferStore() | tir.Evaluate() | tir.PrimFuncCall():
                 is_linear = all(self._is_linear_access(part, varying) for part in walk(node))
         return is_linear and all(
@@ -310,13 +317,26 @@ class AccessTracer:
     def _is_linear_access(self, part: Node, varying: set[str]) -> bool:
         if not isinstance(part, _MemoryNode) or part.buffer.name not in self._is_output:
             return True
-        return all(_is_linear_expr(index, varying) for index, _ in _strided_indices(part))
+        size = part.buffer.dtype.size_bytes
+        return all(
+            _is_linear_expr(index, varying, stride * size, self._modulus)
+            for index, stride in _strided_indices(part)
+        )
 
 
-def _is_linear_expr(node: tir.Expr, varying: set[str]) -> bool:
+def _own_expressions(node: tir.Stmt) -> Iterator[Node]:
+    """Yield all expressions of `node` that are in none of its child statements."""
+    parts = children(node)
+    for part in parts[: len(parts) - len(child_statements(node))]:
+        yield from walk(part)
+
+
+def _is_linear_expr(node: tir.Expr, varying: set[str], scale: int = 1, modulus: int = 1) -> bool:
+    """Return whether `node` times `scale` changes linearly, by multiples of `modulus`."""
     return all(
-        isinstance(atom, tir.Var) or free_vars(atom).isdisjoint(varying)
-        for atom in linearize(node).terms
+        (isinstance(atom, tir.Var) and coefficient * scale % modulus == 0)
+        or free_vars(atom).isdisjoint(varying)
+        for atom, coefficient in linearize(node).terms.items()
     )
 
 

@@ -121,7 +121,9 @@ class Bounds:
 
     def tight_interval_of(self, expr: tir.Expr) -> Interval | None:
         """Return a tighter range than `interval_of`, using facts and let definitions; slower."""
-        form = linearize(expr)
+        return self._tight_interval(linearize(expr))
+
+    def _tight_interval(self, form: Affine) -> Interval | None:
         plain = self._form(form)
         if plain is None:
             return None
@@ -147,10 +149,12 @@ class Bounds:
         return replace(self, ranges={**self.ranges, name: (low, high)}, dead=dead)
 
     def with_let(self, var: tir.Var, value: tir.Expr) -> Bounds:
-        limits = self.tight_interval_of(value)
-        result = self if limits is None else self.with_range(var.name, *limits)
+        if not (value.dtype.is_int or value.dtype == BOOL):
+            return self
         form = linearize(value)
-        if not value.dtype.is_int or any(map(has_load, form.terms)):
+        limits = self._tight_interval(form)
+        result = self if limits is None else self.with_range(var.name, *limits)
+        if value.dtype == BOOL or any(map(has_load, form.terms)):
             return result
         return replace(result, lets={**self.lets, var.name: self.expand(form)})
 

@@ -30,19 +30,20 @@ def find_offset_constraints(
     if x.dtype != y.dtype and 1 not in (x.dtype.size_bytes, y.dtype.size_bytes):
         return None
     try:
-        log = AccessTracer(source, result, func.body).run()
+        trace = AccessTracer(source, result, func.body)
+        log = trace.run()
         hull = _hull(log, np.argsort(log.time, kind="stable"))
         if hull is None:
             return ()
         lo, hi = max(hull[0], -y.size_bytes), min(hull[1], x.size_bytes)
         whole = OffsetConstraint(source, result, lo, hi)
-        return _per_channel_constraints(func, x, y, whole) or (whole,)
+        return _per_channel_constraints(trace, x, y, whole) or (whole,)
     except UnknownAccessError:
         return None
 
 
 def _per_channel_constraints(
-    func: tir.PrimFunc, x: tir.Buffer, y: tir.Buffer, whole: OffsetConstraint[str]
+    trace: AccessTracer, x: tir.Buffer, y: tir.Buffer, whole: OffsetConstraint[str]
 ) -> tuple[OffsetConstraint[str], ...] | None:
     """Refine the constraint of a kernel that processes one channel at a time.
 
@@ -54,10 +55,9 @@ def _per_channel_constraints(
         return None
     if whole.lo > -y.size_bytes // _CLOSE_FRACTION or whole.hi < x.size_bytes // _CLOSE_FRACTION:
         return None
-    trace = AccessTracer(x.name, y.name, func.body, reduce_loops=False)
     if trace.max_events() > EVENTS_MAX:
         return None
-    inner = _hull_by_residue(trace.run(), pixel)
+    inner = _hull_by_residue(trace.run(pixel), pixel)
     outer = replace(whole, modulus=pixel)
     if inner is None:
         return (outer,)

@@ -29,18 +29,21 @@ def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
     return cast(tir.Stmt, _rewrite(node, rule))
 
 
-def _rewrite(node: Node, rule: RewriteRule) -> Node:
-    rebuilt: Node = map_children(node, lambda child: _rewrite(child, rule))
-    if rebuilt is not node:
-        match rebuilt:
-            case tir.Seq(stmts):
-                rebuilt = make_sequence(list(stmts))
-            case tir.DeclBuffer(buffer, source) if not isinstance(source, tir.AccessPtr):
-                raise InternalError(
-                    f"a rule replaced the source of {buffer.name} by another kind of node"
-                )
-    result = rule(rebuilt)
-    return rebuilt if result is None else result
+def _rewrite(root: Node, rule: RewriteRule) -> Node:
+    def visit(node: Node) -> Node:
+        rebuilt: Node = map_children(node, visit)
+        if rebuilt is not node:
+            match rebuilt:
+                case tir.Seq(stmts):
+                    rebuilt = make_sequence(list(stmts))
+                case tir.DeclBuffer(buffer, source) if not isinstance(source, tir.AccessPtr):
+                    raise InternalError(
+                        f"a rule replaced the source of {buffer.name} by another kind of node"
+                    )
+        result = rule(rebuilt)
+        return rebuilt if result is None else result
+
+    return visit(root)
 
 
 def rewrite_func(func: tir.PrimFunc, rule: RewriteRule) -> tir.PrimFunc:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -14,23 +15,23 @@ N = TypeVar("N", bound=Node)
 _CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = MappingProxyType(
     {
         **dict.fromkeys((tir.IntImm, tir.FloatImm, tir.Var), lambda node: ()),
-        tir.Binary: lambda node: (node.a, node.b),
+        tir.Binary: attrgetter("a", "b"),
         tir.Not: lambda node: (node.a,),
         tir.Cast: lambda node: (node.value,),
-        tir.Select: lambda node: (node.cond, node.a, node.b),
-        tir.BufferLoad: lambda node: node.indices,
+        tir.Select: attrgetter("cond", "a", "b"),
+        tir.BufferLoad: attrgetter("indices"),
         tir.AccessPtr: lambda node: (node.offset,),
-        tir.IntrinsicCall: lambda node: node.args,
-        tir.For: lambda node: (node.start, node.extent, node.body),
+        tir.IntrinsicCall: attrgetter("args"),
+        tir.For: attrgetter("start", "extent", "body"),
         tir.BufferStore: lambda node: (*node.indices, node.value),
-        tir.Let: lambda node: (node.value, node.body),
+        tir.Let: attrgetter("value", "body"),
         tir.If: lambda node: (node.cond, *_BODIES[tir.If](node)),
-        tir.While: lambda node: (node.cond, node.body),
-        tir.Seq: lambda node: node.stmts,
+        tir.While: attrgetter("cond", "body"),
+        tir.Seq: attrgetter("stmts"),
         **dict.fromkeys((tir.Allocate, tir.AllocateConst), lambda node: (node.body,)),
-        tir.DeclBuffer: lambda node: (node.source, node.body),
+        tir.DeclBuffer: attrgetter("source", "body"),
         tir.Evaluate: lambda node: (node.call,),
-        tir.PrimFuncCall: lambda node: node.args,
+        tir.PrimFuncCall: attrgetter("args"),
     }
 )
 """Direct children per node type; a table makes traversal fast."""
@@ -88,7 +89,12 @@ def with_children(node: N, new: tuple[Node, ...]) -> N:
 
 def map_children(node: N, change: Callable[[Any], Node]) -> N:
     parts = _CHILDREN[type(node)](node)
-    return with_children(node, tuple([change(part) for part in parts])) if parts else node
+    for index, part in enumerate(parts):
+        new = change(part)
+        if new is not part:
+            following = [change(part) for part in parts[index + 1 :]]
+            return cast(N, _REBUILD[type(node)](node, (*parts[:index], new, *following)))
+    return node
 
 
 def walk(node: Node) -> Iterator[Node]:
