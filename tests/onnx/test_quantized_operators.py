@@ -36,6 +36,15 @@ def average(net: Net, x: str, unsigned: bool) -> str:
     return quantized_tensor(net, pool, 0.02, unsigned)
 
 
+def transposed(net: Net, x: str, unsigned: bool) -> str:
+    """Add a layer that ONNX Runtime computes in floats; its bias is float, too."""
+    w = net.weight(net.rng.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8))
+    scales = [net.weight(np.array(n, t)) for n, t in ((0.004, np.float32), (0, np.int8))]
+    weights = net.node("DequantizeLinear", w, *scales)
+    y = net.node("ConvTranspose", x, weights, net.random(3), strides=[2, 2])
+    return quantized_tensor(net, net.node("Relu", y), 0.03, unsigned)
+
+
 def mean_of_columns(net: Net, x: str, unsigned: bool) -> str:
     return quantized_tensor(net, net.node("ReduceMean", x, axes=[3], keepdims=0), 0.01, unsigned)
 
@@ -52,7 +61,8 @@ def softmax_of_channels(net: Net, x: str, unsigned: bool) -> str:
 @pytest.mark.parametrize(("layer", "step", "share", "ours"), [
     (scales_apart, 0.017, 0, "concatenation"),
     (another_scale, 0.031, 0, "byte_table"),
-    (average, 0.02, 0.25, "average_pool2d"),
+    (average, 0.02, 0, "average_pool2d"),
+    (transposed, 0.03, 0.001, "transpose_conv"),
     (mean_of_columns, 0.01, 0.25, "mean"),
     (mean_of_images, 0.01, 0.25, "mean"),
     (softmax_of_channels, 1 / 256, 0, "dynamic_gather"),

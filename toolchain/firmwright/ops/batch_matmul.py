@@ -26,6 +26,7 @@ from firmwright.ir.graph import (
 )
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
+from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
 from firmwright.ops.import_checks import bool_options, input_type, require_tensors
 from firmwright.ops.kernel import Kernel
@@ -74,7 +75,17 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
     x, y, z = requantize.tensor_scales(call)
     if call.input(0).dtype == INT16:
         return int16x8.requant_with_16_bit_multiplier([x * y / z], call.output, "none")
+    if call.numerics == "onnx":
+        factor = float(np.float32(x) * np.float32(y) / np.float32(z))
+        return requantization_in_float32([factor], *_sum_bounds(call), call.output, "none")
     return requantize.make_requantization([x * y / z], Rounding.TWICE, call.output, "none")
+
+
+def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
+    """Return the least and the greatest int32 sum of an int8 product."""
+    ends = (np.array([INT8.min, INT8.max]) - _zero_point(call, k) for k in (0, 1))
+    products = np.multiply.outer(*ends) * matrix_shape(call, 0)[1]
+    return products.min(keepdims=True)[0], products.max(keepdims=True)[0]
 
 
 def _zero_point(call: OpCall, index: int) -> int:

@@ -53,7 +53,7 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
     The factor is computed in double, that of the profile onnx in float32.
     """
     if call.numerics == "onnx" and not int16x8.is_int16x8(call):
-        return onnx_requantization(call, 0 if call.op == "conv2d" else 3)
+        return onnx_requantization(call, 3 if call.op == "depthwise_conv2d" else 0)
     factors = requantize.scale_factors(call)
     if len(factors) == 1:
         factors *= call.output.shape[-1]

@@ -122,10 +122,11 @@ def _reference_max(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _reference_average(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     window = pool_window(call)
-    x = arrays[0].astype(np.float64)
-    total = window_sums(x, window)
+    is_float = call.input(0).dtype == FLOAT32
+    x = arrays[0].astype(np.float32 if is_float else np.float64)
+    total = window_sums(x, window)  # of floats, in the order of the loops
     count = window_sums(np.ones_like(x), window)
-    if call.input(0).dtype == FLOAT32:
+    if is_float:
         return (clip_to_activation(call, total / count),)
     if call.attrs.get("unsigned"):
         return (clip_to_activation(call, np.floor((total + count // 2) / count)),)

@@ -158,10 +158,10 @@ def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
 def reference_resample(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, positions, weights = arrays
     axis = call.int_attr("axis")
-    gathered = np.take(x.astype(np.float64), positions, axis=axis)
+    gathered = np.take(x, positions, axis=axis)
     spread = [1] * gathered.ndim
     spread[axis], spread[axis + 1] = weights.shape
-    return ((gathered * weights.reshape(spread)).sum(axis=axis + 1).astype(np.float32),)
+    return ((gathered * weights.reshape(spread)).sum(axis=axis + 1),)
 
 
 def lower_resample(call: OpCall, b: Kernel) -> None:

@@ -36,14 +36,15 @@ from firmwright.frontends.onnx.operators.registry import onnx_importers, unsuppo
 from firmwright.frontends.onnx.protobuf import Message, attribute_value, tensor_array
 from firmwright.frontends.onnx.qdq import (
     BY_RECIPROCAL,
+    QUANTIZE_ATTRIBUTES,
     DequantizedValue,
     QdqOperands,
-    QdqParameters,
     QdqValue,
     QuantizedValue,
     as_quantized,
     attach_quantization,
     emit_quantize,
+    following_quantize,
     materialize_value,
     qdq_parameters,
 )
@@ -55,7 +56,6 @@ from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 
 log = logging.getLogger(__name__)
-_QUANTIZE_ATTRIBUTES = frozenset({"axis", "saturate", BY_RECIPROCAL})
 _HINT = (
     "`firmwright ops` lists supported operators; --input-shape NAME=1,3,32,32 sets the sizes that "
     "an input leaves open."
@@ -321,38 +321,20 @@ class _OnnxImporter:
             moved = qdq_fusion.fuse_data_movement(importer, c, inputs)
             if moved is not None or op not in qdq_fusion.FUSION_RULES:
                 return moved
-        chain = self._following_quantize(c.node)
+        chain = following_quantize(c.node, self._only_reader, self.tensors)
         if chain is None:
             return None
-        activation, target, names = chain
-        fusion, fused = qdq_fusion.Fusion(c, inputs, target, activation), None
-        if op in qdq_fusion.FUSION_RULES:
-            fused = qdq_fusion.try_fuse(fusion)
-        elif op in qdq_fusion.ELEMENTWISE_OPERATORS and activation == "none":
+        bounds, target, names = chain
+        fusion, fused = qdq_fusion.Fusion(c, inputs, target, bounds), None
+        if op in qdq_fusion.ELEMENTWISE_OPERATORS:
             fused = qdq_fusion.lower_to_lut(importer, fusion)
+        if fused is None and op in qdq_fusion.FUSION_RULES:
+            fused = qdq_fusion.try_fuse(fusion)
         if fused is None:
             return None
         self._define(names[-1], QuantizedValue(self.emitter.value(fused), target.is_unsigned))
         self.fused_outputs.update(names)
         return []
-
-    def _following_quantize(self, node: Message) -> tuple[str, QdqParameters, list[str]] | None:
-        """Return (activation, parameters, outputs) of the QuantizeLinear after `node`, or None.
-
-        The activation is that of a Relu between them, or `none`.
-        """
-        following, names, activation = self._only_reader(node), [], "none"
-        if following is not None and following.op_type == "Relu":
-            names.append(following.output[0])
-            following, activation = self._only_reader(following), "relu"
-        if following is None or following.op_type != "QuantizeLinear":
-            return None
-        scale, point, *_ = (*(self.tensors.get(name) for name in following.input[1:]), None)
-        names_of_attrs = {item.name for item in following.attribute}
-        scaling = qdq_parameters(scale, point, BY_RECIPROCAL in names_of_attrs)
-        if scaling is None or names_of_attrs - _QUANTIZE_ATTRIBUTES:
-            return None
-        return activation, scaling, [*names, following.output[0]]
 
     def _only_reader(self, node: Message) -> Message | None:
         outputs = {item.name for item in self.model.outputs}
@@ -367,22 +349,23 @@ class _OnnxImporter:
             weights = attach_quantization(x, scale, point, int(c.attr("axis", 1)))
             if weights is None or c.attr("block_size", 0):
                 return None
-            return [DequantizedValue(weights)]
+            return [DequantizedValue(weights, x.array.dtype.name)]
         scaling = qdq_parameters(scale, point)
         if scaling is None or c.attr("output_dtype", 0) not in (0, 1):
             return None
         if isinstance(x, Value) and x.type.dtype in (INT8, UINT8):
             if scaling.is_unsigned != (x.type.dtype == UINT8):
                 return None
-            return [DequantizedValue(as_quantized(self.emitter, x, scaling))]
+            stored = as_quantized(self.emitter, x, scaling)
+            return [DequantizedValue(stored, scaling.integer_type)]
         if isinstance(x, QuantizedValue) and x.quantization == scaling.quantization:
-            return [DequantizedValue(x)]
+            return [DequantizedValue(x, scaling.integer_type)]
         return None
 
     def _import_quantize(self, c: NodeContext, inputs: QdqOperands) -> Sequence[QdqValue] | None:
         x, scale, point, *_ = (*inputs, None)
         scaling = qdq_parameters(scale, point, BY_RECIPROCAL in c.attrs)
-        if scaling is None or set(c.attrs) - _QUANTIZE_ATTRIBUTES:
+        if scaling is None or set(c.attrs) - QUANTIZE_ATTRIBUTES:
             return None
         if isinstance(x, DequantizedValue) and isinstance(x.source, QuantizedValue):
             same = x.source.quantization == scaling.quantization

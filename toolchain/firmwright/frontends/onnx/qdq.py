@@ -1,6 +1,6 @@
 """Quantized and dequantized values of ONNX models with QuantizeLinear and DequantizeLinear."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -9,11 +9,13 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import CallEmitter, ConstantValue, OnnxValue
+from firmwright.frontends.onnx.protobuf import Message
 from firmwright.ir.graph.nodes import TensorType, Value
 
 UNSIGNED_OFFSET = 128
 BY_RECIPROCAL = "by_reciprocal"
 """An attribute of QuantizeLinear nodes that were made from PyTorch programs."""
+QUANTIZE_ATTRIBUTES = frozenset({"axis", "saturate", BY_RECIPROCAL})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,9 +37,14 @@ class QuantizedValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DequantizedValue:
-    """The float value of quantized integers, computed only if an importer requires floats."""
+    """The float value of quantized integers, computed only if an importer requires floats.
+
+    `integer_type` is the file's element type, "" if ONNX Runtime moved the values as floats, which
+    it then does not give to an integer kernel.
+    """
 
     source: QuantizedValue | ConstantValue
+    integer_type: str
 
 
 QdqValue: TypeAlias = Value | ConstantValue | QuantizedValue | DequantizedValue
@@ -77,6 +84,10 @@ class QdqParameters:
             return np.asarray(reals.astype(np.float32) * np.float32(1 / self.scale))
         return np.asarray(reals.astype(np.float32) / np.float32(self.scale))
 
+    @property
+    def integer_type(self) -> str:
+        return "uint8" if self.is_unsigned else "int8"
+
     def quantize(self, reals: Array) -> Array:
         """Quantize float32 values to int8, by the definition of QuantizeLinear."""
         steps = np.rint(self.steps(reals)) + self.zero_point
@@ -101,6 +112,36 @@ def qdq_parameters(
     unsigned = points.dtype == np.uint8
     point = int(points.reshape(-1)[0]) - UNSIGNED_OFFSET * unsigned
     return QdqParameters(float(scale.array.item()), point, unsigned, by_reciprocal)
+
+
+def following_quantize(
+    node: Message,
+    only_reader: Callable[[Message], Message | None],
+    tensors: Mapping[str, QdqValue | None],
+) -> tuple[tuple[float, float], QdqParameters, list[str]] | None:
+    """Return (bounds, parameters, outputs) of the QuantizeLinear after `node`, or None.
+
+    The bounds are those of a Relu or Clip between them.
+    """
+    following, names, bounds = only_reader(node), [], (-np.inf, np.inf)
+    if following is not None and following.op_type in ("Relu", "Clip"):
+        limits = [tensors.get(name) for name in (*following.input[1:], "", "")][:2]
+        named = [bool(name) for name in following.input[1:]]
+        if sum(named) != sum(isinstance(item, ConstantValue) for item in limits):
+            return None
+        low, high = (x.array.item() if isinstance(x, ConstantValue) else None for x in limits)
+        low = 0.0 if following.op_type == "Relu" else low
+        bounds = -np.inf if low is None else low, np.inf if high is None else high
+        names.append(following.output[0])
+        following = only_reader(following)
+    if following is None or following.op_type != "QuantizeLinear":
+        return None
+    scale, point, *_ = (*(tensors.get(name) for name in following.input[1:]), None)
+    attrs = {item.name for item in following.attribute}
+    scaling = qdq_parameters(scale, point, BY_RECIPROCAL in attrs)
+    if scaling is None or attrs - QUANTIZE_ATTRIBUTES:
+        return None
+    return bounds, scaling, [*names, following.output[0]]
 
 
 def attach_quantization(

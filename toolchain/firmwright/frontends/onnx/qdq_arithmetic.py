@@ -6,13 +6,12 @@ is checked for all 65,536 pairs of inputs, or for all products.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, Array
-from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.qdq import UNSIGNED_OFFSET, QdqParameters
 from firmwright.ir.core import Attr
@@ -25,7 +24,7 @@ _NEAR = (0, 1, -1, 2, -2, 3, -3, 4, -4, 6, -6, 8, -8)
 
 @dataclass(frozen=True, slots=True)
 class BinaryOperands:
-    """The quantizations of two operands and of the result, which is at least `low`.
+    """The quantizations of two operands and of the result, which is in [low, high].
 
     If the first operand is repeated along the last axis, ONNX Runtime adds it first.
     """
@@ -34,6 +33,7 @@ class BinaryOperands:
     b: Quantization
     target: QdqParameters
     low: int
+    high: int
     is_first_repeated: bool
 
     @property
@@ -48,7 +48,7 @@ class BinaryOperands:
     def clipped(self, steps: Array) -> Array:
         """Return results as int8 from float results, which include the model's zero point."""
         whole = np.rint(steps) - self.offset
-        return np.asarray(np.clip(whole, self.low, INT8.max), np.int64)
+        return np.asarray(np.clip(whole, self.low, self.high), np.int64)
 
 
 def sums(x: BinaryOperands) -> Array:
@@ -67,13 +67,25 @@ def sums(x: BinaryOperands) -> Array:
     return x.clipped((inner + second).astype(np.float32))
 
 
-def float_sums(x: BinaryOperands, sign: int) -> Array:
-    """Return a + sign b of all pairs, computed between DequantizeLinear and QuantizeLinear."""
+def in_floats(x: BinaryOperands, operation: Callable[[Array, Array], Array]) -> Array:
+    """Return a float operation on all pairs, between DequantizeLinear and QuantizeLinear."""
     a_scale, b_scale, _ = x.scales
     a = a_scale * (_INT8 - x.a.zero_point).astype(np.float32)
     b = b_scale * (_INT8 - x.b.zero_point).astype(np.float32)
-    steps = x.target.steps(a[:, None] + np.float32(sign) * b[None, :])
+    steps = x.target.steps(operation(a[:, None], b[None, :]))
     return x.clipped(np.rint(steps) + x.target.zero_point + x.offset)
+
+
+def products(x: BinaryOperands) -> Array:
+    """Return QLinearMul of all pairs."""
+    a_scale, b_scale, y_scale = x.scales
+    factor = np.float32(a_scale * b_scale) / y_scale
+    zero = np.float32(x.target.zero_point + x.offset)
+    return x.clipped(_integer_products(x).astype(np.float32) * factor + zero)
+
+
+def _integer_products(x: BinaryOperands) -> Array:
+    return np.multiply.outer(_INT8 - x.a.zero_point, _INT8 - x.b.zero_point)
 
 
 def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> dict[str, Attr] | None:
@@ -94,13 +106,13 @@ def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> dict[str,
         for change in _NEAR:
             multiplier = usual + change
             least, most = _addends(
-                results, _INT8[:, None] * multiplier, shift, window, (x.low, INT8.max)
+                results, _INT8[:, None] * multiplier, shift, window, (x.low, x.high)
             )
             if (least <= most).all():
                 table = tuple(np.clip(ideal, least, most).tolist())
                 return {
                     "multiplier": multiplier, "table": table, "shift": shift, "window": window,
-                    "low": x.low, "high": INT8.max,
+                    "low": x.low, "high": x.high,
                 }  # fmt: skip
     return None
 
@@ -119,39 +131,25 @@ def _addends(
     return least, np.where(results < high, below_next, _BEYOND).min(axis=0)
 
 
-def fit_product(x: BinaryOperands) -> dict[str, Attr]:
-    """Return the attributes of a `fitted_product` equal to QLinearMul.
-
-    PyTorch adds the zero point to the rounded steps, which matters for ties.
-    """
-    a_scale, b_scale, y_scale = x.scales
-    factor = np.float32(a_scale * b_scale) / y_scale
-    ends = [
-        p * q
-        for p in (INT8.min - x.a.zero_point, INT8.max - x.a.zero_point)
-        for q in (INT8.min - x.b.zero_point, INT8.max - x.b.zero_point)
-    ]
-    products = np.arange(min(ends), max(ends) + 1)
-    zero = np.float32(x.target.zero_point + x.offset)
-    steps = products.astype(np.float32) * factor
-    results = x.clipped((np.rint(steps) if x.target.by_reciprocal else steps) + zero)
-    changes = np.flatnonzero(np.diff(results))
-    ends_of_runs = np.unique(np.concatenate([changes, changes + 1, [0, len(products) - 1]]))
-    products, results = products[ends_of_runs], results[ends_of_runs]
+def fit_product(x: BinaryOperands, results: Array) -> dict[str, Attr] | None:
+    """Return the attributes of a `fitted_product` that gives `results` [a, b], or None."""
+    a_scale, b_scale, y_scale = map(float, x.scales)
+    factor = a_scale * b_scale / y_scale
     shift = 32 if factor < 0.5 else 30 - math.ceil(math.log2(factor))
-    usual = round(float(factor) * 2**shift)
-    ideal = round((x.target.zero_point + 0.5) * 2**shift)
+    usual = round(factor * 2**shift)
+    ideal, values = round((x.target.zero_point + 0.5) * 2**shift), _integer_products(x)
     for window in (0, 1, *(1 << k for k in range(2, shift - 12, 2))):
         for change in _NEAR:
             least, most = _addends(
-                results, products * (usual + change), shift, window, (x.low, INT8.max)
+                results, values * (usual + change), shift, window, (x.low, x.high)
             )
-            if least <= most:
+            lowest, highest = int(least.max()), int(most.min())
+            if lowest <= highest:
                 return {
-                    "multiplier": usual + change, "addend": min(max(ideal, int(least)), int(most)),
-                    "shift": shift, "window": window, "low": x.low, "high": INT8.max,
+                    "multiplier": usual + change, "addend": min(max(ideal, lowest), highest),
+                    "shift": shift, "window": window, "low": x.low, "high": x.high,
                 }  # fmt: skip
-    raise NotSupportedError("a product without exact integer coefficients")
+    return None
 
 
 def is_repeated(a: Sequence[int], b: Sequence[int]) -> bool:

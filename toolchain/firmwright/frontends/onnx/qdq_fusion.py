@@ -15,8 +15,14 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators import pooling
-from firmwright.frontends.onnx.operators.conv import ConstantFilters, emit_conv2d, window_geometry
+from firmwright.frontends.onnx.operators.conv import (
+    ConstantFilters,
+    emit_conv2d,
+    emit_transpose_conv2d,
+    window_geometry,
+)
 from firmwright.frontends.onnx.operators.reductions import reduction_axes
+from firmwright.frontends.onnx.operators.resize import emit_bilinear
 from firmwright.frontends.onnx.qdq import (
     UNSIGNED_OFFSET,
     DequantizedValue,
@@ -30,35 +36,62 @@ from firmwright.frontends.onnx.qdq_arithmetic import (
     BinaryOperands,
     fit_product,
     fit_table_sum,
-    float_sums,
+    in_floats,
     is_repeated,
+    products,
     sums,
 )
 from firmwright.ir.graph.nodes import Value
+from firmwright.ops.requantize import ACTIVATIONS, quantized_activation_range
 
 DATA_MOVEMENT_OPERATORS = frozenset({
     "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool",
     "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
     "Unsqueeze",
 })  # fmt: skip
-ELEMENTWISE_OPERATORS = frozenset({
-    "Abs", "Celu", "Ceil", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
-    "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu",
-    "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
+_PROPAGATING_OPERATORS = frozenset({
+    "Dropout", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
 })  # fmt: skip
+"""Operators that ONNX Runtime computes on integers even if no QuantizeLinear follows."""
+ELEMENTWISE_OPERATORS = frozenset({
+    "Abs", "Add", "Celu", "Ceil", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu",
+    "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu",
+    "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
+    "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu",
+})  # fmt: skip
+"""Operators that become tables if all inputs but one are constants of one element."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
     """A node to replace by an integer operator, and the QuantizeLinear that follows.
 
-    `activation` is "relu" if a Relu precedes the QuantizeLinear, else "none".
+    `bounds` are those of a Relu or Clip before the QuantizeLinear, else infinite.
     """
 
     c: NodeContext
     operands: QdqOperands
     target: QdqParameters
-    activation: str
+    bounds: tuple[float, float]
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Return the bounds of the result as int8."""
+        low, high = self.target.quantize(np.array(self.bounds)).tolist()
+        return low, high
+
+    @property
+    def activation(self) -> str:
+        """Return the fused activation with these limits, or "" if there is none."""
+        kind, limits = self.target.type, self.limits
+        return next((n for n in ACTIVATIONS if quantized_activation_range(n, kind) == limits), "")
+
+    @property
+    def uses_integer_kernel(self) -> bool:
+        """Return whether ONNX Runtime has an integer kernel for these types and limits."""
+        types = {x.integer_type if isinstance(x, DequantizedValue) else "" for x in self.operands}
+        same = types == {self.target.integer_type} and self.activation == "none"
+        return same and not self.target.by_reciprocal
 
     @property
     def x(self) -> Value | None:
@@ -94,12 +127,12 @@ def _quantization(x: Value | ConstantValue) -> Quantization:
 
 
 def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
-    """Return int8 weights with zero points 0 and scales per tensor or along `axis`, else None."""
+    """Return weights with one zero point and scales per tensor or along `axis`, else None."""
     weights = _dequantized_constant(operand)
     if weights is None or weights.array.dtype != np.int8:
         return None
     quant = _quantization(weights)
-    return weights if not any(quant.zero_points) and quant.axis in (None, axis) else None
+    return weights if len({*quant.zero_points}) == 1 and quant.axis in (None, axis) else None
 
 
 def fuse_data_movement(
@@ -123,8 +156,10 @@ def fuse_data_movement(
         tensors = tensors[:2] if len(tensors) < 4 else [*tensors[:2], None, tensors[3]]
     moved = importer(replace(c, inputs=tuple(tensors)))
     results: list[OnnxValue] = [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
+    kept = c.node.op_type in _PROPAGATING_OPERATORS
+    kind = reals[0].integer_type if kept else ""
     values = map(c.emit.value, results)
-    return [DequantizedValue(QuantizedValue(v, sources[0].is_unsigned)) for v in values]
+    return [DequantizedValue(QuantizedValue(v, sources[0].is_unsigned), kind) for v in values]
 
 
 def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
@@ -142,12 +177,25 @@ def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
 
 def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
     """Emit a table lookup of the results for all 256 input values; return None if impossible."""
-    x, constants = f.x, f.constant_operands()
-    if x is None or constants is None:
+    sources = [x for x in map(_quantized_input, f.operands) if x is not None]
+    if len(sources) != 1:
         return None
-    values = ConstantValue(_every_value(x), "every value")
-    table = importer(replace(f.c, inputs=(values, *constants)))
-    return _emit_lut(f.c, x, table.array, f.target) if isinstance(table, ConstantValue) else None
+    (x,) = sources
+    inputs: list[OnnxValue | None] = []
+    for item in f.operands:
+        if _quantized_input(item) is not None:
+            item = ConstantValue(_every_value(x), "every value")
+        elif isinstance(item, ConstantValue) and (
+            item.array.size > 1 or len(item.shape) > len(x.type.shape)
+        ):
+            return None
+        if not isinstance(item, ConstantValue | None):
+            return None
+        inputs.append(item)
+    table = importer(replace(f.c, inputs=tuple(inputs)))
+    if not isinstance(table, ConstantValue) or table.array.dtype != np.float32:
+        return None
+    return _emit_lut(f.c, x, np.clip(table.array.reshape(-1), *f.bounds), f.target)
 
 
 def _every_value(x: Value) -> Array:
@@ -173,16 +221,30 @@ def _fuse_conv(f: Fusion) -> OnnxValue | None:
     bias = _int32_bias(f, x, w)
     if bias is None:
         return None
-    window = window_geometry(f.c, w.shape[2:], x.type.shape[2:])
-    return emit_conv2d(f.c, x, ConstantFilters(w, bias), window, f.target.type, f.activation)
+    window, activation = window_geometry(f.c, w.shape[2:], x.type.shape[2:]), f.activation or "none"
+    return emit_conv2d(f.c, x, ConstantFilters(w, bias), window, f.target.type, activation)
 
 
-def _int32_bias(f: Fusion, x: Value, w: ConstantValue) -> ConstantValue | None:
-    """Return the bias (operand 2) as int32 in units of input scale times weight scale."""
+def _fuse_conv_transpose(f: Fusion) -> OnnxValue | None:
+    x, w = f.x, _int8_weights(f.operands[1], 1)
+    if x is None or w is None or len(x.type.shape) != w.array.ndim:
+        return None
+    bias = _int32_bias(f, x, w, 1)
+    if bias is None:
+        return None
+    constants, activation = ConstantFilters(w, bias), f.activation or "none"
+    return emit_transpose_conv2d(f.c, x, constants, f.target.type, activation)
+
+
+def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> ConstantValue | None:
+    """Return the bias (operand 2) as int32 in units of input scale times weight scale.
+
+    The channels are on `axis` of the weights.
+    """
     operand = f.operands[2] if len(f.operands) > 2 else None
-    channels = w.shape[0]
-    steps = np.array(_quantization(w).scales, np.float64) * _quantization(x).scales[0]
-    scales = tuple(float(np.float32(step)) for step in steps)
+    channels = w.shape[axis]
+    steps = np.array(_quantization(w).scales, np.float32) * np.float32(_quantization(x).scale)
+    scales = tuple(float(step) for step in steps)
     quantization = Quantization(scales, (0,) * len(scales), None if len(scales) == 1 else 0)
     if operand is None:
         return ConstantValue(np.zeros(channels, np.int32), f"{w.name}/bias", quantization)
@@ -195,7 +257,7 @@ def _int32_bias(f: Fusion, x: Value, w: ConstantValue) -> ConstantValue | None:
         if is_same and not any(quant.zero_points):
             return ConstantValue(constant.array.reshape(-1), constant.name, quantization)
     if isinstance(operand, ConstantValue) and operand.array.size == channels:
-        whole = np.rint(operand.array.reshape(-1).astype(np.float64) / steps)
+        whole = np.rint(operand.array.reshape(-1) / steps)
         if np.abs(whole).max(initial=0) < 1 << 30:
             return ConstantValue(whole.astype(np.int32), operand.name, quantization)
     return None
@@ -205,8 +267,10 @@ def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
     transposed = f.c.node.op_type == "Gemm" and bool(f.c.attr("transB", 0))
     x, w = f.x, _int8_weights(f.operands[1], 0 if transposed else 1)
     scaled = f.c.attr("alpha", 1.0) != 1 or f.c.attr("beta", 1.0) != 1 or f.c.attr("transA", 0)
-    if x is None or w is None or w.array.ndim != 2 or len(x.type.shape) < 2 or scaled:
+    if x is None or len(x.type.shape) < 2 or scaled:
         return None
+    if w is None or w.array.ndim != 2:
+        return _fuse_variable_product(f, x, transposed)
     quant = _quantization(w)
     quant = replace(quant, axis=None if quant.axis is None else 0)
     rows = np.ascontiguousarray(w.array if transposed else w.array.T)
@@ -215,9 +279,17 @@ def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
     if bias is None:
         return None
     return f.c.emit.call(
-        "fully_connected", x, weights, bias, activation=f.activation, keep_dims=True,
+        "fully_connected", x, weights, bias, activation=f.activation or "none", keep_dims=True,
         result=f.target.type,
     )  # fmt: skip
+
+
+def _fuse_variable_product(f: Fusion, x: Value, transposed: bool) -> OnnxValue | None:
+    y: OnnxValue | None = _quantized_input(f.operands[1]) or _int8_weights(f.operands[1], -1)
+    if y is None or len(y.shape) < 2 or len(f.operands) > 2:
+        return None
+    flags = {"adj_x": False, "adj_y": transposed}
+    return f.c.emit.call("batch_matmul", x, y, result=f.target.type, **flags)
 
 
 def _fuse_binary(f: Fusion) -> OnnxValue | None:
@@ -233,27 +305,28 @@ def _fuse_binary(f: Fusion) -> OnnxValue | None:
     if len(operands) != 2:
         return None
     a, b = operands
-    target, op = f.target, f.c.node.op_type
-    low = max(INT8.min, target.zero_point) if f.activation == "relu" else INT8.min
-    kinds = _quantization(a), _quantization(b)
-    pair = BinaryOperands(*kinds, target, low, is_repeated(a.shape, b.shape))
+    pair = BinaryOperands(
+        _quantization(a), _quantization(b), f.target, *f.limits, is_repeated(a.shape, b.shape)
+    )
+    op, result = f.c.node.op_type, f.target.type
     if op == "Mul":
-        return f.c.emit.call("fitted_product", a, b, **fit_product(pair), result=target.type)
-    sign = 1 if op == "Add" else -1
-    by_floats = op == "Sub" or target.by_reciprocal
-    results = float_sums(pair, sign) if by_floats else sums(pair)
-    attrs = fit_table_sum(pair, results, sign)
+        results = products(pair) if f.uses_integer_kernel else in_floats(pair, np.multiply)
+        attrs = fit_product(pair, results)
+        return f.c.emit.call("fitted_product", a, b, **attrs, result=result) if attrs else None
+    if op == "Sub" or not f.uses_integer_kernel:
+        results = in_floats(pair, np.subtract if op == "Sub" else np.add)
+    else:
+        results = sums(pair)
+    attrs = fit_table_sum(pair, results, -1 if op == "Sub" else 1)
     if attrs is None and op == "Add":
         a, b = b, a
         attrs = fit_table_sum(replace(pair, a=pair.b, b=pair.a), results.T)
-    if attrs is None:
-        return None
-    return f.c.emit.call("table_sum", a, b, **attrs, result=target.type)
+    return f.c.emit.call("table_sum", a, b, **attrs, result=result) if attrs else None
 
 
 def _fuse_mean(f: Fusion) -> OnnxValue | None:
     x = f.x
-    if x is None or f.activation != "none":
+    if x is None:
         return None
     axes: tuple[int, ...] | None = tuple(range(2, len(x.type.shape)))
     keep = True
@@ -271,15 +344,13 @@ def _fuse_mean(f: Fusion) -> OnnxValue | None:
 def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
     """Pool floats as QLinearAveragePool does, which adds the zero point before it rounds."""
     x, target = f.x, f.target
-    if x is None or f.activation != "none":
+    if x is None or not f.uses_integer_kernel:
         return None
     emit = f.c.emit
     pooled = pooling.IMPORTERS["AveragePool"](
         replace(f.c, inputs=(emit.call("dequantize", x, result=FLOAT32),))
     )
     assert isinstance(pooled, Value | ConstantValue)
-    if target.by_reciprocal:
-        return emit_quantize(emit, pooled, target).value
     offset = UNSIGNED_OFFSET * target.is_unsigned
     formula = (
         f"int8(min(max(rint(a / {target.scale!r} + {float(target.zero_point + offset)!r}) - "
@@ -288,9 +359,19 @@ def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
     return emit.call("expression", pooled, formula=formula, result=target.type)
 
 
+def _fuse_resize(f: Fusion) -> OnnxValue | None:
+    """Interpolate floats in the order of ONNX Runtime, which decides many ties."""
+    x, constants, emit = f.x, f.constant_operands(), f.c.emit
+    if x is None or constants is None:
+        return None
+    reals = emit.call("dequantize", x, result=FLOAT32)
+    y = emit_bilinear(replace(f.c, inputs=(reals, *constants)), reals)
+    return None if y is None else emit_quantize(emit, y, f.target).value
+
+
 def _fuse_concat(f: Fusion) -> OnnxValue | None:
     values = [value for item in f.operands if (value := _quantized_input(item)) is not None]
-    if len(values) != len(f.operands) or f.activation != "none":
+    if len(values) != len(f.operands):
         return None
     axis = int(f.c.attr("axis")) % len(values[0].type.shape)
     same = [requantize_by_lut(f.c, value, f.target) for value in values]
@@ -300,7 +381,7 @@ def _fuse_concat(f: Fusion) -> OnnxValue | None:
 def _fuse_softmax(f: Fusion) -> OnnxValue | None:
     """Divide table entries by their sum in float32, as QLinearSoftmax and PyTorch do."""
     x, target, emit = f.x, f.target, f.c.emit
-    if x is None or f.activation != "none":
+    if x is None or not (f.uses_integer_kernel or target.by_reciprocal):
         return None
     axis, rank = int(f.c.attr("axis", -1)) % len(x.type.shape), len(x.type.shape)
     perm = [k for k in range(rank) if k != axis] + [axis]
@@ -330,21 +411,35 @@ FUSION_RULES: Mapping[str, FusionRule] = {
     "AveragePool": _fuse_average_pool,
     "Concat": _fuse_concat,
     "Conv": _fuse_conv,
+    "ConvTranspose": _fuse_conv_transpose,
     "Gemm": _fuse_fully_connected,
     "GlobalAveragePool": _fuse_mean,
     "MatMul": _fuse_fully_connected,
     "Mul": _fuse_binary,
     "ReduceMean": _fuse_mean,
+    "Resize": _fuse_resize,
     "Softmax": _fuse_softmax,
     "Sub": _fuse_binary,
 }
 
 
+_CLAMPING_OPERATORS = frozenset({"Add", "Mul", "Sub"})
+_LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+
 def try_fuse(f: Fusion) -> OnnxValue | None:
     """Apply the node's fusion rule; return None if the integer operator does not support it."""
-    before = len(f.c.emit.calls)
+    before, op = len(f.c.emit.calls), f.c.node.op_type
     try:
-        return FUSION_RULES[f.c.node.op_type](f)
+        result = FUSION_RULES[op](f)
     except NotSupportedError:
         del f.c.emit.calls[before:]
         return None
+    if result is None or f.activation == "none" or op in _CLAMPING_OPERATORS:
+        return result
+    if op in _LAYERS and f.activation and f.c.emit.calls[-1].op != "batch_matmul":
+        return result
+    table = np.clip(np.arange(INT8.min, INT8.max + 1), *f.limits).astype(np.int8)
+    return f.c.emit.call(
+        "byte_table", result, f.c.emit.const(table, "limits"), result=f.target.type
+    )

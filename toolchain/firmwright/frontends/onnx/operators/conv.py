@@ -217,36 +217,49 @@ def subtract_zero_point(
 
 
 def _conv_transpose(c: NodeContext) -> OnnxValue:
-    inputs, size = c.shape(0)[2:], c.shape(1)[2:]
-    groups = int(c.attr("group", 1))
-    window, outputs = _transposed_geometry(c, size, inputs)
     constants = _constant_filters(c)
-    plain = groups == 1 and set(window.dilation) == {1} and len(inputs) <= 2
-    rows = zip(outputs, window.axes(inputs), strict=True)
-    fits = all(n <= (i - 1) * s + k - p for n, (i, k, s, _, p, _) in rows)
-    if constants is not None and plain and fits:
-        return _emit_transpose_conv2d(c, constants, window, outputs)
+    if constants is not None:
+        result = emit_transpose_conv2d(c, c.input(0), constants, TensorType((), FLOAT32))
+        if result is not None:
+            return result
+    window, outputs = _transposed_geometry(c, c.shape(1)[2:], c.shape(0)[2:])
     bias = [c.input(2)] if c.has(2) else []
     return c.emit.call(
         "conv_transpose_nd", c.input(0), c.input(1), *bias, stride=window.stride,
-        dilation=window.dilation, before=window.before, groups=groups, outputs=outputs,
+        dilation=window.dilation, before=window.before, groups=int(c.attr("group", 1)),
+        outputs=outputs,
     )  # fmt: skip
 
 
-def _emit_transpose_conv2d(
-    c: NodeContext, constants: ConstantFilters, window: Window, outputs: tuple[int, ...]
-) -> OnnxValue:
+def emit_transpose_conv2d(
+    c: NodeContext,
+    x: OnnxValue,
+    constants: ConstantFilters,
+    result: TensorType,
+    activation: str = "none",
+) -> OnnxValue | None:
+    """Emit transpose_conv; return None if it does not have the node's form."""
+    w, inputs = constants.w, x.shape[2:]
+    window, outputs = _transposed_geometry(c, w.shape[2:], inputs)
+    plain = int(c.attr("group", 1)) == 1 and set(window.dilation) == {1} and len(inputs) <= 2
+    axes = zip(outputs, window.axes(inputs), strict=True)
+    if not plain or any(n > (i - 1) * s + k - p for n, (i, k, s, _, p, _) in axes):
+        return None
     rows = (1,) if len(outputs) == 1 else ()
-    filters = _filters_to_ohwi(constants.w.array.swapaxes(0, 1))
+    quant = w.quantization
+    if quant is not None and quant.axis is not None:
+        quant = replace(quant, axis=0)
+    filters = _filters_to_ohwi(w.array.swapaxes(0, 1))
+    first = replace(constants, w=replace(w, quantization=quant))
     y = c.emit.call(
         "transpose_conv",
-        *constants.operands(to_nhwc(c.emit, c.input(0)), filters),
-        result=TensorType((c.shape(0)[0], *rows, *outputs, filters.shape[0]), FLOAT32),
+        *first.operands(to_nhwc(c.emit, x), filters),
+        result=replace(result, shape=(x.shape[0], *rows, *outputs, filters.shape[0])),
         stride=(*rows, *window.stride),
         before=(*((0,) * len(rows)), *window.before),
-        activation="none",
+        activation=activation,
     )
-    return to_nchw(c.emit, y, c.rank)
+    return to_nchw(c.emit, y, len(x.shape))
 
 
 def _transposed_geometry(

@@ -1,6 +1,7 @@
 """Resize and Upsample, axis by axis: a gather for nearest neighbor, else weighted taps."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,8 +10,10 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, vector_shape
 
 
-def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: float) -> Array:
-    x = np.arange(outputs, dtype=np.float64)
+def _coordinates(
+    c: NodeContext, axis: int, length: int, outputs: int, scale: float, dtype: Any = np.float64
+) -> Array:
+    x = np.arange(outputs, dtype=dtype)
     match c.attr("coordinate_transformation_mode", "half_pixel"):
         case "half_pixel":
             return (x + 0.5) / scale - 0.5
@@ -130,6 +133,40 @@ def _resized(c: NodeContext, mode: str, sizes: Sequence[int], scales: Sequence[f
         else:
             raise NotSupportedError(f"a resize of mode {mode!r}")
     return x
+
+
+def emit_bilinear(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
+    """Emit ONNX Runtime's sum of four products in float32; return None for other resizes."""
+    if len(x.shape) != 4:
+        return None
+    batch, channels, height, width = x.shape
+    sizes, scales = _sizes(c, x.shape)
+    plain = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    if (
+        c.attr("mode") != "linear" or c.attr("antialias", 0)
+        or sizes[:2] != [batch, channels] or height * width >= 1 << 16
+        or c.attr("coordinate_transformation_mode", "half_pixel") not in plain
+    ):  # fmt: skip
+        return None
+    ends, parts = [], []
+    for axis, n in ((2, height), (3, width)):
+        at = _coordinates(c, axis, n, sizes[axis], scales[axis], np.float32).clip(0, n - 1)
+        first = at.astype(np.int64)
+        last = np.minimum(first + 1, n - 1)
+        shares = np.abs(np.stack([at - last, at - first])).astype(np.float32)
+        ends.append(np.stack([first, last]))
+        parts.append(np.where(first == last, np.float32(0.5), shares))
+    # [outputs, (y1 x1, y1 x2, y2 x1, y2 x2)]
+    places, weights = (
+        np.moveaxis(combine(y[:, None, :, None], z[None, :, None, :]), (0, 1), (2, 3))
+        for combine, (y, z) in ((lambda a, b: a * width + b, ends), (np.multiply, parts))
+    )
+    y = c.emit.call(
+        "resample", c.emit.reshape(x, (batch, channels, height * width)),
+        c.emit.const(places.reshape(-1, 4).astype(np.uint16), "places"),
+        c.emit.const(weights.reshape(-1, 4), "weights"), axis=2,
+    )  # fmt: skip
+    return c.emit.reshape(y, sizes)
 
 
 def _resize(c: NodeContext) -> OnnxValue:
