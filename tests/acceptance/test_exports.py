@@ -77,6 +77,19 @@ def test_make_builds_for_this_machine_and_for_a_chip(digits: Compilation, tmp_pa
 
 
 @pytest.mark.host_c
+def test_a_compiler_with_a_small_int_is_refused(digits: Compilation, tmp_path: Path):
+    digits.save(tmp_path)
+    compilers = {"clang": "--target=avr -ffreestanding", "avr-gcc": "-mmcu=atmega328p"}
+    for compiler, options in compilers.items():
+        if compiler == "avr-gcc" and shutil.which(compiler) is None:
+            continue
+        command = [compiler, *options.split(), "-fsyntax-only", "-std=c99", "model/digits.c"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode != 0
+        assert "The model needs an int of at least 32 bits" in done.stderr
+
+
+@pytest.mark.host_c
 def test_an_arduino_library_has_its_properties_and_its_sketch_compiles(
     digits: Compilation, tmp_path: Path
 ):
@@ -86,6 +99,7 @@ def test_an_arduino_library_has_its_properties_and_its_sketch_compiles(
     properties = dict(line.split("=", 1) for line in lines)
     wanted = "name version author maintainer sentence paragraph category url architectures includes"
     assert list(properties) == wanted.split()
+    assert {"*", "avr", "megaavr"}.isdisjoint(properties["architectures"].split(","))
     assert (tmp_path / "src" / properties["includes"]).is_file()
     core = tmp_path / "Arduino.h"
     core.write_text(

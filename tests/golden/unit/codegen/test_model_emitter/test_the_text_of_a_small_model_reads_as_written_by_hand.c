@@ -4,6 +4,7 @@
  */
 #include "m.h"
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,10 @@
 #endif
 
 /* ---- Compiler ---- */
+
+#if INT_MAX < 2147483647
+#error "The model needs an int of at least 32 bits: compile it for a 32-bit processor."
+#endif
 
 #if defined(__GNUC__)
 #define M_KERNEL static __attribute__((noinline))
