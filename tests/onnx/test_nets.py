@@ -73,6 +73,22 @@ def test_an_imported_model_matches_onnx_runtime(make: Callable[[], bytes]) -> No
     assert compare_outputs(expected, [results(optimized(module), inputs)]).mismatches == 0
 
 
+def test_nodes_in_any_order_with_a_coupled_lstm_match_onnx_runtime() -> None:
+    net, hidden = Net(3), 4
+    x = net.node("Tanh", net.input("x", (5, 2, 3)))
+    weights = [net.random(1, 4 * hidden, 3), net.random(1, 4 * hidden, hidden)]
+    bias, peepholes = net.random(1, 8 * hidden), net.random(1, 3 * hidden)
+    inputs = (x, *weights, bias, "", "", "", peepholes)
+    y = net.node("LSTM", *inputs, hidden_size=hidden, input_forget=1, clip=0.9)
+    y = net.node("Relu", y)
+    net.nodes.reverse()
+    data = net.model(y)
+    module = imported(data)
+    values = sample(module)
+    expected = run_reference(data, [values], "onnxruntime").outputs
+    assert compare_outputs(expected, [results(module, values)]).mismatches == 0
+
+
 @pytest.mark.parametrize("unsigned", [False, True])
 def test_a_quantized_model_uses_integers_and_is_within_one_step(unsigned: bool) -> None:
     data = quantized_net(unsigned)

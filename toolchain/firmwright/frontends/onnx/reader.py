@@ -4,7 +4,9 @@ The reader checks that the file is a model with a graph, that its opset is known
 is defined once, before its uses.
 """
 
-from collections.abc import Mapping
+import contextlib
+import graphlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,7 +89,8 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     if graph.sparse_initializer:
         item = UnsupportedItem("SPARSE", graph.sparse_initializer[0].values.name, "sparse tensors")
         raise UnsupportedError([item], where=file)
-    _check_names(graph, file)
+    ordered = _ordered_nodes(graph)
+    _check_names(graph, ordered, file)
     updates = declared_state(model, file)
     initial = {item.name: _initial_state(_tensor(item), file) for item in graph.input
                if item.name in updates and item.name not in initializers}  # fmt: skip
@@ -95,7 +98,7 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     inputs = tuple(_tensor(item) for item in graph.input if item.name not in initializers)
     following = set(updates.values())
     outputs = tuple(_tensor(item) for item in graph.output if item.name not in following)
-    nodes, titles = expand_contrib_operators(graph.node)
+    nodes, titles = expand_contrib_operators(ordered)
     return OnnxModel(
         file, opsets, inputs, outputs, initializers, nodes, tuple(model.functions),
         (*outputs, *map(_tensor, graph.value_info)), titles, updates,
@@ -161,9 +164,30 @@ def _array(tensor: Message, file: str) -> Array:
         raise ModelError.broken(what, file) from error
 
 
-def _check_names(graph: Message, file: str) -> None:
+def _ordered_nodes(graph: Message) -> list[Message]:
+    """Return the nodes, each after those that compute its inputs, as ONNX Runtime orders them."""
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output}
+    before = {
+        index: {makers[name] for name in _names_read(node) if name in makers}
+        for index, node in enumerate(graph.node)
+    }
+    order = list(before)
+    if any(max(earlier, default=-1) >= index for index, earlier in before.items()):
+        with contextlib.suppress(graphlib.CycleError):
+            order = list(graphlib.TopologicalSorter(before).static_order())
+    return [graph.node[index] for index in order]
+
+
+def _names_read(node: Message) -> Iterator[str]:
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _names_read(inner)
+
+
+def _check_names(graph: Message, nodes: Sequence[Message], file: str) -> None:
     defined = {item.name for item in graph.input} | {item.name for item in graph.initializer}
-    for index, node in enumerate(graph.node):
+    for index, node in enumerate(nodes):
         where = f"{file}: node {index} ({node.op_type})"
         for name in node.input:
             if name and name not in defined:

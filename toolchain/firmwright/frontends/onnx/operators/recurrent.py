@@ -203,8 +203,7 @@ def _rnn(c: NodeContext) -> list[OnnxValue]:
 
 
 def _lstm(c: NodeContext) -> list[OnnxValue]:
-    if c.attr("input_forget", 0):
-        raise NotSupportedError("coupled input and forget gates")
+    is_coupled = bool(c.attr("input_forget", 0))
 
     def make_step(direction: _Direction) -> _Step:
         f, g, h_formula = direction.formulas
@@ -212,6 +211,7 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
             substitute_names(text, {"v": name})
             for text, name in ((f, "a"), (f, "b"), (f, "a"), (g, "c"), (h_formula, "b"))
         )
+        kept = f"1.0 - ({gate})" if is_coupled else forget
 
         def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
             h, cell = state
@@ -221,7 +221,7 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
                 i_hole, o_hole, f_hole = direction.peepholes
                 zi = c.emit.expression("a + b * c", zi, i_hole, cell)
                 zf = c.emit.expression("a + b * c", zf, f_hole, cell)
-            cell = c.emit.expression(f"({forget}) * d + ({gate}) * ({new})", zi, zf, zc, cell)
+            cell = c.emit.expression(f"({kept}) * d + ({gate}) * ({new})", zi, zf, zc, cell)
             if direction.peepholes:
                 zo = c.emit.expression("a + b * c", zo, o_hole, cell)
             return c.emit.expression(f"({output}) * ({shown})", zo, cell), cell
