@@ -8,7 +8,9 @@ from functools import partial
 import numpy as np
 
 from firmwright.conformance.case import (
+    LITERT,
     NO_ACTIVATION,
+    TFLM,
     CaseTable,
     CaseTensor,
     ConformanceCase,
@@ -130,6 +132,21 @@ def _transpose_cases() -> Iterator[ConformanceCase]:
     for index in range(len(_TRANSPOSE_CONV_GRID)):
         for dtype in ("int8", "float32") if index == 2 else ("int8", "int16", "float32"):
             yield _transpose_conv_case(index, dtype)
+    for dtype, activation in (("int8", "RELU"), ("int16", "RELU6"), ("float32", "RELU_N1_TO_1")):
+        case = _transpose_conv_case(0, dtype)
+        options = {**case.options, "fused_activation_function": activation}
+        yield replace(case, name=f"relu_{dtype}", options=options)
+    for bias_dtype, oracles in (("int32", LITERT), ("int16", TFLM)):
+        case = _transpose_conv_case(4, "int16")
+        *tensors, bias = case.inputs
+        assert bias is not None
+        assert bias.data is not None
+        bias = replace(bias, dtype=bias_dtype, data=(bias.data // 16).astype(bias_dtype))
+        options = {**case.options, "quantized_bias_type": 2 if bias_dtype == "int32" else 0}
+        yield replace(
+            case, name=f"bias_{bias_dtype}_int16", inputs=(*tensors, bias), options=options,
+            oracles=oracles,
+        )  # fmt: skip
 
 
 def _transpose_conv_case(index: int, dtype: str) -> ConformanceCase:

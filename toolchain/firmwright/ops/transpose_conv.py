@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, Array
+from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attr
@@ -29,6 +29,7 @@ from firmwright.ops.import_checks import (
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
+    apply_activation,
     check_weights_and_bias,
     import_activation,
     per_tensor_quant,
@@ -43,8 +44,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if min(call.ints_attr("stride")) < 1:
         raise NotSupportedError("a stride below 1")
     check_weights_and_bias(call, 0)
-    if int16x8.is_int16x8(call) and not int16x8.has_int64_sum(call):
-        raise NotSupportedError("an int16 transposed convolution with a 32-bit bias")
+    is_short = int16x8.is_int16x8(call) and not int16x8.has_int64_sum(call)
+    if is_short and call.numerics == "tflm":
+        raise NotSupportedError("an int16 transposed convolution with a 32-bit bias in TFLM")
     shape = (x.shape[0], *y.shape[1:3], w.shape[0])
     return (TensorType(shape, x.dtype, y.quantization),)
 
@@ -116,6 +118,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         else None
     )
     batch, height, width, channels = call.output.shape
+    activation = call.str_attr("activation")
     with (
         b.for_("n", batch) as n,
         b.for_("oy", height) as oy,
@@ -134,8 +137,8 @@ def lower(call: OpCall, b: Kernel) -> None:
             else:
                 product = x * weight
             acc.add(product)
-        total = acc.value
-        b.store(b.y, [n, oy, ox, oc], total if finish is None else finish(total, oc))
+        total = apply_activation(acc.value, activation) if finish is None else finish(acc.value, oc)
+        b.store(b.y, [n, oy, ox, oc], total)
 
 
 def macs(call: OpCall) -> int:
@@ -149,17 +152,19 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     w, x = input_type(context, 1), input_type(context, 2)
     if shape is not None and tuple(shape.reshape(-1)) != context.outputs[0].shape:
         raise NotSupportedError(f"an output of shape {list(shape.reshape(-1))}, declared otherwise")
-    if import_activation(options.get("fused_activation_function", "NONE")) != "none":
-        raise NotSupportedError("a transposed convolution with an activation")
     if not len(w.shape) == len(x.shape) == len(context.outputs[0].shape) == 4:
         raise NotSupportedError("a transposed convolution of tensors that are not 4-D")
+    is_short = x.dtype == INT16 and any(bias and bias.dtype == INT32 for bias in context.inputs[3:])
+    if is_short and options["quantized_bias_type"] != "int32":
+        raise NotSupportedError("an int16 transposed convolution with a 32-bit bias")
     stride = (checked_int_option(options["stride_h"]), checked_int_option(options["stride_w"]))
     before = (0, 0)
     if options["padding"] == "SAME":
         sizes = zip(x.shape[1:3], w.shape[1:3], context.outputs[0].shape[1:3], stride, strict=True)
         over = [max((length - 1) * step + size - out, 0) for length, size, out, step in sizes]
         before = (over[0] // 2, over[1] // 2)
-    attrs: dict[str, Attr] = {"stride": stride, "before": before, "activation": "none"}
+    activation = import_activation(options["fused_activation_function"])
+    attrs: dict[str, Attr] = {"stride": stride, "before": before, "activation": activation}
     attrs |= unsigned_attr(context)
     return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
 

@@ -1,4 +1,4 @@
-"""Exact widening of constants: int4 (two to a byte, the lower half first) and float16.
+"""Exact widening of constants: int4 (two to a byte, the lower half first), float16, int16 biases.
 
 Variables of these types are not changed; they are refused later.
 """
@@ -9,11 +9,14 @@ import numpy as np
 
 from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 
+_BIAS = 3
+
 
 def widen_constants(graph: RawSubgraph) -> RawSubgraph:
     tensors = [_from_int4(tensor) for tensor in graph.tensors]
     nodes: list[RawNode] = []
     for node in graph.nodes:
+        _widen_bias(node, tensors)
         source = _float16_constant(node, tensors)
         if source is None:
             nodes.append(node)
@@ -30,6 +33,16 @@ def _from_int4(tensor: RawTensor) -> RawTensor:
     halves = np.stack([packed << 4, packed & 0xF0], axis=-1).view(np.int8) >> 4
     count = int(np.prod(tensor.shape))
     return replace(tensor, dtype="int8", buffer=halves.reshape(-1)[:count].tobytes())
+
+
+def _widen_bias(node: RawNode, tensors: list[RawTensor]) -> None:
+    """Widen the int16 bias of a transposed convolution to int64, as TFLM does."""
+    if node.op != "TRANSPOSE_CONV" or len(node.inputs) <= _BIAS or node.inputs[_BIAS] == NO_TENSOR:
+        return
+    bias = tensors[node.inputs[_BIAS]]
+    if bias.dtype == "int16" and bias.buffer is not None:
+        values = np.frombuffer(bias.buffer, "<i2").astype("<i8")
+        tensors[bias.index] = replace(bias, dtype="int64", buffer=values.tobytes())
 
 
 def _float16_constant(node: RawNode, tensors: list[RawTensor]) -> bytes | None:
