@@ -27,7 +27,7 @@ def _identity_layer(*, asymmetric: bool) -> ConformanceCase:
 def _ties(rng: np.random.Generator, *, asymmetric: bool) -> np.ndarray:
     """Return rows of whole and half steps of a random scale; the ends of the range are there.
 
-    There is no half step itself: LiteRT's vector code rounds the float below 1 / 2 up.
+    Steps of one half are left out: LiteRT's vector code rounds the float below 1 / 2 up.
     """
     scale = np.float32(2.0 ** rng.uniform(-8, 4))
     zero = rng.integers(-128, 128, (ROWS, 1)) if asymmetric else 0
@@ -48,5 +48,5 @@ def test_ties_are_rounded_as_litert_rounds_them(asymmetric: bool, deep: bool) ->
     for rows, outputs in zip(samples, answer.outputs, strict=True):
         for row, expected in zip(rows, outputs[y], strict=True):
             quantized, scale, offset = quantize_array(row, asymmetric=asymmetric)
-            found = (quantized.astype(np.int32) - offset).astype(np.float32) * scale
-            np.testing.assert_array_equal(found, expected)
+            result = (quantized.astype(np.int32) - offset).astype(np.float32) * scale
+            np.testing.assert_array_equal(result, expected)
