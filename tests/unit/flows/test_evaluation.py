@@ -11,6 +11,7 @@ import pytest
 
 import firmwright as fw
 from firmwright.base.errors import UsageError
+from firmwright.cli import arguments
 from firmwright.cli.evaluate import format_evaluation
 from firmwright.cli.main import main
 from firmwright.report.evaluation import ChangedSample, Confusion, Evaluation, render_evaluation
@@ -67,7 +68,7 @@ def test_real_values_give_the_same_results_as_stored_ones(digits: fw.Compilation
 @pytest.mark.host_c
 def test_without_labels_classes_and_outputs_are_compared(digits: fw.Compilation) -> None:
     images = np.load(DATA["data"])["input_1"][:4]
-    result = fw.evaluate(digits, {"x": images}, against=FLOATS, compared=1)
+    result = fw.evaluate(digits, {"x": images}, against=FLOATS, compared=0)
     assert list(result.runs[0].figures) == ["same_class", "output_difference"]
     assert (result.is_labeled, result.confusions) == (False, ())
 
@@ -81,15 +82,25 @@ def test_a_float_model_with_another_input_is_refused(digits: fw.Compilation) -> 
 
 @pytest.mark.host_c
 def test_the_command_writes_json_and_a_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    evaluation: Evaluation,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    given: dict[str, object] = {}
     page = tmp_path / "page.html"
-    words = ["evaluate", DIGITS / "digits.tflite", "--samples", "10", "-o", page, "--json"]
-    words += [word for name, path in DATA.items() for word in (f"--{name}", path)]
-    assert main([str(word) for word in words]) == 0
+    monkeypatch.setattr(arguments, "evaluate", lambda *_, **more: given.update(more) or evaluation)
+    words = ["evaluate", str(DIGITS / "digits.tflite"), "--data", "here", "--classes", "a,b"]
+    assert (
+        main([*words, "--against", str(FLOATS), "--samples", "7", "-o", str(page), "--json"]) == 0
+    )
     said = json.loads(capsys.readouterr().out)
-    assert (said["samples"], said["runs"][0]["figures"]["top1"]) == (10, 1)
-    assert said["html"] == str(page)
+    assert (said["samples"], said["runs"][0]["figures"]["top5"], said["html"]) == (
+        360,
+        1,
+        str(page),
+    )
+    assert (given["classes"], given["samples"], given["against"]) == (("a", "b"), 7, str(FLOATS))
     assert 'id="accuracy"' in page.read_text(encoding="utf-8")
 
 

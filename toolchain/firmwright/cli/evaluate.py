@@ -7,19 +7,13 @@ from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.model import write_file
-from firmwright.report.evaluation import (
-    MATRIX_CLASSES,
-    ROWS_SHOWN,
-    Evaluation,
-    LayerAccuracy,
-    format_scores,
-    render_evaluation,
-)
+from firmwright.report.evaluation import Evaluation, LayerAccuracy, format_scores, render_evaluation
 
 NAME = "evaluate"
 HELP = "measure accuracy on a data set: float model, model and firmware"
 
 NAME_WIDTH = 50
+ROWS_SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +44,7 @@ def format_evaluation(result: Evaluation) -> str:
     ]
     head, scores = format_scores(result.runs)
     parts = [format_pairs(lines), format_table(head, scores)]
-    if result.confusions and len(result.classes) <= MATRIX_CLASSES:
+    if result.has_matrix:
         rows = zip(result.classes, result.confusion_matrix(), strict=True)
         table: list[list[Cell]] = [[name, *(n or "·" for n in counts)] for name, counts in rows]
         parts.append(format_table(["label \\ predicted", *result.classes], table))

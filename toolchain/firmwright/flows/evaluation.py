@@ -17,6 +17,7 @@ from firmwright.flows.labeled_data import Dataset, convert_samples, read_dataset
 from firmwright.flows.layer_accuracy import SAMPLES_PER_CHUNK, measure_layers, worst_first
 from firmwright.flows.metrics import ModelRun, Task, make_task, score_runs
 from firmwright.flows.model import Model, load_model, model_inputs, model_outputs
+from firmwright.flows.model_inspection import inspect_module
 from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.flows.reference_outputs import (
     ReferenceOutputs,
@@ -27,7 +28,7 @@ from firmwright.flows.reference_outputs import (
 )
 from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.module import IoTensor
+from firmwright.ir.module import IoTensor, IRModule
 from firmwright.oracle.compare import compare_outputs
 from firmwright.pipeline import Compilation
 from firmwright.report.evaluation import (
@@ -39,8 +40,9 @@ from firmwright.report.evaluation import (
 )
 
 log = logging.getLogger(__name__)
-BATCH = 128
-"""The number of samples that one process of the reference runtime computes."""
+BATCH = 256
+MACS_OF_BATCH = 5_000_000_000
+"""The limits of the samples that one process of the reference runtime computes."""
 LAYERS_COMPARED = 32
 DATA_MOVEMENT_OPS = frozenset({"dequantize", "quantize", "reshape", "transpose"})
 
@@ -106,7 +108,7 @@ def _own_runs(
 ) -> tuple[list[ModelRun], int]:
     """Run the model by its runtime and as firmware, and count the values that differ."""
     io, board = compiled.module.io, compiled.board.name
-    size = len(samples) if io.state else BATCH  # a new process resets the state
+    size = _batch_size(compiled.imported, len(samples))
     outputs: list[Tensors] = []
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(_batches, lambda p: compute_reference(compiled, p), samples, size)
@@ -135,8 +137,7 @@ def compare_models(
 
 
 def _run_by_runtime(what: str, model: Model, samples: Sequence[Tensors]) -> ModelRun:
-    entry = model.module.entry
-    size = len(samples) if isinstance(entry, Function) and entry.state else BATCH
+    size = _batch_size(model.module, len(samples))
     result = _batches(lambda part: _run(model, part), samples, size)
     inputs, outputs = _stack(samples, model_inputs(model)), model_outputs(model)
     return ModelRun(what, result.name, inputs, _stack(result.outputs, outputs))
@@ -146,6 +147,15 @@ def _run(model: Model, samples: Sequence[Tensors], *, layers: bool = False) -> R
     if model.source is None:
         return run_numpy_reference(model.module, samples)
     return run_oracle_reference(model, samples, reference_runtime(model), layers=layers)
+
+
+def _batch_size(module: IRModule, count: int) -> int:
+    """Return `count` for a model with state, which a new process resets."""
+    if not isinstance(module.entry, Function):
+        return BATCH
+    if module.entry.state:
+        return count
+    return max(1, min(BATCH, MACS_OF_BATCH // (inspect_module(module).macs or 1)))
 
 
 def _batches(

@@ -48,15 +48,10 @@ class Dataset:
 
     def spread(self, count: int) -> Dataset:
         """Return at most `count` samples, evenly spaced, since classes are often consecutive."""
-        if count >= len(self.samples):
-            return self
-        chosen = np.linspace(0, len(self.samples) - 1, count).round().astype(int)
-        return replace(
-            self,
-            samples=tuple(self.samples[k] for k in chosen),
-            names=tuple(self.names[k] for k in chosen),
-            labels=None if self.labels is None else self.labels[chosen],
-        )
+        step = -(-len(self.samples) // count)
+        labels = None if self.labels is None else self.labels[::step]
+        names, samples = self.names[::step], self.samples[::step]
+        return replace(self, samples=samples, names=names, labels=labels)
 
 
 def read_dataset(
@@ -92,24 +87,23 @@ def read_dataset(
     for name, item, label in items:
         parts = _split(item, inputs, str(Path(where, name)))
         samples += parts
-        sample_names += [name] if name and len(parts) == 1 else _numbered(name, len(parts))
+        is_file = name and len(parts) == 1
+        sample_names += [name] if is_file else [f"{name}[{k}]" for k in range(len(parts))]
         words += [label] * len(parts)
+    if not samples:
+        raise UsageError("there are no samples.", where=where, hint=FORMS_HINT)
     if labels:
-        values = _read_labels(Path(labels))
+        values = _read_npy(Path(labels)) if str(labels).endswith(".npy") else _rows(Path(labels))
     elif any(words):
         values = words
     dataset = Dataset(where, tuple(samples), tuple(sample_names), classes=tuple(classes))
     return dataset if values is None else _with_labels(dataset, values, str(labels) or where)
 
 
-def _numbered(name: str, count: int) -> list[str]:
-    return [f"{name}[{index}]" for index in range(count)]
-
-
 def _folder_items(root: Path, table: Path, inputs: Sequence[IoTensor]) -> Iterator[Item]:
     """Yield the files of `table`, or those of the class folders, or those of the folder."""
     if table.is_file():
-        rows = _read_rows(table)
+        rows = _rows(table)
         if not (root / rows[0][0]).exists():
             del rows[0]  # the heading
     else:
@@ -120,10 +114,7 @@ def _folder_items(root: Path, table: Path, inputs: Sequence[IoTensor]) -> Iterat
             what = f"there are files ({file.name}) and subfolders ({folders[0].name})."
             raise UsageError(what, where=str(root), hint=FORMS_HINT)
         rows = [[f"{d.name}/{file.name}", d.name] for d in folders for file in _visible(d)]
-        rows = rows or [[path.name] for path in inside]
-    if not rows:
-        what = "this folder has no .npy, .npz or .bin files."
-        raise UsageError(what, where=str(root), hint=FORMS_HINT)
+        rows += [[path.name] for path in inside if not folders]
     for name, *label in rows:
         yield name, _read_file(root / name, inputs), label
 
@@ -136,15 +127,10 @@ def _generator_items(text: str) -> Iterator[Item]:
     """Call FUNCTION of FILE.py:FUNCTION, which yields arrays, lists of arrays or mappings."""
     file, _, name = text.rpartition(":")
     try:
-        function = runpy.run_path(file)[name]
-    except (OSError, KeyError) as error:
-        what = f"the generator cannot be read: {error}."
-        raise UsageError(what, where=text, hint="use FILE.py:FUNCTION.") from error
-    try:
-        items = list(function())
+        items = list(runpy.run_path(file)[name]())
     except Exception as error:
         what = f"the generator fails: {type(error).__name__}: {error}."
-        raise UsageError(what, where=text) from error
+        raise UsageError(what, where=text, hint="use FILE.py:FUNCTION.") from error
     for number, item in enumerate(items):
         listed = item if isinstance(item, list | tuple | Mapping) else [item]
         if not isinstance(listed, Mapping):
@@ -207,11 +193,7 @@ def _read_npy(file: Path) -> Array:
 # ---- labels --------------------------------------------------------------------------------------
 
 
-def _read_labels(file: Path) -> Array | list[list[str]]:
-    return _read_npy(file) if file.suffix == ".npy" else _read_rows(file)
-
-
-def _read_rows(file: Path) -> list[list[str]]:
+def _rows(file: Path) -> list[list[str]]:
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             rows = [row for row in csv.reader(lines, skipinitialspace=True) if row]

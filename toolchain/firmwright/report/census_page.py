@@ -3,12 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Literal, get_args
 
-from markupsafe import Markup
-
-from firmwright.base.templates import template_environment
+from firmwright.report.page_template import render_report_template
 
 Status = Literal["equal", "tolerance", "differs", "unsupported", "refused", "failed"]
 STATUS_LABELS = {
@@ -57,15 +54,12 @@ def count_statuses(entries: Sequence[CensusEntry]) -> dict[str, int]:
 
 
 def render_census(entries: Sequence[CensusEntry], folder: str, board: str) -> str:
-    environment = template_environment("firmwright.report", autoescape=True)
-    environment.filters["n"] = lambda value: "" if value is None else f"{value:,}"
-    style = (files("firmwright.report") / "templates" / "report.css").read_text(encoding="utf-8")
-    return environment.get_template("census.html.j2").render(
+    return render_report_template(
+        "census.html.j2",
         entries=entries,
         folder=folder,
         board=board,
         counts=count_statuses(entries),
         labels=STATUS_LABELS,
         is_profiled=any(entry.count is not None for entry in entries),
-        style=Markup(style),
     )

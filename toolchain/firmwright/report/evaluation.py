@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Literal, get_args
 
-from markupsafe import Markup
-
-from firmwright.base.templates import template_environment
+from firmwright.report.page_template import render_report_template
 
 Metric = Literal["classification", "binary", "anomaly", "regression"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
-ROWS_SHOWN = 20
 MATRIX_CLASSES = 20
 """With more classes, the most frequent confusions are shown instead of the matrix."""
 _TITLES = {"top1": "top-1", "top5": "top-5", "auc": "AUC"}
@@ -89,6 +85,10 @@ class Evaluation:
     layers: tuple[LayerAccuracy, ...] = field(default=(), repr=False)
 
     @property
+    def has_matrix(self) -> bool:
+        return bool(self.confusions) and len(self.classes) <= MATRIX_CLASSES
+
+    @property
     def errors(self) -> tuple[Confusion, ...]:
         return tuple(item for item in self.confusions if item.label != item.predicted)
 
@@ -101,6 +101,9 @@ class Evaluation:
         for item in self.confusions:
             matrix[item.label][item.predicted] = item.count
         return matrix
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        return format_scores(self.runs)
 
     def _repr_html_(self) -> str:
         return render_evaluation(self, "evaluation.html.j2")
@@ -121,19 +124,6 @@ def _figure(name: str, value: float | None) -> str:
     return f"{value:.4f}" if name == "auc" else f"{value:.4g}"
 
 
-TEMPLATE_GLOBALS = {
-    "format_scores": format_scores,
-    "matrix_classes": MATRIX_CLASSES,
-    "rows_shown": ROWS_SHOWN,
-}
-"""Names in the template of the section."""
-
-
 def render_evaluation(evaluation: Evaluation, template: str = "evaluation_page.html.j2") -> str:
     """Return an HTML page, or only its section, which a build report contains too."""
-    environment = template_environment("firmwright.report", autoescape=True)
-    environment.filters["n"] = lambda value: f"{value:,}"
-    environment.globals |= TEMPLATE_GLOBALS
-    style = (files("firmwright.report") / "templates" / "report.css").read_text(encoding="utf-8")
-    page = environment.get_template(template)
-    return page.render(evaluation=evaluation, style=Markup(style))
+    return render_report_template(template, evaluation=evaluation)

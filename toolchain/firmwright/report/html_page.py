@@ -8,14 +8,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, Final
 
 from markupsafe import Markup
 
-from firmwright.base.templates import template_environment
 from firmwright.compilation_summary import PlannedBuffer
-from firmwright.report.evaluation import TEMPLATE_GLOBALS
 from firmwright.report.memory_map import (
     KIND_LABELS,
     MemoryMap,
@@ -24,6 +21,7 @@ from firmwright.report.memory_map import (
     render_svg,
 )
 from firmwright.report.model import BuildReport, OperatorReport, occupied_bytes_by_time, peak_time
+from firmwright.report.page_template import render_report_template, report_file
 
 EMBEDDED_JSON: Final = re.compile(
     r'<script type="application/json" id="facts">(.*?)</script>', re.DOTALL
@@ -70,12 +68,9 @@ class BarSegment:
 
 
 def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -> str:
-    environment = template_environment("firmwright.report", autoescape=True)
-    environment.filters["n"] = lambda value: f"{value:,}"
-    environment.filters["signed"] = lambda value: f"{value:+,}"
-    environment.globals |= TEMPLATE_GLOBALS
     occupied, peak = occupied_bytes_by_time(report), peak_time(report)
-    return environment.get_template("report.html.j2").render(
+    return render_report_template(
+        "report.html.j2",
         report=report,
         earlier=earlier,
         cards=list(_cards(report, earlier)),
@@ -92,13 +87,8 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
         per_mac=report.total / report.macs if report.macs else None,
         kind_words=KIND_LABELS,
         facts=Markup(_embedded(report)),
-        style=Markup(_file("report.css")),
-        script=Markup(_file("report.js")),
+        script=Markup(report_file("report.js")),
     )
-
-
-def _file(name: str) -> str:
-    return (files("firmwright.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _embedded(report: BuildReport) -> str:

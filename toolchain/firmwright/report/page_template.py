@@ -1,0 +1,19 @@
+"""Renders the templates of HTML pages, which share the style sheet and some names."""
+
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from firmwright.base.templates import template_environment
+
+
+def report_file(name: str) -> str:
+    return (files("firmwright.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def render_report_template(template: str, **values: object) -> str:
+    environment = template_environment("firmwright.report", autoescape=True)
+    environment.filters["n"] = lambda value: "" if value is None else f"{value:,}"
+    environment.filters["signed"] = lambda value: f"{value:+,}"
+    style = Markup(report_file("report.css"))
+    return environment.get_template(template).render(style=style, **values)
