@@ -18,6 +18,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -300,16 +302,13 @@ def reference_pool(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         for _, patch in window.patches(x, _least(call.input(0).dtype)):
             best = np.maximum(best, patch)
         return (best,)
-    total = np.zeros(shape)
+    total = np.zeros(shape, np.float32)
     for _, patch in window.patches(x, 0):
         total += patch if kind == "average" else evaluate_in_numpy(_power_formula(call), [patch])
     if kind == "norm":
-        return (evaluate_in_numpy(_root_formula(call), [total.astype(np.float32)]),)
-    for axis, count in enumerate(_tap_counts(call, window)):
-        spread = [1] * len(shape)
-        spread[axis + 2] = -1
-        total = total / count.reshape(spread)
-    return (total.astype(np.float32),)
+        return (evaluate_in_numpy(_root_formula(call), [total]),)
+    counts = reduce(np.multiply.outer, _tap_counts(call, window))
+    return (total / counts.astype(np.float32),)
 
 
 def lower_pool(call: OpCall, b: Kernel) -> None:
@@ -334,8 +333,9 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
                 with lower_expression(b, _power_formula(call), [item]) as power:
                     acc.add(power)
         result = acc.value
-        for axis, table in enumerate(factors):
-            result = result / b.load(table, [index[axis]])
+        if factors:
+            pairs = zip(factors, index, strict=True)
+            result = result / reduce(mul, (b.load(table, [i]) for table, i in pairs))
         if kind == "norm":
             with lower_expression(b, _root_formula(call), [result]) as root:
                 b.store(b.y, [n, c, *index], root)

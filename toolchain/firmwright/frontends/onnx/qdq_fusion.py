@@ -256,6 +256,9 @@ def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> Constan
         )
         if is_same and not any(quant.zero_points):
             return ConstantValue(constant.array.reshape(-1), constant.name, quantization)
+    first = f.operands[0]
+    if isinstance(first, DequantizedValue) and not (first.integer_type or f.target.by_reciprocal):
+        return None  # ONNX Runtime rounds no float bias of a layer that it computes in floats
     if isinstance(operand, ConstantValue) and operand.array.size == channels:
         whole = np.rint(operand.array.reshape(-1) / steps)
         if np.abs(whole).max(initial=0) < 1 << 30:
