@@ -112,6 +112,18 @@ def test_no_compiler_warns(
         assert (completed.returncode, completed.stderr) == (0, "")
 
 
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["microbit", "mps2-an386", "mps2-an505"])
+def test_assembly_compiles_with_a_frame_pointer(
+    board: str, compiled: Compile, tmp_path: Path
+) -> None:
+    done = compiled("digits", board=board)
+    done.tree.write(tmp_path)
+    command = ["arm-none-eabi-gcc", *done.board.cpu_flags, "-O2", "-fno-omit-frame-pointer"]
+    flags = ["-std=c99", *WARNINGS, "-Wcast-align", "-c", "model/digits.c", "-o", os.devnull]
+    subprocess.run([*command, *flags], cwd=tmp_path, check=True)
+
+
 @pytest.mark.parametrize(
     "board",
     [

@@ -8,7 +8,9 @@ from typing import Final
 from firmwright.boards import Board
 from firmwright.boards.schema import LINK_PAYLOAD_BYTES
 
-WARNINGS: Final = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror")
+WARNINGS: Final = (
+    "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Wcast-align", "-Werror",
+)  # fmt: skip
 C_STANDARD: Final = "c99"
 _SEMANTICS: Final = ("-ffp-contract=off", "-ffunction-sections", "-fdata-sections", "-fno-common")
 BARE_METAL: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")

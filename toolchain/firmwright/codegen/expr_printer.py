@@ -24,6 +24,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 
 _NARROW = (dtypes.INT8, dtypes.UINT8, dtypes.INT16, dtypes.UINT16)
 _SATURATIONS: Mapping[tuple[float, float], DType] = {(d.min, d.max): d for d in _NARROW}
+BYTE_TYPES = frozenset({"int8_t", "uint8_t", "void"})
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
 _NARROW_UNSIGNED = frozenset({dtypes.UINT8, dtypes.UINT16})
 
@@ -347,7 +348,9 @@ class ExprPrinter:
         if self.element_type(place) == pointee:
             return inner
         qualifier = "const " if const else ""
-        return CExpr(f"({qualifier}{pointee} *){inner.within(UNARY)}", BOOL, UNARY)
+        # The plan and the kernels align wider elements; gcc cannot see it (-Wcast-align).
+        through = "" if pointee in BYTE_TYPES else f"({qualifier}void *)"
+        return CExpr(f"({qualifier}{pointee} *){through}{inner.within(UNARY)}", BOOL, UNARY)
 
     def typed_pointer(self, node: tir.AccessPtr, dtype: DType, *, const: bool) -> CExpr:
         plain = self.memory(node.buffer).plain and dtype == node.buffer.dtype

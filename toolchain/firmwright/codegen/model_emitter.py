@@ -239,7 +239,18 @@ def _compiler_macros(out: CWriter, context: EmitContext) -> None:
     """Print the attribute macros for gcc and clang, with empty definitions for other compilers."""
     names, used, section = context.names, context.used, context.options.section("code")
     attributes = ["noinline", *([f'section("{section}")'] if section else [])]
-    rows = [("kernel", f"static __attribute__(({', '.join(attributes)}))", "static")]
+    kernel = "static"
+    if helpers.used_features(used, inline_asm=context.options.inline_asm):
+        kernel = f"static {names.macro('all_registers')}"
+        out.comment(["Assembly blocks need all registers, also with -fno-omit-frame-pointer."])
+        out.line("#if defined(__GNUC__) && !defined(__clang__)")
+        attribute = '__attribute__((optimize("omit-frame-pointer")))'
+        out.line(f"#define {names.macro('all_registers')} {attribute}")
+        out.line("#else")
+        out.line(f"#define {names.macro('all_registers')}")
+        out.line("#endif")
+        out.line()
+    rows = [("kernel", f"{kernel} __attribute__(({', '.join(attributes)}))", kernel)]
     if section:
         rows.append(("code", f'__attribute__((section("{section}")))', ""))
     if used.extremes or used.saturations or used.loads or used.stores or used.intrinsics:
@@ -250,7 +261,9 @@ def _compiler_macros(out: CWriter, context: EmitContext) -> None:
         rows.append(("copy", "__builtin_memcpy", "memcpy"))
     out.line("#if defined(__GNUC__)")
     for name, gnu, _ in rows:
-        out.line(f"#define {names.macro(name)} {gnu}")
+        head = f"#define {names.macro(name)}"
+        fits = len(head) + len(gnu) < LINE_COLUMNS
+        out.line(f"{head} {gnu}" if fits else f"{head} \\\n    {gnu}")
     out.line("#else /* needs an option like -fno-strict-aliasing */" if used.aliases else "#else")
     for name, _, other in rows:
         out.line(f"#define {names.macro(name)} {other}".rstrip())

@@ -23,8 +23,8 @@ int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
     uint8_t *scale_constants = sram + M_OFFSET_SCALE_CONSTANTS;
     uint8_t *add_constants = sram + M_OFFSET_ADD_CONSTANTS;
     int8_t *x = (int8_t *)(sram + M_OFFSET_X);
-    m_i32 *y = (m_i32 *)(sram + M_OFFSET_Y);
-    m_i32 *a = (m_i32 *)(sram + M_OFFSET_A);
+    m_i32 *y = (void *)(sram + M_OFFSET_Y);
+    m_i32 *a = (void *)(sram + M_OFFSET_A);
 
     if (pools->far.start(pools->far.context, 0, scale_constants, 20) != 0) {
         return M_E_READ;
@@ -38,7 +38,7 @@ int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
         return M_E_READ;
     }
     const int8_t *w = (const int8_t *)scale_constants;
-    const m_i32 *bias = (const m_i32 *)(scale_constants + 4);
+    const m_i32 *bias = (const void *)(scale_constants + 4);
 
     /* 0: scale */
     M_PROBE(0, 0, a, 16);
@@ -48,7 +48,7 @@ int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
     if (pools->far.wait(pools->far.context) != 0) {
         return M_E_READ;
     }
-    const m_i32 *bias_1 = (const m_i32 *)add_constants;
+    const m_i32 *bias_1 = (const void *)add_constants;
 
     /* 1: add */
     M_PROBE(1, 0, y, 16);

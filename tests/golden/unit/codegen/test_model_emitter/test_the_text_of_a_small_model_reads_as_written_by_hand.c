@@ -24,11 +24,18 @@
 #error "The model needs an int of at least 32 bits: compile it for a 32-bit processor."
 #endif
 
+/* Assembly blocks need all registers, also with -fno-omit-frame-pointer. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define M_ALL_REGISTERS __attribute__((optimize("omit-frame-pointer")))
+#else
+#define M_ALL_REGISTERS
+#endif
+
 #if defined(__GNUC__)
-#define M_KERNEL static __attribute__((noinline))
+#define M_KERNEL static M_ALL_REGISTERS __attribute__((noinline))
 #define M_INLINE static inline __attribute__((always_inline))
 #else
-#define M_KERNEL static
+#define M_KERNEL static M_ALL_REGISTERS
 #define M_INLINE static inline
 #endif
 
