@@ -130,7 +130,7 @@ def test_recording_by_xnnpack_kernels_is_identified(model_path: Callable[[str], 
 
 
 class PicklingExecutor(LocalExecutor):
-    """Sends tasks and results through pickle, as a cluster does, and finishes the last one first."""
+    """Sends tasks and results through pickle, as a cluster does; the last one ends first."""
 
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any]

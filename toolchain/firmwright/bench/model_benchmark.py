@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from firmwright.base.resources import digits_dir
 from firmwright.bench.peer_figures import PeerFigure, find_figure
 from firmwright.boards import load_board
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.executors import Executor, LocalExecutor
+from firmwright.flows.executors import Executor, LocalExecutor, run_calls
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import find_model_files, load_model, provide_file
 from firmwright.flows.model_session import open_session
@@ -67,16 +68,6 @@ class BenchmarkRow:
         return self.count / theirs
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkTask:
-    """One model on one board in one mode; `content` replaces a file of another machine."""
-
-    model: Path
-    board: str
-    mode: str
-    content: bytes | None = None
-
-
 def find_models(folder: str) -> tuple[Path, ...]:
     """Return the model files in `folder` by name, by default those of the bundled example."""
     if not folder:
@@ -93,25 +84,24 @@ def measure_models(
 ) -> tuple[BenchmarkRow, ...]:
     """Return a row for each model on each board in each mode, in that order."""
     is_local = isinstance(executor, LocalExecutor)
-    tasks = [
-        BenchmarkTask(path, board, mode, None if is_local else path.read_bytes())
+    calls = [
+        partial(measure_model, path, board, mode, None if is_local else path.read_bytes())
         for path, board, mode in product(models, boards, modes)
     ]
-    rows = dict(executor.run(measure_model, tasks))
     return tuple(
-        replace(rows[index], peer=_peer_result(task.model.name, rows[index].core, figures))
-        for index, task in enumerate(tasks)
+        replace(row, peer=_peer_result(row.model, row.core, figures))
+        for row in run_calls(executor, calls)
     )
 
 
-def measure_model(task: BenchmarkTask) -> BenchmarkRow:
+def measure_model(path: Path, board: str, mode: str, content: bytes | None = None) -> BenchmarkRow:
     """Measure one model; the row has no figures of other systems."""
-    core = load_board(task.board).core
+    core = load_board(board).core
     try:
-        with provide_file(task.model, task.content) as path:
-            return _row(path, task.board, core, task.mode)
+        with provide_file(path, content) as local:
+            return _row(local, board, core, mode)
     except (DoesNotFitError, UnsupportedError) as error:
-        return BenchmarkRow(task.model.name, task.board, core, task.mode, problem=str(error))
+        return BenchmarkRow(path.name, board, core, mode, problem=str(error))
 
 
 def _row(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:

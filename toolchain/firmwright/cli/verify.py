@@ -1,7 +1,6 @@
 """`firmwright verify`: compare a model's outputs on a board with the reference."""
 
 import argparse
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,15 +11,8 @@ from firmwright.flows.access_checking import open_checked_session
 from firmwright.flows.executors import open_executor
 from firmwright.flows.index_ranges import index_ranges
 from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import (
-    SampleBatch,
-    Tensors,
-    generate_samples,
-    make_batch,
-    read_npz,
-)
+from firmwright.flows.sample_batches import generate_samples, make_batch, read_npz
 from firmwright.flows.verification import Verification, verify, verify_in_parts
-from firmwright.pipeline import Compilation
 
 NAME = "verify"
 HELP = "compare a model's outputs on a board with those of the reference runtime"
@@ -49,18 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     if args.input and args.samples is not None:
         raise UsageError("--input and --samples exclude each other.", hint="omit one of them.")
-    if args.check_plan and (args.find_first_divergence or args.port or args.in_process):
-        raise UsageError(
-            "--check-plan excludes --find-first-divergence, --port and --in-process.",
-            hint="use it alone.",
-        )
-    if args.scheduler and (
-        args.find_first_divergence or args.check_plan or args.port or args.in_process
-    ):
-        raise UsageError(
-            "--scheduler excludes --find-first-divergence, --check-plan, --port and --in-process.",
-            hint="omit --scheduler.",
-        )
+    for option, chosen in (("--check-plan", args.check_plan), ("--scheduler", args.scheduler)):
+        if chosen and (args.find_first_divergence or args.port or args.in_process):
+            raise UsageError(
+                f"{option} excludes --find-first-divergence, --port and --in-process.",
+                hint=f"omit {option} or the others.",
+            )
     compiled = arguments.compile_from_args(args)
     inputs = compiled.module.io.inputs
     expected = None
@@ -73,16 +59,18 @@ def run(args: argparse.Namespace) -> Outcome:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
         batch = generate_samples(inputs, count, args.seed, index_ranges(compiled))
     if args.scheduler:
-        result = _verify_on_cluster(args, compiled, batch, expected)
+        settings = {"timeout_s": args.timeout, "compiler": args.compiler, "variant": args.variant}
+        opener = open_checked_session if args.check_plan else partial(open_session, **settings)
+        with open_executor(1, args.scheduler) as executor:
+            result = verify_in_parts(executor, compiled, batch, expected, opener)
     else:
+        opener = open_checked_session if args.check_plan else arguments.make_session_opener(args)
         result = verify(
             compiled,
             batch=batch,
             expected=expected,
             find_first_divergence=args.find_first_divergence,
-            open_with=open_checked_session
-            if args.check_plan
-            else arguments.make_session_opener(args),
+            open_with=opener,
         )
     error = None
     if not result.exact:
@@ -93,19 +81,6 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.check_plan:
         text += " All memory accesses agree with the plan."
     return Outcome(verification_to_json(result), "" if error else text, error)
-
-
-def _verify_on_cluster(
-    args: argparse.Namespace,
-    compiled: Compilation,
-    batch: SampleBatch,
-    expected: Sequence[Tensors] | None,
-) -> Verification:
-    settings = {"timeout_s": args.timeout, "compiler": args.compiler, "variant": args.variant}
-    with open_executor(1, args.scheduler) as executor:
-        return verify_in_parts(
-            executor, compiled, batch, expected, partial(open_session, **settings)
-        )
 
 
 def verification_to_json(result: Verification) -> dict[str, Any]:

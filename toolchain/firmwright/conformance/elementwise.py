@@ -302,9 +302,12 @@ def _cast_cases() -> Iterator[ConformanceCase]:
     for before, after in (
         ("float32", "int32"), ("int32", "float32"), ("int8", "float32"), ("int32", "int8"),
         ("int16", "int32"), ("int32", "bool"), ("bool", "float32"), ("float32", "bool"),
+        ("uint32", "int32"), ("int32", "uint32"), ("uint32", "float32"), ("int16", "uint32"),
+        ("int64", "int32"), ("int32", "int64"), ("int64", "float32"),
     ):  # fmt: skip
         x, y = CaseTensor((3, 7), before), CaseTensor((3, 7), after)
-        yield ConformanceCase(f"{before}_{after}", "CAST", (x,), (y,))
+        oracles = LITERT if "int64" in (before, after) else BOTH_PROFILES
+        yield ConformanceCase(f"{before}_{after}", "CAST", (x,), (y,), oracles=oracles)
 
 
 _QUANTIZE_GRID = (

@@ -3,6 +3,7 @@
 import contextlib
 import copyreg
 import multiprocessing
+import operator
 import os
 import signal
 import threading
@@ -95,6 +96,12 @@ class DaskExecutor:
         positions = {future.key: index for index, future in enumerate(futures)}
         for future in arrived(futures):
             yield positions[future.key], future.result()
+
+
+def run_calls(executor: Executor, calls: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Return the results in the order of `calls`, which are partial functions of this package."""
+    results = dict(executor.run(operator.call, calls))
+    return [results[index] for index in range(len(calls))]
 
 
 @contextlib.contextmanager

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
-from firmwright.flows.executors import Executor
+from firmwright.flows.executors import Executor, run_calls
 from firmwright.flows.first_divergence import FirstDivergence, locate_first_divergence
 from firmwright.flows.html import verification_html
 from firmwright.flows.index_ranges import index_ranges
@@ -120,16 +121,6 @@ def verify(
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class VerificationTask:
-    """A part of the samples of a verification, with recorded outputs or None."""
-
-    compiled: Compilation
-    batch: SampleBatch
-    expected: tuple[Tensors, ...] | None
-    open_with: Callable[[Compilation], ModelSession]
-
-
 def verify_in_parts(
     executor: Executor,
     compiled: Compilation,
@@ -139,40 +130,32 @@ def verify_in_parts(
 ) -> Verification:
     """Verify parts of `batch` on the machines of `executor`; models with state have one part."""
     check_recording(batch, expected)
-    count = len(batch.samples)
-    size = count if compiled.module.io.state else SAMPLES_PER_TASK
-    starts = range(0, count, size)
-    tasks = [
-        VerificationTask(
-            compiled,
-            replace(batch, samples=batch.samples[start : start + size]),
-            None if expected is None else tuple(expected[start : start + size]),
-            open_with,
+    size = len(batch.samples) if compiled.module.io.state else SAMPLES_PER_TASK
+    calls = []
+    for start in range(0, len(batch.samples), size):
+        part = slice(start, start + size)
+        samples = replace(batch, samples=batch.samples[part])
+        recorded = None if expected is None else expected[part]
+        calls.append(
+            partial(verify, compiled, batch=samples, expected=recorded, open_with=open_with)
         )
-        for start in starts
-    ]
-    results = dict(executor.run(_verify_part, tasks))
-    return _merge([results[index] for index in range(len(tasks))], size)
-
-
-def _verify_part(task: VerificationTask) -> Verification:
-    return verify(task.compiled, batch=task.batch, expected=task.expected, open_with=task.open_with)
+    return _merge(run_calls(executor, calls), size)
 
 
 def _merge(parts: Sequence[Verification], size: int) -> Verification:
-    differing = [(index, part) for index, part in enumerate(parts) if part.first is not None]
-    explanations = {part.explanation for _, part in differing} or {parts[0].explanation}
-    first = None
-    for index, part in differing[:1]:
-        assert part.first is not None
-        first = replace(part.first, sample=part.first.sample + index * size)
+    explanations = {part.explanation for part in parts if part.first} or {parts[0].explanation}
+    firsts = (
+        replace(part.first, sample=part.first.sample + index * size)
+        for index, part in enumerate(parts)
+        if part.first
+    )
     return replace(
         parts[0],
         samples=sum(part.samples for part in parts),
         values=sum(part.values for part in parts),
         mismatches=sum(part.mismatches for part in parts),
         max_abs_error=max(part.max_abs_error for part in parts),
-        first=first,
+        first=next(firsts, None),
         explanation=explanations.pop() if len(explanations) == 1 else "",
         outputs=tuple(outputs for part in parts for outputs in part.outputs),
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, Array
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
 from firmwright.ir.tir.builder import logical_not
@@ -18,7 +18,7 @@ from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 
-_DTYPES = (BOOL, FLOAT32, INT8, INT16, INT32, UINT8)
+_DTYPES = (BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT32, INT64)
 _NUMERICS = both_profiles(None, "exact", "Cast, LogicalNot")
 
 
