@@ -100,7 +100,7 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
 
 
 def onnx_operators() -> tuple[str, ...]:
-    return tuple(sorted((*onnx_importers(), *EXPANDED_OPERATORS)))
+    return tuple(sorted({*onnx_importers(), *EXPANDED_OPERATORS}))
 
 
 def _row(item: SupportedOperator) -> Sequence[str]:

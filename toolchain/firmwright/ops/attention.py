@@ -11,6 +11,7 @@ rows - 1 - r. A row without keys is 0.
 Semantics: ONNX's Attention. Scores and sums are float32; the order of additions is not defined.
 """
 
+import math
 import operator
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -116,6 +117,7 @@ def _keys_of_rows(call: OpCall, arrays: Sequence[Array]) -> Array:
 _REGISTERS = 16
 """Sums, or elements of the query, in registers."""
 _BLOCK = 8
+_LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +172,12 @@ def lower(call: OpCall, b: Kernel) -> None:
         key, value = (enter(loops.cache(index)) for index in (_KEY, _VALUE))
         scores = enter(b.allocate("scores", FLOAT32, (keys, lot)))
         n, row = enter(b.for_("n", batch)), enter(b.for_("row", rows))
-        used = enter(b.let("used", _keys_in_use(call, b, n, row)))
+        used = enter(b.let("used", _keys_in_use(call, b, n, row).cast(INT32))).cast(INDEX)
         index = enter(b.for_("lot", heads // lot))
         first = enter(b.let("first", index * lot))
         place = _Lot(n, row, first, index // (group // lot), used)
-        _score(loops, place, query, key, scores, tables[0])
-        totals = _exponentials(loops, place, scores)
+        highest = _score(loops, place, query, key, scores, tables[0])
+        totals = _exponentials(loops, place, scores, highest)
         _add_values(loops, place, value, scores, out, totals, tables[1:])
 
 
@@ -193,9 +195,14 @@ def _keys_in_use(call: OpCall, b: Kernel, n: ArithExpr, row: ArithExpr) -> Arith
 def _score(
     loops: _Loops, lot: _Lot, query: tir.Buffer, key: tir.Buffer, scores: tir.Buffer,
     scales: tir.Buffer | None,
-) -> None:  # fmt: skip
-    b, block, scale = loops.b, loops.block(_KEY), float(loops.call.attrs["scale"])  # type: ignore[arg-type]
-    for start in range(0, key.shape[3], block):
+) -> tir.Buffer:  # fmt: skip
+    """Store the scores as powers of two; return registers of their maxima."""
+    b, block, size = loops.b, loops.block(_KEY), key.shape[3]
+    scale = _LOG2_E * float(loops.call.attrs["scale"])  # type: ignore[arg-type]  # by its importer
+    highest = b.reg("highest", FLOAT32, loops.heads)
+    for h in range(loops.heads):
+        b.store(highest, [h], float(np.finfo(np.float32).min))
+    for start in range(0, size, block):
         q = b.reg("q", FLOAT32, loops.heads * block)
         for h in range(loops.heads):
             for c in range(block):
@@ -213,23 +220,23 @@ def _score(
                 total = reduce(operator.add, terms)
                 if start:
                     total = b.load(scores, [t, h]) + total
-                b.store(scores, [t, h], total)
+                with b.let("score", total) as score:
+                    b.store(scores, [t, h], score)
+                    if start + block == size:
+                        b.store(highest, [h], maximum(b.load(highest, [h]), score))
+    return highest
 
 
-def _exponentials(loops: _Loops, lot: _Lot, scores: tir.Buffer) -> tir.Buffer:
+def _exponentials(loops: _Loops, lot: _Lot, scores: tir.Buffer, highest: tir.Buffer) -> tir.Buffer:
     """Replace the scores by exponentials below the maximum; return registers of their sums."""
     b = loops.b
-    totals, highest = (b.reg(name, FLOAT32, loops.heads) for name in ("total", "highest"))
+    totals = b.reg("total", FLOAT32, loops.heads)
     for h in range(loops.heads):
         b.store(totals, [h], 0.0)
-        b.store(highest, [h], float(np.finfo(np.float32).min))
-    with b.for_("t", lot.used) as t:
-        for h in range(loops.heads):
-            b.store(highest, [h], maximum(b.load(highest, [h]), b.load(scores, [t, h])))
     with b.for_("t", lot.used) as t:
         for h in range(loops.heads):
             below = b.load(scores, [t, h]) - b.load(highest, [h])
-            with b.let("power", call_intrinsic("exp_below_f32", [below], FLOAT32)) as power:
+            with b.let("power", call_intrinsic("exp2_below_f32", [below], FLOAT32)) as power:
                 b.store(scores, [t, h], power)
                 b.store(totals, [h], b.load(totals, [h]) + power)
     return totals

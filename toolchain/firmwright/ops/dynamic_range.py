@@ -2,7 +2,8 @@
 
 Each row of activations has a scale of its own, found when the layer runs. Symmetric: max|x| / 127.
 Asymmetric: the range [min, max] including 0 over 255 steps, with a zero point. The integer sums of
-a layer are scaled back to floats. Semantics: TFLite's portable quantizers, in their float width.
+a layer are scaled back to floats. Semantics: TFLite's portable quantizers, in their float width;
+ONNX's DynamicQuantizeLinear, which divides by the scale and rounds half to even.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, maximum
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, maximum, minimum
 from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
@@ -63,6 +64,14 @@ def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float3
     scaled = (values * inverse).astype(np.float64)
     rounded = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5) + offset
     return np.clip(rounded, minimum, 127).astype(np.int8), np.float32(scale), offset
+
+
+def quantize_array_onnx(values: Array) -> tuple[Array, np.float32, int]:
+    """Return int8 values, 128 below DynamicQuantizeLinear's, with their scale and zero point."""
+    low, high = values.min(), values.max()
+    scale = np.float32(DYNAMIC_SCALE.meaning(low, high))
+    offset = int(np.rint(-np.minimum(low, np.float32(0)) / scale)) - 128
+    return np.clip(np.rint(values / scale) + offset, -128, 127).astype(np.int8), scale, offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,26 @@ def quantize_row(
             passes.quantize_values(b, row, target, inverse, None)
     if weight_scale is not None:
         b.store(scale, [0], b.load(scale, [0]) * weight_scale)
+    return QuantizedRow(scale, offset)
+
+
+def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> QuantizedRow:
+    """Emit the quantization of `row` to int8 in `target`, as `quantize_array_onnx` defines it."""
+    low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
+    scale, offset = b.reg("scale", FLOAT32), b.reg("offset", INT32)
+    _find_min_max(b, row, low, high)
+    ends = b.load(low, [0]), b.load(high, [0])
+    b.store(scale, [0], call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
+    below = (0.0 - b.load(low, [0])) / b.load(scale, [0])
+    b.store(offset, [0], call_intrinsic("nearest_even", [below], INT32) - 128)
+    with (
+        b.view("values", row.buffer, row.start, (row.size,)) as values,
+        b.view("flat", target, 0, (row.size,), access="w") as flat,
+        b.for_("i", row.size) as i,
+    ):
+        steps = call_intrinsic("nearest_even", [b.load(values, [i]) / b.load(scale, [0])], INT32)
+        shifted = maximum(minimum(steps + b.load(offset, [0]), INT8.max), INT8.min)
+        b.store(flat, [i], shifted.cast(INT8))
     return QuantizedRow(scale, offset)
 
 

@@ -17,11 +17,12 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, INT64, Array
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, INT64, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import (
@@ -174,6 +175,14 @@ def _tir_coordinates(b: Kernel, stack: ExitStack, at: Sequence[ArithExpr]) -> li
     return [*at[:batch], *coordinates, *at[lead:]]
 
 
+def _copied_as(dtype: DType, count: int) -> tuple[DType, int]:
+    """Return the type and number of the elements that copy `count` elements: whole words."""
+    size = dtype.size_bytes * count
+    if dtype.size_bytes < UINT32.size_bytes and size % UINT32.size_bytes == 0:
+        return UINT32, size // UINT32.size_bytes
+    return dtype, count
+
+
 def lower_read(call: OpCall, b: Kernel) -> None:
     """Look up each index once; inner loops copy whole slices."""
     if call.str_attr("mode") == "elements":
@@ -186,10 +195,12 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     tuples, named = (indices, 1) if along else (indices[:-1], indices[-1])
     batches, before, size = (math.prod(p) for p in (x[:batch], x[batch:first], x[first + named :]))
     count, axes = math.prod(tuples[batch:]), x[first : first + named]
+    kind, size = _copied_as(call.input(0).dtype, size)
+    view = partial(b.view, dtype=kind, alignment=kind.size_bytes)
     with (
-        b.view("slices", b.input(0), 0, (batches, before, *axes, size)) as source,
+        view("slices", b.input(0), 0, (batches, before, *axes, size)) as source,
         b.view("places", b.input(1), 0, (batches, count, named)) as index_view,
-        b.view("out", b.y, 0, (batches, before, count, size), access="w") as y,
+        view("out", b.y, 0, (batches, before, count, size), access="w") as y,
         b.for_("batch", batches) as n,
         b.for_("outer", before) as outer,
         b.for_("i", count) as i,

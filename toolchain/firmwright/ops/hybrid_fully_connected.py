@@ -2,19 +2,31 @@
 
 Each row of x is quantized at run time, asymmetrically with the attribute `asymmetric`, multiplied
 in integers and scaled back by its scale and the weight scale. Bias and weights may be variable.
-Semantics: TFLite's hybrid fully connected kernel.
+With the attribute `whole`, all rows have one scale, in the arithmetic of ONNX.
+Semantics: TFLite's hybrid fully connected kernel; ONNX's DynamicQuantizeLinear and MatMulInteger.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.ir import tir
 from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
-from firmwright.ops.dynamic_range import FloatRow, check_hybrid, quantize_array, quantize_row
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.dynamic_range import (
+    FloatRow,
+    QuantizedRow,
+    check_hybrid,
+    quantize_array,
+    quantize_array_onnx,
+    quantize_row,
+    quantize_row_onnx,
+)
 from firmwright.ops.fully_connected import macs, output_shape
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation, float_activation_range, quantization_of
 
 _BIAS = 2
@@ -34,46 +46,75 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     bias = arrays[2].reshape(-1) if call.has_input(_BIAS) else np.float32(0)
     scales = np.array(quantization_of(call.input(1)).scales, np.float32)
     low, high = float_activation_range(call.str_attr("activation"))
+    rows = arrays[0].astype(np.float32).reshape(-1, w.shape[1])
+    whole = quantize_array_onnx(rows) if is_whole(call) else None
     results = []
-    for row in arrays[0].astype(np.float32).reshape(-1, w.shape[1]):
-        quantized, scale, offset = quantize_array(row, asymmetric=bool(call.attrs["asymmetric"]))
+    for k, row in enumerate(rows):
+        if whole is None:
+            quantized, scale, offset = quantize_array(
+                row, asymmetric=bool(call.attrs["asymmetric"])
+            )
+        else:
+            quantized, scale, offset = whole[0][k], whole[1], whole[2]
         acc = (w @ (quantized.astype(np.int64) - offset)).astype(np.float32)
         results.append(np.clip(acc * (scale * scales) + bias, low, high))
     return (np.array(results, np.float32).reshape(call.output.shape),)
 
 
+def is_whole(call: OpCall) -> bool:
+    return bool(call.attrs.get("whole", False))
+
+
+@contextmanager
+def quantized_rows(
+    call: OpCall, b: Kernel, weight_scale: float | None
+) -> Iterator[tuple[ArithExpr, tir.Buffer, QuantizedRow]]:
+    """Open a loop over the rows; yield the index, a view of the int8 row, its quantization."""
+    inputs, elements = call.input(1).shape[1], call.input(0).elements
+    with Nest() as enter:
+        if is_whole(call):
+            quantized = enter(b.allocate("quantized", INT8, (elements,)))
+            whole = quantize_row_onnx(b, FloatRow(b.input(0), 0, elements), quantized)
+            n = enter(b.for_("n", elements // inputs))
+            yield n, enter(b.view("row", quantized, n * inputs, (inputs,), alignment=4)), whole
+            return
+        n = enter(b.for_("n", elements // inputs))
+        quantized = enter(b.allocate("quantized", INT8, (inputs,)))
+        row = FloatRow(b.input(0), n * inputs, inputs)
+        asymmetric = bool(call.attrs["asymmetric"])
+        yield (
+            n,
+            quantized,
+            quantize_row(b, row, quantized, weight_scale=weight_scale, asymmetric=asymmetric),
+        )
+
+
 def lower(call: OpCall, b: Kernel) -> None:
     w, scales = b.input(1), np.array(quantization_of(call.input(1)).scales)
     outputs, inputs = w.shape
-    per_channel = len(scales) > 1
-    table = b.constant("scales", scales, FLOAT32) if per_channel else None
+    per_channel = len(scales) > 1 or is_whole(call)
+    table = b.constant("scales", np.resize(scales, outputs), FLOAT32) if per_channel else None
     with (
-        b.for_("n", call.input(0).elements // inputs) as n,
-        b.allocate("quantized", INT8, (inputs,)) as quantized,
+        quantized_rows(call, b, None if per_channel else float(scales[0])) as (n, quantized, row),
         b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
+        b.for_("o", outputs) as o,
     ):
-        row = quantize_row(
-            b, FloatRow(b.input(0), n * inputs, inputs), quantized,
-            weight_scale=None if per_channel else float(scales[0]),
-            asymmetric=bool(call.attrs["asymmetric"]),
-        )  # fmt: skip
-        with b.for_("o", outputs) as o:
-            acc = b.register("acc", INT32, 0)
-            with b.for_("i", inputs) as i:
-                value = b.load_i32(quantized, [i])
-                if row.offset is not None:
-                    value = value - b.load(row.offset, [0])
-                acc.add(value * b.load_i32(w, [o, i]))
-            scale = b.load(row.scale, [0])
-            if table is not None:
-                scale = scale * b.load(table, [o])
-            total = acc.value.cast(FLOAT32) * scale
-            if call.has_input(_BIAS):
-                with b.view("bias", b.input(_BIAS), 0, (outputs,)) as bias:
-                    total = total + b.load(bias, [o])
-                    b.store(out, [o], apply_activation(total, call.str_attr("activation")))
-            else:
+        acc = b.register("acc", INT32, 0)
+        with b.for_("i", inputs) as i:
+            value = b.load_i32(quantized, [i])
+            if row.offset is not None:
+                value = value - b.load(row.offset, [0])
+            acc.add(value * b.load_i32(w, [o, i]))
+        scale = b.load(row.scale, [0])
+        if table is not None:
+            scale = scale * b.load(table, [o])
+        total = acc.value.cast(FLOAT32) * scale
+        if call.has_input(_BIAS):
+            with b.view("bias", b.input(_BIAS), 0, (outputs,)) as bias:
+                total = total + b.load(bias, [o])
                 b.store(out, [o], apply_activation(total, call.str_attr("activation")))
+        else:
+            b.store(out, [o], apply_activation(total, call.str_attr("activation")))
 
 
 OPDEF = OpDef(

@@ -222,6 +222,31 @@ def _round(x: Any) -> Any:
     return np.copysign(np.floor(np.abs(np.asarray(x, np.float64)) + 0.5), x).astype(np.float32)
 
 
+_EXP_WITH_FPU = """\
+if (!(x > -87.0f && x < 88.0f)) {
+    return expf(x);
+}
+/* e^x = 2^n e^r with n = round(x / ln 2), found by an addition that rounds. */
+union {
+    float value;
+    int32_t bits;
+} near = {x * 1.44269504f + 12582912.0f};
+const float n = near.value - 12582912.0f;
+const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+float power = 1.39485905e-3f;
+power = power * r + 8.37513525e-3f;
+power = power * r + 4.16662171e-2f;
+power = power * r + 1.66664153e-1f;
+power = power * r + 0.5f;
+power = power * r + 1.0f;
+power = power * r + 1.0f;
+union {
+    float value;
+    uint32_t bits;
+} scaled = {power};
+scaled.bits += (uint32_t)near.bits << 23;
+return scaled.value;"""
+
 EXP_F32, TANH_F32, ROUND_F32 = (
     Intrinsic(
         name=f"{name}_f32",
@@ -231,6 +256,8 @@ EXP_F32, TANH_F32, ROUND_F32 = (
         portable=f"return {name}f(x);",
         doc=doc,
         instructions=40,
+        requires="fpu" if name == "exp" else "",
+        text={"gnu": _EXP_WITH_FPU} if name == "exp" else {},
     )
     for name, meaning, doc in (
         ("exp", partial(np.exp, dtype=np.float32), "The exponential of x."),
@@ -239,30 +266,32 @@ EXP_F32, TANH_F32, ROUND_F32 = (
     )
 )
 
-EXP_BELOW_F32 = Intrinsic(
-    name="exp_below_f32",
+EXP2_BELOW_F32 = Intrinsic(
+    name="exp2_below_f32",
     operands=(Operand("x", "in", FLOAT32),),
     result=FLOAT32,
-    meaning=partial(np.exp, dtype=np.float32),
-    # e^x = 2^n e^r with n = round(x / ln 2), and e^r by a polynomial in |r| <= ln 2 / 2.
+    meaning=partial(np.exp2, dtype=np.float32),
+    # 2^x = 2^n 2^r with n = round(x), found by an addition that rounds, and a polynomial of r.
     portable="""\
-const float least = x < -87.0f ? -87.0f : x;
-const int32_t n = (int32_t)(least * 1.44269504f - 0.5f);
-const float r = (least - (float)n * 0.693359375f) + (float)n * 2.12194440e-4f;
-float power = 1.39485905e-3f;
-power = power * r + 8.37513525e-3f;
-power = power * r + 4.16662171e-2f;
-power = power * r + 1.66664153e-1f;
-power = power * r + 0.5f;
-power = power * r + 1.0f;
+union {
+    float value;
+    int32_t bits;
+} near = {x + 12582912.0f};
+const float r = x - (near.value - 12582912.0f);
+float power = 1.34004327e-3f;
+power = power * r + 9.67603736e-3f;
+power = power * r + 5.55032715e-2f;
+power = power * r + 2.40221068e-1f;
+power = power * r + 6.93147182e-1f;
 power = power * r + 1.0f;
 union {
-    int32_t bits;
     float value;
-} scale = {(n + 127) * 0x800000};
-return power * scale.value;""",
-    doc="The exponential of x <= 0, to within a unit in the last place.",
-    instructions=36,
+    uint32_t bits;
+} scaled = {power};
+scaled.bits += (uint32_t)(near.bits < 0x4b3fff82 ? 0x4b3fff82 : near.bits) << 23;
+return scaled.value;""",
+    doc="2 to the power of x <= 0, to within two units in the last place; at least 2^-127.",
+    instructions=24,
 )
 
 FLOAT_OF_BITS = Intrinsic(
@@ -279,6 +308,22 @@ return both.value;""",
     doc="The float32 with the bits x.",
 )
 
+
+NEAREST_EVEN = Intrinsic(
+    name="nearest_even",
+    operands=(Operand("x", "in", FLOAT32),),
+    result=INT32,
+    meaning=lambda x: np.rint(x).astype(np.int32),
+    # The sum has no bits below 1, so the addition rounds.
+    portable="""\
+const union {
+    float value;
+    int32_t bits;
+} sum = {x + 12582912.0f};
+return sum.bits - 0x4b400000;""",
+    doc="The nearest integer of |x| <= 2^21, halves to even.",
+    instructions=3,
+)
 
 NEAREST_INT8 = Intrinsic(
     name="nearest_int8",
@@ -398,8 +443,8 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     for item in (
         REQUANTIZE_ONCE, REQUANTIZE_TWICE, REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32,
         REQUANTIZE_EXACT, CLZ, RECIPROCAL, POWER_I32, SIGMOID16,
-        LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT, EXP_BELOW_F32, EXP_F32, TANH_F32, ROUND_F32,
-        FLOAT_OF_BITS, NEAREST_INT8, DYNAMIC_SCALE, DYNAMIC_ZERO_POINT, CONST_LOAD,
+        LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT, EXP2_BELOW_F32, EXP_F32, TANH_F32, ROUND_F32,
+        FLOAT_OF_BITS, NEAREST_EVEN, NEAREST_INT8, DYNAMIC_SCALE, DYNAMIC_ZERO_POINT, CONST_LOAD,
         CONST_LOAD_START, CONST_LOAD_WAIT, *FLOAT_FUNCTIONS.values(), *SIGNAL_INTRINSICS.values(),
     )
 }  # fmt: skip

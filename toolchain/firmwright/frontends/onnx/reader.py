@@ -14,6 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
+from firmwright.frontends.onnx.dynamic_products import fuse_dynamic_products
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package, tensor_array
 
 OPSET_MIN = 13
@@ -98,7 +99,8 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     inputs = tuple(_tensor(item) for item in graph.input if item.name not in initializers)
     following = set(updates.values())
     outputs = tuple(_tensor(item) for item in graph.output if item.name not in following)
-    nodes, titles = expand_contrib_operators(ordered)
+    expanded, titles = expand_contrib_operators(ordered)
+    nodes = fuse_dynamic_products(expanded, initializers)
     return OnnxModel(
         file, opsets, inputs, outputs, initializers, nodes, tuple(model.functions),
         (*outputs, *map(_tensor, graph.value_info)), titles, updates,

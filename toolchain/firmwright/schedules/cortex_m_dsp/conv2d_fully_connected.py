@@ -147,14 +147,14 @@ def _matrix_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _matrix_space(op: OpCall) -> Sequence[Config]:
-    unrolls = alternative_unrolls(_matrix_layout(op.input(1).shape[-1]).words)
+    unrolls = alternative_unrolls(matrix_layout(op.input(1).shape[-1]).words)
     return [{**config, "steps": steps} for config in _matrix_configs(op)[:1] for steps in unrolls]
 
 
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     matrix = conv2d.weights_of(op)
     outputs, depth = matrix.shape
-    layout = _matrix_layout(depth)
+    layout = matrix_layout(depth)
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     kernel, params = matrix.reshape(outputs, 1, 1, depth), fully_connected.requantization_of(op)
     rows, offset = int(config["rows"]), weight_zero_point(op)
@@ -173,7 +173,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
             gemm.emit(b, wide, n)
 
 
-def _matrix_layout(depth: int) -> Im2colLayout:
+def matrix_layout(depth: int) -> Im2colLayout:
     return Im2colLayout(ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)), depth)
 
 

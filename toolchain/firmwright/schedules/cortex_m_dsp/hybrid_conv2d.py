@@ -55,7 +55,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized:
         activations = quantize_input(op, b, n, quantized)
 
-        def end(order: ChannelOrder, is_paired: bool) -> _DequantizeEpilogue:
+        def end(order: ChannelOrder, is_paired: bool) -> DequantizeEpilogue:
             return _make_epilogue(op, b, kernel, order, activations, is_paired=is_paired)
 
         gemm = plan_gemm_without_bias(b, layout, kernel, end, CHANNELS_BY_PIXELS[block])
@@ -65,18 +65,20 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _DequantizeEpilogue:
+class DequantizeEpilogue:
     """Converts sums to float. Without a zero point, one scale serves all channels.
 
     `sums` holds the weight sum of each channel and `scales` the weight scales, in table order.
+    With `joins_scales`, a sum is multiplied once, by the product of its scales.
     """
 
     activations: QuantizedRow
-    bias: tir.Buffer
+    bias: tir.Buffer | None
     sums: tir.Buffer | None
     scales: tir.Buffer | None
     activation: str
     is_paired: bool
+    joins_scales: bool = False
 
     @contextmanager
     def bind_shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
@@ -88,7 +90,9 @@ class _DequantizeEpilogue:
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> Iterator[FinishElement]:  # fmt: skip
         with Nest() as enter:
-            bias = enter(b.let(f"channel_bias{place}", b.load(self.bias, [index])))
+            bias: ArithExpr | None = None
+            if self.bias is not None:
+                bias = enter(b.let(f"channel_bias{place}", b.load(self.bias, [index])))
             correction: ArithExpr | None = None
             if self.sums is not None and self.activations.offset is not None:
                 share = b.load(self.activations.offset, [0]) * b.load(self.sums, [index])
@@ -101,12 +105,13 @@ class _DequantizeEpilogue:
                 exact = total >> _ODD_SHIFT if self.is_paired and place % 2 == 1 else total
                 if correction is not None:
                     exact = exact - correction
-                scaled = exact.cast(FLOAT32)
-                if scale is not None:
+                scaled, common = exact.cast(FLOAT32), b.load(self.activations.scale, [0])
+                if scale is not None and self.joins_scales:
+                    common = common * scale
+                elif scale is not None:
                     scaled = scaled * scale
-                return apply_activation(
-                    scaled * b.load(self.activations.scale, [0]) + bias, self.activation
-                )
+                scaled = scaled * common
+                return apply_activation(scaled if bias is None else scaled + bias, self.activation)
 
             yield finish
 
@@ -114,7 +119,7 @@ class _DequantizeEpilogue:
 def _make_epilogue(
     op: OpCall, b: Kernel, kernel: Array, order: ChannelOrder, activations: QuantizedRow, *,
     is_paired: bool,
-) -> _DequantizeEpilogue:  # fmt: skip
+) -> DequantizeEpilogue:  # fmt: skip
     rows = list(order.rows)
     bias = b.constant("bias", bias_of(op, "float32")[rows], FLOAT32)
     sums = scales = None
@@ -123,7 +128,7 @@ def _make_epilogue(
         sums = b.constant("sums", totals[rows], INT32)
         scales = b.constant("scales", np.array(quantization_of(op.input(1)).scales)[rows], FLOAT32)
     activation = op.str_attr("activation")
-    return _DequantizeEpilogue(activations, bias, sums, scales, activation, is_paired)
+    return DequantizeEpilogue(activations, bias, sums, scales, activation, is_paired)
 
 
 SCHEDULES = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
@@ -101,6 +102,19 @@ def _matmul_integer(c: NodeContext) -> OnnxValue:
     return emit_matmul(c.emit, a, subtract_zero_point(c, c.input(1), c.optional(3), 1))
 
 
+def _dynamic_quantize_matmul(c: NodeContext) -> OnnxValue:
+    """Emit the product of a tensor that is quantized at run time and constant int8 weights."""
+    w, scales = c.array(1, "weights"), c.array(2, "scales").astype(np.float32).reshape(-1)
+    quantization = Quantization(
+        tuple(map(float, scales)), (0,) * len(scales), 0 if len(scales) > 1 else None
+    )
+    weights = ConstantValue(np.ascontiguousarray(w.T), f"{c.emit.stem}/weights", quantization)
+    return c.emit.call(
+        "hybrid_fully_connected", c.input(0), weights, activation="none", keep_dims=True,
+        asymmetric=True, whole=True, result=FLOAT32,
+    )  # fmt: skip
+
+
 def _parse_equation(c: NodeContext) -> tuple[list[str], str]:
     text = c.attr("equation").replace(" ", "")
     operands, arrow, result = text.partition("->")
@@ -162,4 +176,5 @@ IMPORTERS: Mapping[str, Importer] = {
     "Gemm": _gemm,
     "MatMul": import_matmul,
     "MatMulInteger": _matmul_integer,
+    "com.microsoft:DynamicQuantizeMatMul": _dynamic_quantize_matmul,
 }
