@@ -11,7 +11,7 @@ import pytest
 
 import firmwright as fw
 from firmwright.base.errors import UsageError
-from firmwright.cli import arguments
+from firmwright.cli import evaluate
 from firmwright.cli.evaluate import format_evaluation
 from firmwright.cli.main import main
 from firmwright.report.evaluation import ChangedSample, Confusion, Evaluation, render_evaluation
@@ -89,7 +89,7 @@ def test_the_command_writes_json_and_a_page(
 ) -> None:
     given: dict[str, object] = {}
     page = tmp_path / "page.html"
-    monkeypatch.setattr(arguments, "evaluate", lambda *_, **more: given.update(more) or evaluation)
+    monkeypatch.setattr(evaluate, "evaluate", lambda *_, **more: given.update(more) or evaluation)
     words = ["evaluate", str(DIGITS / "digits.tflite"), "--data", "here", "--classes", "a,b"]
     assert (
         main([*words, "--against", str(FLOATS), "--samples", "7", "-o", str(page), "--json"]) == 0

@@ -18,7 +18,6 @@ from firmwright.cli import option_values
 from firmwright.cli.verb import REPEATABLE, ParserOrGroup, add_options
 from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.evaluation import LAYERS_COMPARED, evaluate
 from firmwright.flows.mlperf import with_benchmark_firmware
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.model_session import ModelSession, open_session
@@ -26,7 +25,6 @@ from firmwright.flows.tuning_log import read_tuning
 from firmwright.frontends.onnx import ModelOverrides
 from firmwright.partitioning.custom_ops import load_custom_ops
 from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS, Compilation, Options
-from firmwright.report.evaluation import METRICS, Evaluation
 from firmwright.targets.cmsis_nn import PATH_VARIABLE
 from firmwright.tune.partition_methods import EAGER, PartitionRequest, partition_model
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER
@@ -196,53 +194,6 @@ def add_sample_options(parser: argparse.ArgumentParser, default: int | None) -> 
         """,
         samples={"type": option_values.positive_int, "default": default},
         seed={"type": option_values.non_negative_int, "default": 0},
-    )
-
-
-def add_data_options(parser: ParserOrGroup, *, required: bool) -> None:
-    add_options(
-        parser,
-        """
-        --data PATH  samples: a folder with a subfolder for each class, a folder of files with
-            labels.csv (lines FILE,LABEL) or without labels, an .npz or .npy file with all samples,
-            or a generator FILE.py:FUNCTION. Files are .npy, .npz or raw .bin
-        --labels FILE  labels in another file: .npy, or text with a line LABEL for each sample, or
-            FILE,LABEL for each file
-        --classes NAME,NAME,...  names of the classes in the model's order (default: alphabetical)
-        --metric  figures to compute (default: as suggested by the labels and the output)
-        """,
-        data={"required": required, "default": ""},
-        labels={"default": ""},
-        classes={"type": option_values.names, "default": ()},
-        metric={"choices": METRICS, "default": ""},
-    )
-
-
-def add_evaluation_options(parser: ParserOrGroup, *, required: bool) -> None:
-    add_data_options(parser, required=required)
-    add_options(
-        parser,
-        f"""
-        --against FLOAT_MODEL  compare results and layers with this float model
-        --samples N  use at most N samples, evenly spaced (default: all)
-        --compare N  maximum number of samples for the layer errors (default: {LAYERS_COMPARED})
-        """,
-        samples={"type": option_values.positive_int},
-        compare={"type": option_values.positive_int, "default": LAYERS_COMPARED},
-    )
-
-
-def evaluate_from_args(args: argparse.Namespace, compiled: Compilation) -> Evaluation:
-    return evaluate(
-        compiled,
-        args.data,
-        labels=args.labels,
-        classes=args.classes,
-        against=args.against,
-        metric=args.metric,
-        samples=args.samples,
-        compared=args.compare,
-        open_with=make_session_opener(args),
     )
 
 

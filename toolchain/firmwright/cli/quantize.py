@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from firmwright.cli import arguments
-from firmwright.cli.evaluate import format_layers
+from firmwright.cli.evaluate import add_data_options, format_layers
 from firmwright.cli.option_values import positive_int
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import REPEATABLE, Outcome, add_options
@@ -26,7 +26,7 @@ ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="float .onnx file")
     arguments.add_onnx_input_options(parser)
-    arguments.add_data_options(parser, required=True)
+    add_data_options(parser, required=True)
     add_options(
         parser,
         f"""

@@ -6,6 +6,7 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
+from firmwright.cli.evaluate import add_evaluation_options, evaluate_from_args
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.build_report import build_report, read_report
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         """,
         no_tradeoffs={"dest": "tradeoffs", "action": "store_false"},
     )
-    arguments.add_evaluation_options(parser, required=False)
+    add_evaluation_options(parser, required=False)
     arguments.add_compile_options(parser)
     arguments.add_session_options(parser)
 
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> Outcome:
         partition=partition,
     )
     if args.data:
-        report = replace(report, evaluation=arguments.evaluate_from_args(args, compiled))
+        report = replace(report, evaluation=evaluate_from_args(args, compiled))
     if args.output:
         write_file(args.output, render_page(report, baseline).encode())
     data: dict[str, Any] = {**report.as_json(), "html": args.output}
