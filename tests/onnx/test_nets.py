@@ -26,6 +26,7 @@ from firmwright.ops.registry import op_table
 from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
+from onnx import TensorProto, helper
 
 Tensors = dict[str, NDArray[np.generic]]
 
@@ -167,6 +168,24 @@ def test_all_unsupported_items_are_reported_at_once() -> None:
     with pytest.raises(UnsupportedError) as caught:
         imported(net.model(first, second))
     assert {item.op for item in caught.value.items} == {"NonZero", "Det"}
+
+
+@pytest.mark.parametrize(("op", "dtype", "reason"), [
+    ("Gemm", TensorProto.INT8, "int8, for which ONNX does not define it"),
+    ("Gemm", TensorProto.FLOAT, "float32 with int8, which ONNX does not define"),
+    ("Add", TensorProto.FLOAT, "float32 with int8, which ONNX does not define"),
+])  # fmt: skip
+def test_element_types_beyond_onnx_are_reported(op: str, dtype: int, reason: str) -> None:
+    net = Net()
+    operands = [net.weight(np.ones((3, 3), np.int8)), net.weight(np.ones(3, np.int32))]
+    net.node(op, net.input("x", (3, 3), dtype), *operands[: 2 if op == "Gemm" else 1])
+    graph = helper.make_graph(
+        net.nodes, "net", net.inputs, [helper.make_empty_tensor_value_info(net.nodes[0].output[0])],
+        net.weights,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(UnsupportedError, match=reason):
+        imported(model.SerializeToString())
 
 
 def test_an_input_can_be_fixed_to_a_constant() -> None:

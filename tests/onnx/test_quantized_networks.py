@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx_models import Net, quantized_conv, quantized_tensor
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from test_nets import imported, results
 from test_random_qdq_graphs import expected
@@ -18,6 +20,7 @@ from firmwright.flows.model import load_model
 from firmwright.flows.sample_batches import SampleBatch
 from firmwright.flows.verification import verify
 from firmwright.ir.graph.nodes import Function
+from onnx import numpy_helper
 
 FOLDER = Path(__file__).parent / "networks"
 TYPES = {"s": QuantType.QInt8, "u": QuantType.QUInt8}
@@ -76,6 +79,24 @@ def test_a_network_equals_onnx_runtime(network: Path) -> None:
     (result,) = module.entry.results
     for sample, (share,) in zip(samples, expected(data, samples), strict=True):
         np.testing.assert_array_equal(results(module, sample)[result.name], share)
+
+
+@pytest.mark.host_c
+def test_the_first_differing_layer_is_named(tmp_path: Path) -> None:
+    """The firmware is that of a network with another bias in the second of three layers."""
+    net = Net(3)
+    x = quantized_tensor(net, net.input("image", (1, 2, 5, 5)), 0.02, False)
+    for _ in range(3):
+        x = quantized_conv(net, x, 2, 2, (3, 3), 0.05, False, False, pads=[1] * 4)
+    (tmp_path / "net.onnx").write_bytes(net.model(x))
+    bias = next(w for w in net.weights if w.name == net.nodes[8].input[2])
+    bias.CopyFrom(numpy_helper.from_array(np.array([0.9, -0.9], np.float32), bias.name))
+    (tmp_path / "other.onnx").write_bytes(net.model(x))
+    other = compile_for(load_model(tmp_path / "other.onnx"), "host")
+    mixed = replace(other, source=load_model(tmp_path / "net.onnx").source)
+    report = verify(mixed, samples=2, find_first_divergence=True)
+    assert report.layer is not None
+    assert report.layer.where.endswith(f"({net.nodes[8].output[0]})")
 
 
 @pytest.mark.deep

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from firmwright.base.errors import InternalError, NotSupportedError
-from firmwright.frontends.onnx.node_context import OnnxValue
-from firmwright.frontends.onnx.protobuf import Message, dtype_code, onnx_package
+from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
+from firmwright.frontends.onnx.protobuf import (
+    Message,
+    PlainNode,
+    dtype_code,
+    onnx_package,
+    type_name,
+)
 from firmwright.frontends.onnx.reader import OPSET_MIN
 
 _WIDENED_FROM = 11
@@ -86,6 +92,27 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
     if own is None or ours is None or ours.deprecated:
         return False
     return bool(own.since_version != ours.since_version)
+
+
+def check_element_types(node: Message, opset: int, inputs: Sequence[OnnxValue | None]) -> None:
+    """Raise NotSupportedError for types that ONNX does not define for a standard operator."""
+    is_standard = node.domain in ("", "ai.onnx") and not isinstance(node, PlainNode)
+    schema = _schema(node, max(opset, OPSET_MIN)) if is_standard else None
+    formals = list(schema.inputs) if schema is not None else []
+    limits = schema.type_constraints if schema is not None else []
+    allowed = {item.type_param_str: item.allowed_type_strs for item in limits}
+    types: dict[str, str] = {}
+    for place, item in enumerate(inputs if formals else ()):
+        formal = formals[min(place, len(formals) - 1)]
+        if item is None or not formal.is_homogeneous:
+            continue
+        own = item.array.dtype.name if isinstance(item, ConstantValue) else item.type.dtype.name
+        first = types.setdefault(formal.type_str, own)
+        if own != first:
+            raise NotSupportedError(f"{first} with {own}, which ONNX does not define")
+        text = f"tensor({type_name(own)})"
+        if text not in allowed.get(formal.type_str, [text]):
+            raise NotSupportedError(f"{own}, for which ONNX does not define it")
 
 
 def _local_function(node: Message, local: Sequence[Message]) -> Message | None:

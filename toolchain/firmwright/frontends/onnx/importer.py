@@ -19,6 +19,7 @@ from firmwright.frontends.onnx import qdq_fusion
 from firmwright.frontends.onnx.constant_folding import ConstantFolder
 from firmwright.frontends.onnx.function_inlining import (
     InliningBudget,
+    check_element_types,
     function_definition,
     has_changed_semantics,
     has_function_definition,
@@ -246,8 +247,17 @@ class _OnnxImporter:
         if not isinstance(tensor, Value) or tensor.constant is not None:
             return
         # A value keeps its first name; inputs keep their own.
-        if any(value is tensor for call in self.emitter.calls for value in call.outputs):
-            self._name(tensor, name)
+        calls = reversed(self.emitter.calls)
+        maker = next((call for call in calls if any(v is tensor for v in call.outputs)), None)
+        if maker is None:
+            return
+        self._name(tensor, name)
+        source, rank = maker.inputs[0], len(tensor.type.shape)
+        is_own = source is not None and source.name.startswith(f"{self.emitter.stem}/")
+        is_channels_first = maker.attrs.get("perm") == (0, rank - 1, *range(1, rank - 1))
+        if source is not None and is_own and is_channels_first:
+            # Usually only the operator's own result, with channels last, remains.
+            self._name(source, f"{name}/moved")
 
     def _import_node(self, node: Message, opset: int, span: Span) -> Sequence[QdqValue] | None:
         inputs = [self.tensors.get(name) if name else None for name in node.input]
@@ -274,7 +284,9 @@ class _OnnxImporter:
         fused = self._fuse_integer_operator(context, importer, inputs)
         if fused is not None:
             return fused
-        results = importer(replace(context, inputs=tuple(self._materialize_all(inputs))))
+        operands = tuple(self._materialize_all(inputs))
+        check_element_types(node, opset, operands)
+        results = importer(replace(context, inputs=operands))
         found = results if isinstance(results, tuple | list) else (results,)
         return found or self._inline_definition(node, opset, inputs)
 

@@ -58,9 +58,13 @@ def dtype_name(code: int) -> str:
     return _NAMES.get(name, name)
 
 
+def type_name(name: str) -> str:
+    """Return ONNX's name of an element type, in lower case."""
+    return {value: key for key, value in _NAMES.items()}.get(name, name)
+
+
 def dtype_code(name: str) -> int:
-    back = {value: key for key, value in _NAMES.items()}
-    return int(onnx_package().TensorProto.DataType.Value(back.get(name, name).upper()))
+    return int(onnx_package().TensorProto.DataType.Value(type_name(name).upper()))
 
 
 def tensor_array(tensor: Message) -> Array:
