@@ -29,7 +29,7 @@ SCHEDULES = (
         for schedule in int16_conv2d_fully_connected.SCHEDULES
         if schedule != int16_conv2d_fully_connected.INT16_ROW_RULE
     ),
-    *depthwise_channel_groups.SCHEDULES,
+    depthwise_channel_groups.SCHEDULES[0],
     *int16_im2col.SCHEDULES,
     *depthwise_strips.SCHEDULES,
 )
