@@ -12,13 +12,18 @@ from numpy.typing import NDArray
 from onnx_models import Net
 
 import onnx
-from firmwright.base.quant import Rounding, quantize_multiplier
+from firmwright.base.dtypes import INT8
+from firmwright.base.quant import Quantization, Rounding, quantize_multiplier
 from firmwright.flows.model_session import open_session
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.ir.graph.evaluate import evaluate_graph
-from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.nodes import Function, TensorType
 from firmwright.ir.module import IRModule
-from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_float32
+from firmwright.ops.double_requantize import (
+    find_exact_multipliers,
+    requantization_in_float32,
+    requantize_in_float32,
+)
 from firmwright.ops.registry import op_table
 from firmwright.ops.requantize import Requantization
 from firmwright.oracle.reference_runner import run_reference
@@ -181,6 +186,20 @@ def test_fitted_multipliers_are_exact_for_every_sum(deep: bool) -> None:
         scaled = (sums * found.multipliers[0] + (1 << (30 - shift))) >> (31 - shift)
         np.testing.assert_array_equal(np.clip(scaled + point, -128, 127), exact)
     assert fitted > 50
+
+
+def test_channels_with_a_fitted_multiplier_round_once_in_a_layer_of_float32() -> None:
+    rng = np.random.Generator(np.random.PCG64(5))
+    factors = rng.uniform(0.001, 0.004, 48).astype(np.float32).astype(float)
+    output = TensorType((1, 48), INT8, Quantization((0.1,), (-20,)))
+    reach = np.full(48, 70_000)
+    found = requantization_in_float32(factors.tolist(), -reach, reach, output, "none")
+    fitted = np.array(found.multipliers) % 2 == 0
+    assert found.rounding is Rounding.FLOAT32
+    assert 10 < fitted.sum() < 48
+    sums = np.arange(-70_000, 70_001)[:, None]
+    exact = np.clip(requantize_in_float32(sums, factors) - 20, -128, 127)
+    np.testing.assert_array_equal(found.apply(sums, INT8), exact)
 
 
 def test_only_quantized_models_run_with_graph_optimizations() -> None:

@@ -54,6 +54,16 @@ def slow_twice(x: int, multiplier: int, shift: int) -> int:
     return nearest_half_away(Fraction(high, 2 ** max(-shift, 0)))
 
 
+def slow_float32(x: int, multiplier: int, shift: int) -> int:
+    if multiplier % 2 == 0:
+        return slow_once(x, multiplier, shift)
+    factor = np.float32(math.ldexp(multiplier & -128, shift - 31))
+    return min(int(np.rint(np.float32(x) * factor)), INT32_MAX)
+
+
+SLOW = {Rounding.ONCE: slow_once, Rounding.TWICE: slow_twice, Rounding.FLOAT32: slow_float32}
+
+
 @settings(max_examples=500)
 @given(x=int32s, multiplier=multipliers, shift=shifts)
 @example(x=INT32_MIN, multiplier=INT32_MAX, shift=-31)
@@ -91,7 +101,7 @@ def test_channels_broadcast_along_the_last_axis(rounding: Rounding) -> None:
     x = np.array([[100, -100, 7], [5, -5, 1 << 20]], np.int32)
     multiplier, shift = np.array([1 << 30, 1518500250, INT32_MAX]), np.array([-3, 0, 4])
     out = multiply_by_quantized_multiplier(x, multiplier, shift, rounding)
-    slow = slow_once if rounding is Rounding.ONCE else slow_twice
+    slow = SLOW[rounding]
     rows = [
         [slow(int(v), int(m), int(s)) for v, m, s in zip(row, multiplier, shift, strict=True)]
         for row in x

@@ -114,8 +114,8 @@ def multiply_by_quantized_multiplier(
     TWICE: rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x * 2^max(shift, 0),
     multiplier), max(-shift, 0)).
 
-    FLOAT32: float32(x) * factor in float32, halves rounded to even, saturated; the multiplier must
-    have 7 low zeros, so that the factor is a float32.
+    FLOAT32: float32(x) * factor in float32, halves rounded to even, saturated; the factor is that of
+    the multiplier without its 7 low bits. Even multipliers round ONCE.
 
     Where C would overflow 32 bits (the left shift of TWICE, the result of ONCE) the value wraps,
     like the machine instructions. Shifts are in [-31, 30].
@@ -124,9 +124,12 @@ def multiply_by_quantized_multiplier(
     if s64.size and (s64.min() < MIN_SHIFT or s64.max() > MAX_SHIFT):
         raise InternalError("a requantize shift is outside [-31, 30]")
     if rounding is Rounding.FLOAT32:
-        factor = np.ldexp(m64.astype(np.float32), s64 - 31).astype(np.float32)
+        factor = np.ldexp((m64 & -128).astype(np.float32), s64 - 31).astype(np.float32)
         product = np.rint(x64.astype(np.float32) * factor).astype(np.float64)
-        return np.asarray(np.clip(product, INT32_MIN, INT32_MAX), np.int64)
+        exact = np.clip(product, INT32_MIN, INT32_MAX).astype(np.int64)
+        return np.where(
+            m64 & 1, exact, multiply_by_quantized_multiplier(x64, m64, s64, Rounding.ONCE)
+        )
     if rounding is Rounding.ONCE:
         total = 31 - s64
         return _wrap_int32((x64 * m64 + (np.int64(1) << (total - 1))) >> total)

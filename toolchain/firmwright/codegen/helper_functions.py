@@ -126,8 +126,8 @@ class _HelperPrinter:
                     self._definitions(intrinsic)
                 self._intrinsic(intrinsic)
 
-    def _function(self, signature: str) -> AbstractContextManager[None]:
-        return self.out.function(f"{self.names.macro('inline')} {signature}")
+    def _function(self, signature: str, kind: str = "inline") -> AbstractContextManager[None]:
+        return self.out.function(f"{self.names.macro(kind)} {signature}")
 
     def _externs(self) -> None:
         found = [i for i in self.used.intrinsics.values() if i.symbol and not i.header]
@@ -201,19 +201,27 @@ class _HelperPrinter:
         self.out.line()
         self.out.comment([item.doc])
         name = self.names.c(item.name)
+        if item.rare:
+            has_assembly = item.text and self.inline_asm
+            if has_assembly:
+                self.out.raw(f"#if !{self.names.macro('asm', item.requires)}")
+            with self._function(f"{_result_type(item)} {name}_rare({params})", "kernel"):
+                self._verbatim(item.rare)
+            self.out.raw("#endif" if has_assembly else "")
         with self._function(f"{_result_type(item)} {name}({params or 'void'})"):
             for operand in item.operands:
                 if operand.kind in ("out", "inout"):
                     value = f" = *{operand.name}_at" if operand.kind == "inout" else ""
                     self.out.line(f"{operand.dtype.c_type} {operand.name}{value};")
-            self._body(item)
+            arguments = ", ".join(operand.name for operand in item.operands)
+            self._body(item, f"\nreturn {name}_rare({arguments});" if item.rare else "")
             for operand in item.operands:
                 if operand.kind in ("out", "inout"):
                     self.out.line(f"*{operand.name}_at = {operand.name};")
 
-    def _body(self, item: Intrinsic) -> None:
+    def _body(self, item: Intrinsic, ending: str) -> None:
         if not (item.text and self.inline_asm):
-            self._verbatim(item.portable)
+            self._verbatim(item.portable + ending)
             return
         if set(item.text) != {"gnu"}:
             kinds = ", ".join(sorted(item.text))
@@ -221,7 +229,7 @@ class _HelperPrinter:
         self.out.raw(f"#if {self.names.macro('asm', item.requires)}")
         self._verbatim(item.text["gnu"])
         self.out.raw("#else")
-        self._verbatim(item.portable)
+        self._verbatim(item.portable + ending)
         self.out.raw("#endif")
 
     def _verbatim(self, text: str) -> None:

@@ -44,11 +44,18 @@ def requantization_in_float32(
 ) -> Requantization:
     """Return the requantization of ONNX Runtime for sums in [low[c], high[c]] and float32 factors.
 
-    It rounds once if multipliers are proved equal, else it computes in float32.
+    It rounds once if multipliers are proved equal for all channels, else it computes in float32.
     """
     params = make_requantization(factors, Rounding.ONCE, output, activation)
-    exact = find_exact_multipliers(params, factors, low, high, requantize_in_float32)
-    return replace(params, rounding=Rounding.FLOAT32) if exact is None else exact
+    fitted, is_exact = _fit_multipliers(
+        params, factors, low, high, requantize_in_float32, is_even=True
+    )
+    if is_exact.all():
+        return replace(params, multipliers=fitted.multipliers, shifts=fitted.shifts)
+    multipliers = np.array(fitted.multipliers)
+    rounds_once = is_exact & (multipliers % 2 == 0)
+    mixed = np.where(rounds_once, multipliers, np.array(params.multipliers) | 1)
+    return replace(fitted, multipliers=tuple(mixed.tolist()), rounding=Rounding.FLOAT32)
 
 
 def find_exact_multipliers(
@@ -60,21 +67,33 @@ def find_exact_multipliers(
     `params` were made from `factors`, which hold one value or one per channel. `definition`
     computes the scaled sums.
     """
+    fitted, is_exact = _fit_multipliers(params, factors, low, high, definition)
+    return fitted if is_exact.all() else None
+
+
+def _fit_multipliers(
+    params: Requantization, factors: Sequence[float], low: Array, high: Array,
+    definition: Definition, *, is_even: bool = False,
+) -> tuple[Requantization, Array]:  # fmt: skip
+    """Return `params` with exact multipliers, even ones if asked and possible, and which are."""
     if len(factors) == 1:
         low, high = low.min(keepdims=True), high.max(keepdims=True)
     bounds = _Bounds.of(np.array(factors), low, high, params, definition)
     multipliers = np.broadcast_to(np.array(params.multipliers, np.int64), len(factors))
     right = 31 - np.broadcast_to(np.array(params.shifts, np.int64), len(factors))
-    is_wrong = ~bounds.hold(multipliers, right)
-    if not is_wrong.any():
-        return params
+    is_exact = bounds.hold(multipliers, right)
+    if is_exact.all():
+        return params, is_exact
     chosen = multipliers.copy()
-    for channel in np.flatnonzero(is_wrong).tolist():
+    for channel in np.flatnonzero(~is_exact).tolist():
         least, most = bounds.interval(channel, int(right[channel]))
-        if least > most:
-            return None
-        chosen[channel] = min(max(int(chosen[channel]), least), most)
-    return replace(params, multipliers=tuple(chosen.tolist()), shifts=tuple((31 - right).tolist()))
+        nearest = min(max(int(chosen[channel]), least), most)
+        if is_even and nearest % 2:
+            nearest += 1 if nearest < most else -1
+        if least <= nearest <= most:
+            chosen[channel], is_exact[channel] = nearest, True
+    shifts = tuple((31 - right).tolist())
+    return replace(params, multipliers=tuple(chosen.tolist()), shifts=shifts), is_exact
 
 
 @dataclass(frozen=True, slots=True)

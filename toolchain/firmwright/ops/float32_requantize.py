@@ -39,6 +39,11 @@ const int32_t scaled = size > INT32_MAX ? INT32_MAX : (int32_t)size;
 """
 """C text from x, multiplier and right to `scaled`, the magnitude of the result."""
 
+_ROUNDED = """\
+float product = (float)x * ((float)(multiplier & ~127) * STEP);
+int32_t nearest;
+__asm__("vcvtr.s32.f32 %1, %1\\n\\tvmov %0, %1" : "=r"(nearest), "+t"(product));"""
+
 
 def _requantized(x: Any, multiplier: Any, shift: Any) -> Any:
     return multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.FLOAT32).astype(np.int32)
@@ -49,16 +54,31 @@ REQUANTIZE_FLOAT32 = Intrinsic(
     operands=(_X, _MULTIPLIER, Operand("shift", "in", INT32)),
     result=INT32,
     meaning=_requantized,
-    portable=f"""\
+    portable="""\
 const int32_t right = 31 - shift;
 const int64_t raised = (int64_t)x * multiplier + ((int64_t)1 << (right - 1));
 const uint64_t fraction = ((uint64_t)raised << (64 - right)) + ((uint64_t)1 << 50);
 const int64_t nearest = raised >> right;
-if (fraction > (uint64_t)1 << 51 && nearest > -512 && nearest < 512) {{
+if (multiplier % 2 == 0
+    || (fraction > (uint64_t)1 << 51 && nearest > -512 && nearest < 512)) {
     return (int32_t)nearest;
+}""",
+    rare=f"const int32_t right = 31 - shift;\n{_NEAR_TIE}return x < 0 ? -scaled : scaled;",
+    requires="fpu",
+    text={
+        "gnu": f"""\
+if (multiplier % 2 == 0) {{
+    const int64_t half = (int64_t)1 << (30 - shift);
+    return (int32_t)(((int64_t)x * multiplier + half) >> (31 - shift));
 }}
-{_NEAR_TIE}return x < 0 ? -scaled : scaled;""",
-    doc="x * multiplier * 2^(shift - 31) in float32, halves to even; 7 low zeros in multiplier.",
+const union {{
+    uint32_t bits;
+    float value;
+}} step = {{(uint32_t)(96 + shift) << 23}};
+{_ROUNDED.replace("STEP", "step.value")}
+return nearest;"""
+    },
+    doc="x * multiplier * 2^(shift - 31), rounded once; if multiplier is odd, in float32.",
     instructions=20,
 )
 
@@ -67,8 +87,20 @@ def _folded(raised: Any, x: Any, multiplier: Any, shift: Any, zero_point: Any) -
     margin = 1 << max(int(shift) - 13, 0)
     is_near = ((np.asarray(raised, np.int64) + margin) & ((1 << int(shift)) - 1)) < 2 * margin
     exact = _requantized(x, multiplier, -1 - int(shift)) + zero_point
-    return np.where(is_near, exact, np.asarray(raised) >> shift).astype(np.int32)
+    is_float32 = is_near & (np.asarray(multiplier) % 2 == 1)
+    return np.where(is_float32, exact, np.asarray(raised) >> shift).astype(np.int32)
 
+
+RARELY = Intrinsic(
+    name="rarely",
+    operands=(_X,),
+    result=INT32,
+    meaning=lambda x: x,
+    portable="return x;",
+    text={"gnu": "return (int32_t)__builtin_expect(x, 0);"},
+    requires="thumb2",
+    doc="x, which is 0 in most cases.",
+)
 
 REQUANTIZE_FOLDED_FLOAT32 = Intrinsic(
     name="requantize_folded_float32",
@@ -77,14 +109,24 @@ REQUANTIZE_FOLDED_FLOAT32 = Intrinsic(
     ),
     result=INT32,
     meaning=_folded,
-    portable=f"""\
+    portable="""\
 const uint32_t margin = (uint32_t)1 << (folded_shift > 13 ? folded_shift - 13 : 0);
 const uint32_t mask = ((uint32_t)1 << folded_shift) - 1u;
-if ((((uint32_t)raised + margin) & mask) >= 2u * margin) {{
+if (multiplier % 2 == 0 || (((uint32_t)raised + margin) & mask) >= 2u * margin) {
     return raised >> folded_shift;
-}}
+}""",
+    rare=f"""\
+(void)raised;
 const int32_t right = folded_shift + 32;
 {_NEAR_TIE}return (x < 0 ? -scaled : scaled) + zero_point;""",
-    doc="raised >> folded_shift, or x * multiplier / 2^(32 + folded_shift) in float32 near a tie.",
+    requires="fpu",
+    text={"gnu": f"""\
+if (multiplier % 2 == 0) {{
+    return raised >> folded_shift;
+}}
+const float step = 1.0f / 4294967296.0f / (float)((uint32_t)1 << folded_shift);
+{_ROUNDED.replace("STEP", "step")}
+return nearest + zero_point;"""},
+    doc="raised >> folded_shift; if multiplier is odd, in float32 near a tie.",
     instructions=5,
 )  # fmt: skip

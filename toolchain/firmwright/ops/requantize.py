@@ -100,7 +100,10 @@ def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Requantization:
-    """The parameters of requantization: one multiplier and shift, or one of each per channel."""
+    """The parameters of requantization: one multiplier and shift, or one of each per channel.
+
+    If the rounding is FLOAT32, channels with an even multiplier round once, with the same result.
+    """
 
     multipliers: tuple[int, ...]
     shifts: tuple[int, ...]
@@ -131,6 +134,8 @@ def make_requantization(
 ) -> Requantization:
     """Return the parameters for real `factors` (input scale * weight scale / output scale)."""
     pairs = [quantize_multiplier(factor) for factor in factors]
+    if rounding is Rounding.FLOAT32:
+        pairs = [(multiplier | 1, shift) for multiplier, shift in pairs]
     clamp_min, clamp_max = quantized_activation_range(activation, output)
     if len(set(pairs)) == 1:
         pairs = pairs[:1]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, Array
+from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, minimum
 from firmwright.ops.kernel import Kernel
@@ -116,11 +117,14 @@ def order_computed_channels(b: Kernel, constants: ConstantChannels, block: int =
 def select_channels(params: Requantization, channels: Sequence[int]) -> Requantization:
     if not params.per_channel:
         return params
-    return replace(
+    chosen = replace(
         params,
         multipliers=tuple(params.multipliers[channel] for channel in channels),
         shifts=tuple(params.shifts[channel] for channel in channels),
     )
+    if params.rounding is not Rounding.FLOAT32 or any(m % 2 for m in chosen.multipliers):
+        return chosen
+    return replace(chosen, rounding=Rounding.ONCE)
 
 
 def constant_channel_values(params: Requantization, low: Array, high: Array) -> dict[int, int]:

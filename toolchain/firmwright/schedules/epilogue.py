@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
+from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, immediate
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import (
@@ -21,6 +22,7 @@ from firmwright.ops.requantize import (
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
+    as_rounding_once,
     fold_requantize,
 )
 
@@ -29,6 +31,40 @@ from firmwright.schedules.folded_requantize import (
 # is one multiply-high and one shift; otherwise it calls the general requantize intrinsic.
 
 FinishElement = Callable[[ArithExpr], ArithExpr]
+
+
+@dataclass(frozen=True, slots=True)
+class _MixedFinish:
+    """The epilogue of a channel that may need float32, as the number `flag` says if it is odd."""
+
+    flag: ArithExpr
+    general: FinishElement
+    fitted: FinishElement
+
+    def __call__(self, acc: ArithExpr) -> ArithExpr:
+        return self.general(acc)
+
+
+def by_arithmetic(
+    b: Kernel, finish: FinishElement, *, is_tile: bool = True
+) -> Iterator[FinishElement]:
+    """Yield `finish`, or two forms in turn if only some channels need float32.
+
+    The second form is in a branch. It overwrites the outputs of the first one; if these may overlap
+    the kernel's input (not `is_tile`), the first one is in the other branch.
+    """
+    if not isinstance(finish, _MixedFinish):
+        yield finish
+        return
+    needs_float32 = call_intrinsic("rarely", [finish.flag & 1], INT32) > 0
+    if is_tile:
+        yield finish.fitted
+    with b.if_(needs_float32):
+        yield finish.general
+    if not is_tile:
+        with b.else_():
+            yield finish.fitted
+
 
 _ODD_SHIFT = 8
 """Left shift of odd-channel accumulators in paired-channel micro-kernels."""
@@ -73,6 +109,12 @@ class RequantizeEpilogue:
     is_paired: bool = False
     has_odd_right_shift: bool = False
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some channels need float32, and others do not."""
+        is_float32 = self.params.rounding is Rounding.FLOAT32
+        return is_float32 and any(value % 2 == 0 for value in self.params.multipliers)
+
     @contextmanager
     def bind_shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
         """Bind the parameters if all channels share one table row; otherwise, yield None."""
@@ -91,7 +133,17 @@ class RequantizeEpilogue:
         with Nest() as enter:
             is_single = self.table is not None and self.table.shape[0] == 1
             bound = shared or self._bound(b, enter, 0 if is_single else index, place)
-            yield lambda acc: self._finish(acc, bound, self.is_paired and place % 2 == 1)
+            is_odd = self.is_paired and place % 2 == 1
+            if not self.is_mixed:
+                yield lambda acc: self._finish(acc, bound, is_odd)
+                return
+            params = replace(self.params, rounding=Rounding.ONCE)
+            fitted = replace(self, params=params, folded=as_rounding_once(self.folded))
+            yield _MixedFinish(
+                bound["multiplier"],
+                lambda acc: self._finish(acc, bound, is_odd),
+                lambda acc: fitted._finish(acc, bound, is_odd),
+            )
 
     def _bound(
         self, b: Kernel, enter: Nest, row: ArithExpr | int, place: int = 0

@@ -14,10 +14,11 @@ with s_c the right shift of channel c, S = max s_c + 1 or more, and
 A negative s_c is a left shift before the multiply. The form is exact if, for every reachable acc,
 acc << k_c fits 32 bits and |A_c| < 2^30. If the lower clamp equals the zero point (ReLU), the sign
 term affects only clamped values and is dropped. If the definition multiplies in float32, the form
-is exact except near ties, which are tested for (ops/float32_requantize.py).
+is exact except near ties, which are tested for in channels with an odd multiplier
+(ops/float32_requantize.py); the others have a fitted one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,6 +81,10 @@ def fold_requantize(
         shift, lefts, multipliers, addends, signs, *bounds, params.zero_point,
         params.rounding is Rounding.FLOAT32,
     )  # fmt: skip
+
+
+def as_rounding_once(folded: FoldedRequantize | None) -> FoldedRequantize | None:
+    return folded and replace(folded, is_float32=False)
 
 
 def apply_folded_requantize(

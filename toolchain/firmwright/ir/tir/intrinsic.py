@@ -47,7 +47,8 @@ class Intrinsic:
     """An intrinsic; `result` is None for statements.
 
     `portable` and `text` are C statements over the operand names, ending in `return` if there is a
-    result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `definitions` are
+    result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `rare` continues
+    `portable` where that does not return, in a function that is not inlined. `definitions` are
     preprocessor macros that `text` uses, printed once per file. `instructions` and `cycles` (issue
     cost, per core) feed the cost model; `count` computes the instructions from immediate arguments
     (0 for other arguments). An intrinsic with a `symbol` is an external C function without a
@@ -62,6 +63,7 @@ class Intrinsic:
     doc: str
     requires: str = ""
     text: Mapping[str, str] = field(default_factory=dict)
+    rare: str = ""
     definitions: tuple[str, ...] = ()
     clobbers: tuple[str, ...] = ()
     instructions: int = 1

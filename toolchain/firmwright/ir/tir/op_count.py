@@ -27,6 +27,7 @@ Samples: TypeAlias = NDArray[Any]
 _SAMPLE_COUNT = 128
 """Number of sample points that represent an iteration space."""
 _UNKNOWN_TRIPS = 8
+_RARE = 1 / 16
 _ARITHMETIC = {
     **dict.fromkeys(("add", "sub", "and", "or", "xor"), "alu"),
     **dict.fromkeys(("shl", "shr"), "shift"),
@@ -351,6 +352,9 @@ class _OperationCounter:
                 return max(map(self.loop_level, children(node)), default=0)
 
     def condition_fraction(self, cond: tir.Expr) -> Samples | float:
+        match cond:
+            case tir.Binary(a=tir.IntrinsicCall(name="rarely")):
+                return _RARE
         value = evaluate_lanes(cond, self.values)
         return 0.5 if value is None else np.asarray(value != 0, float)
 

@@ -24,6 +24,7 @@ from firmwright.schedules.epilogue import (
     FinishElement,
     RequantizeEpilogue,
     accumulator_bounds,
+    by_arithmetic,
     fold_zero_point_into_bias,
     make_epilogue,
 )
@@ -223,9 +224,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         start = enter(b.let("channel_bias", b.load(bias_table, [index])))
         words = [enter(b.let(f"w{i}", b.load(packed, [index, i]))) for i in range(packed.shape[1])]
         n = enter(b.for_("n", op.output.shape[0]))
-        channel = _ChannelRegisters(start, words, across.taps, finish)
-        for run in group_outputs(across.outputs, across.valid):
-            _group(b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps)
+        for form in by_arithmetic(b, finish, is_tile=False):
+            channel = _ChannelRegisters(start, words, across.taps, form)
+            for run in group_outputs(across.outputs, across.valid):
+                _group(b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps)
 
 
 def _pack(taps: Array) -> Array:

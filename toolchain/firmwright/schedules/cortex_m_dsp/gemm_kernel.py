@@ -25,7 +25,12 @@ from firmwright.schedules.constant_channels import (
 )
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
-from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import (
+    FinishElement,
+    accumulator_bounds,
+    by_arithmetic,
+    make_epilogue,
+)
 
 # Weights use the paired-channel packing if every channel pair passes its proof: no odd weight is
 # -128 together with a negative even weight, so each lane fits int16, and the odd accumulator fits
@@ -222,9 +227,10 @@ class GemmKernel:
                         strides=(self.outputs,), access="w",
                     ) as y,
                 ):  # fmt: skip
-                    for pixel in range(self.pixels):
-                        total = b.load(acc, [place * self.pixels + pixel])
-                        b.store(y, [pixel], finish(total))
+                    for form in by_arithmetic(b, finish):
+                        for pixel in range(self.pixels):
+                            total = b.load(acc, [place * self.pixels + pixel])
+                            b.store(y, [pixel], form(total))
 
 
 def plan_gemm(

@@ -19,6 +19,7 @@ from firmwright.schedules.epilogue import (
     FinishElement,
     RequantizeEpilogue,
     accumulator_bounds,
+    by_arithmetic,
     fold_zero_point_into_bias,
     make_epilogue,
 )
@@ -206,7 +207,8 @@ class _WinogradLayer:
             self.epilogue.bind_channel(b, channel, 0, shared) as finish,
             b.let("start", b.load(self.bias, [channel])) as bias,
         ):
-            _store_output_tiles(b, self.m, bias, at, channel, start, finish)
+            for form in by_arithmetic(b, finish, is_tile=False):
+                _store_output_tiles(b, self.m, bias, at, channel, start, form)
 
 
 def _dsp_configs(op: OpCall) -> Sequence[Config]:

@@ -22,6 +22,7 @@ from firmwright.schedules.constant_channels import (
 from firmwright.schedules.epilogue import (
     FinishElement,
     accumulator_bounds,
+    by_arithmetic,
     fold_zero_point_into_bias,
 )
 from firmwright.schedules.scalar.register_blocked_matmul import (
@@ -96,10 +97,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         ]
         start = enter(b.let("base", layer.start(b, index)))
         n = enter(b.for_("n", batch)) if batch > 1 else c * 0
-        channel = _ScalarChannel(window, layer, weights, start, finish)
-        for run in split_by_valid_taps(window, 0, height):
-            with b.for_("oy", len(run.outputs), run.outputs.start) as oy:
-                _row(b, op, channel, (n, oy, c), run.taps)
+        for form in by_arithmetic(b, finish, is_tile=False):
+            channel = _ScalarChannel(window, layer, weights, start, form)
+            for run in split_by_valid_taps(window, 0, height):
+                with b.for_("oy", len(run.outputs), run.outputs.start) as oy:
+                    _row(b, op, channel, (n, oy, c), run.taps)
 
 
 def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:

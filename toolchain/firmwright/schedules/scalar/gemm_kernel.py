@@ -107,9 +107,10 @@ def emit_scalar_gemm(
                     access="w",
                 ) as y,
             ):  # fmt: skip
-                for pixel in range(pixels):
-                    total = b.load(acc, [shape.place(row, pixel)])
-                    b.store(y, [pixel], finish(subtract_excess(gemm, total, excess[pixel])))
+                for form in epilogue.by_arithmetic(b, finish):
+                    for pixel in range(pixels):
+                        total = b.load(acc, [shape.place(row, pixel)])
+                        b.store(y, [pixel], form(subtract_excess(gemm, total, excess[pixel])))
 
 
 def sum_column(b: Kernel, gemm: ScalarGemm, columns: tir.Buffer, pixel: int) -> ArithExpr | None:

@@ -17,6 +17,7 @@ from firmwright.ops.requantize import Requantization, apply_activation, per_tens
 from firmwright.schedules.epilogue import (
     FinishElement,
     accumulator_bounds,
+    by_arithmetic,
     fold_zero_point_into_bias,
     make_epilogue,
 )
@@ -159,8 +160,9 @@ def _multiply_group(
             b.let("row", first + lane) as row,
             matrix.layer.epilogue.bind_channel(b, row) as finish,
         ):
-            for column in range(count):
-                store(row, column, finish(b.load(acc, [lane * count + column])))
+            for form in by_arithmetic(b, finish):
+                for column in range(count):
+                    store(row, column, form(b.load(acc, [lane * count + column])))
 
 
 def _step(b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, k: ArithExpr) -> None:
