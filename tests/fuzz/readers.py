@@ -32,7 +32,9 @@ from structured_mutator import (
 )
 from tflite_writer import write_cases
 
+from firmwright.base.dtypes import INT8
 from firmwright.base.errors import FirmwrightError, InternalError, ModelError
+from firmwright.base.quant import Quantization
 from firmwright.base.resources import boards_dir
 from firmwright.boards.load import _read_board_file as read_board_file
 from firmwright.cli import reproduce
@@ -40,11 +42,14 @@ from firmwright.cli.profile import read_profile
 from firmwright.conformance.registry import conformance_cases
 from firmwright.flows import bootloader_flashing
 from firmwright.flows.build_report import read_report
+from firmwright.flows.labeled_data import read_dataset
+from firmwright.flows.metrics import make_task
 from firmwright.flows.sample_batches import npz_bytes, read_npz
 from firmwright.flows.tuning_log import read_tuning
 from firmwright.frontends.onnx.preprocess import ModelOverrides, preprocess_model
 from firmwright.frontends.tflite import preprocess_tflite, read_c_array
-from firmwright.ir.module import IRModule
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import op_table
@@ -320,6 +325,24 @@ def _array_seeds() -> tuple[bytes, ...]:
     return (npz_bytes({"x": np.arange(12, dtype=np.int8), "y": np.zeros((2, 2), np.float32)}),)
 
 
+@cache
+def _data_set_seeds() -> tuple[bytes, ...]:
+    images, classes = np.zeros((3, 1, 2, 2), np.int8), np.array(["a", "b", "c"])
+    arrays = ({"x": images, "y": classes}, {"x": images[:, 0], "labels": np.eye(3)})
+    return (*map(npz_bytes, arrays), b"yes\nno\nmaybe\n", b"0.5,1,7\n0,2,7\n-1,3,7\n")
+
+
+def _read_data_set(data: bytes) -> object:
+    """Read a data set, or labels for one, and choose the metric."""
+    shape = (1, 2, 2)
+    image = IoTensor("image", "image", TensorType(shape, INT8, Quantization((0.5,), (-128,))))
+    if data.startswith(b"PK"):
+        found = read_dataset(_file(data, "x.npz"), [image])
+    else:
+        found = read_dataset({"x": np.zeros((3, *shape))}, [image], _file(data, "labels.csv"))
+    return make_task(found, shape, (1, 3))
+
+
 READERS: tuple[Reader, ...] = (
     Reader("tflite", _tflite_seeds, few(by_flatbuffer), _read_tflite, 30),
     Reader("c source", _c_source_seeds, few(by_tokens), _read_c_source, 2),
@@ -337,8 +360,9 @@ READERS: tuple[Reader, ...] = (
     Reader("metadata and recipe", _facts_seeds, few(by_values), _read_facts, 2),
     Reader("earlier results", _earlier_seeds, few(by_values), _read_earlier, 7),
     Reader("targets", _target_seeds, few(by_tokens),
-           _read_target, 11),
+           _read_target, 9),
     Reader("arrays", _array_seeds, few(by_bytes), lambda data: read_npz(_file(data, "x.npz")), 5),
+    Reader("data sets", _data_set_seeds, few(by_bytes), _read_data_set, 2),
     Reader("answers of a device", answers_of_a_session, few(by_bytes), replay, 2),
 )  # fmt: skip
 """`share` is in percent of all cases."""

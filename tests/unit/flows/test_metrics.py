@@ -57,6 +57,7 @@ def data(labels: object, classes: tuple[str, ...] = ()) -> Dataset:
     [
         ([0, 2, 1], ((1, 8), (1, 3)), "classification"),
         ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], ((1, 8), (1, 3)), "classification"),
+        ([0.0, 2.0, 1.0], ((1, 8), (1, 3)), "classification"),
         (np.eye(3), ((1, 8), (1, 3)), "classification"),
         ([0, 1, 1], ((1, 8), (1, 1)), "binary"),
         ([0, 1, 1], ((1, 8), (1, 8)), "anomaly"),

@@ -197,7 +197,7 @@ def _rows(file: Path) -> list[list[str]]:
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             rows = [row for row in csv.reader(lines, skipinitialspace=True) if row]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"the labels cannot be read: {error}.", where=str(file)) from error
     if not rows or len({len(row) for row in rows}) > 1:
         raise UsageError("the lines have no labels, or different numbers of them.", where=str(file))
@@ -206,7 +206,7 @@ def _rows(file: Path) -> list[list[str]]:
 
 def _with_labels(dataset: Dataset, values: Array | Sequence[Sequence[str]], where: str) -> Dataset:
     """Add labels; words are indices of the class names, by default in alphabetical order."""
-    labels = np.asarray(values)
+    labels = np.atleast_1d(values)
     if len(labels) != len(dataset.samples):
         what = f"there are {len(labels)} labels for {len(dataset.samples)} samples."
         raise UsageError(what, where=where, hint="give one label for each sample.")

@@ -61,6 +61,8 @@ def make_task(data: Dataset, input_shape: Shape, output_shape: Shape, metric: st
     Raise UsageError if the labels do not fit the metric and the shapes.
     """
     labels, values = data.labels, math.prod(output_shape)
+    if labels is not None and labels.size == len(labels) and values > 1 and _is_whole(labels):
+        labels = labels.astype(np.int64)  # class indices, often stored as floats
     metric = metric or _suggested_metric(labels, input_shape, output_shape)
     if metric not in METRICS:
         raise UsageError(f"{metric} is not a metric.", hint=METRICS_HINT)
@@ -92,6 +94,10 @@ def _suggested_metric(labels: Array | None, input_shape: Shape, output_shape: Sh
     if values == 1:
         return "regression" if labels is None else "binary"
     return "classification" if values == output_shape[-1] else "regression"
+
+
+def _is_whole(labels: Array) -> bool:
+    return labels.dtype.kind == "f" and bool(np.all(labels == np.rint(labels)))
 
 
 def _is_one_hot(labels: Array) -> bool:
