@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from networks import NETWORKS, make_network
 from operator_cases import operator_cases
+from quantized_cases import QuantizedLayers
 from quantizers import METHODS, quantized
 from torch import nn
 
@@ -31,7 +32,7 @@ DECOMPOSED = ("cached_decoder",)
 """Networks that are stored in the basic operators of run_decompositions, too."""
 QUANTIZED = (
     "ds_cnn_int8", "mobilenet_v2_int8", "resnet8_int8", "ds_cnn_x86", "resnet8_cortexm",
-    "mobilenet_v1_qat", "autoencoder_ao",
+    "mobilenet_v1_qat", "autoencoder_ao", "operators_int8",
 )  # fmt: skip
 
 
@@ -59,6 +60,9 @@ def exported(name: str) -> torch.export.ExportedProgram:
         model: nn.Module = AllOperators().eval()
         shapes = [shape for _, shapes in operator_cases().values() for shape in shapes]
         inputs = tuple(torch.ones(shape) for shape in shapes)
+    elif stem == "operators_int8":
+        layers = QuantizedLayers().eval()
+        return torch.export.export(layers, layers.inputs())
     elif stem.rpartition("_")[2] in METHODS:
         program = quantized(stem)
         return program.run_decompositions() if name.endswith("_core") else program

@@ -39,9 +39,9 @@ def cortex_m() -> Any:
     return CortexMQuantizer()
 
 
-def _noise(inputs: Tensors, batch: int = 1) -> Tensors:
+def _noise(inputs: Tensors, batch: int | None = None) -> Tensors:
     """Return random inputs in the memory format of `inputs`."""
-    samples = (torch.randn(batch, *x.shape[1:]) for x in inputs)
+    samples = (torch.randn(batch or len(x), *x.shape[1:]) for x in inputs)
     return tuple(
         sample.to(memory_format=torch.channels_last)
         if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)

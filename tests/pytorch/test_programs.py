@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.model_session import open_session
-from firmwright.flows.reference_outputs import run_numpy_reference
+from firmwright.flows.reference_outputs import quantized_values, run_numpy_reference
 from firmwright.flows.verification import verify
 from firmwright.ir.graph.nodes import Function
+from firmwright.oracle.compare import compare_outputs
+from firmwright.oracle.reference_runner import run_reference
 
 Tensors = dict[str, NDArray[np.generic]]
 ARCHIVES = Path(__file__).parent / "archives"
@@ -40,7 +42,7 @@ def entry_of(model: Model) -> Function:
     return model.module.entry
 
 
-def samples(model: Model, name: str) -> list[Tensors]:
+def samples(model: Model, name: str, count: int = SAMPLES) -> list[Tensors]:
     """Return the inputs that make_archives.py used."""
     rng = np.random.Generator(np.random.PCG64(len(name)))
     return [
@@ -50,7 +52,7 @@ def samples(model: Model, name: str) -> list[Tensors]:
             else np.full(value.type.shape, index, value.type.dtype.np)
             for value in entry_of(model).params
         }
-        for index in range(1 if name.startswith("operators") else SAMPLES)
+        for index in range(1 if name.startswith("operators") else count)
     ]
 
 
@@ -106,6 +108,29 @@ def test_firmware_equals_pytorch(name: str) -> None:
 @pytest.mark.parametrize("board", ["host", "mps2-an386", "mps3-an547"])
 def test_every_network_equals_pytorch(name: str, board: str) -> None:
     run_on(name, board)
+
+
+@pytest.mark.deep
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not has_torch, reason="needs the Python package torch")
+def test_random_quantized_layers_equal_pytorch(tmp_path: Path) -> None:
+    """The integers of 320 layers with random scales, weights and zero points."""
+    import torch
+    from make_archives import saved
+    from quantized_cases import QuantizedLayers
+
+    for seed in range(1, 9):
+        layers = QuantizedLayers(seed, 40).eval()
+        path = tmp_path / f"layers{seed}.pt2"
+        path.write_bytes(saved(torch.export.export(layers, layers.inputs())))
+        module = load_model(path).module
+        batch = samples(load_model(path), path.stem, 8)
+        integers = quantized_values(module, batch)
+        expected = run_reference(path.read_bytes(), batch, "pytorch", integers=integers)
+        result = compare_outputs(expected.outputs, run_numpy_reference(module, batch).outputs)
+        assert not result.mismatches, f"{seed} {result}"
+        changed, values = expected.rounding
+        assert 0 < changed < values / 1000
 
 
 @pytest.mark.deep

@@ -62,6 +62,10 @@ ELEMENTWISE_OPERATORS = frozenset({
 """Operators that become tables if all inputs but one are constants of one element."""
 
 
+_BIAS_ERROR_MAX = 1 / 128
+"""The largest error of a rounded bias, in steps of the result."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fusion:
     """A node to replace by an integer operator, and the QuantizeLinear that follows.
@@ -239,7 +243,8 @@ def _fuse_conv_transpose(f: Fusion) -> OnnxValue | None:
 def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> ConstantValue | None:
     """Return the bias (operand 2) as int32 in units of input scale times weight scale.
 
-    The channels are on `axis` of the weights.
+    The channels are on `axis` of the weights. If rounding a float bias of a PyTorch program changes
+    results by more than `_BIAS_ERROR_MAX`, return None.
     """
     operand = f.operands[2] if len(f.operands) > 2 else None
     channels = w.shape[axis]
@@ -260,8 +265,11 @@ def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> Constan
     if isinstance(first, DequantizedValue) and not (first.integer_type or f.target.by_reciprocal):
         return None  # ONNX Runtime rounds no float bias of a layer that it computes in floats
     if isinstance(operand, ConstantValue) and operand.array.size == channels:
-        whole = np.rint(operand.array.reshape(-1) / steps)
-        if np.abs(whole).max(initial=0) < 1 << 30:
+        exact = operand.array.reshape(-1) / steps
+        whole = np.rint(exact)
+        error = np.abs((whole - exact) * steps / f.target.scale).max(initial=0)
+        is_near = error <= _BIAS_ERROR_MAX or not f.target.by_reciprocal
+        if np.abs(whole).max(initial=0) < 1 << 30 and is_near:
             return ConstantValue(whole.astype(np.int32), operand.name, quantization)
     return None
 
