@@ -156,3 +156,10 @@ def is_repeated(a: Sequence[int], b: Sequence[int]) -> bool:
     """Return whether the first operand of a broadcast is constant along its last run."""
     pairs = zip((1, *a)[::-1], (1, *b)[::-1], strict=False)
     return next((n == 1 for n, m in pairs if (n, m) != (1, 1)), len(a) > 0)
+
+
+def exponentials(scale: float, count: int) -> Array:
+    """Return exp of -255 to 0 steps of `scale`, scaled so that a sum of `count` is finite."""
+    limit = float(np.finfo(np.float32).max / np.float32(count))
+    raised = max(0.0, np.log(limit) - 5) / scale
+    return np.asarray(np.exp((np.arange(256) - 255 + raised) * scale), np.float32)

@@ -34,6 +34,7 @@ from firmwright.frontends.onnx.qdq import (
 )
 from firmwright.frontends.onnx.qdq_arithmetic import (
     BinaryOperands,
+    exponentials,
     fit_product,
     fit_table_sum,
     in_floats,
@@ -399,7 +400,7 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
     rows = emit.transpose(x, perm)
     highest = emit.call("reduce_max", rows, axes=(rank - 1,), keep_dims=True, result=x.type)
     place = emit.expression("int32(a) - int32(b) + 255", rows, highest)
-    table = emit.const(_exponentials(_quantization(x).scale, x.type.shape[axis]), "exponentials")
+    table = emit.const(exponentials(_quantization(x).scale, x.type.shape[axis]), "exponentials")
     powers = emit.call("dynamic_gather", table, place, mode="along", axis=0)
     total = emit.reduction("a", "add", (rank - 1,), powers)
     steps = f"a * {float(np.floor(np.float32(1) / np.float32(target.scale)))!r} / b"
@@ -408,13 +409,6 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
     formula = f"int8(min(rint({steps}) + {float(target.zero_point)!r}, {float(INT8.max)!r}))"
     y = emit.call("expression", powers, total, formula=formula, result=target.type)
     return emit.transpose(y, [perm.index(k) for k in range(rank)])
-
-
-def _exponentials(scale: float, count: int) -> Array:
-    """Return exp of -255 to 0 steps of `scale`, scaled so that a sum of `count` is finite."""
-    limit = float(np.finfo(np.float32).max / np.float32(count))
-    raised = max(0.0, np.log(limit) - 5) / scale
-    return np.asarray(np.exp((np.arange(256) - 255 + raised) * scale), np.float32)
 
 
 FUSION_RULES: Mapping[str, FusionRule] = {
