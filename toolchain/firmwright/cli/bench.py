@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.bench.compile_cost import CompileCost, measure_compile_costs
 from firmwright.bench.model_benchmark import (
     BALANCED,
     MODES,
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         --peers CSV  figures to compare with (default: the project's)
         --predict  compare the cost model's prediction of each layer with its exact count (QEMU
             only)
+        --compile-time  measure CPU time and peak memory of each compilation instead
         --write CSV  write the table to this file, without times
         --scheduler ADDRESS  measure on the workers of a Dask scheduler
         """,
@@ -66,6 +68,8 @@ def run(args: argparse.Namespace) -> Outcome:
         raise UsageError("--predict and --scheduler exclude each other.", hint="omit one of them.")
     if args.predict:
         return _predictions(tuple(compare_predictions(models, boards)))
+    if args.compile_time:
+        return _compile_costs(measure_compile_costs(models, boards))
     figures = read_peers(Path(args.peers) if args.peers else None)
     modes = [name.strip() for name in args.modes.split(",") if name.strip()]
     unknown = [mode for mode in modes if mode not in MODES]
@@ -78,6 +82,24 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(
         {"rival": REFERENCE_PEER, "rows": [row_to_json(row) for row in rows]}, format_summary(rows)
     )
+
+
+def _compile_costs(rows: Sequence[CompileCost]) -> Outcome:
+    ratios = "seconds_per_operator memory_ratio"
+    data = [
+        {**asdict(row), **{key: round(getattr(row, key), 4) for key in ratios.split()}}
+        for row in rows
+    ]
+    head = ["model", "board", "operators", "bytes", "CPU s", "ms/operator", "peak bytes", "ratio"]
+    cells: list[Sequence[Cell]] = [
+        (
+            *(row.model, row.board, row.operators, row.model_bytes, f"{row.cpu_seconds:.2f}"),
+            *(f"{1000 * row.seconds_per_operator:.1f}", row.peak_bytes, f"{row.memory_ratio:.1f}"),
+        )
+        for row in rows
+    ]
+    notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
+    return Outcome({"rows": data}, "\n".join([format_table(head, cells), *notes]))
 
 
 def _predictions(rows: Sequence[Prediction]) -> Outcome:

@@ -1,16 +1,19 @@
-"""The work on a chain of buffers grows in proportion to its length."""
+"""The work of a compilation grows in proportion to the length of the network."""
 
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
 
+import numpy as np
 import pytest
 
+from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Plan
 from firmwright.ir.tir.verify_plan import diagnose_plan
+from firmwright.pipeline import Options, compile_model
 from firmwright.usmp.heuristics import greedy_by_size
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.lower_bound import lower_bound_bytes, min_bytes_by_time
@@ -60,3 +63,23 @@ def test_calls_grow_in_proportion(name: str) -> None:
     short, long = chain(100), chain(400)
     few, many = (calls_in(partial(WORK[name], *problem)) for problem in (short, long))
     assert many < 6 * few  # four times the buffers; a square would be sixteen times
+
+
+def network(length: int) -> IRModule:
+    """Return convolutions of different weights and sums, alternating."""
+    g = GraphBuilder("chain")
+    y = g.input("x", (1, 2, 2, 4), scale=0.05)
+    for step in range(length // 2):
+        weights = np.full((4, 1, 1, 4), step, np.int8)
+        w, b = g.constant(weights, scale=0.01), g.constant(np.zeros(4, np.int32), scale=0.0005)
+        window = {"stride": (1, 1), "dilation": (1, 1), "padding": (0, 0, 0, 0)}
+        z = g.call("conv2d", y, w, b, activation="none", scale=0.05, **window)
+        y = g.call("add", y, z, activation="none", scale=0.05)
+    return g.module(y)
+
+
+def test_compilation_grows_in_proportion() -> None:
+    options = Options(board="mps2-an386")
+    compile_model(network(2), options)  # fills the caches
+    few, many = (calls_in(partial(compile_model, network(n), options)) for n in (4, 16))
+    assert many < 5 * few  # four times the operators
