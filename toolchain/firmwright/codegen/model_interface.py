@@ -121,6 +121,11 @@ class IoTensorInfo:
         return self.io.buffer
 
     @property
+    def pool_cast(self) -> str:
+        """The cast of an address in a pool, which is aligned though -Wcast-align cannot know it."""
+        return f"({self.c_type} *)" + ("(void *)" if self.io.type.dtype.size_bytes > 1 else "")
+
+    @property
     def size_bytes(self) -> int:
         return self.io.type.size_bytes
 

@@ -37,7 +37,7 @@ from firmwright.ir.graph import (
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
 from firmwright.ops.elementwise import wrapping
 from firmwright.ops.import_checks import constant_ints, importer, input_type, require_tensors
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
 from firmwright.ops.strided_copy import DTYPES, lower_fill, lower_flat_copy
 
@@ -196,7 +196,7 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     batches, before, size = (math.prod(p) for p in (x[:batch], x[batch:first], x[first + named :]))
     count, axes = math.prod(tuples[batch:]), x[first : first + named]
     kind, size = _copied_as(call.input(0).dtype, size)
-    view = partial(b.view, dtype=kind, alignment=kind.size_bytes)
+    view = partial(b.view, dtype=kind, alignment=min(kind.size_bytes, KERNEL_ALIGNMENT))
     with (
         view("slices", b.input(0), 0, (batches, before, *axes, size)) as source,
         b.view("places", b.input(1), 0, (batches, count, named)) as index_view,
