@@ -383,7 +383,7 @@ CASES: CaseTable = {
     "floor": partial(_math_cases, "FLOOR"),
     "log": partial(_math_cases, "LOG", has_quantized=True),
     "round": partial(_math_cases, "ROUND", TFLM),
-    "rsqrt": partial(_root_cases, "RSQRT", TFLM),
+    "rsqrt": partial(_root_cases, "RSQRT", BOTH_PROFILES),
     "sin": partial(_math_cases, "SIN"),
     "sqrt": partial(_root_cases, "SQRT", LITERT),
     **{name: partial(_sign_cases, name.upper()) for name in ("abs", "neg", "sign", "square")},

@@ -34,6 +34,7 @@ from firmwright.ops.lookup_tables import interpolate_int16, lookup_int8, lookup_
 
 _ROOT_HALF = math.sqrt(0.5)
 _erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _elu(x: Array) -> Array:
@@ -44,6 +45,17 @@ def _gelu(call: OpCall, x: Array) -> Array:
     if call.attrs["approximate"]:
         return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
     return np.asarray(0.5 * x * (1 + _erf(x * _ROOT_HALF)))
+
+
+def _gelu_of_table(call: OpCall, real: Array) -> Array:
+    """Compute as LiteRT fills its tables: every operation rounds to float32."""
+    x = real.astype(np.float32)
+    if call.attrs["approximate"]:
+        inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+        factor = 1 + np.tanh(inner.astype(np.float64)).astype(np.float32)
+    else:
+        factor = _erfc((x * np.float32(-_ROOT_HALF)).astype(np.float64)).astype(np.float32)
+    return np.asarray(np.float32(0.5) * x * factor)
 
 
 def _lower_gelu(call: OpCall, x: ArithExpr) -> ArithExpr:
@@ -194,8 +206,8 @@ OPDEFS: tuple[OpDef, ...] = (
         "gelu",
         _GELU,
         lambda context: bool_options(context, "approximate"),
-        int8=lookup_int8_float32(_gelu),
-        int16=interpolate_int16(_gelu, np.float32),
+        int8=lookup_int8_float32(_gelu_of_table),
+        int16=interpolate_int16(_gelu_of_table, np.float32),
         float32=elementwise.compute_elements(
             lambda call, x: _gelu(call, x.astype(np.float64)).astype(np.float32), _lower_gelu
         ),

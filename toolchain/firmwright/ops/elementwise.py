@@ -112,6 +112,19 @@ class ElementwiseKernel:
     check: Callable[[OpCall], None] = lambda call: None
 
 
+def by_profile(litert: ElementwiseKernel, tflm: ElementwiseKernel) -> ElementwiseKernel:
+    """Implement a dtype that LiteRT and TFLM compute differently."""
+
+    def chosen(call: OpCall) -> ElementwiseKernel:
+        return tflm if call.numerics == "tflm" else litert
+
+    return ElementwiseKernel(
+        lambda call, *arrays: chosen(call).reference(call, *arrays),
+        lambda call, b: chosen(call).lower(call, b),
+        lambda call: chosen(call).check(call),
+    )
+
+
 def compute_elements(
     reference: Callable[..., Array],
     value: Callable[..., ArithExpr],

@@ -3,12 +3,11 @@
 int8 exp and log (LiteRT only) are tables computed in float32; int16 ones interpolate a table. The
 log of an input <= 0 is the minimum of the output type. Integer sqrt is computed in float32 and
 truncated; it is 0 for negative inputs. Integer rsqrt is computed in fixed point with 20 extra bits,
-rounding twice; it is the maximum for inputs <= 0. Quantized abs requantizes, rounding twice, by the
+rounding twice, or in LiteRT's int16 by a table; it is the maximum for inputs <= 0. Quantized abs requantizes, rounding twice, by the
 quotient of the scales in float32. round rounds halves to even. Float inputs outside the domain give
 NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -22,6 +21,7 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import lookup_tables
 from firmwright.ops.elementwise import (
     ElementwiseKernel,
+    by_profile,
     check_symmetric_int16,
     compute_elements,
     compute_float32,
@@ -43,9 +43,15 @@ _EXTRA_BITS = 20
 
 def _root_requant(call: OpCall) -> Requantization:
     """Return the requantization that converts 2^20 / sqrt(raw input) to the output's scale."""
-    x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
-    params = make_requantization([1 / (math.sqrt(x) * y)], Rounding.TWICE, call.output, "none")
+    x, y = (np.float32(per_tensor_quant(t).scale) for t in (call.input(0), call.output))
+    params = make_requantization([1 / float(np.sqrt(x) * y)], Rounding.TWICE, call.output, "none")
     return replace(params, shifts=(max(params.shifts[0] - _EXTRA_BITS, MIN_SHIFT),))
+
+
+def _rsqrt_of_table(call: OpCall, real: Array) -> Array:
+    """Compute as LiteRT fills its int16 table: every operation rounds to float32."""
+    x, scale = real.astype(np.float32), np.float32(per_tensor_quant(call.output).scale)
+    return np.where(x > 0, 1 / np.sqrt(x), INT16.max * scale)
 
 
 def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
@@ -142,7 +148,7 @@ def _real_op(
 def _interpolated(function: Callable[[OpCall, Array], Array]) -> dict[str, ElementwiseKernel]:
     return {
         "int8": lookup_tables.lookup_int8_float32(function),
-        "int16": lookup_tables.interpolate_int16(function),
+        "int16": lookup_tables.interpolate_int16(function, np.float32),
     }
 
 
@@ -158,9 +164,17 @@ OPDEFS: tuple[OpDef, ...] = (
         "rsqrt",
         lambda x: 1 / np.sqrt(x),
         "rsqrt",
-        both_profiles(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
+        {
+            "litert": NumericsSpec(
+                Rounding.TWICE, "int32; int16 by a table", "elementwise RsqrtEvalQuantized"
+            ),
+            "tflm": NumericsSpec(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
+        },
         int8=lookup_tables.lookup_int8(_rsqrt_quantized),
-        int16=compute_elements(_rsqrt_quantized, _lower_rsqrt_int16, check_symmetric_int16),
+        int16=by_profile(
+            lookup_tables.interpolate_int16(_rsqrt_of_table, np.float32),
+            tflm=compute_elements(_rsqrt_quantized, _lower_rsqrt_int16, check_symmetric_int16),
+        ),
     ),
     _real_op(
         "sqrt",

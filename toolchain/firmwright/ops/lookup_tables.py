@@ -89,16 +89,22 @@ def _rounded(x: Array) -> Array:
 def lookup_array(table: Array, x: Array) -> Array:
     """Interpolate the table at int16 values `x`, which are stored as int64."""
     entry, part = (x >> _STEP_BITS) + _STEPS // 2, x & ((1 << _STEP_BITS) - 1)
-    slope = table[entry + 1] - table[entry]
+    slope = (table[entry + 1] - table[entry]).astype(np.int16).astype(np.int64)
     return np.asarray(table[entry] + ((slope * part + _HALF) >> _STEP_BITS))
 
 
 @contextmanager
-def lookup(b: Builder, table: tir.Buffer, x: ArithExpr) -> Iterator[ArithExpr]:
-    """Emit a lookup of `x`, an int32 within the int16 range, and yield the interpolated value."""
+def lookup(
+    b: Builder, table: tir.Buffer, x: ArithExpr, *, slope_wraps: bool = False
+) -> Iterator[ArithExpr]:
+    """Emit a lookup of `x`, an int32 within the int16 range, and yield the interpolated value.
+
+    LiteRT's slopes are int16: with `slope_wraps`, a slope of the table exceeds them.
+    """
     entry = ((x >> _STEP_BITS) + _STEPS // 2).cast(INDEX)
     with b.let("entry", entry) as index, b.let("base", b.load_i32(table, [index])) as base:
         slope = b.load_i32(table, [index + 1]) - base
+        slope = slope.cast(INT16).cast(INT32) if slope_wraps else slope
         part = x & ((1 << _STEP_BITS) - 1)
         yield base + ((slope * part + _HALF) >> _STEP_BITS)
 
@@ -141,11 +147,13 @@ def interpolate_int16(
         return lookup_array(table(call), x.astype(np.int64)).astype(np.int16)
 
     def lower(call: OpCall, b: Kernel) -> None:
-        entries = b.constant("table", table(call), INT16)
+        made = table(call)
+        entries = b.constant("table", made, INT16)
+        slope_wraps = int(np.abs(np.diff(made)).max()) > INT16.max
         with (
             elementwise.loop_over_elements(b) as (values, store),
             b.let("value", values[0].cast(INT32)) as value,
-            lookup(b, entries, value) as y,
+            lookup(b, entries, value, slope_wraps=slope_wraps) as y,
         ):
             store(y.cast(INT16))
 
