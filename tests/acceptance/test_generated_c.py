@@ -113,14 +113,30 @@ def test_no_compiler_warns(
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("board", ["microbit", "mps2-an386", "mps2-an505"])
+@pytest.mark.parametrize(
+    ("model", "board"),
+    [
+        ("digits", "microbit"),
+        ("digits", "mps2-an386"),
+        ("digits", "mps2-an505"),
+        ("kws_float", "mps2-an386"),
+    ],
+)
 def test_assembly_compiles_with_a_frame_pointer(
-    board: str, compiled: Compile, tmp_path: Path
+    model: str, board: str, compiled: Compile, tmp_path: Path
 ) -> None:
-    done = compiled("digits", board=board)
+    done = compiled(model, board=board)
     done.tree.write(tmp_path)
     command = ["arm-none-eabi-gcc", *done.board.cpu_flags, "-O2", "-fno-omit-frame-pointer"]
-    flags = ["-std=c99", *WARNINGS, "-Wcast-align", "-c", "model/digits.c", "-o", os.devnull]
+    flags = [
+        "-std=c99",
+        *WARNINGS,
+        "-Wcast-align",
+        "-c",
+        f"model/{done.module.name}.c",
+        "-o",
+        os.devnull,
+    ]
     subprocess.run([*command, *flags], cwd=tmp_path, check=True)
 
 

@@ -3,7 +3,7 @@
 void m_map_io(const struct m_workspace_pools *pools, struct m_inputs *in, struct m_outputs *out)
 {
     in->x = (int8_t *)(pools->sram + M_X_OFFSET);
-    out->y = (int32_t *)(pools->sram + M_Y_OFFSET);
+    out->y = (int32_t *)(void *)(pools->sram + M_Y_OFFSET);
 }
 
 int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
