@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.labeled_data import Dataset, convert_samples, read_dataset, real_values
+from firmwright.flows.labeled_data import (
+    Dataset,
+    convert_samples,
+    evenly_spaced,
+    read_dataset,
+    real_values,
+)
 from firmwright.flows.layer_accuracy import SAMPLES_PER_CHUNK, measure_layers, worst_first
 from firmwright.flows.metrics import ModelRun, Task, make_task, score_runs
 from firmwright.flows.model import Model, load_model, model_inputs, model_outputs
@@ -82,9 +88,10 @@ def evaluate(
     floats = () if model is None else _samples_for(model, dataset, inputs)
     runs, mismatches = _own_runs(compiled, own, open_with)
     layers: tuple[LayerAccuracy, ...] = ()
+    chosen = evenly_spaced(len(own), compared)
     if model is not None:
         runs.insert(0, _run_by_runtime("float model", model, floats))
-        layers = _layers(compiled, model, own[:compared], floats[:compared])
+        layers = _layers(compiled, model, own[chosen], floats[chosen])
     return Evaluation(
         model=compiled.module.name,
         board=compiled.board.name,
@@ -95,7 +102,7 @@ def evaluate(
         classes=task.classes,
         runs=score_runs(runs, task),
         mismatches=mismatches,
-        compared=min(compared, len(own)),
+        compared=len(own[chosen]),
         layers=layers,
         **_classified(runs, task, dataset),
     )
@@ -217,16 +224,17 @@ def _layers(
         for start in range(0, len(own), SAMPLES_PER_CHUNK):
             log.info("comparing layers: sample %d of %d", start, len(own))
             part = slice(start, start + SAMPLES_PER_CHUNK)
-            expected = _run(model, floats[part], layers=True).layers
-            actual = compute_reference(compiled, own[part], layers=True).layers
-            for reference, layers in zip(expected, actual, strict=True):
-                yield (
-                    reference,
-                    {
-                        name: real_values(values, types[name]) if name in types else values
-                        for name, values in layers.items()
-                        if values.dtype.kind == "f" or name in types
-                    },
-                )
+            expected = _results(_run(model, floats[part], layers=True))
+            actual = _results(compute_reference(compiled, own[part], layers=True))
+            for reference, results in zip(expected, actual, strict=True):
+                real = {n: real_values(v, types[n]) for n, v in results.items() if n in types}
+                floats_only = {n: v for n, v in results.items() if v.dtype.kind == "f"}
+                yield reference, {**floats_only, **real}
 
     return worst_first(measure_layers(pairs(), kinds))
+
+
+def _results(reference: ReferenceOutputs) -> list[Tensors]:
+    """Return the layers and outputs of each sample by name."""
+    layers = reference.layers or ({},) * len(reference.outputs)
+    return [{**both[0], **both[1]} for both in zip(reference.outputs, layers, strict=True)]

@@ -47,11 +47,16 @@ class Dataset:
     classes: tuple[str, ...] = ()
 
     def spread(self, count: int) -> Dataset:
-        """Return at most `count` samples, evenly spaced, since classes are often consecutive."""
-        step = -(-len(self.samples) // count)
-        labels = None if self.labels is None else self.labels[::step]
-        names, samples = self.names[::step], self.samples[::step]
+        """Return at most `count` samples, evenly spaced."""
+        chosen = evenly_spaced(len(self.samples), count)
+        labels = None if self.labels is None else self.labels[chosen]
+        names, samples = self.names[chosen], self.samples[chosen]
         return replace(self, samples=samples, names=names, labels=labels)
+
+
+def evenly_spaced(total: int, count: int) -> slice:
+    """Choose at most `count` of `total` samples; those of a class are often consecutive."""
+    return slice(0, total if count else 0, -(-total // max(count, 1)))
 
 
 def read_dataset(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from firmwright import pipeline
 from firmwright.base.errors import UsageError
+from firmwright.flows.labeled_data import evenly_spaced
 from firmwright.flows.layer_accuracy import SAMPLES_PER_CHUNK, measure_layers, worst_first
 from firmwright.flows.model import Model, model_inputs
 from firmwright.flows.sample_batches import Array, Tensors
@@ -54,7 +55,7 @@ def quantize_onnx_model(
     how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING,
     compared: int = 32,
 ) -> QuantizationResult:
-    """Quantize `model` and compare layers over the first `compared` samples.
+    """Quantize `model` and compare layers over at most `compared` samples, evenly spaced.
 
     Raise UsageError, UnsupportedError, ToolMissingError or ToolFailedError.
     """
@@ -63,6 +64,7 @@ def quantize_onnx_model(
         raise UsageError("only float ONNX models can be quantized.", where=model.file, hint=hint)
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
     source = preprocess_model(model.source, model.file, ModelOverrides(shapes))
+    chosen = evenly_spaced(len(samples), compared)
     log.info("quantizing, calibrated with %d samples", len(samples))
     result = onnx_quantizer.quantize_model(source, samples, how, model.file)
     log.info("importing the quantized model")
@@ -71,8 +73,8 @@ def quantize_onnx_model(
         result.model,
         f"onnxruntime {result.version}",
         len(samples),
-        min(compared, len(samples)),
-        _layers(result, samples[:compared]),
+        len(samples[chosen]),
+        _layers(result, samples[chosen]),
         _in_floats(module, result.nodes),
     )
 
