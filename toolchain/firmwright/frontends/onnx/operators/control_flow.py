@@ -1,6 +1,7 @@
-"""If, Loop and Scan resolved at compile time: the chosen branch, or unrolled iterations.
+"""If, Loop and Scan: the chosen branch, or unrolled iterations.
 
-Conditions or iteration counts known only at run time are not supported.
+If a condition is known only at run time, both branches are computed, or all iterations up to the
+trip count, and the results are selected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,30 +33,49 @@ def _constant_of_shape(c: NodeContext) -> OnnxValue:
 
 
 def _if(c: NodeContext) -> Sequence[OnnxValue]:
-    chosen = bool(c.scalar(0, "conditions"))
-    return c.body(c.attr("then_branch" if chosen else "else_branch"), {})
+    condition = c.input(0)
+    if isinstance(condition, ConstantValue):
+        return c.body(c.attr("then_branch" if condition.array.all() else "else_branch"), {})
+    branches = [c.body(c.attr(name), {}) for name in ("then_branch", "else_branch")]
+    return [_selected(c, condition, *pair) for pair in zip(*branches, strict=True)]
+
+
+def _selected(c: NodeContext, condition: OnnxValue, x: OnnxValue, y: OnnxValue) -> OnnxValue:
+    if isinstance(condition, ConstantValue):
+        return x if condition.array.all() else y
+    if (x.shape, x.type.dtype) != (y.shape, y.type.dtype):
+        raise NotSupportedError("results whose shapes or types depend on a run-time condition")
+    return c.emit.expression("where(c, a, b)", x, y, c.emit.reshape(condition, ()))
+
+
+def _both(c: NodeContext, a: OnnxValue, b: OnnxValue) -> OnnxValue:
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, ConstantValue):
+            return y if x.array.all() else x
+    return c.emit.expression("a and b", c.emit.reshape(a, ()), c.emit.reshape(b, ()))
 
 
 def _loop(c: NodeContext) -> Sequence[OnnxValue]:
     body, state = c.attr("body"), [c.input(index) for index in range(2, len(c.inputs))]
     rounds = int(c.scalar(0, "trip counts")) if c.has(0) else _ROUNDS_MAX + 1
-    going = not c.has(1) or bool(c.scalar(1, "conditions"))
+    always = ConstantValue(np.array(True), "condition")
+    going = c.optional(1) or always
     names = [item.name for item in body.input]
     collected: list[list[OnnxValue]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     done = 0
-    while going and done < rounds:
+    while done < rounds and not (isinstance(going, ConstantValue) and not going.array.all()):
         if done == _ROUNDS_MAX:
             raise NotSupportedError(f"a loop of more than {_ROUNDS_MAX} iterations")
+        if collected and not isinstance(going, ConstantValue):
+            raise NotSupportedError("a loop with scan outputs whose end depends on the data")
         counter = ConstantValue(np.array(done, np.int64), "round")
-        operands = (counter, ConstantValue(np.array(True), "condition"), *state)
+        operands = (counter, always, *state)
         condition, *results = c.body(body, dict(zip(names, operands, strict=True)))
-        state = results[: len(state)]
+        pairs = zip(results[: len(state)], state, strict=True)
+        following = [_selected(c, going, *pair) for pair in pairs]
         for collector, item in zip(collected, results[len(state) :], strict=True):
             collector.append(item)
-        done += 1
-        if not isinstance(condition, ConstantValue):
-            raise NotSupportedError("a loop whose end depends on the data")
-        going = bool(condition.array)
+        done, state, going = done + 1, following, _both(c, going, condition)
     return [*state, *(_stack(c, items) for items in collected)]
 
 

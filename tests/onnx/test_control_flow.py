@@ -1,0 +1,95 @@
+"""If and Loop with conditions that are known only at run time, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx_models import Net
+from test_nets import imported, results
+
+from firmwright.base.errors import UnsupportedError
+from firmwright.oracle.reference_runner import run_reference
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+SHAPE = (2, 3)
+
+
+def graph(name: str, nodes: list[Any], inputs: list[Any], outputs: list[str]) -> Any:
+    infos = [helper.make_empty_tensor_value_info(output) for output in outputs]
+    return helper.make_graph(nodes, name, inputs, infos)
+
+
+def branch(op: str, shape: tuple[int, ...] = SHAPE) -> Any:
+    """Apply `op` to the outer value x, and give the result the shape."""
+    size = numpy_helper.from_array(np.array(shape, np.int64), "size")
+    nodes = [
+        helper.make_node("Constant", [], [f"{op}_size"], value=size),
+        helper.make_node(op, ["x"], [f"{op}_y"]),
+        helper.make_node("Reshape", [f"{op}_y", f"{op}_size"], [f"{op}_z"]),
+    ]
+    return graph(op, nodes, [], [f"{op}_z"])
+
+
+def if_net(other: tuple[int, ...] = SHAPE) -> bytes:
+    net = Net()
+    x, level = net.input("x", SHAPE), net.input("level", ())
+    condition = net.node("Greater", level, net.scalar(0.5))
+    y = net.node("If", condition, then_branch=branch("Sin"), else_branch=branch("Abs", other))
+    return net.model(net.node("Add", x, y))
+
+
+def loop_net() -> bytes:
+    """Double x until its largest element exceeds 20, at most six times."""
+    body = [
+        helper.make_node("Add", ["x_in", "x_in"], ["x_out"]),
+        helper.make_node("ReduceMax", ["x_out"], ["top"], keepdims=0),
+        helper.make_node("Less", ["top", "limit"], ["again"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("step", TensorProto.INT64, ()),
+        helper.make_tensor_value_info("go", TensorProto.BOOL, ()),
+        helper.make_tensor_value_info("x_in", TensorProto.FLOAT, SHAPE),
+    ]
+    net = Net()
+    x, go = net.input("x", SHAPE), net.input("go", (), TensorProto.BOOL)
+    limit = numpy_helper.from_array(np.array(20, np.float32), "limit")
+    net.weights.append(limit)
+    trips = net.scalar(np.int64(6))
+    loop = graph("body", body, inputs, ["again", "x_out"])
+    return net.model(net.node("Loop", trips, go, x, body=loop))
+
+
+def compare(model: bytes, samples: list[dict[str, Array]]) -> None:
+    module = imported(model)
+    for sample, outputs in zip(
+        samples, run_reference(model, samples, "onnxruntime").outputs, strict=True
+    ):
+        own = results(module, sample)
+        for name, y in zip(own, outputs.values(), strict=True):
+            np.testing.assert_allclose(own[name], y, rtol=1e-6)
+
+
+def floats(scale: float) -> Array:
+    return (
+        np.random.Generator(np.random.PCG64(2)).normal(scale=scale, size=SHAPE).astype(np.float32)
+    )
+
+
+def test_the_results_of_a_branch_are_selected_at_run_time() -> None:
+    levels = (0.2, 0.7)
+    compare(if_net(), [{"x": floats(1), "level": np.array(v, np.float32)} for v in levels])
+
+
+def test_branches_with_results_of_different_shapes_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="shapes or types depend on a run-time condition"):
+        imported(if_net((3, 2)))
+
+
+def test_a_loop_ends_by_a_condition_at_run_time() -> None:
+    scales = (0.01, 1, 5, 100)
+    samples = [{"x": floats(scale), "go": np.array(True)} for scale in scales]
+    compare(loop_net(), [*samples, {"x": floats(1), "go": np.array(False)}])
