@@ -57,6 +57,39 @@ def softmax_of_channels(net: Net, x: str, unsigned: bool) -> str:
     return quantized_tensor(net, net.node("Softmax", x, axis=1), 1 / 256, unsigned, least=True)
 
 
+def qlinear(net: Net, x: str, unsigned: bool, op: str, w: NDArray[np.int8], **attrs: object) -> str:
+    """Quantize x, apply an operator of quantized operands, dequantize its result."""
+
+    def scaling(scale: float, point: int) -> list[str]:
+        kind = np.uint8 if unsigned else np.int8
+        zero = np.array(point + 128 * unsigned).astype(kind)
+        return [net.weight(np.array(scale, np.float32)), net.weight(zero)]
+
+    own, result = scaling(0.02, -9), scaling(0.06, 5)
+    channels = w.shape[0] if op == "QLinearConv" else w.shape[-1]
+    scales = net.weight(net.rng.uniform(0.002, 0.006, channels).astype(np.float32))
+    weights = [net.weight(w), scales, net.weight(np.zeros(channels, np.int8))]
+    biases = [net.weight(net.rng.integers(-900, 900, channels).astype(np.int32))]
+    operands = [net.node("QuantizeLinear", x, *own), *own, *weights, *result]
+    y = net.node(op, *operands, *(biases if op == "QLinearConv" else []), **attrs)
+    return str(net.node("DequantizeLinear", y, *result))
+
+
+def qlinear_conv(net: Net, x: str, unsigned: bool) -> str:
+    w = net.rng.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8)
+    return qlinear(net, x, unsigned, "QLinearConv", w, pads=[1, 1, 1, 1], strides=[2, 2])
+
+
+def qlinear_depthwise(net: Net, x: str, unsigned: bool) -> str:
+    w = net.rng.integers(-127, 128, (4, 1, 3, 3)).astype(np.int8)
+    return qlinear(net, x, unsigned, "QLinearConv", w, group=4)
+
+
+def qlinear_matmul(net: Net, x: str, unsigned: bool) -> str:
+    w = net.rng.integers(-127, 128, (36, 5)).astype(np.int8)
+    return qlinear(net, net.node("Flatten", x, axis=2), unsigned, "QLinearMatMul", w)
+
+
 @pytest.mark.parametrize("unsigned", [False, True])
 @pytest.mark.parametrize(("layer", "step", "share", "ours"), [
     (scales_apart, 0.017, 0, "concatenation"),
@@ -66,6 +99,9 @@ def softmax_of_channels(net: Net, x: str, unsigned: bool) -> str:
     (mean_of_columns, 0.01, 0.25, "mean"),
     (mean_of_images, 0.01, 0.25, "mean"),
     (softmax_of_channels, 1 / 256, 0, "dynamic_gather"),
+    (qlinear_conv, 0.06, 0, "conv2d"),
+    (qlinear_depthwise, 0.06, 0, "depthwise_conv2d"),
+    (qlinear_matmul, 0.06, 0, "fully_connected"),
 ])  # fmt: skip
 def test_a_layer_uses_integers_and_is_within_one_step(
     layer: Layer, step: float, share: float, ours: str, unsigned: bool

@@ -49,6 +49,7 @@ from firmwright.frontends.onnx.qdq import (
     materialize_value,
     qdq_parameters,
 )
+from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx
 from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
@@ -327,6 +328,8 @@ class _OnnxImporter:
             return self._import_dequantize(c, inputs)
         if op == "QuantizeLinear":
             return self._import_quantize(c, inputs)
+        if op in QLINEAR_OPERATORS:
+            return fuse_qlinear(c, inputs, self._import_dequantize)
         if not any(isinstance(item, DequantizedValue) for item in inputs):
             return None
         if op in qdq_fusion.DATA_MOVEMENT_OPERATORS:

@@ -421,6 +421,8 @@ FUSION_RULES: Mapping[str, FusionRule] = {
     "GlobalAveragePool": _fuse_mean,
     "MatMul": _fuse_fully_connected,
     "Mul": _fuse_binary,
+    "QLinearConv": _fuse_conv,
+    "QLinearMatMul": _fuse_fully_connected,
     "ReduceMean": _fuse_mean,
     "Resize": _fuse_resize,
     "Softmax": _fuse_softmax,
