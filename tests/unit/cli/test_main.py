@@ -121,6 +121,30 @@ def test_closed_stdout_is_not_an_error():
     assert b"Exception" not in said
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("words", [["boards"], ["boards", "--json"]])
+def test_a_full_disk_is_one_line(words):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *words], env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    expected = "firmwright: the output cannot be written: No space left on device.\n"
+    assert done.stderr == expected
+
+
+def test_closed_streams_are_not_an_error():
+    shell = 'exec "$@" >&- 2>&-'
+    for words, status in (["boards"], 0), (["inspect", "missing.tflite"], 2):
+        done = subprocess.run(["sh", "-c", shell, "sh", *COMMAND, *words], env=ENVIRONMENT)
+        assert done.returncode == status
+
+
+def test_control_characters_are_escaped(fw):
+    said = fw("inspect", "a\x1b[31m\u202eb\udcff\x9b\x07.tflite")
+    assert said.err.startswith(r"firmwright: a\x1b[31m\u202eb\udcff\x9b\x07.tflite: ")
+
+
 def test_does_not_fit_error_lists_regions_and_peak():
     error = DoesNotFitError(
         "too large.", regions=[RegionOverflow("sram", 5, 4)], lowest_bytes=3, peak=[("x", 2)]

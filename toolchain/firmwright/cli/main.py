@@ -13,12 +13,13 @@ import json
 import math
 import os
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from firmwright import cli
 from firmwright.base import errors
@@ -28,6 +29,8 @@ from firmwright.cli.verb import CliParser, Outcome, Verb, fields_of
 
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
+CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\u200d\u2010-\u2029\u202f-\u2065\u206a-\U0010ffff]")
+"""Characters that move a terminal's cursor, change its state or the direction of text."""
 
 
 def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
@@ -47,6 +50,10 @@ def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by the caller
+            closed = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+            setattr(sys, stream, closed)
     words = list(sys.argv[1:] if argv is None else argv)
     while words and words[0] in OUTPUT_FLAGS:  # options of the verbs, also accepted first
         words.append(words.pop(0))
@@ -127,13 +134,34 @@ def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
     if as_json:
         head = {"schema": JSON_VERSION, "verb": verb, "ok": error is None}
         failure = {} if error is None else {"error": error_object(error)}
-        print(json.dumps(to_json_value({**head, **failure, **outcome.data}), indent=2), flush=True)
+        _write(json.dumps(to_json_value({**head, **failure, **outcome.data}), indent=2), sys.stdout)
     else:
         if outcome.text:
-            print(outcome.text, flush=True)
+            _write(outcome.text, sys.stdout)
         if error is not None:
-            print(f"firmwright: {error}", file=sys.stderr)
+            _write(f"firmwright: {error}", sys.stderr)
     return errors.EXIT_OK if error is None else error.exit_code
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Print text, which may quote a model or a device, without control characters.
+
+    Exit if the stream cannot be written.
+    """
+    visible = CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    encoding = stream.encoding or "utf-8"
+    try:
+        print(
+            visible.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True
+        )
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        if stream is sys.stdout:
+            _write(f"firmwright: the output cannot be written: {problem.strerror}.", sys.stderr)
+        # Keep the interpreter from flushing to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        sys.exit(errors.EXIT_FAILED)
 
 
 def error_object(error: errors.FirmwrightError) -> dict[str, Any]:
@@ -173,13 +201,10 @@ def to_json_value(value: Any) -> Any:
 def _interrupted(verb: str, *, as_json: bool) -> int:
     if as_json:
         error = {"code": "interrupted", "what": "interrupted.", "where": "", "hint": ""}
-        print(
-            json.dumps(
-                {"schema": JSON_VERSION, "verb": verb, "ok": False, "error": error}, indent=2
-            )
-        )
+        outcome = {"schema": JSON_VERSION, "verb": verb, "ok": False, "error": error}
+        _write(json.dumps(outcome, indent=2), sys.stdout)
     else:
-        print("firmwright: interrupted.", file=sys.stderr)
+        _write("firmwright: interrupted.", sys.stderr)
     return EXIT_INTERRUPTED
 
 
