@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from candidate_counts import count_candidates, enumerate_candidates
 
 from firmwright.base.errors import ToolMissingError
-from firmwright.bench.candidate_counts import count_candidates, enumerate_candidates
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model import load_model

@@ -5,16 +5,16 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from candidate_counts import count_candidates, enumerate_candidates
+from generated_layers import generate_layers
 
 from firmwright.base.errors import ToolMissingError
-from firmwright.bench.candidate_counts import count_candidates, enumerate_candidates
 from firmwright.bench.prediction_accuracy import (
     Prediction,
     compare_predictions,
     median_error,
     worst_error,
 )
-from firmwright.bench.random_layers import generate_layers
 
 MODELS = (
     "kws_ref_model.tflite",

@@ -5,14 +5,10 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from candidate_counts import KernelCandidate, compile_candidates, enumerate_candidates
+from generated_layers import generate_layers
 
 from firmwright.artifacts import SourceTree
-from firmwright.bench.candidate_counts import (
-    KernelCandidate,
-    compile_candidates,
-    enumerate_candidates,
-)
-from firmwright.bench.random_layers import generate_layers
 from firmwright.boards import load_board
 from firmwright.build.compiler_flags import WARNINGS, compile_flags, gnu_tool
 

@@ -6,8 +6,8 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from generated_layers import generate_layers
 
-from firmwright.bench.random_layers import generate_layers
 from firmwright.boards import load_board
 from firmwright.flows.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,

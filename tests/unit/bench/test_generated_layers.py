@@ -2,8 +2,9 @@
 
 from itertools import islice
 
-from firmwright.bench.candidate_counts import enumerate_candidates
-from firmwright.bench.random_layers import MAX_ELEMENTS, generate_layers
+from candidate_counts import enumerate_candidates
+from generated_layers import MAX_ELEMENTS, generate_layers
+
 from firmwright.ops.registry import op_table
 
 
