@@ -19,6 +19,7 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.dynamic_range import (
     FloatRow,
     QuantizedRow,
+    QuantizePasses,
     check_hybrid,
     quantize_array,
     quantize_array_onnx,
@@ -67,7 +68,7 @@ def is_whole(call: OpCall) -> bool:
 
 @contextmanager
 def quantized_rows(
-    call: OpCall, b: Kernel, weight_scale: float | None
+    call: OpCall, b: Kernel, weight_scale: float | None, passes: QuantizePasses | None = None
 ) -> Iterator[tuple[ArithExpr, tir.Buffer, QuantizedRow]]:
     """Open a loop over the rows; yield the index, a view of the int8 row, its quantization."""
     inputs, elements = call.input(1).shape[1], call.input(0).elements
@@ -81,12 +82,11 @@ def quantized_rows(
         n = enter(b.for_("n", elements // inputs))
         quantized = enter(b.allocate("quantized", INT8, (inputs,)))
         row = FloatRow(b.input(0), n * inputs, inputs)
-        asymmetric = bool(call.attrs["asymmetric"])
-        yield (
-            n,
-            quantized,
-            quantize_row(b, row, quantized, weight_scale=weight_scale, asymmetric=asymmetric),
-        )
+        found = quantize_row(
+            b, row, quantized, weight_scale=weight_scale,
+            asymmetric=bool(call.attrs["asymmetric"]), passes=passes,
+        )  # fmt: skip
+        yield n, quantized, found
 
 
 def lower(call: OpCall, b: Kernel) -> None:

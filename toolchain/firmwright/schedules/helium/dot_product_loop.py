@@ -118,7 +118,7 @@ class DotProductLoop:
         inputs = []
         if self.deep:
             declared.append("int32_t count = (taps / 16 - 1) / 8;")
-            outputs.append('[count] "+r"(count)')
+            outputs.append('[count] "+&r"(count)')
         if not self._advances:
             inputs += [f'[{name}] "r"({name})' for name in columns]
         if self.tail:

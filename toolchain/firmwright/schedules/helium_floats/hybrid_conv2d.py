@@ -1,4 +1,4 @@
-"""hybrid_conv2d on Helium: quantize activations once, then run the int8 GEMM."""
+"""hybrid_conv2d and hybrid_fully_connected on Helium: quantize activations, then int8 GEMM."""
 
 from collections.abc import Sequence
 from textwrap import indent
@@ -8,11 +8,14 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
+from firmwright.ops.dynamic_range import QuantizedRow
 from firmwright.ops.hybrid_conv2d import quantize_input
+from firmwright.ops.hybrid_fully_connected import is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
 from firmwright.schedules.helium.conv2d import (
@@ -128,29 +131,50 @@ INTRINSICS = tuple(map(_scaled, DOT_PRODUCT_LOOPS))
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
-    x, (batch, height, width, channels) = op.input(0), op.output.shape
-    flat = kernel.reshape(channels, -1)
+    x, (batch, height, width, _) = op.input(0), op.output.shape
+    with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized:
+        activations = quantize_input(op, b, n, quantized, QUANTIZE_PASSES)
+        gemm = _gemm(op, b, activations, b.load(activations.scale, [0]), n * (height * width))
+        zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
+        source = ConvolutionInput(quantized, window_of(op, kernel.shape[1:3]), zero_point)
+        convolve_two_pixels(b, source, gemm, (1, *op.output.shape[1:]))
+
+
+def _matrix_configs(op: OpCall) -> Sequence[Config]:
+    is_constant = all(op.constant(k) is not None for k in (1, 2) if op.has_input(k))
+    return ({},) if is_constant and len(quantization_of(op.input(1)).scales) == 1 else ()
+
+
+def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
+    (weight_scale,) = quantization_of(op.input(1)).scales
+    folded = None if is_whole(op) else weight_scale
+    with quantized_rows(op, b, folded, QUANTIZE_PASSES) as (n, quantized, row):
+        scale = b.load(row.scale, [0])
+        gemm = _gemm(op, b, row, scale * weight_scale if folded is None else scale, n)
+        gemm.emit(b, quantized, [n * 0, n * 0], [n * 0, n * 0])
+
+
+def _gemm(
+    op: OpCall, b: Kernel, activations: QuantizedRow, scale: ArithExpr, first: ArithExpr
+) -> BlockGemm:
+    """Return the products with the weights of the layer; outputs begin at pixel `first`."""
+    channels = op.output.shape[-1]
+    flat = weights_of(op).reshape(channels, -1)
     starts = channel_block_starts(channels)
     packed = b.constant("weights", pack_weight_rows(flat, starts, CHANNELS), INT8)
     totals = b.constant("totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32)
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
     activation = accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")]
-    with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized:
-        activations = quantize_input(op, b, n, quantized, QUANTIZE_PASSES)
-        zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
-        settings = [b.load(activations.scale, [0]), zero_point, activation, min(channels, CHANNELS)]
-        gemm = BlockGemm(
-            "mve_gemm_hybrid", packed, [totals, factors], channels, flat.shape[1], settings,
-            n * (height * width),
-        )  # fmt: skip
-        source = ConvolutionInput(quantized, window_of(op, kernel.shape[1:3]), zero_point)
-        convolve_two_pixels(b, source, gemm, (1, height, width, channels))
+    zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
+    settings = [scale, zero_point, activation, min(channels, CHANNELS)]
+    tables, depth = [totals, factors], flat.shape[1]
+    return BlockGemm("mve_gemm_hybrid", packed, tables, channels, depth, settings, first)
 
 
 def _factors(op: OpCall, starts: Sequence[int]) -> Array:
     """Return [block, scale or bias, channel]; a common weight scale is part of the batch scale."""
     scales = np.array(quantization_of(op.input(1)).scales, np.float32)
-    weight_scales = scales if len(scales) > 1 else np.ones(op.output.shape[3], np.float32)
+    weight_scales = scales if len(scales) > 1 else np.ones(op.output.shape[-1], np.float32)
     tables = [_by_block(values, starts) for values in (weight_scales, bias_of(op, "float32"))]
     return np.stack(tables, axis=1)
 
@@ -161,9 +185,14 @@ def _by_block(values: Array, starts: Sequence[int]) -> Array:
     return np.asarray(values[index])
 
 
+_FEATURES = frozenset({"mve", "mvefp"})
 SCHEDULES = (
     Schedule(
-        "helium.hybrid_conv2d.im2col", "hybrid_conv2d", frozenset({"mve", "mvefp"}),
-        lambda op: ({},), _build, disable_scheduling=True,
+        "helium.hybrid_conv2d.im2col", "hybrid_conv2d", _FEATURES, lambda op: ({},), _build,
+        disable_scheduling=True,
+    ),
+    Schedule(
+        "helium.hybrid_fully_connected.rows", "hybrid_fully_connected", _FEATURES,
+        _matrix_configs, _build_matrix, disable_scheduling=True,
     ),
 )  # fmt: skip
