@@ -324,6 +324,7 @@ def test_scons_alone_builds_a_project_once_in_a_folder_of_any_name(
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
         assert words in done.stdout
     assert (folder / "build" / "release" / "libmodel.so").is_file()
+    assert not (folder / "build" / "library").exists(), "models are compiled once"
     assert not planted.exists()
     assert not (folder / "planted").exists()
 

@@ -15,13 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from firmwright.base.errors import (
-    FirmwrightError,
-    InternalError,
-    ModelError,
-    ToolFailedError,
-    UnsupportedError,
-)
+from firmwright.base.errors import FirmwrightError, InternalError, ModelError, UnsupportedError
 from firmwright.device.subprocesses import kill_process, popen_options
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.executors import Executor
@@ -113,12 +107,9 @@ def _examine(task: CensusTask) -> CensusEntry:
         return replace(entry, status="unsupported", reason="; ".join(reasons))
     except ModelError as error:
         return replace(entry, status="unsupported", reason=_one_line(error))
-    except ToolFailedError as error:
-        is_refused = "refuses this model" in str(error)
-        status: Status = "refused" if is_refused else "failed"
-        return replace(entry, status=status, reason=_one_line(error))
     except FirmwrightError as error:
-        return replace(entry, status="failed", reason=_one_line(error))
+        status: Status = "refused" if "refuses this model" in str(error) else "failed"
+        return replace(entry, status=status, reason=_one_line(error))
     except Exception as error:  # noqa: BLE001 - a census also records our own defects
         internal = InternalError(f"{type(error).__name__}: {error}")
         return replace(entry, status="failed", reason=_one_line(internal))
