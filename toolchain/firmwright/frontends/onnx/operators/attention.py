@@ -43,12 +43,11 @@ def emit_attention(
 
 
 def _attention(c: NodeContext) -> Sequence[OnnxValue]:
-    """Emit attention without a mask; a mask, limited scores or their output use the definition."""
-    if c.has(3) or c.attr("softcap", 0.0) or any(c.outputs[3:]) or c.dtype(0) != FLOAT32:
-        return ()
-    emit, is_flat = c.emit, c.rank == 3
-    past = [c.optional(4), c.optional(5)]
-    if is_flat and any(past):
+    """Emit attention without a mask; masks, windows, limited or output scores are inlined."""
+    is_windowed = any(c.attr(f"{side}_window_size", -1) >= 0 for side in ("left", "right"))
+    emit, is_flat, past = c.emit, c.rank == 3, [c.optional(4), c.optional(5)]
+    inlined = c.has(3) or c.attr("softcap", 0.0) or any(c.outputs[3:]) or c.dtype(0) != FLOAT32
+    if inlined or is_windowed or (is_flat and any(past)):
         return ()
     if is_flat:
         heads, shared = int(c.attr("q_num_heads")), int(c.attr("kv_num_heads"))
