@@ -39,11 +39,6 @@ const int32_t scaled = size > INT32_MAX ? INT32_MAX : (int32_t)size;
 """
 """C text from x, multiplier and right to `scaled`, the magnitude of the result."""
 
-_ROUNDED = """\
-float product = (float)x * ((float)(multiplier & ~127) * STEP);
-int32_t nearest;
-__asm__("vcvtr.s32.f32 %1, %1\\n\\tvmov %0, %1" : "=r"(nearest), "+t"(product));"""
-
 
 def _requantized(x: Any, multiplier: Any, shift: Any) -> Any:
     return multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.FLOAT32).astype(np.int32)
@@ -64,20 +59,6 @@ if (multiplier % 2 == 0
     return (int32_t)nearest;
 }""",
     rare=f"const int32_t right = 31 - shift;\n{_NEAR_TIE}return x < 0 ? -scaled : scaled;",
-    requires="fpu",
-    text={
-        "gnu": f"""\
-if (multiplier % 2 == 0) {{
-    const int64_t half = (int64_t)1 << (30 - shift);
-    return (int32_t)(((int64_t)x * multiplier + half) >> (31 - shift));
-}}
-const union {{
-    uint32_t bits;
-    float value;
-}} step = {{(uint32_t)(96 + shift) << 23}};
-{_ROUNDED.replace("STEP", "step.value")}
-return nearest;"""
-    },
     doc="x * multiplier * 2^(shift - 31), rounded once; if multiplier is odd, in float32.",
     instructions=20,
 )
@@ -90,17 +71,6 @@ def _folded(raised: Any, x: Any, multiplier: Any, shift: Any, zero_point: Any) -
     is_float32 = is_near & (np.asarray(multiplier) % 2 == 1)
     return np.where(is_float32, exact, np.asarray(raised) >> shift).astype(np.int32)
 
-
-RARELY = Intrinsic(
-    name="rarely",
-    operands=(_X,),
-    result=INT32,
-    meaning=lambda x: x,
-    portable="return x;",
-    text={"gnu": "return (int32_t)__builtin_expect(x, 0);"},
-    requires="thumb2",
-    doc="x, which is 0 in most cases.",
-)
 
 REQUANTIZE_FOLDED_FLOAT32 = Intrinsic(
     name="requantize_folded_float32",
@@ -120,12 +90,14 @@ if (multiplier % 2 == 0 || (((uint32_t)raised + margin) & mask) >= 2u * margin) 
 const int32_t right = folded_shift + 32;
 {_NEAR_TIE}return (x < 0 ? -scaled : scaled) + zero_point;""",
     requires="fpu",
-    text={"gnu": f"""\
-if (multiplier % 2 == 0) {{
+    text={"gnu": """\
+if (multiplier % 2 == 0) {
     return raised >> folded_shift;
-}}
+}
 const float step = 1.0f / 4294967296.0f / (float)((uint32_t)1 << folded_shift);
-{_ROUNDED.replace("STEP", "step")}
+float product = (float)x * ((float)(multiplier & ~127) * step);
+int32_t nearest;
+__asm__("vcvtr.s32.f32 %1, %1\\n\\tvmov %0, %1" : "=r"(nearest), "+t"(product));
 return nearest + zero_point;"""},
     doc="raised >> folded_shift; if multiplier is odd, in float32 near a tie.",
     instructions=5,

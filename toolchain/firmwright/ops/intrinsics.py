@@ -10,7 +10,7 @@ from firmwright.base import quant
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT8, UINT32, UINT64
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT, LOGARITHM, SIGMOID16
-from firmwright.ops.float32_requantize import RARELY, REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32
+from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 
 
@@ -441,7 +441,7 @@ CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_W
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
     for item in (
-        REQUANTIZE_ONCE, REQUANTIZE_TWICE, REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32, RARELY,
+        REQUANTIZE_ONCE, REQUANTIZE_TWICE, REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32,
         REQUANTIZE_EXACT, CLZ, RECIPROCAL, POWER_I32, SIGMOID16,
         LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT, EXP2_BELOW_F32, EXP_F32, TANH_F32, ROUND_F32,
         FLOAT_OF_BITS, NEAREST_EVEN, NEAREST_INT8, DYNAMIC_SCALE, DYNAMIC_ZERO_POINT, CONST_LOAD,

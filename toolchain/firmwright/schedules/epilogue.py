@@ -10,7 +10,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import (
@@ -56,7 +56,7 @@ def by_arithmetic(
     if not isinstance(finish, _MixedFinish):
         yield finish
         return
-    needs_float32 = call_intrinsic("rarely", [finish.flag & 1], INT32) > 0
+    needs_float32 = (finish.flag & 1) > 0
     if is_tile:
         yield finish.fitted
     with b.if_(needs_float32):

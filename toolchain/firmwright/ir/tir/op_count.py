@@ -28,6 +28,7 @@ _SAMPLE_COUNT = 128
 """Number of sample points that represent an iteration space."""
 _UNKNOWN_TRIPS = 8
 _RARE = 1 / 16
+"""Share of channels whose multiplier is odd (schedules/epilogue.py)."""
 _ARITHMETIC = {
     **dict.fromkeys(("add", "sub", "and", "or", "xor"), "alu"),
     **dict.fromkeys(("shl", "shr"), "shift"),
@@ -353,7 +354,7 @@ class _OperationCounter:
 
     def condition_fraction(self, cond: tir.Expr) -> Samples | float:
         match cond:
-            case tir.Binary(a=tir.IntrinsicCall(name="rarely")):
+            case tir.Binary("gt", tir.Binary("and", tir.Var(), tir.IntImm(1)), tir.IntImm(0)):
                 return _RARE
         value = evaluate_lanes(cond, self.values)
         return 0.5 if value is None else np.asarray(value != 0, float)

@@ -24,6 +24,7 @@ from firmwright.schedules.helium.im2col import (
     allocate_row_band,
     make_im2col_packer,
 )
+from firmwright.schedules.schedule_factories import helium_schedule
 
 # A 1x1 kernel multiplies directly from its input. Other kernels pack windows as columns (im2col.py)
 # with the zero point outside the input, so that it can be folded into the bias. The last pixel pair
@@ -252,5 +253,11 @@ def channel_block_starts(channels: int) -> list[int]:
 
 
 SCHEDULES = vector_requantize.int8_schedules(
-    "helium.conv2d.im2col", "conv2d", _configs, _build, takes_weight_zero_point=True
+    helium_schedule(
+        "helium.conv2d.im2col",
+        "conv2d",
+        configs=_configs,
+        build=_build,
+        takes_weight_zero_point=True,
+    )
 )

@@ -29,6 +29,7 @@ from firmwright.schedules.helium import (
 )
 from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
 from firmwright.schedules.helium.int16_conv2d_fully_connected import has_int32_sums
+from firmwright.schedules.schedule_factories import helium_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_rows_and_columns
 
 # Blocks are sixteen channels of one pixel (depthwise_microkernels_16ch.py) or eight channels of two
@@ -262,5 +263,11 @@ def _form(
 
 
 SCHEDULES = vector_requantize.int8_schedules(
-    "helium.depthwise.channels", "depthwise_conv2d", _configs, _build, takes_weight_zero_point=True
+    helium_schedule(
+        "helium.depthwise.channels",
+        "depthwise_conv2d",
+        configs=_configs,
+        build=_build,
+        takes_weight_zero_point=True,
+    )
 )

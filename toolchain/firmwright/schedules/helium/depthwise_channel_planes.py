@@ -17,6 +17,7 @@ from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import depthwise_plane_microkernels, vector_requantize
 from firmwright.schedules.helium import im2col as vector_copy
+from firmwright.schedules.schedule_factories import helium_schedule
 
 # The margins of a plane hold the zero point, so every window is inside and the zero point is folded
 # into the bias. Each filter of the channel then runs over the plane. The inner axis and the outputs
@@ -256,5 +257,5 @@ def _parameters(op: OpCall, params: Requantization, flat: Array) -> Array:
 
 
 SCHEDULES = vector_requantize.int8_schedules(
-    "helium.depthwise.plane", "depthwise_conv2d", _configs, _build
+    helium_schedule("helium.depthwise.plane", "depthwise_conv2d", configs=_configs, build=_build)
 )

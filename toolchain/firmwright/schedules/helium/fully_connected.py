@@ -295,7 +295,10 @@ SCHEDULES = (
         "helium.fully_connected.rows", "fully_connected", configs=_configs, build=_build,
         takes_weight_zero_point=True,
     ),
-    vector_requantize.float32_schedule(
-        "helium.fully_connected.channels", "fully_connected", _float32_configs, _build_float32
-    ),
+    vector_requantize.int8_schedules(
+        helium_schedule(
+            "helium.fully_connected.channels", "fully_connected", configs=_float32_configs,
+            build=_build_float32,
+        )
+    )[1],
 )  # fmt: skip

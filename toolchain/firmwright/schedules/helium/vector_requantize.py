@@ -1,6 +1,5 @@
 """Requantization of vectors of four channels, as C text shared by the micro-kernels."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +9,9 @@ from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import immediates
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.requantize import Requantization, float32_factors, float32_requantization
-from firmwright.schedules.schedule_factories import helium_schedule
 
 # `q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL takes them
 # (negative is right). VQRDMULH is the doubling high multiply of the definition. VRSHL rounds halves
@@ -128,29 +126,16 @@ def layer_parameters(op: OpCall) -> Requantization:
     )
 
 
-def float32_schedule(
-    name: str, op: str, configs: Callable[[OpCall], Sequence[Config]],
-    build: Callable[[OpCall, Config, Any], None], *, takes_weight_zero_point: bool = False,
-) -> Schedule:  # fmt: skip
-    """Return a schedule of layers in float32, which needs float vectors."""
-    own = helium_schedule(
-        f"{name}.float32", op, build=build, takes_weight_zero_point=takes_weight_zero_point,
-        configs=lambda x: configs(x) if x.numerics == "onnx" else (),
+def int8_schedules(schedule: Schedule) -> tuple[Schedule, Schedule]:
+    """Return `schedule`, and its form for layers in float32, which needs float vectors."""
+    configs = schedule.configs
+    return (
+        replace(schedule, configs=lambda op: () if op.numerics == "onnx" else configs(op)),
+        replace(
+            schedule, name=f"{schedule.name}.float32", requires=frozenset({"mve", "mvefp"}),
+            configs=lambda op: configs(op) if op.numerics == "onnx" else (),
+        ),
     )  # fmt: skip
-    return replace(own, requires=frozenset({"mve", "mvefp"}))
-
-
-def int8_schedules(
-    name: str, op: str, configs: Callable[[OpCall], Sequence[Config]],
-    build: Callable[[OpCall, Config, Any], None], *, takes_weight_zero_point: bool = False,
-) -> tuple[Schedule, Schedule]:  # fmt: skip
-    """Return the schedule of integer arithmetic and that of float32."""
-    zero = takes_weight_zero_point
-    own = helium_schedule(
-        name, op, build=build, takes_weight_zero_point=zero,
-        configs=lambda x: () if x.numerics == "onnx" else configs(x),
-    )  # fmt: skip
-    return own, float32_schedule(name, op, configs, build, takes_weight_zero_point=zero)
 
 
 def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
