@@ -49,7 +49,7 @@ def load_model(
     reference_model: str | Path = "",
     overrides: ModelOverrides = ModelOverrides(),
 ) -> Model:
-    """Read a .tflite, .onnx, .pt2 or .fwir file.
+    """Read a .tflite, .onnx, .pt2, .keras or .fwir file.
 
     Args:
         path: The file; `FILE.tflite:KEY` selects a signature.

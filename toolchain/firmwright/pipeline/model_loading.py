@@ -6,6 +6,7 @@ from pathlib import Path
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.recursion import raise_recursion_limit
+from firmwright.frontends.keras import convert_keras, is_keras
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, is_onnx, preprocess_model
 from firmwright.frontends.pytorch import import_pytorch, is_pytorch
 from firmwright.frontends.tflite import is_c_source, preprocess_tflite, read_c_array, read_tflite
@@ -33,10 +34,15 @@ def load_module(
 
 
 def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrides()) -> bytes:
-    """Return the model's bytes, taken from C source, with overrides and external data merged in."""
+    """Return the model's bytes, with overrides and external data merged in.
+
+    Models in C source are extracted, Keras models converted.
+    """
     is_text = data[:10] == b"firmwright"
     if is_c_source(file.name) and not is_text:
         data = read_c_array(data, file.name)
+    if is_keras(data):
+        data = convert_keras(data, file.name)
     if not is_text and is_onnx(data, file.name):
         return preprocess_model(data, file.name, given, file.parent)
     if given.bindings:

@@ -17,6 +17,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError
 from firmwright.base.json_input import parse_json
+from firmwright.frontends.keras import KERAS_HINT
 
 SUFFIX = ".pt2"
 _ZIP_MARK = b"PK\x03\x04"
@@ -31,11 +32,6 @@ DTYPES: Mapping[int, str] = {
 _SAVE_HINT = (
     "save it again: torch.export.save(torch.export.export(model.eval(), inputs), 'model.pt2') "
     "with PyTorch 2.8 or later."
-)
-
-_KERAS_HINT = (
-    "convert it with TensorFlow: tf.lite.TFLiteConverter.from_keras_model("
-    "tf.keras.models.load_model(FILE)).convert() returns the bytes of a .tflite file."
 )
 
 
@@ -157,7 +153,7 @@ def _no_program(
         what = f"the archive has {len(programs)} programs, but one is expected."
         return ModelError(what, where=file, hint="save each program in its own file.")
     if "model.weights.h5" in members:
-        return ModelError("it is a Keras model.", where=file, hint=_KERAS_HINT)
+        return ModelError("it is a Keras model.", where=file, hint=KERAS_HINT)
     if "serialized_exported_program.json" in members or any(
         name.startswith("serialized_") for name in members
     ):

@@ -1,0 +1,53 @@
+"""Conversion of Keras models by TensorFlow, in a child process, to .tflite models."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from firmwright.base.errors import ToolFailedError, ToolMissingError
+
+KERAS_HINT = (
+    "install TensorFlow (pip install tensorflow) next to firmwright, or convert the model where "
+    "TensorFlow is: model.export('saved', format='tf_saved_model', input_signature=["
+    "tf.TensorSpec([1, *x.shape[1:]], x.dtype) for x in model.inputs]); "
+    "tf.lite.TFLiteConverter.from_saved_model('saved').convert() returns the bytes of a .tflite "
+    "file."
+)
+_HDF5_MARK = b"\x89HDF\r\n\x1a\n"
+_WITHOUT_TENSORFLOW = 3
+"""The exit status of the child process if TensorFlow is not installed."""
+_TIMEOUT_S = 900.0
+
+
+def is_keras(data: bytes) -> bool:
+    """Detect a .keras or .h5 file by its content."""
+    return data[:8] == _HDF5_MARK or (data[:4] == b"PK\x03\x04" and b"model.weights.h5" in data)
+
+
+def convert_keras(data: bytes, file: str) -> bytes:
+    """Return the model as a .tflite file with batch size 1; raise ToolMissingError without it."""
+    suffix = ".h5" if data[:8] == _HDF5_MARK else ".keras"
+    with tempfile.TemporaryDirectory(prefix="firmwright-keras-") as name:
+        source, target = Path(name) / f"model{suffix}", Path(name) / "model.tflite"
+        source.write_bytes(data)
+        child = Path(__file__).with_name("child.py")
+        command = [sys.executable, str(child), str(source), str(target)]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=_TIMEOUT_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise ToolFailedError(f"{file}: TensorFlow did not convert it in time.") from error
+        if done.returncode == _WITHOUT_TENSORFLOW:
+            raise ToolMissingError(
+                f"{file} is a Keras model, but TensorFlow is not installed.", hint=KERAS_HINT
+            )
+        if done.returncode or not target.is_file():
+            raise ToolFailedError(
+                f"TensorFlow cannot convert {file}.",
+                exit_status=done.returncode,
+                output=done.stdout.decode("utf-8", "replace"),
+            )
+        return target.read_bytes()

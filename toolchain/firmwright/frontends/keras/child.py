@@ -1,0 +1,28 @@
+"""The child process of a conversion: `python child.py MODEL.keras MODEL.tflite`."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+
+def convert(source: str, target: str) -> int:
+    """Convert a model with batch size 1; return the exit status."""
+    try:
+        import keras
+        import tensorflow as tf
+    except ImportError:
+        return 3
+    model = keras.models.load_model(source, compile=False)
+    signature = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([1, *x.shape[1:]], x.dtype, name=x.name),
+        model.inputs if len(model.inputs) == 1 else [model.input],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        model.export(folder, format="tf_saved_model", input_signature=signature, verbose=False)
+        converted = tf.lite.TFLiteConverter.from_saved_model(folder).convert()
+    Path(target).write_bytes(converted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(convert(*sys.argv[1:]))
