@@ -14,6 +14,7 @@ import pytest
 
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT, LOGARITHM, SIGMOID16
+from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32
 from firmwright.ops.intrinsics import (
     CLZ,
     FLOAT_OF_BITS,
@@ -41,9 +42,11 @@ def compiled(item: Intrinsic, folder: Path) -> ctypes.CDLL:
     params = ", ".join(f"{kind} {name}" for kind, name in typed)
     arrays = ", ".join(f"const {kind} *{name}" for kind, name in typed)
     values = ", ".join(f"{name}[i]" for name in names)
+    rare = f"static {result} rare({params})\n{{\n{item.rare}\n}}\n" if item.rare else ""
+    end = f"return rare({', '.join(names)});\n" if item.rare else ""
     source = folder / f"{item.name}.c"
     source.write_text(
-        f"#include <stdint.h>\nstatic {result} f({params})\n{{\n{item.portable}\n}}\n"
+        f"#include <stdint.h>\n{rare}static {result} f({params})\n{{\n{item.portable}\n{end}}}\n"
         f"void run(int32_t n, {arrays}, {result} *y);\n"
         f"void run(int32_t n, {arrays}, {result} *y)\n"
         f"{{\n    for (int32_t i = 0; i < n; ++i) {{\n        y[i] = f({values});\n    }}\n}}\n"
@@ -85,6 +88,27 @@ def test_requantization_in_c_equals_numpy(item: Intrinsic, tmp_path: Path) -> No
     columns = requantize_edges(item)
     assert columns.shape[1] > 700
     np.testing.assert_array_equal(in_c(item, columns, tmp_path), item.meaning(*columns))
+
+
+@pytest.mark.host_c
+def test_requantization_in_float32_in_c_equals_numpy(tmp_path: Path) -> None:
+    """Draw multipliers of 24 bits, marked as odd, and sums that are ties or next to ties."""
+    rng = np.random.Generator(np.random.PCG64(4))
+    multiplier = rng.integers(1 << 23, 1 << 24, 3000) << 7
+    multiplier[::5] = 1 << 30
+    shift = rng.integers(-14, 1, multiplier.size)
+    step = multiplier * 2.0 ** (shift - 31)
+    tie = (rng.integers(-300, 300, multiplier.size) + 0.5) / step
+    x = np.rint(tie + rng.integers(-2, 3, multiplier.size))
+    edges = np.array([[0, (1 << 31) - 1, -(1 << 31)], [1 << 30] * 3, [-20, 0, 0]])
+    columns = np.concatenate([np.stack([x, multiplier, shift]), edges], axis=1).astype(np.int64)
+    columns[1] += 1
+    columns = np.ascontiguousarray(columns.astype(np.int32))
+    expected = REQUANTIZE_FLOAT32.meaning(*columns)
+    factor = np.ldexp((columns[1] & -128).astype(np.float32), columns[2] - 31)
+    floats = np.rint(columns[0].astype(np.float32) * factor).clip(-(2.0**31), 2.0**31 - 1)
+    np.testing.assert_array_equal(expected, floats.astype(np.float64).clip(max=(1 << 31) - 1))
+    np.testing.assert_array_equal(in_c(REQUANTIZE_FLOAT32, columns, tmp_path), expected)
 
 
 def sums() -> np.ndarray:
