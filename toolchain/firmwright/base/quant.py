@@ -114,8 +114,8 @@ def multiply_by_quantized_multiplier(
     TWICE: rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x * 2^max(shift, 0),
     multiplier), max(-shift, 0)).
 
-    FLOAT32: float32(x) * factor in float32, halves rounded to even, saturated; the factor is that of
-    the multiplier without its 7 low bits. Even multipliers round ONCE.
+    FLOAT32: float32(x) * factor in float32, halves rounded to even, saturated; the factor is that
+    of the multiplier without its 7 low bits. Even multipliers round ONCE.
 
     Where C would overflow 32 bits (the left shift of TWICE, the result of ONCE) the value wraps,
     like the machine instructions. Shifts are in [-31, 30].

@@ -3,9 +3,9 @@
 int8 exp and log (LiteRT only) are tables computed in float32; int16 ones interpolate a table. The
 log of an input <= 0 is the minimum of the output type. Integer sqrt is computed in float32 and
 truncated; it is 0 for negative inputs. Integer rsqrt is computed in fixed point with 20 extra bits,
-rounding twice, or in LiteRT's int16 by a table; it is the maximum for inputs <= 0. Quantized abs requantizes, rounding twice, by the
-quotient of the scales in float32. round rounds halves to even. Float inputs outside the domain give
-NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
+rounding twice, or in LiteRT's int16 by a table; it is the maximum for inputs <= 0. Quantized abs
+requantizes, rounding twice, by the quotient of the scales in float32. round rounds halves to even.
+Float inputs outside the domain give NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
 """
 
 from collections.abc import Callable, Mapping
