@@ -17,17 +17,22 @@ from firmwright.ir.core import Constant
 
 _LINES_PER_BLOCK = 4096
 _VALUES_PER_PART = 1 << 16
+_HEX_COLUMNS = 11
 _Literals = npt.NDArray[np.bytes_]
 
 
 def format_rows(constant: Constant) -> Iterator[str]:
     """Yield blocks of lines, without the last line break."""
     values, dtype = constant.array().reshape(-1), constant.dtype
-    parts = [
-        _format_part(values[start : start + _VALUES_PER_PART], dtype)
-        for start in range(0, len(values), _VALUES_PER_PART)
-    ]
-    width = max((part.itemsize for part in parts), default=0)
+    starts = range(0, len(values), _VALUES_PER_PART)
+    slices = (values[start : start + _VALUES_PER_PART] for start in starts)
+    parts: Iterator[_Literals]
+    if dtype == UINT32:
+        width, parts = _HEX_COLUMNS, map(_format_words, slices)
+    else:
+        tables = [_literal_table(part, dtype) for part in slices]
+        width = max((literals.itemsize for literals, _ in tables), default=0)
+        parts = (np.char.rjust(literals, width)[places] for literals, places in tables)
     count = max(1, (LINE_COLUMNS - INDENT_COLUMNS) // (width + 2))
     step = count * _LINES_PER_BLOCK
     words = np.empty(min(step, len(values)), f"S{width or 1}")
@@ -35,7 +40,7 @@ def format_rows(constant: Constant) -> Iterator[str]:
     for part in parts:
         while len(part):
             taken = part[: step - filled]
-            words[filled : filled + len(taken)] = np.char.rjust(taken, width)
+            words[filled : filled + len(taken)] = taken
             part, filled = part[len(taken) :], filled + len(taken)
             if filled == step:
                 yield _format_lines(words, count)
@@ -64,14 +69,20 @@ def _format_lines(words: _Literals, count: int) -> str:
     return lines.tobytes()[:-1].decode("ascii")
 
 
-def _format_part(values: npt.NDArray[np.generic], dtype: DType) -> _Literals:
-    if dtype == UINT32:
-        digits = values.astype(">u4").view(np.uint8).reshape(-1, 4)
-        words = np.empty((len(values), 11), np.uint8)
-        words[:, :2], words[:, 2:10], words[:, 10] = list(b"0x"), _hex_digits(digits), ord("u")
-        return words.reshape(-1).view("S11")
+def _format_words(values: npt.NDArray[np.generic]) -> _Literals:
+    digits = values.astype(">u4").view(np.uint8).reshape(-1, 4)
+    words = np.empty((len(values), _HEX_COLUMNS), np.uint8)
+    words[:, :2], words[:, 2:10], words[:, 10] = list(b"0x"), _hex_digits(digits), ord("u")
+    return words.reshape(-1).view(f"S{_HEX_COLUMNS}")
+
+
+def _literal_table(
+    values: npt.NDArray[np.generic], dtype: DType
+) -> tuple[_Literals, npt.NDArray[np.uint16]]:
+    """Return the literals of the different values, and the position of each value's literal."""
     present, places = np.unique(values.view(f"u{values.itemsize}"), return_inverse=True)
-    return np.array(format_literals(present.view(values.dtype), dtype), "S")[places]
+    literals = np.array(format_literals(present.view(values.dtype), dtype), "S")
+    return literals, places.astype(np.uint16)
 
 
 def _hex_digits(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

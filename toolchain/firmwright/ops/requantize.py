@@ -226,11 +226,8 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
 
 def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
     """Return the least and the greatest int32 sum of each output channel of an int8 layer."""
-    weights, bias = call.constant(1), call.constant(2)
-    assert weights is not None  # ensured by check_weights_and_bias
-    zero_point = per_tensor_quant(call.input(0)).zero_point
-    offsets = weights.array().astype(np.int64) - weight_zero_point(call)
-    positive, negative = signed_sums(np.moveaxis(offsets, axis, 0))
+    bias, zero_point = call.constant(2), per_tensor_quant(call.input(0)).zero_point
+    positive, negative = _signed_weight_sums(call, axis)
     low, high = INT8.min - zero_point, INT8.max - zero_point
     least, most = positive * low + negative * high, positive * high + negative * low
     if bias is None:
@@ -264,16 +261,21 @@ _STEPS = {INT8: 256, INT16: 1 << 15}
 
 def accumulator_bounds(call: OpCall, axis: int) -> Array:
     """Return an upper bound of |accumulator| for each output channel (`axis` of the weights)."""
-    weights, bias = call.constant(1), call.constant(2)
-    assert weights is not None  # ensured by check_weights_and_bias
-    offsets, zero_point = weights.array(), weight_zero_point(call)
-    if zero_point:
-        offsets = offsets.astype(np.int64) - zero_point
-    positive, negative = signed_sums(np.moveaxis(offsets, axis, 0))
+    bias = call.constant(2)
+    positive, negative = _signed_weight_sums(call, axis)
     reach: Array = (positive - negative) * _STEPS[call.input(0).dtype]
     if bias is not None:
         reach = reach + np.abs(bias.array().astype(np.int64)).reshape(-1)
     return reach
+
+
+def _signed_weight_sums(call: OpCall, axis: int) -> tuple[Array, Array]:
+    weights, zero_point = call.constant(1), weight_zero_point(call)
+    assert weights is not None  # ensured by check_weights_and_bias
+    offsets = weights.array()
+    if zero_point:
+        offsets = offsets.astype(np.int64) - zero_point
+    return signed_sums(np.moveaxis(offsets, axis, 0))
 
 
 def signed_sums(weights: Array) -> tuple[Array, Array]:

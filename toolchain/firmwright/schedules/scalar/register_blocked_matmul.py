@@ -71,11 +71,11 @@ def plan_scalar_layer(
         epilogue: SumEpilogue = _FloatEpilogue(bias, op.str_attr("activation"))
         return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, epilogue, np.ones(len(chosen), np.int64))
     zero_point = per_tensor_quant(op.input(0)).zero_point
-    wide = weights[chosen].astype(np.int64)
+    selected = weights[chosen]
     folded = fold_zero_point_into_bias(op, weights)[chosen]
-    bounds = accumulator_bounds(folded, wide)
-    bake = wide if may_bake else None
-    epilogue = make_epilogue(b, params, bounds, INT8, len(wide), bake)
+    bounds = accumulator_bounds(folded, selected)
+    bake = selected.astype(np.int64) if may_bake else None
+    epilogue = make_epilogue(b, params, bounds, INT8, len(selected), bake)
     factors = np.array(epilogue.factors, np.int64)
     bias = b.constant("bias", folded * factors, INT32)
     return ScalarLayerPlan(INT8, INT32, zero_point, bias, epilogue, factors)
