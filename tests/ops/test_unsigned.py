@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tflite_writer import write_cases
 from unsigned_cases import unsigned_cases
 from unsigned_layers import random_layers
-from unsigned_mobilenet import unsigned_mobilenet
+from unsigned_mobilenet import ALL_BLOCKS, unsigned_mobilenet
 
 from conftest import _ask_together
 from firmwright.conformance.case import ConformanceCase
@@ -103,6 +103,19 @@ def test_c_of_every_operator_of_uint8_equals_litert(draw: Draw, tmp_path: Path) 
 def test_a_mobilenet_of_uint8_is_bit_exact(board: str, tmp_path: Path) -> None:
     path = tmp_path / "mobilenet.tflite"
     path.write_bytes(unsigned_mobilenet())
+    _check_network(path, board)
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["host", "mps2-an386", "mps3-an547"])
+def test_a_mobilenet_of_full_depth_is_bit_exact(board: str, tmp_path: Path) -> None:
+    path = tmp_path / "mobilenet.tflite"
+    path.write_bytes(unsigned_mobilenet(128, blocks=ALL_BLOCKS))
+    _check_network(path, board)
+
+
+def _check_network(path: Path, board: str) -> None:
     compiled = compile_for(load_model(path), board)
     found = verify(compiled, samples=3, find_first_divergence=board == "host")
     assert found.layer is None

@@ -1,6 +1,8 @@
-"""A MobileNet v1 of uint8 in miniature, with the operators of the published ones."""
+"""A MobileNet v1 of uint8, with random weights and the operators of the published ones."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from ai_edge_litert.schema_py_generated import ActivationFunctionType, Padding
@@ -9,6 +11,10 @@ from model_writer import GraphFile, ModelFile
 SAME, RELU6 = Padding.SAME, ActivationFunctionType.RELU6
 BLOCKS = ((16, 1), (24, 2), (24, 1), (32, 2))
 """Filters of the pointwise and stride of the depthwise convolution of each block."""
+ALL_BLOCKS = (
+    (16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5, (256, 2), (256, 1),
+)  # fmt: skip
+"""The blocks of MobileNet v1 0.25."""
 
 
 class _Network:
@@ -41,14 +47,16 @@ class _Network:
         return y
 
 
-def unsigned_mobilenet(size: int = 24, seed: int = 1) -> bytes:
+def unsigned_mobilenet(
+    size: int = 24, seed: int = 1, blocks: Sequence[tuple[int, int]] = BLOCKS
+) -> bytes:
     file = ModelFile()
     graph = file.graph("main")
     net, depth, size = _Network(graph, seed), 8, size // 2
     image = graph.input("image", "uint8", (1, 2 * size, 2 * size, 3), 1 / 128, 128)
     shapes = ((depth, 3, 3, 3), (1, size, size, depth))
     x = net.layer(image, ("CONV_2D", *shapes), 2, scales=(1 / 128, 0.0235))
-    for filters, stride in BLOCKS:
+    for filters, stride in blocks:
         size = -(-size // stride)
         x = net.layer(
             x, ("DEPTHWISE_CONV_2D", (1, 3, 3, depth), (1, size, size, depth)), stride
