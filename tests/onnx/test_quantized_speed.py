@@ -27,7 +27,7 @@ def layer(net: Net, x: str, shape: tuple[int, ...], steps: float, group: int = 1
 
 def network() -> IRModule:
     net = Net(4)
-    x = quantized_tensor(net, net.input("image", (1, 16, 10, 10)), 0.05, False)
+    x = quantized_tensor(net, net.input("image", (1, 16, 7, 7)), 0.05, False)
     x = layer(net, x, (32, 16, 3, 3), 0.003)
     x = layer(net, x, (32, 1, 3, 3), 0.01, group=32)
     x = layer(net, x, (32, 32, 1, 1), 0.006)
