@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from archive_writer import archive, node, pack, quantized_program, small_program
 
 from firmwright.base.errors import FirmwrightError, ModelError, UnsupportedError
 from firmwright.flows.model_inspection import inspect_model
+from firmwright.frontends.pytorch.operators.registry import translators
 from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import load_module_bytes
 
@@ -148,3 +150,10 @@ def test_transposed_weights_are_read_by_their_strides() -> None:
     module = load_module_bytes(pack(files | {name: json.dumps(config).encode()}), "net.pt2")
     stored = next(c for c in module.constants.values() if c.size_bytes == weights.nbytes)
     np.testing.assert_array_equal(stored.array(), weights.T)
+
+
+def test_the_page_lists_all_operators() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text(encoding="utf-8")
+    listed = page.partition("<!-- made from frontends/pytorch/operators -->\n```text\n")[2]
+    names = [name.removeprefix("aten.") for name in translators() if name.startswith("aten.")]
+    assert listed.partition("```")[0].split() == sorted(names)

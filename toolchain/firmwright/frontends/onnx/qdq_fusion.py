@@ -61,8 +61,6 @@ ELEMENTWISE_OPERATORS = frozenset({
     "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu",
 })  # fmt: skip
 """Operators that become tables if all inputs but one are constants of one element."""
-
-
 _BIAS_ERROR_MAX = 1 / 128
 """The largest error of a rounded bias, in steps of the result."""
 

@@ -115,7 +115,7 @@ class _Archive:
             raise ModelError(
                 "its data are a Python object, which only torch can read.",
                 where=where,
-                hint="store plain tensors; convert weights of torchao's tensor classes by PT2E.",
+                hint="call torchao.utils.unwrap_tensor_subclass(model) before torch.export.",
             )
         meta = row["tensor_meta"]
         dtype = DTYPES.get(meta["dtype"])
