@@ -257,7 +257,7 @@ def _dynamic_gather_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(f"table_{dtype}", "EMBEDDING_LOOKUP", inputs, (y_tensor,))
     yield from _moved([
         _Move("GATHER_ND", "slices", (3, 3, 4), (5, 4), [index_tensor((5, 2), 3)]),
-        _Move("GATHER_ND", "i64", (3, 5), (4, 5), [index_tensor((4, 1), 3)], {}, ("int64",), LITERT),
+        _Move("GATHER_ND", "64", (3, 5), (4, 5), [index_tensor((4, 1), 3)], {}, ("int64",), LITERT),
         _Move("GATHER_ND", "all", (3, 3), (2, 2), [index_tensor((2, 2, 2), 3)], {}, _INT8),
         _Move("GATHER_ND", "first", (4, 5), (3, 5), [index_tensor((3, 1), 4)], {}, _INT8),
     ])  # fmt: skip
