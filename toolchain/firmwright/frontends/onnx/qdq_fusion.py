@@ -93,8 +93,8 @@ class Fusion:
     def uses_integer_kernel(self) -> bool:
         """Return whether ONNX Runtime has an integer kernel for these types and limits."""
         types = {x.integer_type if isinstance(x, DequantizedValue) else "" for x in self.operands}
-        same = types == {self.target.integer_type} and self.activation == "none"
-        return same and not self.target.by_reciprocal
+        same = types == {self.target.integer_type} and not self.target.by_reciprocal
+        return same and self.activation == "none"
 
     @property
     def x(self) -> Value | None:
@@ -159,8 +159,7 @@ def fuse_data_movement(
         tensors = tensors[:2] if len(tensors) < 4 else [*tensors[:2], None, tensors[3]]
     moved = importer(replace(c, inputs=tuple(tensors)))
     results: list[OnnxValue] = [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
-    kept = c.node.op_type in _PROPAGATING_OPERATORS
-    kind = reals[0].integer_type if kept else ""
+    kind = reals[0].integer_type if c.node.op_type in _PROPAGATING_OPERATORS else ""
     values = map(c.emit.value, results)
     return [DequantizedValue(QuantizedValue(v, sources[0].is_unsigned), kind) for v in values]
 
@@ -423,8 +422,6 @@ FUSION_RULES: Mapping[str, FusionRule] = {
     "Softmax": _fuse_softmax,
     "Sub": _fuse_binary,
 }
-
-
 _CLAMPING_OPERATORS = frozenset({"Add", "Mul", "Sub"})
 _LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
