@@ -63,6 +63,29 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
+USED = np.arange(KEYS)[:, None] < 7  # ONNX Runtime clears the other rows
+PASTS = (f(1, 2, KEYS, 16) * USED, f(1, 2, KEYS, 16) * USED)
+ENDS = (np.array([6], np.int32), np.array([7], np.int32))
+ANGLES = (c(KEYS, 8), c(KEYS, 8))
+GROUPS = {"num_heads": 4, "kv_num_heads": 2}
+
+
+def grouped(*operands: Any, **attrs: Any) -> Case:
+    return Case("GroupQueryAttention", operands, GROUPS | attrs, (0, 1, 2))
+
+
+CASES |= {
+    "grouped": grouped(f(1, 1, 64), f(1, 1, 32), f(1, 1, 32), *PASTS, *ENDS),
+    "grouped_rows": grouped(f(1, 3, 64), f(1, 3, 32), f(1, 3, 32), *PASTS, *ENDS, scale=0.2),
+    "grouped_rotary": grouped(
+        f(1, 1, 64), f(1, 1, 32), f(1, 1, 32), *PASTS, *ENDS, *ANGLES, do_rotary=1
+    ),
+    "grouped_packed": grouped(
+        f(1, 2, 128), None, None, *PASTS, *ENDS, *ANGLES, do_rotary=1, rotary_interleaved=1
+    ),
+}
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_attention_matches_onnx_runtime(case: Case) -> None:
     for ours, theirs in compare(case):

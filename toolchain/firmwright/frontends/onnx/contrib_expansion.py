@@ -237,6 +237,45 @@ def _embed_layer_normalization(e: _Expansion) -> None:
         e.emit("ReduceSum", counted, axes, keepdims=0, result=e.output(1))
 
 
+def _group_query_attention(e: _Expansion) -> None:
+    """Write keys and values into caches, and attend to all up to the new ones."""
+    x, key, value, *caches, ends, _, cosine, sine = e.inputs(*range(9))
+    heads, shared = e.attrs["num_heads"], e.attrs["kv_num_heads"]
+    one, axis = (e.emit("Constant", value_ints=[1]) for _ in range(2))
+    length = e.emit("Gather", e.emit("Shape", x), axis)
+    total = e.emit("Add", e.emit("Cast", ends, to=dtype_code("int64")), one)
+    first = e.emit("Sub", total, length)
+
+    def split(tensor: str, count: int) -> str:
+        shape = e.emit("Constant", value_ints=[0, 0, count, -1])
+        return e.emit("Transpose", e.emit("Reshape", tensor, shape), perm=[0, 2, 1, 3])
+
+    if key:
+        parts = [split(x, heads), split(key, shared), split(value, shared)]
+    else:
+        sizes = e.emit("Constant", value_ints=[heads, shared, shared])
+        parts = [f"{e.output()}/{name}" for name in ("query", "key", "value")]
+        packed = split(x, heads + 2 * shared)
+        e.nodes.append(onnx_package().helper.make_node("Split", [packed, sizes], parts, axis=1))
+    if e.attrs.get("do_rotary", 0):
+        zero, step = (e.emit("Constant", value_int=n) for n in (0, 1))
+        steps = e.emit("Range", zero, e.emit("Squeeze", length), step)
+        places = e.emit("Add", e.emit("Unsqueeze", first, one), steps)
+        pairs = e.attrs.get("rotary_interleaved", 0)
+        for k in range(2):
+            angles = (cosine, sine, places)
+            parts[k] = e.emit("RotaryEmbedding", parts[k], *angles, interleaved=pairs)
+    for k, cache in enumerate(caches, 1):
+        row = parts[k]
+        if cache:
+            parts[k] = e.emit("TensorScatter", cache, row, first, result=e.output(k), axis=2)
+        else:
+            parts[k] = e.emit("Identity", row, result=e.output(k))
+    y = e.emit("Attention", *parts, "", "", "", total, keep=("scale",), is_causal=1)
+    shape = e.emit("Constant", value_ints=[0, 0, -1])
+    e.emit("Reshape", e.emit("Transpose", y, perm=[0, 2, 1, 3]), shape, result=e.output())
+
+
 _RULES: Mapping[str, _Rule] = {
     "BiasGelu": partial(_biased, "Gelu"),
     "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
@@ -245,6 +284,7 @@ _RULES: Mapping[str, _Rule] = {
     "FusedConv": _fused_conv,
     "FusedGemm": _fused_gemm,
     "Gelu": partial(_biased, "Gelu"),
+    "GroupQueryAttention": _group_query_attention,
     "MatMulIntegerToFloat": _matmul_integer_to_float,
     "NhwcMaxPool": _nhwc_max_pool,
     "QAttention": _q_attention,
@@ -292,4 +332,8 @@ def _is_expandable(node: Message) -> bool:
         return False
     if node.op_type in _STATISTICS and any(node.output[1:3]):
         return False  # mean and deviation, which inference does not use
+    if node.op_type == "GroupQueryAttention":
+        limits = ("local_window_size", "softcap", "smooth_softmax", "kv_cache_bit_width")
+        settings = {item.name: attribute_value(item) for item in node.attribute}
+        return not any(node.input[9:]) and all(settings.get(k, 0) in (0, -1) for k in limits)
     return node.op_type in _RULES
