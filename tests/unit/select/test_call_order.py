@@ -19,10 +19,12 @@ from firmwright.ir.module import IoBinding, IRModule
 from firmwright.ir.printer import parse_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, compile_model, load_module
+from firmwright.select import thresholds
 from firmwright.select.call_order import (
     PeakBytes,
     ScheduledTensor,
     ScheduleGraph,
+    ScheduleState,
     beam_search_order,
     build_schedule_graph,
     find_min_peak_order,
@@ -275,3 +277,18 @@ graph @main(%x: i8[4,4] quant(0.5, 0)) -> (%y) {
     )
     assert result.before == (0, 0b001, 0b010)
     assert result.peak((0, 1, 2)) == PeakBytes(32, 16)
+
+
+def test_many_parallel_calls_take_few_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = [ScheduledTensor(4, -1, (1 << 200) - 1)]
+    tensors += [ScheduledTensor(4, call, lives_to_end=True) for call in range(200)]
+    graph = ScheduleGraph(tuple(tensors), ((0,),) * 200, (0,) * 200)
+    moves, after = [], ScheduleGraph.after
+
+    def count(self: ScheduleGraph, state: ScheduleState, call: int) -> ScheduleState:
+        moves.append(call)
+        return after(self, state, call)
+
+    monkeypatch.setattr(ScheduleGraph, "after", count)
+    assert len(set(beam_search_order(graph))) == 200
+    assert len(moves) < 1.5 * thresholds.BEAM_MOVES_MAX

@@ -18,6 +18,8 @@ from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 from firmwright.select import thresholds
 
+_MOVES_OF_A_STATE = 8
+
 
 class PeakBytes(NamedTuple):
     """Peak bytes: `apart` with inputs and outputs disjoint, `shared` with overlap if permitted."""
@@ -123,20 +125,23 @@ def min_peak_order(
     # Ordered by peak, then most calls done, then earliest calls, to expand few equal sets.
     heap = [(start.peak[figure], 0, 0)]
     expanded: set[int] = set()
-    while heap and len(expanded) < states_max:
+    spent = 0
+    while heap and spent < states_max:
         _, _, done = heapq.heappop(heap)
         if done in expanded:
             continue
         expanded.add(done)
         if done == goal:
-            return _order_to(best, goal), states_max - len(expanded)
+            return _order_to(best, goal), states_max - spent
         state = best[done][1]
+        # A state with many ready calls takes the time of several.
+        spent += 1 + state.ready.bit_count() // _MOVES_OF_A_STATE
         for move in _moves(graph, state, figure, limits):
             best_known = best.get(move.done)
             if best_known is None or move.peak[figure] < best_known[0]:
                 best[move.done] = (move.peak[figure], move, done)
                 heapq.heappush(heap, (move.peak[figure], -move.done.bit_count(), move.done))
-    return None, states_max - len(expanded)
+    return None, states_max - spent
 
 
 def _moves(
@@ -217,11 +222,16 @@ def _search_exactly(
 
 
 def beam_search_order(graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH) -> tuple[int, ...]:
-    """Build an order call by call, keeping the `width` best partial orders of each length."""
+    """Build an order call by call, keeping the `width` best partial orders of each length.
+
+    After BEAM_MOVES_MAX moves, only the best is kept.
+    """
+    moves = 0
     beginnings: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {0: (graph.start(), ())}
     for _ in graph.calls:
         longer: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {}
         for state, order in beginnings.values():
+            moves += state.ready.bit_count()
             for call in graph.ready(state):
                 move = graph.after(state, call)
                 previous = longer.get(move.done)
@@ -231,7 +241,8 @@ def beam_search_order(graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH) 
         def rank(item: tuple[ScheduleState, tuple[int, ...]]) -> tuple[PeakBytes, int, int]:
             return item[0].peak, item[0].live_bytes, item[0].done
 
-        beginnings = {item[0].done: item for item in sorted(longer.values(), key=rank)[:width]}
+        kept = width if moves < thresholds.BEAM_MOVES_MAX else 1
+        beginnings = {item[0].done: item for item in sorted(longer.values(), key=rank)[:kept]}
     ((_, order),) = beginnings.values()
     return order
 

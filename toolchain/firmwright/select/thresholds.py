@@ -61,3 +61,5 @@ Irregular graphs with more than about fifty calls may need more.
 """
 BEAM_WIDTH = 32
 """Number of partial orders that the beam search for a call order keeps."""
+BEAM_MOVES_MAX = 100_000
+"""Moves after which the beam search keeps only the best order; many parallel calls reach it."""
