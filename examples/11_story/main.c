@@ -44,6 +44,5 @@ int main(void)
         say(position == 0 && *words[token] == ' ' ? words[token] + 1 : words[token]);
     }
     say("\r\n");
-    for (;;) {
-    }
+    for (;;) {}
 }

@@ -70,7 +70,7 @@ def _bias_type(rng: np.random.Generator, shapes: Shapes, taps: Array) -> str:
     """Return the bias type; 32-bit biases require 32-bit sums and are not allowed everywhere."""
     may_be_short = shapes.builtin in ("CONV_2D", "FULLY_CONNECTED") and taps.shape[1] <= _FEW_TAPS
     if may_be_short and rng.random() < 0.3:
-        shapes.options["quantized_bias_type"] = 2
+        shapes.options["quantized_bias_type"] = "int32"
         return "int32"
     return "int64" if rng.random() < 0.8 or shapes.builtin == NEEDS_A_BIAS else ""
 

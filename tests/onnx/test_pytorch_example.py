@@ -55,4 +55,4 @@ def test_a_quantization_aware_network_runs_on_integers() -> None:
 def test_the_float_network_is_quantized_after_training() -> None:
     result = quantize_onnx_model(load_model(FOLDER / "digits.onnx"), images(), compared=8)
     assert not result.in_floats
-    assert result.worst_first[0].sqnr_db > 25
+    assert result.layers[0].sqnr_db > 25

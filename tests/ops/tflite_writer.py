@@ -75,6 +75,7 @@ ENUMERATIONS: Mapping[str, type] = {
     "padding": schema.Padding,
     "fused_activation_function": schema.ActivationFunctionType,
     "weights_format": schema.FullyConnectedOptionsWeightsFormat,
+    "quantized_bias_type": schema.TensorType,
 }
 
 VERSIONS: Mapping[str, int] = {
@@ -213,7 +214,7 @@ def _options(name: str, values: Mapping[str, Any]) -> Any:
         if not hasattr(options, field):
             raise KeyError(f"{name} has no field {field}")
         if isinstance(value, str):
-            value = getattr(ENUMERATIONS[key], value)
+            value = getattr(ENUMERATIONS[key], value.upper())
         setattr(options, field, list(value) if isinstance(value, tuple) else value)
     return options
 

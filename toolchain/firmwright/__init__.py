@@ -12,7 +12,7 @@ with fw.session(compiled) as session:   # built, started in QEMU, connected over
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from firmwright.base.version import VERSION as __version__
+from firmwright.base.version import VERSION as __version__  # noqa: F401 - for users
 
 if TYPE_CHECKING:
     from firmwright.base.errors import FirmwrightError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from firmwright.flows.verification import verify
     from firmwright.pipeline import Compilation
 
-__all__ = [  # noqa: RUF022 - in sections, for the reader
+__all__ = [
     # values
     "Compilation",
     "FirmwrightError",
@@ -38,8 +38,6 @@ __all__ = [  # noqa: RUF022 - in sections, for the reader
     "partition",
     "session",
     "verify",
-    # facts
-    "__version__",
 ]
 
 _DEFINITIONS = {

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the caller
-            closed = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+            closed = Path(os.devnull).open("w", encoding="utf-8", newline="")  # noqa: SIM115 - until the end
             setattr(sys, stream, closed)
     words = list(sys.argv[1:] if argv is None else argv)
     while words and words[0] in OUTPUT_FLAGS:  # options of the verbs, also accepted first

@@ -96,7 +96,7 @@ def _conv2d_cases() -> Iterator[ConformanceCase]:
         y = quantized((1, 2, 2, 3), "int16", y_scale)
         options = {"padding": "VALID", "stride_h": 1, "stride_w": 1, **NO_ACTIVATION}
         if bias_dtype == "int32":
-            options["quantized_bias_type"] = 2
+            options["quantized_bias_type"] = "int32"
         tensors = (x, constant(w, (scale,)), constant(bias, (scale * x_scale,)))
         yield ConformanceCase(name, "CONV_2D", tensors, (y,), options)
 
@@ -142,7 +142,10 @@ def _transpose_cases() -> Iterator[ConformanceCase]:
         assert bias is not None
         assert bias.data is not None
         bias = replace(bias, dtype=bias_dtype, data=(bias.data // 16).astype(bias_dtype))
-        options = {**case.options, "quantized_bias_type": 2 if bias_dtype == "int32" else 0}
+        options = {
+            **case.options,
+            "quantized_bias_type": "int32" if bias_dtype == "int32" else "float32",
+        }
         yield replace(
             case, name=f"bias_{bias_dtype}_int16", inputs=(*tensors, bias), options=options,
             oracles=oracles,
@@ -225,7 +228,7 @@ def _int16_cases() -> Iterator[ConformanceCase]:
             bias = constant(values, tuple(s * x.scales[0] for s in scales), axis)
         options: dict[str, object] = {**NO_ACTIVATION}
         if bias_dtype == "int32":
-            options["quantized_bias_type"] = 2
+            options["quantized_bias_type"] = "int32"
         inputs_ = (x, constant(w, scales, axis), bias)
         yield ConformanceCase(f"{name}_int16", "FULLY_CONNECTED", inputs_, (y,), options)
 

@@ -20,7 +20,7 @@
 
 /* ---- Compiler ---- */
 
-#if INT_MAX < 2147483647
+#if defined(INT_MAX) && INT_MAX < 2147483647
 #error "The model needs an int of at least 32 bits: compile it for a 32-bit processor."
 #endif
 
