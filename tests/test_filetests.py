@@ -44,14 +44,14 @@ INTRINSICS = {
     row.name: row
     for row in (
         Intrinsic(
-            "twice", (Operand("x", "in", INT32), Operand("n", "imm", INT32)), INT32, max, "", ""
+            "twice", (Operand("x", "in", INT32), Operand("n", "imm", INT32)), max, "", "", INT32
         ),
         Intrinsic(
             "load4",
             (Operand("to", "out", INT32), Operand("src", "ptr", INT8, "r", 4, 0, 4)),
-            None, max, "", "",
+            max, "", "",
         ),
-        Intrinsic("fill", (Operand("to", "ptr", INT8, "w", 8),), None, max, "", ""),
+        Intrinsic("fill", (Operand("to", "ptr", INT8, "w", 8),), max, "", ""),
     )
 }  # fmt: skip
 

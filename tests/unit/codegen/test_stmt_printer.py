@@ -218,7 +218,6 @@ MAC = Intrinsic(
         Operand("p", "ptr", INT8, "r", 4),
         Operand("q", "ptr", INT32, "r", 4),
     ),
-    None,
     lambda *_: None,
     portable="""\
 for (int32_t i = 0; i < 4; ++i) {
@@ -230,12 +229,12 @@ high = acc;""",
 DOUBLE = Intrinsic(
     "twice",
     (Operand("x", "in", INT32),),
-    INT32,
     lambda x: x * 2,
     portable="return x * 2;",
     doc="x * 2.",
     requires="dsp",
     text={"gnu": 'int32_t y;\n__asm__("qadd %0, %1, %1" : "=r"(y) : "r"(x));\nreturn y;'},
+    result=INT32,
 )
 
 

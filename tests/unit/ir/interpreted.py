@@ -25,10 +25,10 @@ def smlad_meaning(a: Array, b: Array, acc: Array) -> Array:
 SMLAD = Intrinsic(
     "smlad",
     (Operand("a", "in", INT32), Operand("b", "in", INT32), Operand("acc", "in", INT32)),
-    INT32,
     smlad_meaning,
     "",
     "two 16-bit products added to an accumulator",
+    result=INT32,
 )
 DOT4 = Intrinsic(
     "dot4",
@@ -37,7 +37,6 @@ DOT4 = Intrinsic(
         Operand("a", "ptr", INT8, "r", 4),
         Operand("b", "ptr", INT8, "r", 4),
     ),
-    None,
     lambda acc, a, b: acc + (a.astype(np.int32) * b).sum(axis=0, dtype=np.int32),
     "",
     "four 8-bit products added to an accumulator",
@@ -45,7 +44,6 @@ DOT4 = Intrinsic(
 FILL4 = Intrinsic(
     "fill4",
     (Operand("value", "in", INT32), Operand("out", "ptr", INT8, "w", 4)),
-    None,
     lambda value, old: np.broadcast_to(value.astype(np.int8), old.shape).copy(),
     "",
     "four copies of a byte",

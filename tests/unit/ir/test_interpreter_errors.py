@@ -221,7 +221,7 @@ def test_unknown_names_are_errors() -> None:
 
 def test_a_result_that_does_not_fit_is_an_error() -> None:
     wide = Intrinsic(
-        "wide", (Operand("x", "in", INT32),), INT32, lambda x: x.astype(np.int64) << 20, "", ""
+        "wide", (Operand("x", "in", INT32),), lambda x: x.astype(np.int64) << 20, "", "", INT32
     )
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (2,), "in"), b.buffer_param("y", INT32, (2,), "out")

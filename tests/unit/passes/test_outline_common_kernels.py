@@ -23,8 +23,8 @@ from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
 from firmwright.passes.tir.shape_abstraction import fill_holes, flatten_buffers, make_template
 
 SHIFTED = Intrinsic(
-    "shifted", (Operand("x", "in", INT32), Operand("by", "imm", INT32)), INT32,
-    lambda x, by: x >> by, "return x >> by;", "x shifted.",
+    "shifted", (Operand("x", "in", INT32), Operand("by", "imm", INT32)),
+    lambda x, by: x >> by, "return x >> by;", "x shifted.", INT32,
 )  # fmt: skip
 INTRINSICS: IntrinsicTable = {"shifted": SHIFTED}
 ROWS = """\

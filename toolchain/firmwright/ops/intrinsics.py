@@ -416,7 +416,6 @@ def _constant_load(name: str, operands: tuple[Operand, ...], doc: str) -> Intrin
     return Intrinsic(
         name=name,
         operands=operands,
-        result=None,
         meaning=lambda *pointers: pointers[-1],
         portable="#error only the AOT main loads constants",
         doc=doc,

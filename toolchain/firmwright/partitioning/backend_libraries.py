@@ -62,7 +62,7 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
         )
 
     doc = "A C function of another file."
-    return Intrinsic(call.name, operands, None, meaning, portable="", doc=doc, symbol=call.name)
+    return Intrinsic(call.name, operands, meaning, portable="", doc=doc, symbol=call.name)
 
 
 # ---- files -----------------------------------------------------------------------------------

@@ -57,15 +57,14 @@ class Intrinsic:
 
     name: str
     operands: tuple[Operand, ...]
-    result: DType | None
     meaning: Callable[..., Any]
     portable: str
     doc: str
+    result: DType | None = None
     requires: str = ""
     text: Mapping[str, str] = field(default_factory=dict)
     rare: str = ""
     definitions: tuple[str, ...] = ()
-    clobbers: tuple[str, ...] = ()
     instructions: int = 1
     cycles: Mapping[str, int] = field(default_factory=dict)
     count: Callable[[Sequence[int]], int] | None = None

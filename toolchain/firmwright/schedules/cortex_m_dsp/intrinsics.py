@@ -64,7 +64,7 @@ def _instruction(
 __asm__("{name.removesuffix("_ror8")} {places}{suffix}" : "=r"({variable}) : {inputs});
 return {variable};"""
     return Intrinsic(
-        name, operands, result, meaning, portable, doc, requires="dsp", text={"gnu": assembly}
+        name, operands, meaning, portable, doc, result, requires="dsp", text={"gnu": assembly}
     )
 
 
@@ -159,7 +159,7 @@ return (int32_t)((uint32_t)acc + (uint32_t)high);""",
     _combine_halves("sadd16", "+", "Sums", np.add),
     _combine_halves("ssub16", "-", "Differences", np.subtract),
     Intrinsic(
-        "smax8", (_A, _B), UINT32, _smax8,
+        "smax8", (_A, _B), _smax8, result=UINT32,
         portable="""\
 uint32_t greatest = 0;
 for (int32_t shift = 0; shift < 32; shift += 8) {

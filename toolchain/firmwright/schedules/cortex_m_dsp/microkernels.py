@@ -243,14 +243,12 @@ def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:
             *pointers(UINT32, w=shape.words * steps, x=shape.pixels * steps),
             *(Operand(c, "out" if shape.is_fresh else "inout", INT32) for c in _ACCUMULATORS),
         ),
-        result=None,
         meaning=_meaning(shape),
         portable=_portable(shape, steps),
         doc=f"{steps} steps of {shape.channels} channels x {shape.pixels} pixels{packing}.",
         requires="dsp",
         text={"gnu": _body(shape, steps)},
         definitions=_definitions(shape, steps),
-        clobbers=("memory",),
         instructions=shape.instructions * steps,
     )
 
@@ -313,12 +311,12 @@ def _bytes_intrinsic(groups: int) -> Intrinsic:
 EXTRACT_ODD_SUM = Intrinsic(
     "extract_odd_sum",
     (Operand("odd", "in", INT32), Operand("even", "in", INT32)),
-    INT32,
     lambda odd, even: (
         (np.asarray(odd, np.int64) - np.asarray(even, np.int64)).astype(np.uint32).astype(np.int32)
     ),
     portable="return (int32_t)((uint32_t)odd - (uint32_t)even);",
     doc="256 times the odd sum: the odd accumulator less the even sum.",
+    result=INT32,
 )
 
 

@@ -147,14 +147,12 @@ def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> 
             Operand("steps", "in", INT32),
             *(Operand(f"c{i}", "out", FLOAT32) for i in range(tile.sums)),
         ),
-        result=None,
         meaning=partial(_meaning, tile),
         portable=_PORTABLE.format(sums=tile.sums, lanes=tile.lanes, pixels=tile.pixels)
         + "\n".join(f"c{i} = sums[{i}];" for i in range(tile.sums)),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
         text={"gnu": _text(style, tile, rest, deep=deep)},
-        clobbers=("memory",),
         instructions=_instructions(style, tile)((0, 0, 1 + rest + STEPS_PER_ITERATION * deep)),
         count=_instructions(style, tile),
     )

@@ -116,7 +116,6 @@ def _sum(name: str, sign: int) -> Intrinsic:
     return Intrinsic(
         name=f"mve_{name}",
         operands=(*pointers(INT8, a=1, b=1), *pointers(INT8, "w", y=1), *immediates(*_IMMEDIATES)),
-        result=None,
         meaning=lambda *args: _meaning(sign, *args),
         portable=_PORTABLE.replace("SIGN", "+" if sign > 0 else "-"),
         doc=f"Rescaled {name} of `count` elements.",

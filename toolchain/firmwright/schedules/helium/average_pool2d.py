@@ -59,7 +59,6 @@ WINDOW_SUM = Intrinsic(
         *immediates("rows", "columns", "row_step", "step"),
         *(Operand(f"c{i}", "out", INT32) for i in range(_CHANNELS)),
     ),
-    result=None,
     meaning=_meaning,
     portable=_PORTABLE,
     doc="Sums of eight channels over a window.",
@@ -101,13 +100,11 @@ ADD_PIXEL_ROW = Intrinsic(
         *pointers(INT8, x=1),
         *immediates("pixels", "channels"),
     ),
-    result=None,
     meaning=_add_meaning,
     portable=_ADD_PORTABLE,
     doc="Adds pixels to one sum a channel.",
     requires="mve",
     text={"gnu": _ADD_TEXT},
-    clobbers=("memory",),
     count=lambda args: 6 + -(-args[3] // 4) * (9 + 7 * args[2]),
 )
 

@@ -198,13 +198,11 @@ def _taps(taps: VisibleTaps) -> Intrinsic:
             *vector_requantize.EPILOGUE_OPERANDS,
             *immediates("x_row", "x_column"),
         ),
-        result=None,
         meaning=lambda *args: _meaning(taps, *args),
         portable=_portable(taps),
         doc=f"{taps.rows} x {taps.columns} taps of sixteen channels.",
         requires="mve",
         text={"gnu": _text(taps)},
-        clobbers=("memory",),
         count=lambda args: taps.instructions(args[8]),
     )
 

@@ -207,13 +207,11 @@ def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> I
             *ending,
             *immediates(*_GEOMETRY),
         ),
-        result=None,
         meaning=lambda *args: _meaning(pixels, columns, *args),
         portable=_portable(pixels, columns, dtype),
         doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.",
         requires="mve",
         text={"gnu": _text(pixels, columns, dtype, weight_dtype)},
-        clobbers=("memory",),
         count=count,
     )
 

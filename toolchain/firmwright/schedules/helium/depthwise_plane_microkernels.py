@@ -77,13 +77,11 @@ COPY_PLANE = Intrinsic(
         *pointers(INT8, x=1),
         *immediates("rows", "columns", "row_step", "column_step", "pitch"),
     ),
-    result=None,
     meaning=_plane_meaning,
     portable=_PLANE_PORTABLE,
     doc="Copies one channel to a plane.",
     requires="mve",
     text={"gnu": _PLANE_TEXT},
-    clobbers=("memory",),
     count=lambda args: plane_copy_instructions(args[2], args[3]),
 )
 
@@ -238,13 +236,11 @@ def _window(groups: int) -> Intrinsic:
             *vector_requantize.EPILOGUE_OPERANDS,
             *immediates(*geometry),
         ),
-        result=None,
         meaning=lambda *args: _meaning(groups, *args),
         portable=_portable(groups),
         doc="All outputs of one filter from its channel's plane.",
         requires="mve",
         text={"gnu": _text(groups)},
-        clobbers=("memory",),
         count=lambda args: window_instructions(groups, *args[9:15]),
     )
 

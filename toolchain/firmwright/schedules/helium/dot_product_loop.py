@@ -264,13 +264,11 @@ def _product(loop: DotProductLoop, *, has_shares: bool) -> Intrinsic:
             *shares,
             *immediates("taps"),
         ),
-        result=None,
         meaning=_meaning,
         portable=_PORTABLE.replace("SHARE", " + (p == 0 ? share0 : share1)" if has_shares else ""),
         doc="Four channels of two pixels: products over a column, requantised.",
         requires="mve",
         text={"gnu": _text(loop, has_shares=has_shares)},
-        clobbers=("memory",),
         count=lambda args: (
             loop.instructions(multiply_step, args[-1])
             + 2 * (8 + (0, 2, 3, 1)[args[9]])
@@ -295,7 +293,6 @@ if (count % 16 != 0) {
 SUM = Intrinsic(
     name="mve_sum_int8",
     operands=(*pointers(INT8, x=1), *immediates("count"), Operand("total", "out", INT32)),
-    result=None,
     meaning=lambda x, count, *_: np.asarray(x, np.int64)[:count].sum(axis=0),
     portable="total = 0;\nfor (int32_t i = 0; i < count; ++i) {\n    total += x[i];\n}",
     doc="The sum of `count` values.",

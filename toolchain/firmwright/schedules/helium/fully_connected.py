@@ -158,13 +158,11 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
             *pointers(INT8, "w", y=1),
             *immediates(*IMMEDIATES),
         ),
-        result=None,
         meaning=_meaning,
         portable=_PORTABLE,
         doc="Eight rows of weights: products with a column, requantised.",
         requires="mve",
         text={"gnu": _text(loop)},
-        clobbers=("memory",),
         count=lambda args: loop.instructions(_step, args[-1]) + 30,
     )
 
@@ -179,13 +177,11 @@ def _rows_by_channel(loop: DotProductLoop) -> Intrinsic:
             *vector_requantize.EPILOGUE_OPERANDS,
             *immediates("taps"),
         ),
-        result=None,
         meaning=_channels_meaning,
         portable=_CHANNELS_PORTABLE,
         doc="Eight rows of weights: products with a column, requantised by row.",
         requires="mve",
         text={"gnu": _channels_text(loop)},
-        clobbers=("memory",),
         count=lambda args: loop.instructions(_step, args[-1]) + 26,
     )
 

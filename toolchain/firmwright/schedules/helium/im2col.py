@@ -127,7 +127,6 @@ def _copy(vectors: int) -> Intrinsic:
             *pointers(INT8, x=count + 1),
             *immediates("last"),
         ),
-        result=None,
         meaning=lambda y, x, last: np.asarray(x)[: count + last],
         portable=f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[i];\n}}",
         doc=f"Copies {count} + last bytes.",
@@ -159,7 +158,6 @@ def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
             Operand("value", kind, INT32),
             *immediates("last"),
         ),
-        result=None,
         meaning=meaning,
         portable=(
             f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = (int8_t)value;\n}}"
@@ -207,7 +205,6 @@ def _gather(vectors: int) -> Intrinsic:
             *pointers(UINT16, offsets=count + GATHER_LANES),
             *immediates("last"),
         ),
-        result=None,
         meaning=meaning,
         portable=(
             f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[offsets[i]];\n}}"

@@ -181,13 +181,11 @@ def _product(loop: DotProductLoop) -> Intrinsic:
             *pointers(INT16, "w", y0=1, y1=1),
             *EPILOGUE_OPERANDS,
         ),
-        result=None,
         meaning=_product_meaning,
         portable=_PORTABLE,
         doc="Four channels of two pixels: products over a column of int16, requantised.",
         requires="mve",
         text={"gnu": _product_text(loop)},
-        clobbers=("memory",),
         count=lambda args: loop.instructions(_product_step, args[-1]) + 24,
     )
 
@@ -225,13 +223,11 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
             *immediates("taps"),
             *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
         ),
-        result=None,
         meaning=_rows_meaning,
         portable=_ROWS_PORTABLE,
         doc="Eight rows of weights: products with a column of int16.",
         requires="mve",
         text={"gnu": _rows_text(loop)},
-        clobbers=("memory",),
         count=lambda args: loop.instructions(_rows_step, args[2]) + 16,
     )
 

@@ -192,13 +192,11 @@ def _strip(strip: Strip) -> Intrinsic:
             *(Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES) for p in range(strip.outputs)),
             *immediates("activation", "rows", "x_row", "x_column"),
         ),
-        result=None,
         meaning=partial(_meaning, strip),
         portable=_portable(strip),
         doc=f"{strip.outputs} outputs of four channels, windows of {strip.columns} columns.",
         requires="mvefp",
         text={"gnu": _text(strip)},
-        clobbers=("memory",),
         count=lambda args: strip.instructions(args[-3], args[-4]),
     )
 

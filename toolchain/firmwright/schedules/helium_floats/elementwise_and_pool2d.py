@@ -75,7 +75,6 @@ def _pairs(op: str) -> Intrinsic:
             *pointers(FLOAT32, "w", y=1),
             *immediates("activation", "count"),
         ),
-        result=None,
         meaning=partial(_pairs_meaning, op),
         portable=_PAIRS_PORTABLE.format(sign=_SIGNS[op], limit=scalar),
         doc=f"{op} of `count` elements.",
@@ -201,7 +200,6 @@ def _pool(pool: _Pool) -> Intrinsic:
     return Intrinsic(
         name=f"mve_{pool.op}_f32",
         operands=(*pointers(FLOAT32, x=1), *pointers(FLOAT32, "w", y=1), *immediates(*names)),
-        result=None,
         meaning=partial(_pool_meaning, pool),
         portable=_pool_portable(pool),
         doc=f"The {'mean' if pool.op == 'average' else 'greatest'} of a window, four channels.",

@@ -109,13 +109,11 @@ def _scaled(loop: DotProductLoop) -> Intrinsic:
             Operand("zero_point", "in", INT32),
             *immediates("activation", "lanes", "taps"),
         ),
-        result=None,
         meaning=_meaning,
         portable=_PORTABLE,
         doc="Four channels of two pixels: products over a column, as floats.",
         requires="mvefp",
         text={"gnu": _text(loop)},
-        clobbers=("memory",),
         count=lambda args: (
             loop.instructions(multiply_step, args[-1])
             + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))

@@ -171,13 +171,11 @@ def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
             *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(tile.pixels)),
             *immediates("activation", "lanes", "steps"),
         ),
-        result=None,
         meaning=partial(_meaning, style, tile),
         portable=_portable(style, tile),
         doc=f"Products of {tile.lanes} channels times {tile.pixels} pixels, biased and cut.",
         requires="mvefp",
         text={"gnu": _text(style, tile)},
-        clobbers=("memory",),
         count=lambda args: microkernel_instructions(style, tile, args[-1], args[-3]),
     )
 
@@ -233,13 +231,11 @@ def _column(pixels: int, *, zero: bool) -> Intrinsic:
             *(() if zero else (Operand("x", "ptr", FLOAT32, "r", 1),)),
             *immediates("count"),
         ),
-        result=None,
         meaning=partial(_column_meaning, pixels),
         portable=f"for (int32_t i = 0; i < count; ++i) {{\n    y[{pixels} * i] = {value};\n}}",
         doc=f"Every {pixels}th element from y on := {'0' if zero else 'those of x'}.",
         requires="mvefp",
         text={"gnu": _column_text(pixels, zero=zero)},
-        clobbers=("memory",),
         count=lambda args: 5 + args[-1] // 4 * (3 + (not zero)) + 4 * (args[-1] % 4 > 0),
     )
 

@@ -139,13 +139,11 @@ def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Int
             *immediates("pixel", "steps"),
             *(Operand(f"c{i}", "out", INT32) for i in range(shape.sums)),
         ),
-        result=None,
         meaning=_meaning(shape),
         portable=portable,
         doc=f"Products of {shape.rows} rows with {shape.pixels} columns of `steps` elements.",
         requires=family.requires,
         text={"gnu": family.text(shape)},
-        clobbers=("memory",),
         count=lambda args: _executed(family, shape, args[_STEPS_ARGUMENT]),
     )
 

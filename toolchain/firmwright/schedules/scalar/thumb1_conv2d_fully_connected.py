@@ -137,13 +137,11 @@ def _block(unroll: int) -> Intrinsic:
             *pointers(INT32, "w", sums=ROWS),
             *immediates("steps"),
         ),
-        result=None,
         meaning=_meaning,
         portable=_PORTABLE,
         doc="Products of 8 rows of weights, each 128 too large, with a column of `steps` elements.",
         requires="thumb1",
         text={"gnu": _text(unroll)},
-        clobbers=("memory",),
         count=lambda args: _executed(unroll, args[-1]),
     )
 
