@@ -90,21 +90,17 @@ class _StoreInEnvironment(argparse.Action):
         values: object,
         option_string: str | None = None,
     ) -> None:
-        os.environ[self.const] = str(values)
+        os.environ[self.const] = self.stored(str(values))
+
+    def stored(self, value: str) -> str:
+        return value
 
 
 class _AppendToEnvironment(_StoreInEnvironment):
     """The same for a variable with several values, separated as in PATH."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        earlier = os.environ.get(self.const, "")
-        super().__call__(parser, namespace, f"{earlier}{os.pathsep}{values}", option_string)
+    def stored(self, value: str) -> str:
+        return f"{os.environ.get(self.const, '')}{os.pathsep}{value}"
 
 
 # ---- boards and firmware -----------------------------------------------------------------------

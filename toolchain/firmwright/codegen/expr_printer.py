@@ -24,7 +24,17 @@ from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 
 _NARROW = (dtypes.INT8, dtypes.UINT8, dtypes.INT16, dtypes.UINT16)
 _SATURATIONS: Mapping[tuple[float, float], DType] = {(d.min, d.max): d for d in _NARROW}
-BYTE_TYPES = frozenset({"int8_t", "uint8_t", "void"})
+_BYTE_TYPES = frozenset({"int8_t", "uint8_t", "void"})
+
+
+def cast_type(pointee: str) -> str:
+    """Return the type to cast a byte pointer to before it is assigned to a pointer to `pointee`.
+
+    The plan and the kernels align wider elements; the compiler cannot see it (-Wcast-align).
+    """
+    return pointee if pointee in _BYTE_TYPES else "void"
+
+
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
 _NARROW_UNSIGNED = frozenset({dtypes.UINT8, dtypes.UINT16})
 
@@ -348,8 +358,7 @@ class ExprPrinter:
         if self.element_type(place) == pointee:
             return inner
         qualifier = "const " if const else ""
-        # The plan and the kernels align wider elements; gcc cannot see it (-Wcast-align).
-        through = "" if pointee in BYTE_TYPES else f"({qualifier}void *)"
+        through = "" if cast_type(pointee) == pointee else f"({qualifier}void *)"
         return CExpr(f"({qualifier}{pointee} *){through}{inner.within(UNARY)}", BOOL, UNARY)
 
     def typed_pointer(self, node: tir.AccessPtr, dtype: DType, *, const: bool) -> CExpr:

@@ -12,7 +12,7 @@ from firmwright.base.errors import InternalError
 from firmwright.codegen.c_names import MemoryBinding
 from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.constant_pool_files import ConstantPoolFile
-from firmwright.codegen.expr_printer import BYTE_TYPES, ExprPrinter
+from firmwright.codegen.expr_printer import ExprPrinter, cast_type
 from firmwright.codegen.model_interface import WorkspacePool, is_ram_constant_copy
 from firmwright.codegen.stmt_printer import EmitContext, StmtPrinter, collect_used_names
 from firmwright.ir import tir
@@ -255,8 +255,7 @@ class AotMainPrinter(StmtPrinter):
         self.exprs.places[node.buffer.name] = place
         pointee = self.exprs.element_type(place)
         address = f"{pool} + {self.context.interface.offset_macro(node.buffer.name)}"
-        through = pointee if pointee in BYTE_TYPES else "void"
-        text = address if pointee == "uint8_t" else f"({through} *)({address})"
+        text = address if pointee == "uint8_t" else f"({cast_type(pointee)} *)({address})"
         self.out.line(f"{pointee} *{place.name} = {text};")
 
     def decl_buffer(self, node: tir.DeclBuffer) -> None:

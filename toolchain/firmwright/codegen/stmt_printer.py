@@ -17,7 +17,7 @@ from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.constant_arrays import LinkedConstant
 from firmwright.codegen.constant_pool_files import ConstantPoolFile
 from firmwright.codegen.emit_options import EmitOptions
-from firmwright.codegen.expr_printer import BYTE_TYPES, ExprPrinter, UsedHelpers
+from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers, cast_type
 from firmwright.codegen.model_interface import ModelInterface
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
@@ -242,7 +242,7 @@ class StmtPrinter:
             shape = ", ".join(map(str, node.buffer.shape))
             element = self.exprs.element_type(place)
             if symbol.startswith("pools->") and element != "uint8_t":
-                symbol = f"(const {element if element in BYTE_TYPES else 'void'} *)({symbol})"
+                symbol = f"(const {cast_type(element)} *)({symbol})"
             self.out.line(f"const {element} *{name} = {symbol}; /* [{shape}] */")
         self.stmt(node.body)
 
@@ -266,7 +266,7 @@ class StmtPrinter:
         const = source.buffer.scope == "const" or node.source.access == "r"
         element = self.exprs.element_type(place)
         same_type = element == self.exprs.element_type(source)
-        through = element if element in BYTE_TYPES or same_type else "void"
+        through = element if same_type else cast_type(element)
         text = self.exprs.pointer(node.source, through, const=const).text
         self.exprs.places[buffer.name] = place
         qualifier = "const " if const else ""

@@ -20,7 +20,7 @@ from firmwright.flows.labeled_data import (
     read_dataset,
     real_values,
 )
-from firmwright.flows.layer_accuracy import SAMPLES_PER_CHUNK, measure_layers, worst_first
+from firmwright.flows.layer_accuracy import measure_layers
 from firmwright.flows.metrics import ModelRun, Task, make_task, score_runs
 from firmwright.flows.model import Model, load_model, model_inputs, model_outputs
 from firmwright.flows.model_inspection import inspect_module
@@ -220,18 +220,15 @@ def _layers(
         if call.op not in DATA_MOVEMENT_OPS:
             kinds |= {name: call.op for name in (call.span.tensor, call.outputs[0].name) if name}
 
-    def pairs() -> Iterator[tuple[Tensors, Tensors]]:
-        for start in range(0, len(own), SAMPLES_PER_CHUNK):
-            log.info("comparing layers: sample %d of %d", start, len(own))
-            part = slice(start, start + SAMPLES_PER_CHUNK)
-            expected = _results(_run(model, floats[part], layers=True))
-            actual = _results(compute_reference(compiled, own[part], layers=True))
-            for reference, results in zip(expected, actual, strict=True):
-                real = {n: real_values(v, types[n]) for n, v in results.items() if n in types}
-                floats_only = {n: v for n, v in results.items() if v.dtype.kind == "f"}
-                yield reference, {**floats_only, **real}
+    def run(part: slice) -> Iterator[tuple[Tensors, Tensors]]:
+        expected = _results(_run(model, floats[part], layers=True))
+        actual = _results(compute_reference(compiled, own[part], layers=True))
+        for reference, results in zip(expected, actual, strict=True):
+            real = {n: real_values(v, types[n]) for n, v in results.items() if n in types}
+            floats_only = {n: v for n, v in results.items() if v.dtype.kind == "f"}
+            yield reference, {**floats_only, **real}
 
-    return worst_first(measure_layers(pairs(), kinds))
+    return measure_layers(len(own), run, kinds)
 
 
 def _results(reference: ReferenceOutputs) -> list[Tensors]:

@@ -22,7 +22,6 @@ from firmwright.flows.sample_batches import Array, Tensors, arrays_by_name, read
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoTensor
 
-SAMPLE_SUFFIXES = (".npy", ".npz", ".bin")
 LABELS_FILE = "labels.csv"
 LABEL_KEYS = ("labels", "label", "y")
 FORMS_HINT = (

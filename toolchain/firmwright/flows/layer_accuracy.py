@@ -3,8 +3,9 @@
 The error of a layer includes the errors of all layers before it.
 """
 
+import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.report.evaluation import LayerAccuracy
 
+log = logging.getLogger(__name__)
 SAMPLES_PER_CHUNK = 8
 """The number of samples compared together, which limits the values held in memory."""
 ROUNDED = "_DequantizeLinear_Output"
@@ -40,23 +42,23 @@ class _ErrorSums:
 
 
 def measure_layers(
-    pairs: Iterable[tuple[Tensors, Tensors]], kinds: Mapping[str, str]
+    count: int, run: Callable[[slice], Iterable[tuple[Tensors, Tensors]]], kinds: Mapping[str, str]
 ) -> tuple[LayerAccuracy, ...]:
-    """Return the errors of the layers in `kinds`, in its order.
+    """Return the errors of the layers in `kinds` over `count` samples, the worst first.
 
-    Each pair has the float values and the real values of one sample by layer name. Layers that are
-    missing in one of them, because they are fused with the following operator, are omitted.
+    `run` computes some of the samples and returns a pair for each: the float values and the real
+    values by layer name. Layers that are missing in one of them, because they are fused with the
+    following operator, are omitted.
     """
     sums: dict[str, _ErrorSums] = {}
-    for floats, values in pairs:
-        for name in kinds:
-            rounded = values.get(name + ROUNDED, values.get(name))
-            if name in floats and rounded is not None and rounded.shape == floats[name].shape:
-                sums.setdefault(name, _ErrorSums()).add(floats[name], rounded)
-    return tuple(_layer(name, kinds[name], sums[name]) for name in kinds if name in sums)
-
-
-def worst_first(layers: Iterable[LayerAccuracy]) -> tuple[LayerAccuracy, ...]:
+    for start in range(0, count, SAMPLES_PER_CHUNK):
+        log.info("comparing layers: sample %d of %d", start, count)
+        for floats, values in run(slice(start, start + SAMPLES_PER_CHUNK)):
+            for name in kinds:
+                rounded = values.get(name + ROUNDED, values.get(name))
+                if name in floats and rounded is not None and rounded.shape == floats[name].shape:
+                    sums.setdefault(name, _ErrorSums()).add(floats[name], rounded)
+    layers = (_layer(name, kinds[name], sums[name]) for name in kinds if name in sums)
     return tuple(sorted(layers, key=lambda layer: layer.sqnr_db))
 
 

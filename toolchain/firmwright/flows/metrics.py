@@ -6,16 +6,15 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firmwright.base.errors import UsageError
 from firmwright.flows.labeled_data import Dataset
+from firmwright.flows.sample_batches import Array
 from firmwright.report.evaluation import METRICS, Metric, RunScores
 
-Array = NDArray[Any]
 Shape = tuple[int, ...]
 METRICS_HINT = f"the metrics are {', '.join(METRICS)}."
 
@@ -162,7 +161,7 @@ def area_under_curve(scores: Array, labels: Array) -> float | None:
     return statistics.fmean(areas) if areas else None
 
 
-def _curve(values: Array, positive: NDArray[np.bool_]) -> float | None:
+def _curve(values: Array, positive: Array) -> float | None:
     """Return the share of pairs in which the positive sample is ahead; ties count half."""
     high, low = values[positive], np.sort(values[~positive])
     if not len(high) or not len(low):

@@ -1,13 +1,13 @@
 """Quantizes a float ONNX model to int8 and measures the error of each layer."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from firmwright import pipeline
 from firmwright.base.errors import UsageError
 from firmwright.flows.labeled_data import evenly_spaced
-from firmwright.flows.layer_accuracy import SAMPLES_PER_CHUNK, measure_layers, worst_first
+from firmwright.flows.layer_accuracy import measure_layers
 from firmwright.flows.model import Model, model_inputs
 from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.frontends.onnx import ModelOverrides, is_onnx, preprocess_model
@@ -102,16 +102,13 @@ def _in_floats(
 def _layers(
     result: onnx_quantizer.QuantizedModel, samples: Sequence[Tensors]
 ) -> tuple[LayerAccuracy, ...]:
-    def pairs() -> Iterator[tuple[Tensors, Tensors]]:
-        for start in range(0, len(samples), SAMPLES_PER_CHUNK):
-            log.info("comparing layers: sample %d of %d", start, len(samples))
-            part = samples[start : start + SAMPLES_PER_CHUNK]
-            expected = run_reference(result.prepared, part, "onnxruntime", layers=True)
-            actual = run_reference(result.model, part, "onnxruntime", layers=True)
-            yield from zip(_by_name(expected), _by_name(actual), strict=True)
+    def run(part: slice) -> Iterable[tuple[Tensors, Tensors]]:
+        models = (result.prepared, result.model)
+        results = (run_reference(m, samples[part], "onnxruntime", layers=True) for m in models)
+        return zip(*map(_by_name, results), strict=True)
 
     kinds = {node.result: node.op for node in result.nodes if node.op not in DATA_MOVEMENT_OPS}
-    return worst_first(measure_layers(pairs(), kinds))
+    return measure_layers(len(samples), run, kinds)
 
 
 def _by_name(result: ReferenceResult) -> Iterator[Mapping[str, Array]]:

@@ -99,11 +99,6 @@ def run_oracle_reference(
     result = run_reference(
         compiled.source, samples, runtime, layers=layers, subgraph=subgraph, integers=integers
     )
-    changed, values = result.rounding
-    note = (
-        f"{RUNTIME_TITLES[runtime]}'s float sums round {changed:,} of {values:,} quantized values "
-    )
-    note += "to the other side of a tie within 1/64 of a step."
     names = list(result.layer_names.values())
     unique = {index: name for index, name in result.layer_names.items() if names.count(name) == 1}
     return ReferenceOutputs(
@@ -113,7 +108,16 @@ def run_oracle_reference(
             {name: _as_stored(layers[index], runtime) for index, name in unique.items()}
             for layers in result.layers
         ),
-        note if changed else "",
+        _rounding_note(*result.rounding, RUNTIME_TITLES[runtime]),
+    )
+
+
+def _rounding_note(changed: int, values: int, runtime: str) -> str:
+    if not changed:
+        return ""
+    return (
+        f"{runtime}'s float sums round {changed:,} of {values:,} quantized values to the other "
+        "side of a tie within 1/64 of a step."
     )
 
 

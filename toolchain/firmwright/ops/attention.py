@@ -109,7 +109,7 @@ def _keys_of_rows(call: OpCall, arrays: Sequence[Array]) -> Array:
 
 # ---- loops --------------------------------------------------------------------------------------
 
-# A lot of heads that share keys and values is computed at a time, channel block by channel block:
+# A tile of heads that share keys and values is computed at a time, channel block by channel block:
 # scores of all keys, their exponentials in place, then the weighted values. The query is scaled
 # once, by `scale` and the scales of the keys. A key's zero point adds the same to all scores of a
 # head, which softmax ignores.
@@ -122,12 +122,11 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True, slots=True)
 class _Loops:
-    """`heads` of `total` heads at a time; `keys` are at most this many."""
+    """Loops over tiles of `heads` heads."""
 
     call: OpCall
     b: Kernel
     heads: int
-    keys: int
 
     def block(self, index: int) -> int:
         size = _cache_shape(self.call, index)[3]
@@ -147,8 +146,8 @@ class _Loops:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lot:
-    """Indices of a lot of heads: batch, row, first head, head of the cache, keys in use."""
+class _HeadTile:
+    """Indices of a tile of heads: batch, row, first head, head of the cache, keys in use."""
 
     n: ArithExpr
     row: ArithExpr
@@ -161,8 +160,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     heads, group = call.int_attr("heads"), call.int_attr("heads") // call.int_attr("kv_heads")
     batch, keys, _, size = _cache_shape(call, _KEY)
     rows, value_size = call.output.shape[1], _cache_shape(call, _VALUE)[3]
-    lot = next(n for n in range(max(_REGISTERS // _BLOCK, 1), 0, -1) if group % n == 0)
-    loops = _Loops(call, b, lot, keys)
+    tile = next(n for n in range(max(_REGISTERS // _BLOCK, 1), 0, -1) if group % n == 0)
+    loops = _Loops(call, b, tile)
     tables = [
         loops.table(*item) for item in (("key_scales", 1, 0), ("scales", 2, 0), ("zeros", 2, 1))
     ]
@@ -170,12 +169,12 @@ def lower(call: OpCall, b: Kernel) -> None:
         query = enter(b.view("query", b.input(_QUERY), 0, (batch, rows, heads, size)))
         out = enter(b.view("out", b.y, 0, (batch, rows, heads, value_size), access="w"))
         key, value = (enter(loops.cache(index)) for index in (_KEY, _VALUE))
-        scores = enter(b.allocate("scores", FLOAT32, (keys, lot)))
+        scores = enter(b.allocate("scores", FLOAT32, (keys, tile)))
         n, row = enter(b.for_("n", batch)), enter(b.for_("row", rows))
         used = enter(b.let("used", _keys_in_use(call, b, n, row).cast(INT32))).cast(INDEX)
-        index = enter(b.for_("lot", heads // lot))
-        first = enter(b.let("first", index * lot))
-        place = _Lot(n, row, first, index // (group // lot), used)
+        index = enter(b.for_("tile", heads // tile))
+        first = enter(b.let("first", index * tile))
+        place = _HeadTile(n, row, first, index // (group // tile), used)
         highest = _score(loops, place, query, key, scores, tables[0])
         totals = _exponentials(loops, place, scores, highest)
         _add_values(loops, place, value, scores, out, totals, tables[1:])
@@ -193,7 +192,7 @@ def _keys_in_use(call: OpCall, b: Kernel, n: ArithExpr, row: ArithExpr) -> Arith
 
 
 def _score(
-    loops: _Loops, lot: _Lot, query: tir.Buffer, key: tir.Buffer, scores: tir.Buffer,
+    loops: _Loops, tile: _HeadTile, query: tir.Buffer, key: tir.Buffer, scores: tir.Buffer,
     scales: tir.Buffer | None,
 ) -> tir.Buffer:  # fmt: skip
     """Store the scores as powers of two; return registers of their maxima."""
@@ -206,13 +205,13 @@ def _score(
         q = b.reg("q", FLOAT32, loops.heads * block)
         for h in range(loops.heads):
             for c in range(block):
-                x = b.load(query, [lot.n, lot.row, lot.head + h, start + c]) * scale
+                x = b.load(query, [tile.n, tile.row, tile.head + h, start + c]) * scale
                 if scales is not None:
-                    x = x * b.load(scales, [lot.shared, start + c])
+                    x = x * b.load(scales, [tile.shared, start + c])
                 b.store(q, [h * block + c], x)
-        with b.for_("t", lot.used) as t, Nest() as enter:
+        with b.for_("t", tile.used) as t, Nest() as enter:
             k = [
-                enter(b.let("k", b.load(key, [lot.n, t, lot.shared, start + c]).cast(FLOAT32)))
+                enter(b.let("k", b.load(key, [tile.n, t, tile.shared, start + c]).cast(FLOAT32)))
                 for c in range(block)
             ]
             for h in range(loops.heads):
@@ -227,13 +226,15 @@ def _score(
     return highest
 
 
-def _exponentials(loops: _Loops, lot: _Lot, scores: tir.Buffer, highest: tir.Buffer) -> tir.Buffer:
+def _exponentials(
+    loops: _Loops, tile: _HeadTile, scores: tir.Buffer, highest: tir.Buffer
+) -> tir.Buffer:
     """Replace the scores by exponentials below the maximum; return registers of their sums."""
     b = loops.b
     totals = b.reg("total", FLOAT32, loops.heads)
     for h in range(loops.heads):
         b.store(totals, [h], 0.0)
-    with b.for_("t", lot.used) as t:
+    with b.for_("t", tile.used) as t:
         for h in range(loops.heads):
             below = b.load(scores, [t, h]) - b.load(highest, [h])
             with b.let("power", call_intrinsic("exp2_below_f32", [below], FLOAT32)) as power:
@@ -243,7 +244,7 @@ def _exponentials(loops: _Loops, lot: _Lot, scores: tir.Buffer, highest: tir.Buf
 
 
 def _add_values(
-    loops: _Loops, lot: _Lot, value: tir.Buffer, scores: tir.Buffer, out: tir.Buffer,
+    loops: _Loops, tile: _HeadTile, value: tir.Buffer, scores: tir.Buffer, out: tir.Buffer,
     totals: tir.Buffer, tables: Sequence[tir.Buffer | None],
 ) -> None:  # fmt: skip
     (scales, points), b, block = tables, loops.b, loops.block(_VALUE)
@@ -251,10 +252,10 @@ def _add_values(
         sums = b.reg("sum", FLOAT32, loops.heads * block)
         for k in range(loops.heads * block):
             b.store(sums, [k], 0.0)
-        with b.for_("t", lot.used) as t, Nest() as enter:
+        with b.for_("t", tile.used) as t, Nest() as enter:
             weights = [enter(b.let("weight", b.load(scores, [t, h]))) for h in range(loops.heads)]
             for c in range(block):
-                x = b.load(value, [lot.n, t, lot.shared, start + c]).cast(FLOAT32)
+                x = b.load(value, [tile.n, t, tile.shared, start + c]).cast(FLOAT32)
                 with b.let("v", x) as v:
                     for h, weight in enumerate(weights):
                         at = [h * block + c]
@@ -266,9 +267,9 @@ def _add_values(
                 for c in range(block):
                     mean = b.load(sums, [h * block + c])
                     if scales is not None and points is not None:
-                        mean = mean - b.load(points, [lot.shared, start + c]) * total
-                        mean = mean * b.load(scales, [lot.shared, start + c])
-                    b.store(out, [lot.n, lot.row, lot.head + h, start + c], mean * inverse)
+                        mean = mean - b.load(points, [tile.shared, start + c]) * total
+                        mean = mean * b.load(scales, [tile.shared, start + c])
+                    b.store(out, [tile.n, tile.row, tile.head + h, start + c], mean * inverse)
 
 
 OPDEF = OpDef(

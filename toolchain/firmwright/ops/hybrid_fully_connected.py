@@ -42,6 +42,11 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(output_shape(call), FLOAT32),)
 
 
+def has_constant_operands(call: OpCall) -> bool:
+    """Return whether the weights and the bias, if any, are constants."""
+    return all(call.constant(k) is not None for k in (1, _BIAS) if call.has_input(k))
+
+
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     w = arrays[1].astype(np.int64)
     bias = arrays[2].reshape(-1) if call.has_input(_BIAS) else np.float32(0)

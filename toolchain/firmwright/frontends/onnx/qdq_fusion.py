@@ -21,7 +21,7 @@ from firmwright.frontends.onnx.operators.conv import (
     emit_transpose_conv2d,
     window_geometry,
 )
-from firmwright.frontends.onnx.operators.reductions import reduction_axes
+from firmwright.frontends.onnx.operators.reductions import axis_last, reduction_axes
 from firmwright.frontends.onnx.operators.resize import emit_bilinear
 from firmwright.frontends.onnx.qdq import (
     UNSIGNED_OFFSET,
@@ -392,8 +392,9 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
     x, target, emit = f.x, f.target, f.c.emit
     if x is None or not (f.uses_integer_kernel or target.by_reciprocal):
         return None
-    axis, rank = int(f.c.attr("axis", -1)) % len(x.type.shape), len(x.type.shape)
-    perm = [k for k in range(rank) if k != axis] + [axis]
+    rank = len(x.type.shape)
+    axis = int(f.c.attr("axis", -1)) % rank
+    perm, inverse = axis_last(axis, rank)
     rows = emit.transpose(x, perm)
     highest = emit.call("reduce_max", rows, axes=(rank - 1,), keep_dims=True, result=x.type)
     place = emit.expression("int32(a) - int32(b) + 255", rows, highest)
@@ -405,7 +406,7 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
         steps = f"a / b * {float(np.float32(1 / target.scale))!r}"
     formula = f"int8(min(rint({steps}) + {float(target.zero_point)!r}, {float(INT8.max)!r}))"
     y = emit.call("expression", powers, total, formula=formula, result=target.type)
-    return emit.transpose(y, [perm.index(k) for k in range(rank)])
+    return emit.transpose(y, inverse)
 
 
 FUSION_RULES: Mapping[str, FusionRule] = {

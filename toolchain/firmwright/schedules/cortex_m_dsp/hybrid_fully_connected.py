@@ -8,7 +8,7 @@ from firmwright.base.dtypes import FLOAT32, INT32, UINT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of
-from firmwright.ops.hybrid_fully_connected import is_whole, quantized_rows
+from firmwright.ops.hybrid_fully_connected import has_constant_operands, is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
 from firmwright.schedules.constant_channels import ChannelOrder
@@ -27,8 +27,9 @@ _BIAS = 2
 
 def _configs(op: OpCall) -> Sequence[Config]:
     outputs, depth = op.input(1).shape
-    is_constant = all(op.constant(k) is not None for k in (1, _BIAS) if op.has_input(k))
-    return ({},) if is_constant and depth % _WORD == 0 and outputs >= _CHANNELS else ()
+    return (
+        ({},) if has_constant_operands(op) and depth % _WORD == 0 and outputs >= _CHANNELS else ()
+    )
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:

@@ -15,7 +15,7 @@ from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.dynamic_range import QuantizedRow
 from firmwright.ops.hybrid_conv2d import quantize_input
-from firmwright.ops.hybrid_fully_connected import is_whole, quantized_rows
+from firmwright.ops.hybrid_fully_connected import has_constant_operands, is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
 from firmwright.schedules.helium.conv2d import (
@@ -139,8 +139,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
-    is_constant = all(op.constant(k) is not None for k in (1, 2) if op.has_input(k))
-    return ({},) if is_constant and len(quantization_of(op.input(1)).scales) == 1 else ()
+    has_one_scale = len(quantization_of(op.input(1)).scales) == 1
+    return ({},) if has_constant_operands(op) and has_one_scale else ()
 
 
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:

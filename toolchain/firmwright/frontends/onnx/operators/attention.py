@@ -31,14 +31,15 @@ class Heads:
 
 
 def emit_attention(
-    emit: CallEmitter, h: Heads, *, scale: float, causal: bool, offset: int
-) -> OnnxValue:
-    """Emit attention over all keys; the result is [batch, length, heads * size]."""
+    emit: CallEmitter, h: Heads, *, scale: float, causal: bool, offset: int,
+    keys_in_use: OnnxValue | None = None,
+) -> OnnxValue:  # fmt: skip
+    """Emit attention without a mask; the result is [batch, length, heads * size]."""
     batch, heads, length, size = h.query.shape
     query = emit.reshape(emit.transpose(h.query, (0, 2, 1, 3)), (batch, length, heads * size))
     return emit.call(
-        "attention", query, h.key, h.value, heads=heads, kv_heads=h.key.shape[1], scale=scale,
-        causal=causal, offset=offset, heads_first=True,
+        "attention", query, h.key, h.value, keys_in_use, heads=heads, kv_heads=h.key.shape[1],
+        scale=scale, causal=causal, offset=offset, heads_first=True,
     )  # fmt: skip
 
 
@@ -49,25 +50,25 @@ def _attention(c: NodeContext) -> Sequence[OnnxValue]:
     inlined = c.has(3) or c.attr("softcap", 0.0) or any(c.outputs[3:]) or c.dtype(0) != FLOAT32
     if inlined or is_windowed or (is_flat and any(past)):
         return ()
+    heads = int(c.attr("q_num_heads")) if is_flat else c.shape(0)[1]
+    size = c.shape(0)[-1] // heads if is_flat else c.shape(0)[-1]
+    scale, causal = float(c.attr("scale") or 1 / math.sqrt(size)), bool(c.attr("is_causal", 0))
+    offset = past[0].shape[2] if past[0] else 0
     if is_flat:
-        heads, shared = int(c.attr("q_num_heads")), int(c.attr("kv_num_heads"))
-        query, key, value = c.input(0), *(_integer_source(emit, c.input(k)) for k in (1, 2))
+        key, value = (_integer_source(emit, c.input(k)) for k in (1, 2))
+        y = emit.call(
+            "attention", c.input(0), key, value, c.optional(6), heads=heads,
+            kv_heads=int(c.attr("kv_num_heads")), scale=scale, causal=causal, offset=offset,
+            heads_first=False,
+        )  # fmt: skip
     else:
-        batch, heads, length, size = c.shape(0)
-        query = emit.reshape(
-            emit.transpose(c.input(0), (0, 2, 1, 3)), (batch, length, heads * size)
-        )
         parts = ([x for x in (before, c.input(k)) if x] for k, before in enumerate(past, 1))
         key, value = (emit.concat(x, 2) for x in parts)
-        shared = key.shape[1]
-    scale = float(c.attr("scale") or 1 / math.sqrt(query.shape[2] // heads))
-    y = emit.call(
-        "attention", query, key, value, c.optional(6), heads=heads, kv_heads=shared, scale=scale,
-        causal=bool(c.attr("is_causal", 0)), offset=past[0].shape[2] if past[0] else 0,
-        heads_first=not is_flat,
-    )  # fmt: skip
-    if not is_flat:
-        y = emit.reshape(y, (batch, length, heads, value.shape[3]))
+        h = Heads(c.input(0), key, value)
+        y = emit_attention(
+            emit, h, scale=scale, causal=causal, offset=offset, keys_in_use=c.optional(6)
+        )
+        y = emit.reshape(y, (*y.shape[:2], heads, value.shape[3]))
         y = emit.transpose(y, (0, 2, 1, 3))
     return [y, key, value][: len(c.outputs)]
 

@@ -86,10 +86,14 @@ def _softmax(c: NodeContext) -> OnnxValue:
 
 
 def emit_softmax(emit: CallEmitter, x: OnnxValue, axis: int) -> OnnxValue:
-    rank = len(x.shape)
-    perm = [k for k in range(rank) if k != axis] + [axis]
-    y = emit.call("softmax", emit.transpose(x, perm), beta=1.0)
-    return emit.transpose(y, [perm.index(k) for k in range(rank)])
+    perm, inverse = axis_last(axis, len(x.shape))
+    return emit.transpose(emit.call("softmax", emit.transpose(x, perm), beta=1.0), inverse)
+
+
+def axis_last(axis: int, rank: int) -> tuple[list[int], list[int]]:
+    """Return the permutation that makes `axis` the last one, and its inverse."""
+    perm = [*(k for k in range(rank) if k != axis), axis]
+    return perm, [perm.index(k) for k in range(rank)]
 
 
 def _log_softmax(c: NodeContext) -> OnnxValue:
