@@ -146,8 +146,21 @@ def open_net() -> bytes:
     return net.model(net.node("Relu", x))
 
 
+def test_hints_list_operators_only_if_one_is_missing() -> None:
+    missing, other = Net(), Net()
+    model = missing.model(missing.node("Wobble", missing.input("x", (1, 3))))
+    with pytest.raises(UnsupportedError) as caught:
+        imported(model)
+    assert caught.value.hint == "`firmwright ops`, which lists the supported operators."
+    x, axes = other.input("x", (1, 3)), other.input("axes", (1,), TensorProto.INT64)
+    with pytest.raises(UnsupportedError) as caught:
+        imported(other.model(other.node("ReduceMean", x, axes)))
+    assert caught.value.hint == ""
+
+
 def test_open_sizes_are_reported_and_can_be_set() -> None:
-    with pytest.raises(UnsupportedError, match=r"axis 0 \(batch\), 2 \(height\) is not fixed"):
+    reason = r"axis 0 \(batch\), 2 \(height\) is open; set it by --input-shape x=batch,3,height,4"
+    with pytest.raises(UnsupportedError, match=reason):
         imported(open_net())
     module = imported(open_net(), ModelOverrides({"x": (1, 3, 5, 4)}))
     assert entry_of(module).params[0].type.shape == (1, 3, 5, 4)

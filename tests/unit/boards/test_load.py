@@ -81,7 +81,7 @@ def test_an_unknown_board_suggests_similar_names() -> None:
     with pytest.raises(BoardError) as caught:
         load_board("mps2-an3867")
     assert caught.value.what == "there is no board called 'mps2-an3867'."
-    assert caught.value.hint.startswith("mps2-an386 or ")
+    assert caught.value.hint.startswith("mps2-an386, ")
 
 
 @pytest.mark.parametrize("name", ["", "..", "../boards/host", "soc"])

@@ -1,5 +1,6 @@
 """Arrays by name or by position become samples; anything else is an error that lists both."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.flows.sample_batches import (
+    SampleBatch,
     generate_samples,
     make_batch,
     read_npz,
@@ -76,8 +78,24 @@ def test_unknown_keys_error_lists_names_and_positions(keys):
     ],
 )
 def test_types_and_shapes_are_never_converted(array):
-    with pytest.raises(UsageError, match=r"the model needs int8 \[1, 2\]"):
+    with pytest.raises(
+        UsageError, match=r"the model needs int8 \[1, 2\], or \[N, 1, 2\] or \[N, 2\] for N"
+    ):
         make_batch({"image": array}, [IMAGE], "in.npz")
+
+
+def test_samples_may_follow_each_other_on_the_batch_axis():
+    arrays = {"image": np.arange(6, dtype=np.int8).reshape(3, 2)}
+    batch = make_batch(arrays, [IMAGE], "in.npz")
+    assert (len(batch.samples), batch.on_batch_axis) == (3, True)
+    assert batch.samples[2]["image"].tolist() == [[4, 5]]
+    both = {**arrays, "sound": np.zeros((3, 3), np.float32)}
+    assert len(make_batch(both, BOTH, "in.npz").samples) == 3
+
+
+def test_a_wrong_type_is_named_with_the_conversion():
+    with pytest.raises(UsageError, match=r"Try: convert the array to float32\."):
+        make_batch({"sound": np.zeros((4, 3))}, [SOUND], "in.npz")
 
 
 def test_different_sample_counts_are_an_error():
@@ -132,5 +150,7 @@ def test_invalid_npz_is_a_usage_error(tmp_path: Path):
 
 def test_outputs_get_a_leading_axis_only_if_the_inputs_had_one():
     outputs = [{"y": np.zeros((1, 2))}, {"y": np.ones((1, 2))}]
-    assert stack_outputs(outputs, stacked=True)["y"].shape == (2, 1, 2)
-    assert stack_outputs(outputs[:1], stacked=False)["y"].shape == (1, 2)
+    many = SampleBatch(({}, {}))
+    assert stack_outputs(outputs, many)["y"].shape == (2, 1, 2)
+    assert stack_outputs(outputs, replace(many, on_batch_axis=True))["y"].shape == (2, 2)
+    assert stack_outputs(outputs[:1], SampleBatch(({},), stacked=False))["y"].shape == (1, 2)

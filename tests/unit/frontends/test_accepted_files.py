@@ -172,13 +172,18 @@ def test_a_negative_scale_of_int8_is_refused_as_by_litert(tensor: int) -> None:
         load_module_bytes(data, "t.tflite")
 
 
-def test_an_input_takes_a_given_shape_and_the_results_follow() -> None:
+def test_an_input_takes_a_given_shape_and_the_results_follow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def open_all(model: Model) -> None:
         shape = list(model.subgraphs[0].tensors[0].shape)
         _tensor(model, 0, shapeSignature=[-1, -1, -1, shape[3]])
 
     data = _changed(open_all)
     channels = load_module_bytes(data, "t.tflite").entry.params[0].shape[3]  # type: ignore[union-attr]
+    preprocess_tflite(data, "t", {})
+    (message,) = caplog.messages
+    assert message.startswith(f"input 0.x0: the open shape ?,?,?,{channels} is taken as ")
     given = preprocess_tflite(data, "t", {"0.x0": (2, 7, 9, channels)})
     interpreter = interpreters.Interpreter(
         model_content=given, experimental_op_resolver_type=interpreters.OpResolverType.BUILTIN_REF

@@ -20,8 +20,11 @@ class models:
     def load_model(source, compile):
         assert source.endswith(".keras") and not compile
         return Model()
+class Input:
+    shape = (None, 8)
+    __repr__ = lambda self: "x"
 class Model:
-    inputs = ["x"]
+    inputs = [Input()]
     def export(self, folder, format, input_signature, verbose):
         open(folder + "/saved", "w").write(repr(input_signature))
 """
@@ -30,7 +33,7 @@ from types import SimpleNamespace
 nest = SimpleNamespace(map_structure=lambda function, value: value)
 class TFLiteConverter:
     def from_saved_model(folder):
-        assert open(folder + "/saved").read() == "['x']"
+        assert open(folder + "/saved").read() == "[x]"
         return TFLiteConverter
     def convert():
         return open({file!r}, "rb").read()
@@ -57,9 +60,12 @@ def test_files_are_detected_by_content() -> None:
     assert not is_keras(DIGITS.read_bytes())
 
 
-def test_a_model_is_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     install(tmp_path, monkeypatch, KERAS_MODULE)
     model = load_model(keras_file(tmp_path))
+    assert caplog.messages == ["net.keras: the batch size is open and taken as 1."]
     assert model.name == "net"
     assert model.source == DIGITS.read_bytes()
 

@@ -60,6 +60,10 @@ class UnsupportedItem:
     why: str
 
 
+OPERATOR_IS_UNSUPPORTED = "this operator is not supported"
+_OPERATORS_HINT = "`firmwright ops`, which lists the supported operators."
+
+
 class UnsupportedError(FirmwrightError):
     """A valid model with unsupported features; it lists all of them."""
 
@@ -71,6 +75,8 @@ class UnsupportedError(FirmwrightError):
     ) -> None:
         lines = "; ".join(f"{item.op} at {item.where}: {item.why}" for item in items)
         count = f"{len(items)} place{'s' if len(items) != 1 else ''}"
+        if not hint and any(item.why.startswith(OPERATOR_IS_UNSUPPORTED) for item in items):
+            hint = _OPERATORS_HINT
         super().__init__(f"the model is not supported in {count}: {lines}.", where=where, hint=hint)
         self.items = tuple(items)
 

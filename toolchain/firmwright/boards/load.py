@@ -46,9 +46,8 @@ def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
         if name and Path(name).name == name and file.is_file():
             return file
     near = _similar(name, _board_names(directories))
-    hint = f"{near}." if near else "a directory of boards with --boards-dir."
-    where = ":".join(str(d) for d in directories)
-    raise BoardError(f"there is no board called {name!r}.", where=where, hint=hint)
+    hint = f"{near}; `firmwright boards` lists all of them."
+    raise BoardError(f"there is no board called {name!r}.", hint=hint)
 
 
 def list_boards(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
@@ -91,8 +90,9 @@ def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
 
 
 def _similar(name: str, names: list[str]) -> str:
-    """Return the most similar of `names`, or all if none is similar."""
-    return " or ".join(difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names)
+    """Return the names that begin with `name`, or the most similar ones, or all."""
+    longer = [other for other in names if name and other.startswith(name)]
+    return ", ".join(longer or difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names)
 
 
 def _parse_toml(file: Path) -> dict[str, object]:

@@ -32,9 +32,7 @@ def run(args: argparse.Namespace) -> Outcome:
     compiled = arguments.compile_from_args(args)
     batch = batch_from_args(args, compiled)
     with arguments.make_session_opener(args)(compiled) as session:
-        outputs = sample_batches.stack_outputs(
-            session.run_all(batch.samples), stacked=batch.stacked
-        )
+        outputs = sample_batches.stack_outputs(session.run_all(batch.samples), batch)
     if args.output:
         sample_batches.write_npz(args.output, outputs)
     data = {

@@ -87,7 +87,7 @@ class ModelSession(Closeable):
             )
         arrays = inputs if named else {io.inputs[0].name: np.asarray(inputs)}
         batch = make_batch(arrays, io.inputs, self.compiled.module.name)
-        outputs = stack_outputs(self.run_all(batch.samples), stacked=batch.stacked)
+        outputs = stack_outputs(self.run_all(batch.samples), batch)
         if named or len(io.outputs) != 1:
             return outputs
         return outputs[io.outputs[0].name]

@@ -1,8 +1,8 @@
 """Samples for a model: generated from a seed, or arrays by tensor name or position.
 
 The keys of arrays are either all tensor names or all `input_K`, counted from 1; names take
-precedence. Either every array has its tensor's shape, or every array also has a leading axis that
-counts the samples.
+precedence. Either every array has its tensor's shape, or every array has several samples: along an
+additional leading axis, or along a first axis where the model has size 1.
 """
 
 import io
@@ -32,10 +32,15 @@ Tensors = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples by tensor name; `stacked` means that arrays have a leading sample axis."""
+    """Samples by tensor name.
+
+    `stacked` means that arrays have a leading sample axis, `on_batch_axis` that it is the model's
+    own first axis.
+    """
 
     samples: tuple[Tensors, ...]
     stacked: bool = True
+    on_batch_axis: bool = False
 
 
 def generate_samples(
@@ -101,7 +106,13 @@ def make_batch(
         return SampleBatch((by_name,), stacked=False)
     if count == 0:
         raise UsageError("the arrays hold no samples.", where=where)
-    return SampleBatch(tuple({n: a[index] for n, a in by_name.items()} for index in range(count)))
+    shapes = {tensor.name: tensor.type.shape for tensor in tensors}
+    samples = tuple(
+        {name: array[index].reshape(shapes[name]) for name, array in by_name.items()}
+        for index in range(count)
+    )
+    on_batch_axis = any(array.ndim == len(shapes[name]) for name, array in by_name.items())
+    return SampleBatch(samples, on_batch_axis=on_batch_axis)
 
 
 def arrays_by_name(
@@ -126,20 +137,29 @@ def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
     dtype, shape = tensor.type.dtype.np, tensor.type.shape
     if array.dtype == dtype and array.shape == shape:
         return None
-    if array.dtype == dtype and array.shape[1:] == shape and array.ndim == len(shape) + 1:
+    of_one = (shape, shape[1:]) if shape[:1] == (1,) else (shape,)
+    fits = array.ndim > 0 and array.shape[1:] in of_one
+    if array.dtype == dtype and fits:
         return int(array.shape[0])
+    several = " or ".join(f"[{', '.join(map(str, ('N', *sizes)))}]" for sizes in of_one)
     raise UsageError(
         f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs {dtype} "
-        f"{list(shape)}, optionally with a leading axis for several samples.",
+        f"{list(shape)}, or {several} for N samples.",
         where=where,
+        hint=f"convert the array to {dtype}." if fits or array.shape == shape else "",
     )
 
 
-def stack_outputs(outputs: Sequence[Tensors], *, stacked: bool) -> dict[str, Array]:
-    """Return the outputs by tensor name, with a leading axis if the inputs had one."""
-    if not stacked:
+def stack_outputs(outputs: Sequence[Tensors], batch: SampleBatch) -> dict[str, Array]:
+    """Return the outputs by tensor name, with the samples on the same axis as in the inputs."""
+    if not batch.stacked:
         return dict(outputs[0])
-    return {name: np.stack([sample[name] for sample in outputs]) for name in outputs[0]}
+    stacked = {name: np.stack([sample[name] for sample in outputs]) for name in outputs[0]}
+    if not batch.on_batch_axis:
+        return stacked
+    return {
+        name: array[:, 0] if array.shape[1:2] == (1,) else array for name, array in stacked.items()
+    }
 
 
 def write_npz(path: str | Path, arrays: Tensors) -> None:

@@ -1,12 +1,15 @@
 """Conversion of Keras models by TensorFlow, in a child process, to .tflite models."""
 
+import logging
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.frontends.keras.child import OPEN_BATCH
 
+log = logging.getLogger(__name__)
 KERAS_HINT = (
     "install TensorFlow (pip install tensorflow) next to firmwright, or convert the model where "
     "TensorFlow is: model.export('saved', format='tf_saved_model', input_signature=["
@@ -26,7 +29,10 @@ def is_keras(data: bytes) -> bool:
 
 
 def convert_keras(data: bytes, file: str) -> bytes:
-    """Return the model as a .tflite file with batch size 1; raise ToolMissingError without it."""
+    """Return the model as a .tflite file; an open batch size becomes 1.
+
+    Raise ToolMissingError without TensorFlow.
+    """
     suffix = ".h5" if data[:8] == _HDF5_MARK else ".keras"
     with tempfile.TemporaryDirectory(prefix="firmwright-keras-") as name:
         source, target = Path(name) / f"model{suffix}", Path(name) / "model.tflite"
@@ -50,4 +56,6 @@ def convert_keras(data: bytes, file: str) -> bytes:
                 exit_status=done.returncode,
                 output=done.stdout.decode("utf-8", "replace"),
             )
+        if OPEN_BATCH.encode() in done.stdout:
+            log.warning("%s: the batch size is open and taken as 1.", file)
         return target.read_bytes()

@@ -4,9 +4,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+OPEN_BATCH = "The batch size is open."
+
 
 def convert(source: str, target: str) -> int:
-    """Convert a model with batch size 1; return the exit status."""
+    """Convert a model, with batch size 1 if it is open; return the exit status."""
     try:
         import keras
         import tensorflow as tf
@@ -14,13 +16,15 @@ def convert(source: str, target: str) -> int:
         return 3
     model = keras.models.load_model(source, compile=False)
     signature = tf.nest.map_structure(
-        lambda x: tf.TensorSpec([1, *x.shape[1:]], x.dtype, name=x.name),
+        lambda x: tf.TensorSpec([x.shape[0] or 1, *x.shape[1:]], x.dtype, name=x.name),
         model.inputs if len(model.inputs) == 1 else [model.input],
     )
     with tempfile.TemporaryDirectory() as folder:
         model.export(folder, format="tf_saved_model", input_signature=signature, verbose=False)
         converted = tf.lite.TFLiteConverter.from_saved_model(folder).convert()
     Path(target).write_bytes(converted)
+    if any(x.shape[0] is None for x in model.inputs):
+        print(OPEN_BATCH)
     return 0
 
 

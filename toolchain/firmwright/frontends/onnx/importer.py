@@ -58,10 +58,6 @@ from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 
 log = logging.getLogger(__name__)
-_HINT = (
-    "`firmwright ops` lists supported operators; --input-shape NAME=1,3,32,32 sets the sizes that "
-    "an input leaves open."
-)
 
 
 def import_onnx(
@@ -83,7 +79,7 @@ def import_onnx_model(
     name: str,
     ops: OpTable,
     items: Sequence[UnsupportedItem] = (),
-    hint: str = _HINT,
+    hint: str = "",
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
     """Return the module of a decoded model; report its unsupported items with `items`."""
@@ -98,7 +94,7 @@ class _OnnxImporter:
     model: OnnxModel
     emitter: CallEmitter
     is_claimed: CustomOpPredicate = accept_no_custom_op
-    hint: str = _HINT
+    hint: str = ""
     items: list[UnsupportedItem] = field(default_factory=list)
     tensors: dict[str, QdqValue | None] = field(default_factory=dict)
     readers: dict[str, list[Message]] = field(default_factory=dict)
@@ -177,7 +173,9 @@ class _OnnxImporter:
 
     def _shape(self, item: OnnxValueInfo, where: str) -> tuple[int, ...] | None:
         if item.shape is None:
-            self._refuse("DYNAMIC_SHAPE", where, "its shape is not fixed")
+            self._refuse(
+                "DYNAMIC_SHAPE", where, f"no shape; add --input-shape {item.name}=SIZE,SIZE,..."
+            )
             return None
         open_axes = [axis for axis, size in enumerate(item.shape) if not isinstance(size, int)]
         # An open batch size becomes 1.
@@ -189,7 +187,9 @@ class _OnnxImporter:
             return (1, *item.fixed_sizes)
         if open_axes:
             names = ", ".join(f"{axis} ({item.shape[axis]})" for axis in open_axes)
-            self._refuse("DYNAMIC_SHAPE", where, f"the size of axis {names} is not fixed")
+            sizes = ",".join(map(str, item.shape))
+            why = f"the size of axis {names} is open; set it by --input-shape {item.name}={sizes}"
+            self._refuse("DYNAMIC_SHAPE", where, why)
             return None
         return item.fixed_sizes
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
-from firmwright.base.errors import NotSupportedError, UnsupportedItem
+from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
 from firmwright.frontends.onnx.importer import import_onnx_model
 from firmwright.frontends.onnx.protobuf import PlainNode
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo
@@ -102,7 +102,7 @@ class _ProgramTranslator:
         results: str | Sequence[str]
         try:
             if translator is None:
-                raise NotSupportedError("this operator is not supported")
+                raise NotSupportedError(OPERATOR_IS_UNSUPPORTED)
             self.check_memory(index, node)
             results = translator(NodeTranslation(node, writer, stem))
         except NotSupportedError as error:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from firmwright.base.errors import NotSupportedError, UnsupportedItem
+from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
 from firmwright.frontends.tflite.reader import COMPILED_BY_VELA, ETHOS_U
 from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
@@ -49,7 +49,7 @@ class ImportSession:
             return import_custom
         if name == ETHOS_U:
             raise NotSupportedError(f"{COMPILED_BY_VELA}; give the model from before Vela")
-        raise NotSupportedError("this operator is not supported")
+        raise NotSupportedError(OPERATOR_IS_UNSUPPORTED)
 
     def refuse(self, op: str, where: str, why: str) -> None:
         self.items.append(UnsupportedItem(op, where, why))

@@ -63,12 +63,7 @@ def import_model(
     function = convert_early_exits(_SubgraphImporter(session, first).run("main"), session)
     session.check(raw, chosen=bool(signature))
     if session.items:
-        raise UnsupportedError(
-            session.ordered_items(),
-            where=raw.file,
-            hint="`firmwright ops` lists supported operators; or convert the model with static "
-            "shapes and full integer quantization, or without quantization.",
-        )
+        raise UnsupportedError(session.ordered_items(), where=raw.file)
     attrs: dict[str, Attr] = {
         "entry": "main",
         "source_sha256": hashlib.sha256(data).hexdigest(),
@@ -252,7 +247,9 @@ class _SubgraphImporter:
         if shape is not None and node.outputs:
             self.shapes[node.outputs[0]] = shape
         elif node.op == "RESHAPE" and tensors[node.outputs[0]].dynamic_axes:
-            raise NotSupportedError("a shape that is computed at run time")
+            raise NotSupportedError(
+                "a shape that is computed at run time; convert the model with static shapes"
+            )
         results = tuple(self._type(tensors[i]) for i in node.outputs)
         imported = importer(ImportContext(node, kinds, results, arrays))
         indices = [node.inputs[position] for position in imported.inputs]

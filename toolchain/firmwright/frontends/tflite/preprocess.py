@@ -5,13 +5,15 @@ quantized dimension that its tensor lacks, which TFLM ignores and LiteRT refuses
 changes are in place: the file keeps its length.
 """
 
+import logging
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from firmwright.base.errors import UsageError
 from firmwright.frontends.tflite import schema
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 
+log = logging.getLogger(__name__)
 Shape = tuple[int, ...]
 
 
@@ -25,6 +27,8 @@ def preprocess_tflite(data: bytes, file: str, shapes: Mapping[str, Shape]) -> by
     graphs = Flatbuffer(data, file).root("Model").tables("subgraphs")
     tensors = [tensor for graph in graphs for tensor in graph.tables("tensors")]
     changes = [change for tensor in tensors for change in _completion(tensor)]
+    if graphs:
+        _warn_of_open_axes(graphs[0], shapes)
     if shapes:
         changes += _given_shapes(graphs[0], shapes, file)
     if not changes:
@@ -47,15 +51,39 @@ def _completion(tensor: FlatbufferTable) -> Iterator[tuple[int, int]]:
         yield place, 0
 
 
-def _given_shapes(
-    graph: FlatbufferTable, shapes: Mapping[str, Shape], file: str
-) -> Iterator[tuple[int, int]]:
+def _inputs(graph: FlatbufferTable) -> dict[str, FlatbufferTable]:
     tensors = graph.tables("tensors")
-    inputs = {
+    return {
         tensors[index].text("name") or f"tensor_{index}": tensors[index]
         for index in graph.integers("inputs")
         if 0 <= index < len(tensors)
     }
+
+
+def _open_shape(tensor: FlatbufferTable) -> Sequence[int]:
+    """Return the shape with -1 for open sizes."""
+    declared, marks = tensor.integers("shape"), tensor.integers("shape_signature")
+    return marks if len(marks) == len(declared) else declared
+
+
+def _format_shape(sizes: Sequence[int]) -> str:
+    return ",".join("?" if size == -1 else str(size) for size in sizes)
+
+
+def _warn_of_open_axes(graph: FlatbufferTable, shapes: Mapping[str, Shape]) -> None:
+    """Print the shapes of inputs with open sizes, except the batch size."""
+    for name, tensor in _inputs(graph).items():
+        sizes = _open_shape(tensor)
+        if name not in shapes and -1 in sizes[1:]:
+            taken = [abs(size) for size in tensor.integers("shape")]
+            message = "input %s: the open shape %s is taken as %s; --input-shape sets another."
+            log.warning(message, name, _format_shape(sizes), _format_shape(taken))
+
+
+def _given_shapes(
+    graph: FlatbufferTable, shapes: Mapping[str, Shape], file: str
+) -> Iterator[tuple[int, int]]:
+    inputs = _inputs(graph)
     for name, shape in shapes.items():
         if name not in inputs:
             raise UsageError(
@@ -63,15 +91,12 @@ def _given_shapes(
                 where=file,
                 hint=f"its inputs are {', '.join(sorted(inputs)) or 'none'}.",
             )
-        declared = inputs[name].integers("shape")
-        marks = inputs[name].integers("shape_signature")
-        sizes = marks if len(marks) == len(declared) else declared
+        sizes = _open_shape(inputs[name])
         pairs = zip(sizes, shape, strict=False)
         if len(sizes) != len(shape) or any(mark not in (-1, size) for mark, size in pairs):
-            shown = ",".join("?" if size == -1 else str(size) for size in sizes)
             raise UsageError(
-                f"--input-shape {name}={','.join(map(str, shape))} contradicts the model, "
-                f"where it is {shown}.",
+                f"--input-shape {name}={_format_shape(shape)} contradicts the model, "
+                f"where it is {_format_shape(sizes)}.",
                 where=file,
             )
         first = inputs[name].vector_place("shape")

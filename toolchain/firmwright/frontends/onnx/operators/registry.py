@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 import firmwright.frontends.onnx.operators as package
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, InternalError
 from firmwright.frontends.onnx.node_context import Importer
 
 
@@ -43,4 +43,4 @@ _REASONS: Mapping[str, str] = {
 
 def unsupported_reason(op: str) -> str:
     reasons = (why for why, names in _REASONS.items() if op in names.split())
-    return next(reasons, "this operator is not supported")
+    return next(reasons, OPERATOR_IS_UNSUPPORTED)
