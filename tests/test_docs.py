@@ -21,10 +21,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from operator_page import render_operator_page
 
 from firmwright.boards import list_boards, load_board
 from firmwright.cli.main import main
-from firmwright.flows.operator_catalog import render_operator_page
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module

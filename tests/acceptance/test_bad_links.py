@@ -7,13 +7,14 @@ import signal
 from collections.abc import Callable
 
 import pytest
+from faulty_transport import FaultRates, FaultyTransport
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import FirmwrightError
 from firmwright.device.errors import Timeouts
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.session import Session
-from firmwright.device.transport import FaultRates, FaultyTransport, Transport
+from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, params_block

@@ -70,7 +70,7 @@ def ask(
                 (name, case.name): case
                 for name, opdef in op_table().items()
                 for case in conformance_cases(opdef.name)
-                if numerics in opdef.numerics and numerics in case.oracles
+                if numerics in opdef.profiles and numerics in case.oracles
             }
             known[numerics] = _ask_all(cases, numerics, draw)
         return known[numerics][op, case]

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from firmwright.base.errors import InternalError
-from firmwright.ops.numerics_table import replace_table
+from firmwright.ir.graph.opdef import OpDef
 from firmwright.ops.registry import op_table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
+ABSENT, ALIKE = "not in this profile", "the same"
 
 
-def test_numerics_table_is_up_to_date(request: pytest.FixtureRequest) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    current = replace_table(page, op_table())
-    if request.config.getoption("--update-golden"):
-        PAGE.write_text(current, encoding="utf-8")
-        return
-    assert page == current, "differs from the operator files; --update-golden rewrites the table"
+def _table() -> dict[str, list[str]]:
+    _, _, text = PAGE.read_text(encoding="utf-8").partition("\n## Table\n")
+    lines = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {name: cells for name, *cells in rows[2:]}
 
 
-def test_page_without_markers_is_an_error() -> None:
-    with pytest.raises(InternalError, match="lacks"):
-        replace_table("# Numerics\n", op_table())
+def _described(op: OpDef, cells: list[str]) -> tuple[str, str, str, str]:
+    """The row of an operator; only the text of its arithmetic is the page's own."""
+    names = ", ".join(name.removeprefix("tflite:") for name in op.imports) or "(by its types)"
+    litert, tflm = (
+        cell if profile in op.profiles and cell not in (ABSENT, ALIKE) else ABSENT
+        for profile, cell in zip(("litert", "tflm"), cells[2:], strict=True)
+    )
+    tflm = ALIKE if op.numerics == "both" else tflm
+    return names, ", ".join(op.dtypes), litert, tflm
+
+
+def test_every_operator_with_a_profile_has_its_row() -> None:
+    table = _table()
+    ops = {name: op for name, op in op_table().items() if op.profiles}
+    assert list(table) == sorted(ops)
+    assert table == {name: [*_described(ops[name], cells)] for name, cells in table.items()}

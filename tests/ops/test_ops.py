@@ -43,7 +43,7 @@ every_case = pytest.mark.parametrize(
 
 
 def _alike_in_both(opdef: OpDef) -> bool:
-    return opdef.numerics.get("litert") == opdef.numerics.get("tflm")
+    return opdef.numerics == "both"
 
 
 in_both_only_where_they_differ = pytest.mark.parametrize(
@@ -59,7 +59,7 @@ in_both_only_where_they_differ = pytest.mark.parametrize(
         for name, opdef in op_table().items()
         for case in conformance_cases(opdef.name)
         for numerics in PROFILES
-        if numerics in opdef.numerics
+        if numerics in opdef.profiles
     ],
 )
 in_every_profile = pytest.mark.parametrize(
@@ -69,7 +69,7 @@ in_every_profile = pytest.mark.parametrize(
         for name, opdef in op_table().items()
         for case in conformance_cases(opdef.name)
         for numerics in PROFILES
-        if numerics in opdef.numerics
+        if numerics in opdef.profiles
     ],
 )
 
@@ -186,7 +186,7 @@ def _programs() -> list[object]:
             (name, case)
             for name, opdef in op_table().items()
             for case in conformance_cases(opdef.name)
-            if numerics in opdef.numerics
+            if numerics in opdef.profiles
             and (numerics == "litert" or is_deep is _alike_in_both(opdef))
         ]
         for start in range(0, len(cases), CASES_A_PROGRAM):

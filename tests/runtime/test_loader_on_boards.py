@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faulty_transport import FaultRates, FaultyTransport
 
 from firmwright.artifacts import Image, SourceTree, StackUsage
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
@@ -40,7 +41,6 @@ from firmwright.device.errors import FaultError
 from firmwright.device.link_protocol import Command, decode_frame
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.session import Session
-from firmwright.device.transport import FaultRates, FaultyTransport
 from firmwright.flows.bootloader_flashing import (
     BootloaderFlashResult,
     SlotFirmware,

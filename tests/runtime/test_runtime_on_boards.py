@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faulty_transport import FaultRates, FaultyTransport
 from numpy.typing import NDArray
 
 from firmwright.artifacts import Image, SourceTree
@@ -27,7 +28,7 @@ from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.serial_port import SerialTransport
 from firmwright.device.session import Session
 from firmwright.device.source_lines import find_source_lines
-from firmwright.device.transport import FaultRates, FaultyTransport, Transport
+from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import open_transport
 
 ROOT = Path(__file__).parents[2]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faulty_transport import FaultRates, FaultyTransport
 from numpy.typing import NDArray
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
@@ -23,7 +24,6 @@ from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.pty_process import PtyProcess
 from firmwright.device.serial_port import SerialTransport
 from firmwright.device.session import Session
-from firmwright.device.transport import FaultRates, FaultyTransport
 
 pytestmark = pytest.mark.host_c
 

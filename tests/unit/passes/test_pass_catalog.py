@@ -6,11 +6,9 @@ import importlib
 import pkgutil
 from pathlib import Path
 
-import pytest
-
 from firmwright import passes
 from firmwright.ir.module import Pass
-from firmwright.ir.pass_catalog import PASS_NAMES, SELECTABLE_PASSES, format_stage_table
+from firmwright.ir.pass_catalog import PASS_NAMES, SELECTABLE_PASSES
 from firmwright.pipeline import Options, passes_for
 
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
@@ -42,12 +40,9 @@ def test_targets_select_among_passes_of_the_catalog() -> None:
     assert set(passes.BY_NAME) >= SELECTABLE_PASSES
 
 
-def test_the_stage_table_of_the_documentation(request: pytest.FixtureRequest) -> None:
-    text = ARCHITECTURE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(START)
+def test_the_stage_table_of_the_documentation() -> None:
+    _, _, rest = ARCHITECTURE.read_text(encoding="utf-8").partition(START)
     table, _, after = rest.partition(END)
     assert after, "the markers of the stage table are missing"
-    if request.config.getoption("--update-golden"):
-        table = format_stage_table()
-        ARCHITECTURE.write_text(before + START + table + END + after, encoding="utf-8")
-    assert table == format_stage_table()
+    rows = table.splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == list(PASS_NAMES)

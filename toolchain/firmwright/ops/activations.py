@@ -24,7 +24,7 @@ from firmwright.base.quant import (
     quantize_multiplier,
     rounding_divide_by_pot,
 )
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, maximum, minimum, select
 from firmwright.ops import elementwise, requantize
 from firmwright.ops.import_checks import bool_options
@@ -148,12 +148,6 @@ def _lower_leaky_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
     return requantize.clamp(scaled, INT16.min, INT16.max, INT16)
 
 
-_ELU = both_profiles(None, "int8 by float32", "activations Elu")
-_GELU = {"litert": NumericsSpec(None, "by float32", "activations Gelu")}
-_SWISH = both_profiles(None, "int16", "reference_ops HardSwish")
-_LEAKY = both_profiles(Rounding.TWICE, "int32", "reference_ops QuantizeLeakyRelu")
-
-
 def _clamps_raw_values(call: OpCall) -> bool:
     return call.numerics == "tflm" and call.op == "relu6"
 
@@ -189,14 +183,9 @@ _RELU_FLOAT32 = elementwise.compute_elements(
     lambda call, x: np.clip(x, *requantize.float_activation_range(call.op)).astype(np.float32),
     lambda call, x: requantize.apply_activation(x, call.op),
 )
-_RELU = both_profiles(Rounding.TWICE, "int32", "reference_ops ReluX")
-_LITERT_ONLY = {"litert": _RELU["litert"]}
-
-
 OPDEFS: tuple[OpDef, ...] = (
     elementwise.unary_op(
         "elu",
-        _ELU,
         int8=lookup_int8_float32(lambda call, x: _elu(x)),
         float32=elementwise.compute_float32(
             _elu, lambda x: select(x < 0.0, libm_function("expm1")(minimum(x, 0.0)), x)
@@ -204,7 +193,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     elementwise.unary_op(
         "gelu",
-        _GELU,
+        "litert",
         lambda context: bool_options(context, "approximate"),
         int8=lookup_int8_float32(_gelu_of_table),
         int16=interpolate_int16(_gelu_of_table, np.float32),
@@ -214,7 +203,6 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     elementwise.unary_op(
         "hard_swish",
-        _SWISH,
         int8=lookup_int8(_hard_swish_int8, _check_hard_swish),
         float32=elementwise.compute_float32(
             lambda x: np.asarray(x * np.clip(x + 3, 0, 6) / 6),
@@ -223,7 +211,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     elementwise.unary_op(
         "leaky_relu",
-        _LEAKY,
+        "both",
         lambda context: {"alpha": float(context.node.options["alpha"])},  # type: ignore[arg-type]  # a number
         int8=lookup_int8(_leaky_relu, _check_leaky),
         int16=elementwise.compute_elements(_leaky_relu, _lower_leaky_int16, _check_leaky_int16),
@@ -233,11 +221,11 @@ OPDEFS: tuple[OpDef, ...] = (
         ),
     ),
     *(
-        elementwise.unary_op(name, _RELU, int8=_RELU_INT8, int16=_RELU_INT16, float32=_RELU_FLOAT32)
+        elementwise.unary_op(name, int8=_RELU_INT8, int16=_RELU_INT16, float32=_RELU_FLOAT32)
         for name in ("relu", "relu6")
     ),
     *(
-        elementwise.unary_op(name, _LITERT_ONLY, int8=_RELU_INT8, float32=_RELU_FLOAT32)
+        elementwise.unary_op(name, "litert", int8=_RELU_INT8, float32=_RELU_FLOAT32)
         for name in ("relu_n1_to_1", "relu_0_to_1")
     ),
 )

@@ -16,7 +16,7 @@ from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, TensorType
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and
 from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
@@ -160,7 +160,6 @@ OPDEFS = (
             ("tflite:ARG_MAX", "tflite:ARG_MIN"), importer("arg_min_max", 2, _arg_attrs, (0,))
         ),
         dtypes=_NAMES,
-        numerics=both_profiles(None, "exact", "reference_ops ArgMinMax"),
     ),
     OpDef(
         name="top_k",
@@ -169,7 +168,7 @@ OPDEFS = (
         lower=lower_top_k,
         imports={"tflite:TOPK_V2": importer("top_k", 2, _top_attrs, (0,), outputs=2)},
         dtypes=_NAMES,
-        numerics={"litert": NumericsSpec(None, "exact", "TopContainer")},
+        numerics="litert",
         restrictions="constant k",
     ),
 )

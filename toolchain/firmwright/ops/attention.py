@@ -278,4 +278,5 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     dtypes=("float32", "float32 with int8 keys and values"),
+    numerics="neither",
 )

@@ -16,14 +16,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import (
-    ImportContext,
-    ImportedCall,
-    OpCall,
-    OpDef,
-    TensorType,
-    both_profiles,
-)
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.double_requantize import requantization_in_float32
@@ -166,8 +159,5 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:BATCH_MATMUL": import_tflite},
     dtypes=tuple(kind.name for kind in _DTYPES),
-    numerics=both_profiles(
-        Rounding.TWICE, "int32; int16: int64, rounded once by 16 bits", "reference_ops BatchMatMul"
-    ),
     restrictions="floats with int8: hybrid_batch_matmul",
 )

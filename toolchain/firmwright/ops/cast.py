@@ -11,7 +11,7 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import logical_not
 from firmwright.ops.elementwise import compute_elements, lower_elementwise, unary_op
 from firmwright.ops.import_checks import importer
@@ -19,7 +19,6 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 
 _DTYPES = (BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT32, INT64)
-_NUMERICS = both_profiles(None, "exact", "Cast, LogicalNot")
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -47,11 +46,9 @@ OPDEFS: tuple[OpDef, ...] = (
         row_access=elementwise_row_window,
         imports={"tflite:CAST": importer("cast")},
         dtypes=tuple(kind.name for kind in _DTYPES),
-        numerics=_NUMERICS,
     ),
     unary_op(
         "logical_not",
-        _NUMERICS,
         bool=compute_elements(lambda call, x: np.logical_not(x), lambda call, x: logical_not(x)),
     ),
 )

@@ -14,7 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, Subviews, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef, Subviews
 from firmwright.ops.import_checks import input_rank, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import import_activation
@@ -95,6 +95,5 @@ OPDEF = OpDef(
     row_access=lambda call: elementwise_row_window(call) if call.int_attr("axis") > 1 else None,
     imports={"tflite:CONCATENATION": import_tflite},
     dtypes=tuple(kind.name for kind in DTYPES),
-    numerics=both_profiles(None, "copies", "reference_ops Concatenation"),
     restrictions="inputs with equal quantization",
 )

@@ -13,12 +13,11 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr, Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType, both_profiles
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
 from firmwright.ops.import_checks import constant_ints, importer, input_rank, input_type
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES, lower_fill
 
-_NUMERICS = both_profiles(None, "exact", "reference_ops")
 _MOST_NUMBERS = 1 << 16
 
 
@@ -110,7 +109,6 @@ OPDEFS: tuple[OpDef, ...] = (
             "tflite:RANGE": importer("constant", 3, _range, ()),
         },
         dtypes=("int32", "int64", "float32"),
-        numerics=_NUMERICS,
     ),
     OpDef(
         name="fill",
@@ -126,6 +124,5 @@ OPDEFS: tuple[OpDef, ...] = (
             ),
         },
         dtypes=tuple(kind.name for kind in DTYPES),
-        numerics=_NUMERICS,
     ),
 )

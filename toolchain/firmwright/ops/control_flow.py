@@ -36,6 +36,7 @@ def _record(name: str, *foreign: str, restrictions: str = "") -> OpDef:
         imports={f"tflite:{item}": _import for item in foreign},
         dtypes=("int8", "int16", "int32", "float32", "bool"),
         restrictions=restrictions,
+        numerics="neither",
     )
 
 

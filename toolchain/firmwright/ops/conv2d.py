@@ -18,7 +18,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv_window import check_window, im2col, import_window, window_of
@@ -230,18 +230,7 @@ OPDEFS: tuple[OpDef, ...] = (
         row_access=row_window,
         imports={"tflite:CONV_2D": import_tflite},
         dtypes=("int8", "int16", "float32"),
-        numerics={
-            "litert": NumericsSpec(
-                Rounding.TWICE,
-                "int32; int16: int64, rounded once by 16 bits",
-                "reference_integer_ops ConvPerChannel",
-            ),
-            "tflm": NumericsSpec(
-                Rounding.TWICE,
-                "int32; int16: int64, rounded once by 16 bits",
-                "arm_nn_requantize, reference ConvPerChannel",
-            ),
-        },
+        numerics="each",
         macs=count_macs,
         restrictions="constant weights; floats with int8 weights: hybrid_conv2d",
     ),
@@ -253,11 +242,6 @@ OPDEFS: tuple[OpDef, ...] = (
         row_access=row_window,
         imports={"tflite:DEPTHWISE_CONV_2D": import_tflite},
         dtypes=("int8", "int16", "float32"),
-        numerics=both_profiles(
-            Rounding.TWICE,
-            "int32; int16: int64, rounded once by 16 bits",
-            "reference DepthwiseConvPerChannel",
-        ),
         macs=count_depthwise_macs,
         restrictions="constant weights; floats with int8 weights: hybrid_depthwise_conv2d",
     ),

@@ -351,6 +351,7 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=lower,
         dtypes=tuple(kind.name for kind in _CONV_DTYPES),
         macs=lambda call: call.output.elements * call.input(1).elements // call.input(1).shape[0],
+        numerics="neither",
     ),
     OpDef(
         name="conv_transpose_nd",
@@ -359,6 +360,7 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=lower_transposed,
         dtypes=tuple(kind.name for kind in _CONV_DTYPES),
         macs=lambda call: call.input(0).elements * call.input(1).elements // call.input(1).shape[0],
+        numerics="neither",
     ),
     OpDef(
         name="pool_nd",
@@ -366,5 +368,6 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=reference_pool,
         lower=lower_pool,
         dtypes=tuple(kind.name for kind in _EXTREMES),
+        numerics="neither",
     ),
 )

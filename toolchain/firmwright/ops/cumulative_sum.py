@@ -18,7 +18,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops import import_checks
 from firmwright.ops.elementwise import loop_over_elements, wrapping
@@ -31,9 +31,6 @@ from firmwright.ops.strided_copy import DTYPES
 _LEFT_SHIFT = 20
 _DTYPES = (INT8, INT32, FLOAT32)
 _CUMULATIVE_DTYPES = tuple(kind for kind in DTYPES if kind != BOOL)
-_NUMERICS = both_profiles(
-    Rounding.TWICE, "int32, inputs << 20 (int8: in TFLM alone)", "reference_ops CumSum, AddN"
-)
 
 
 def _infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -189,7 +186,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_cumulative_lower,
         imports={"tflite:CUMSUM": import_checks.importer("cumulative", 2, _cumsum_attrs, (0,))},
         dtypes=tuple(kind.name for kind in _CUMULATIVE_DTYPES),
-        numerics=_NUMERICS,
     ),
     OpDef(
         name="add_n",
@@ -199,6 +195,5 @@ OPDEFS: tuple[OpDef, ...] = (
         row_access=elementwise_row_window,
         imports={"tflite:ADD_N": _add_n_import},
         dtypes=tuple(kind.name for kind in _DTYPES),
-        numerics=_NUMERICS,
     ),
 )

@@ -96,4 +96,11 @@ def count_macs(call: OpCall) -> int:
     return 0 if op is None else op.macs(call)
 
 
-OPDEF = OpDef(name="custom", infer=infer, reference=reference, lower=lower, macs=count_macs)
+OPDEF = OpDef(
+    name="custom",
+    infer=infer,
+    reference=reference,
+    lower=lower,
+    macs=count_macs,
+    numerics="neither",
+)

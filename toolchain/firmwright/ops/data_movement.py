@@ -352,7 +352,7 @@ OPDEFS: tuple[OpDef, ...] = (
         _tile_copies,
         lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
         {"TILE": (2, lambda context: {"multiples": constant_ints(context, 1, "multiples")})},
-        ("litert",),
+        "litert",
     ),
     data_movement_op(
         "broadcast_to",

@@ -9,7 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops.elementwise import lower_elementwise
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
@@ -44,5 +44,4 @@ OPDEF = OpDef(
     row_access=elementwise_row_window,
     imports={"tflite:DEQUANTIZE": importer("dequantize")},
     dtypes=("int8", "uint8", "int16"),
-    numerics=both_profiles(None, "float32", "reference_ops Dequantize"),
 )

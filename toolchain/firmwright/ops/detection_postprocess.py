@@ -23,7 +23,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, logical_and, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.kernel import Kernel
@@ -361,7 +361,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=lower,
         imports={f"tflite:{NAME}": import_tflite},
         dtypes=("float32",),
-        numerics=both_profiles(None, "float32", "detection_postprocess"),
         restrictions="one class per box; regular suppression: detections_by_class",
     ),
     OpDef(
@@ -370,7 +369,6 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=reference_by_class,
         lower=lower_by_class,
         dtypes=("float32",),
-        numerics=both_profiles(None, "float32", "detection_postprocess"),
         restrictions="TFLite_Detection_PostProcess with use_regular_nms",
     ),
 )

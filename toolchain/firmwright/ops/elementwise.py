@@ -4,7 +4,7 @@ Shapes are right-aligned and axes of size 1 are repeated, as in numpy and TFLite
 the same broadcasting in all inputs become one loop.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -16,7 +16,8 @@ from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
+from firmwright.ir.graph.opdef import DefinedIn
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.import_checks import importer, no_attrs
 from firmwright.ops.kernel import Kernel
@@ -185,7 +186,7 @@ def check_symmetric_int16(call: OpCall) -> None:
 def elementwise_op(
     inputs: int,
     name: str,
-    numerics: Mapping[str, NumericsSpec],
+    numerics: DefinedIn = "both",
     attrs: Callable[[ImportContext], Attrs] = no_attrs,
     result: DType | None = None,
     /,

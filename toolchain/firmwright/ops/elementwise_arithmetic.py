@@ -26,7 +26,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, both_profiles
+from firmwright.ir.graph import ImportContext, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
@@ -242,20 +242,15 @@ def _lower_xor(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return binary_expr("xor", a.cast(INT32), b.cast(INT32)).cast(call.output.dtype)
 
 
-_EXACT = both_profiles(None, "exact", "reference_ops")
-_FLOAT = both_profiles(None, "exact; floats in float32", "reference_ops")
-_LITERT_EXACT, _LITERT_FLOAT = ({"litert": row["litert"]} for row in (_EXACT, _FLOAT))
 _CHECKS = elementwise.check_per_tensor, elementwise.check_symmetric_int16
 _BITS = ("int8", "uint8", "int16", "int32")
 
 
-def _arithmetic_op(
-    name: str, function: Any, quantized: Iterable[ElementwiseKernel], accumulator: str, source: str
-) -> OpDef:
+def _arithmetic_op(name: str, function: Any, quantized: Iterable[ElementwiseKernel]) -> OpDef:
     int8, int16 = quantized
     return binary_op(
         name,
-        both_profiles(Rounding.TWICE, accumulator, source),
+        "both",
         _import_activation,
         int8=int8,
         int16=int16,
@@ -264,14 +259,9 @@ def _arithmetic_op(
     )
 
 
-def _sum_op(name: str, function: Any, sign: int, source: str) -> OpDef:
-    sums = (_sum(sign, check) for check in _CHECKS)
-    return _arithmetic_op(name, function, sums, "int32, inputs << 20 (int16: 15)", source)
-
-
 def _integer_op(name: str, exact: Any, value: Any, float32: ElementwiseKernel) -> OpDef:
     integers = dict.fromkeys(("int8", "int16", "int32"), compute_elements(_integer(exact), value))
-    return binary_op(name, _FLOAT, **integers, float32=float32)
+    return binary_op(name, **integers, float32=float32)
 
 
 def _libm_op(name: str, function: Any) -> ElementwiseKernel:
@@ -281,14 +271,12 @@ def _libm_op(name: str, function: Any) -> ElementwiseKernel:
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    _sum_op("add", operator.add, 1, "reference_integer_ops Add"),
-    _sum_op("sub", operator.sub, -1, "reference_ops Sub"),
-    _arithmetic_op(
-        "mul", operator.mul, map(_product_kernel, _CHECKS), "int32", "reference_integer_ops Mul"
-    ),
+    _arithmetic_op("add", operator.add, (_sum(1, check) for check in _CHECKS)),
+    _arithmetic_op("sub", operator.sub, (_sum(-1, check) for check in _CHECKS)),
+    _arithmetic_op("mul", operator.mul, map(_product_kernel, _CHECKS)),
     binary_op(
         "div",
-        both_profiles(Rounding.TWICE, "int32, by a reciprocal; others exact", "reference_ops Div"),
+        "both",
         _import_activation,
         **dict.fromkeys(
             ("int8", "int16"),
@@ -313,22 +301,22 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     binary_op(
         "pow",
-        _LITERT_FLOAT,
+        "litert",
         int32=compute_elements(
             lambda call, a, b: POWER_I32.meaning(a, b),
             lambda call, a, b: intrinsic("power_i32", [a, b], INT32),
         ),
         float32=_libm_op("pow", np.power),
     ),
-    binary_op("atan2", _LITERT_FLOAT, float32=_libm_op("atan2", np.arctan2)),
+    binary_op("atan2", "litert", float32=_libm_op("atan2", np.arctan2)),
     binary_op(
         "bitwise_xor",
-        _LITERT_EXACT,
+        "litert",
         **dict.fromkeys(_BITS, compute_elements(lambda call, a, b: a ^ b, _lower_xor)),
     ),
     binary_op(
         "right_shift",
-        _LITERT_EXACT,
+        "litert",
         **dict.fromkeys(_BITS, compute_elements(_right_shift, _lower_right_shift)),
     ),
 )

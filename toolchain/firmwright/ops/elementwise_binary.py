@@ -21,7 +21,7 @@ from firmwright.base.dtypes import BOOL, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise import (
@@ -179,8 +179,6 @@ def _lower_prelu_int8(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr
     return clamp(scaled + per_tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)
 
 
-_EXACT = both_profiles(None, "exact", "reference_ops")
-_REQUANT = both_profiles(Rounding.TWICE, "int32", "reference_ops")
 _COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
     ("equal", "eq", np.equal),
     ("greater", "gt", np.greater),
@@ -191,13 +189,12 @@ _COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
 )
 
 OPDEFS: tuple[OpDef, ...] = (
-    binary_op("maximum", _EXACT, **_extreme(np.maximum, maximum)),
-    binary_op("minimum", _EXACT, **_extreme(np.minimum, minimum)),
-    binary_op("logical_and", _EXACT, bool=_logical("and", np.logical_and)),
-    binary_op("logical_or", _EXACT, bool=_logical("or", np.logical_or)),
+    binary_op("maximum", **_extreme(np.maximum, maximum)),
+    binary_op("minimum", **_extreme(np.minimum, minimum)),
+    binary_op("logical_and", bool=_logical("and", np.logical_and)),
+    binary_op("logical_or", bool=_logical("or", np.logical_or)),
     binary_op(
         "squared_difference",
-        _REQUANT,
         int8=compute_elements(_squared_quantized, _lower_squared_quantized, check_per_tensor),
         int16=compute_elements(_squared_quantized, _lower_squared_quantized, check_symmetric_int16),
         int32=compute_elements(_squared, _squared_int32),
@@ -205,7 +202,6 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     binary_op(
         "prelu",
-        _REQUANT,
         int8=compute_elements(_prelu_int8, _lower_prelu_int8, check_per_tensor),
         float32=compute_elements(
             lambda call, x, alpha: np.where(x >= 0, x, x * alpha),
@@ -213,7 +209,7 @@ OPDEFS: tuple[OpDef, ...] = (
         ),
     ),
     *(
-        binary_op(name, _REQUANT, no_attrs, BOOL, **_comparison(op, pick))
+        binary_op(name, "both", no_attrs, BOOL, **_comparison(op, pick))
         for name, op, pick in _COMPARISONS
     ),
 )

@@ -8,14 +8,14 @@ requantizes, rounding twice, by the quotient of the scales in float32. round rou
 Float inputs outside the domain give NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import DefinedIn, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import lookup_tables
@@ -128,15 +128,11 @@ def _whole(
     return compute_elements(lambda call, x: function(x), lambda call, x: value(x))
 
 
-_EXACT = both_profiles(None, "exact", "elementwise")
-_FLOAT32 = both_profiles(None, "float32", "elementwise")
-
-
 def _real_op(
     name: str,
     exact: Callable[[Array], Array],
     function: str = "",
-    numerics: Mapping[str, NumericsSpec] = _FLOAT32,
+    numerics: DefinedIn = "both",
     /,
     **integers: ElementwiseKernel,
 ) -> OpDef:
@@ -164,12 +160,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "rsqrt",
         lambda x: 1 / np.sqrt(x),
         "rsqrt",
-        {
-            "litert": NumericsSpec(
-                Rounding.TWICE, "int32; int16 by a table", "elementwise RsqrtEvalQuantized"
-            ),
-            "tflm": NumericsSpec(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
-        },
+        "each",
         int8=lookup_tables.lookup_int8(_rsqrt_quantized),
         int16=by_profile(
             lookup_tables.interpolate_int16(_rsqrt_of_table, np.float32),
@@ -180,13 +171,11 @@ OPDEFS: tuple[OpDef, ...] = (
         "sqrt",
         np.sqrt,
         "sqrt",
-        both_profiles(None, "float32, truncated", "elementwise"),
         int8=lookup_tables.lookup_int8(_sqrt_quantized),
         int16=compute_elements(_sqrt_quantized, _lower_sqrt_int16, check_symmetric_int16),
     ),
     unary_op(
         "abs",
-        both_profiles(Rounding.TWICE, "int32", "elementwise AbsEvalQuantized"),
         int8=lookup_tables.lookup_int8(_abs_quantized),
         int16=compute_elements(_abs_quantized, _abs_int16, check_symmetric_int16),
         int32=_whole(np.abs, _abs),
@@ -194,16 +183,12 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     unary_op(
         "neg",
-        _EXACT,
         **dict.fromkeys(("int8", "int16"), _whole(np.negative, _negative_narrow)),
         int32=_whole(np.negative, _negative),
         float32=compute_float32(np.negative, _negative),
     ),
     unary_op(
-        "sign",
-        {"litert": _EXACT["litert"]},
-        int32=_whole(np.sign, _sign),
-        float32=compute_float32(np.sign, _sign),
+        "sign", "litert", int32=_whole(np.sign, _sign), float32=compute_float32(np.sign, _sign)
     ),
-    unary_op("square", _EXACT, float32=compute_float32(np.square, lambda x: x * x)),
+    unary_op("square", float32=compute_float32(np.square, lambda x: x * x)),
 )

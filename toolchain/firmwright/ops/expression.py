@@ -213,6 +213,7 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=lower,
         row_access=row_window,
         dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
+        numerics="neither",
     ),
     OpDef(
         name="reduction",
@@ -221,5 +222,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=lower_reduction,
         dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
         macs=_reduction_macs,
+        numerics="neither",
     ),
 )

@@ -218,13 +218,11 @@ OPDEFS = (
         "SignalRfft",
         (_rfft_infer, _rfft_reference, _rfft_lower, importer("rfft", 1, _import_attrs)),
         *ELEMENT_TYPE_CODES,
-        accumulator="double width",
     ),
     signal_operator(
         "irfft",
         "SignalIrfft",
         (_irfft_infer, _irfft_reference, _irfft_lower, importer("irfft", 1, _import_attrs)),
         *ELEMENT_TYPE_CODES,
-        accumulator="double width",
     ),
 )

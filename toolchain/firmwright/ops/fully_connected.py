@@ -15,7 +15,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, Array
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv2d import bias_of, onnx_requantization, weight_offsets
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
@@ -182,18 +182,7 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:FULLY_CONNECTED": import_tflite},
     dtypes=("int8", "int16", "float32"),
-    numerics={
-        "litert": NumericsSpec(
-            Rounding.ONCE,
-            "int32, as if in double; int16: int64, scaled in double",
-            "reference_integer_ops FullyConnected",
-        ),
-        "tflm": NumericsSpec(
-            Rounding.TWICE,
-            "int32; int16: int64, rounded once by 16 bits",
-            "reference_integer_ops FullyConnected",
-        ),
-    },
+    numerics="each",
     macs=macs,
     restrictions="others: variable_fully_connected, hybrid_fully_connected",
 )

@@ -25,15 +25,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, INT64, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import (
-    ImportContext,
-    ImportedCall,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-    TensorType,
-    both_profiles,
-)
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
 from firmwright.ops.elementwise import wrapping
 from firmwright.ops.import_checks import constant_ints, importer, input_type, require_tensors
@@ -337,9 +329,10 @@ OPDEFS: tuple[OpDef, ...] = (
             ),
         },
         dtypes=_NAMES,
-        numerics=both_profiles(None, "copies", "reference_ops"),
     ),
-    OpDef("dynamic_scatter", infer_write, reference_write, lower_write, {}, _NAMES),
+    OpDef(
+        "dynamic_scatter", infer_write, reference_write, lower_write, {}, _NAMES, numerics="neither"
+    ),
     OpDef(
         name="dynamic_update_slice",
         infer=_update_infer,
@@ -347,7 +340,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_update_lower,
         imports={"tflite:DYNAMIC_UPDATE_SLICE": importer("dynamic_update_slice", 3)},
         dtypes=_NAMES,
-        numerics=both_profiles(None, "copies", "reference_ops"),
     ),
     OpDef(
         name="scatter_nd",
@@ -363,6 +355,6 @@ OPDEFS: tuple[OpDef, ...] = (
             )
         },
         dtypes=tuple(name for name in _NAMES if name not in ("bool", "int64")),
-        numerics={"litert": NumericsSpec(None, "exact", "reference_ops ScatterNd")},
+        numerics="litert",
     ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops.batch_matmul import index_by_batch, is_transposed, matrix_shape, output_shape
 from firmwright.ops.dynamic_range import FloatRow, check_hybrid, quantize_array, quantize_row
 from firmwright.ops.elementwise import broadcast_loops
@@ -83,5 +83,5 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     dtypes=("float32 with int8 weights",),
-    numerics={"litert": NumericsSpec(None, "int32, scaled in float32", "BatchMatMul EvalHybrid")},
+    numerics="litert",
 )

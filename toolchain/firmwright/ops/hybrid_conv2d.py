@@ -14,7 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import conv2d
 from firmwright.ops.conv_window import OutputPosition, im2col, window_of
@@ -113,21 +113,19 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
         b.store(b.y, [n, oy, ox, oc], apply_activation(result, call.str_attr("activation")))
 
 
-def _hybrid_op(
-    name: str, channel_axis: int, count_macs: Callable[[OpCall], int], source: str
-) -> OpDef:
+def _hybrid_op(name: str, channel_axis: int, count_macs: Callable[[OpCall], int]) -> OpDef:
     return OpDef(
         name=name,
         infer=partial(infer, channel_axis=channel_axis),
         reference=reference,
         lower=partial(lower, channel_axis=channel_axis),
         dtypes=("float32 with int8 weights",),
-        numerics={"litert": NumericsSpec(None, "int32, scaled in float32", source)},
+        numerics="litert",
         macs=count_macs,
     )
 
 
 OPDEFS = (
-    _hybrid_op("hybrid_conv2d", 0, conv2d.count_macs, "HybridConv"),
-    _hybrid_op(_DEPTHWISE, 3, conv2d.count_depthwise_macs, "DepthwiseConvHybridPerChannel"),
+    _hybrid_op("hybrid_conv2d", 0, conv2d.count_macs),
+    _hybrid_op(_DEPTHWISE, 3, conv2d.count_depthwise_macs),
 )

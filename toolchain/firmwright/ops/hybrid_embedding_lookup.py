@@ -10,7 +10,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import maximum, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
@@ -58,5 +58,5 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     dtypes=("float32 with int8 weights",),
-    numerics={"litert": NumericsSpec(None, "float32", "EmbeddingLookup EvalHybrid")},
+    numerics="litert",
 )

@@ -14,7 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.dynamic_range import (
     FloatRow,
@@ -128,6 +128,6 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     dtypes=("float32 with int8 weights",),
-    numerics={"litert": NumericsSpec(None, "int32, scaled in float32", "FullyConnected hybrid")},
+    numerics="litert",
     macs=macs,
 )

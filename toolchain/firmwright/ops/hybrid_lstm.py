@@ -12,7 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import lstm
 from firmwright.ops.dynamic_range import (
@@ -142,6 +142,6 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     dtypes=("float32 with int8 weights",),
-    numerics={"litert": NumericsSpec(None, "int32, scaled in float32", "lstm_eval EvalHybrid")},
+    numerics="litert",
     restrictions="all four gates; no peepholes, projection, normalized gates",
 )

@@ -19,7 +19,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph import ImportContext, OpCall, OpDef
 from firmwright.ops.import_checks import bool_options, constant_ints, input_rank, input_type
 from firmwright.ops.strided_copy import (
     CopyAxis,
@@ -316,10 +316,7 @@ OPDEFS: tuple[OpDef, ...] = (
             {"SPACE_TO_BATCH_ND": (3, _space_attrs)},
             fill=lambda call: _zero_point(call) if any(call.ints_attr("margins")) else None,
         ),
-        numerics={
-            "litert": NumericsSpec(None, "copies; zero points added", "reference_ops"),
-            "tflm": NumericsSpec(None, "copies; zeros added", "reference_ops"),
-        },
+        numerics="each",
     ),
     data_movement_op(
         "batch_to_space_nd",

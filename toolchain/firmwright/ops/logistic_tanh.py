@@ -7,7 +7,7 @@ Semantics: TFLite's activations and its reference integer Logistic and Tanh.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -21,7 +21,7 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
 )
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ops import elementwise, fixed_point
 from firmwright.ops.kernel import Kernel
@@ -193,13 +193,6 @@ def _lower_logistic(call: OpCall, b: Kernel) -> None:
         store(select(x < _EXP_BELOW, power, quotient))
 
 
-_NUMERICS: Mapping[str, NumericsSpec] = {
-    "litert": NumericsSpec(None, "int8 by float32, int16 interpolated", "activations, LUTPopulate"),
-    "tflm": NumericsSpec(
-        Rounding.TWICE, "int8 in int32, int16 interpolated", "reference_integer_ops Logistic, Tanh"
-    ),
-}
-
 _INTEGERS = {
     "int8": lookup_int8(_int8, _check_int8),
     "int16": elementwise.ElementwiseKernel(_int16, _lower_int16, _check_int16),
@@ -208,7 +201,7 @@ _INTEGERS = {
 OPDEFS: tuple[OpDef, ...] = (
     elementwise.unary_op(
         "logistic",
-        _NUMERICS,
+        "each",
         **_INTEGERS,
         float32=elementwise.ElementwiseKernel(
             lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32), _lower_logistic
@@ -216,7 +209,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     elementwise.unary_op(
         "tanh",
-        _NUMERICS,
+        "each",
         **_INTEGERS,
         float32=elementwise.compute_float32(np.tanh, libm_function("tanh")),
     ),

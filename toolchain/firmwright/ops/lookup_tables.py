@@ -183,5 +183,12 @@ def round_to_float32(function: Callable[[Array], Array]) -> Callable[[Array], Ar
 
 
 OPDEF = OpDef(
-    "byte_table", infer, reference, lower, {}, ("int8",), row_access=elementwise_row_window
+    "byte_table",
+    infer,
+    reference,
+    lower,
+    {},
+    ("int8",),
+    row_access=elementwise_row_window,
+    numerics="neither",
 )

@@ -31,7 +31,7 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import sigmoid16
@@ -440,11 +440,6 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": import_tflite},
     dtypes=("int8", "int16", "float32"),
-    numerics={
-        "litert": NumericsSpec(
-            Rounding.TWICE, "int32; gates of int16 in fixed point", "lstm_eval Integer8x8_16"
-        ),
-        "tflm": NumericsSpec(Rounding.TWICE, "int32; gates of int16 by a table", "lstm_eval"),
-    },
+    numerics="each",
     restrictions="all four gates; no peepholes, projection, normalized gates",
 )

@@ -18,7 +18,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, TensorType
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
@@ -170,9 +170,7 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=lower,
         imports={f"tflite:{BUILTIN}": importer(BUILTIN.lower(), 1, _local_attrs)},
         dtypes=("float32",),
-        numerics={
-            "litert": NumericsSpec(None, "float32", "reference_ops LocalResponseNormalization")
-        },
+        numerics="litert",
     ),
     OpDef(
         name="l2_normalization",
@@ -181,6 +179,5 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_lower_l2,
         imports={"tflite:L2_NORMALIZATION": importer("l2_normalization", 1, _l2_attrs)},
         dtypes=("int8", "float32"),
-        numerics=both_profiles(Rounding.TWICE, "int32", "reference_integer_ops L2Normalization"),
     ),
 )

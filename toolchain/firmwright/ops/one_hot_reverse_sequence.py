@@ -14,14 +14,13 @@ import numpy as np
 from firmwright.base.dtypes import INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
 
 _NAMES = tuple(kind.name for kind in DTYPES)
-_NUMERICS = NumericsSpec(None, "copies", "reference_ops")
 
 
 def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
@@ -126,7 +125,7 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_hot_lower,
         imports={"tflite:ONE_HOT": importer("one_hot", 4, _hot_attrs, (0, 2, 3))},
         dtypes=_NAMES,
-        numerics={"litert": _NUMERICS},
+        numerics="litert",
     ),
     OpDef(
         name="reverse_sequence",
@@ -135,6 +134,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_sequence_lower,
         imports={"tflite:REVERSE_SEQUENCE": importer("reverse_sequence", 2, _sequence_attrs)},
         dtypes=_NAMES,
-        numerics={"litert": _NUMERICS},
+        numerics="litert",
     ),
 )

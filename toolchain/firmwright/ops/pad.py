@@ -11,7 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ops.import_checks import constant_ints, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES, lower_fill
@@ -105,6 +105,5 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:PAD": import_tflite, "tflite:PADV2": import_tflite},
     dtypes=tuple(kind.name for kind in DTYPES),
-    numerics=both_profiles(None, "copies", "reference_ops Pad"),
     restrictions="constant paddings and value",
 )

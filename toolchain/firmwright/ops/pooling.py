@@ -16,7 +16,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, RowWindow, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, RowWindow
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,
@@ -232,7 +232,6 @@ OPDEFS: tuple[OpDef, ...] = (
         row_access=lambda call: sliding_row_window(call, pool_window(call), _lowest(call)),
         imports={"tflite:MAX_POOL_2D": importer("max_pool2d", 1, _import_attrs)},
         dtypes=DTYPES,
-        numerics=both_profiles(None, "int8", "reference MaxPool"),
     ),
     OpDef(
         name="average_pool2d",
@@ -242,7 +241,6 @@ OPDEFS: tuple[OpDef, ...] = (
         row_access=_average_row_access,
         imports={"tflite:AVERAGE_POOL_2D": importer("average_pool2d", 1, _import_average_attrs)},
         dtypes=DTYPES,
-        numerics=both_profiles(None, "int32", "reference_integer_ops AveragePool"),
     ),
     OpDef(
         name="l2_pool2d",
@@ -251,6 +249,5 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_lower_l2,
         imports={"tflite:L2_POOL_2D": importer("l2_pool2d", 1, _import_attrs)},
         dtypes=("float32",),
-        numerics=both_profiles(None, "float32", "reference_ops L2Pool"),
     ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
 from firmwright.ops import requantize
 from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
@@ -90,7 +90,4 @@ OPDEF = OpDef(
     row_access=elementwise_row_window,
     imports={"tflite:QUANTIZE": importer("quantize")},
     dtypes=("float32", "int8", "uint8", "int16", "int32"),
-    numerics=both_profiles(
-        Rounding.TWICE, "float32 from floats, else int32", "reference_ops Requantize"
-    ),
 )

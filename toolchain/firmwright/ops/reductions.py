@@ -30,7 +30,7 @@ from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, TensorType
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowReduction, both_profiles
+from firmwright.ir.graph.opdef import DefinedIn, OpCall, OpDef, RowReduction
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,
@@ -208,9 +208,6 @@ def _lower_mean(call: OpCall, b: Kernel) -> None:
     )
 
 
-_NUMERICS = both_profiles(None, "exact", "reference_ops Reduce")
-
-
 def _lowest(kind: DType) -> float:
     return float(np.finfo(np.float32).min) if kind == FLOAT32 else kind.min
 
@@ -226,9 +223,9 @@ def reduction_op(
     start: Callable[[DType], float],
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     *,
-    in_tflm: bool = True,
+    numerics: DefinedIn = "both",
 ) -> OpDef:
-    """Build an operator that folds elements into `start`; `in_tflm` marks those that TFLM has."""
+    """Build an operator that folds elements into `start`."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
@@ -249,7 +246,6 @@ def reduction_op(
 
     names = tuple(kind.name for kind in dtypes)
     imports = {f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))}
-    numerics = _NUMERICS if in_tflm else {"litert": _NUMERICS["litert"]}
     return OpDef(name, infer, reference, lower, imports, names, numerics)
 
 
@@ -264,7 +260,7 @@ _PLAIN = reduction_op(
     np.prod,
     lambda kind: 1,
     partial(wrapping, operator.mul),
-    in_tflm=False,
+    numerics="litert",
 )
 
 
@@ -341,14 +337,13 @@ OPDEFS: tuple[OpDef, ...] = (
                 f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))
             },
             dtypes=tuple(kind.name for kind in _ALL),
-            numerics=both_profiles(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
         )
         for name in ("mean", "sum")
     ),
     reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
     reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
     reduction_op(
-        "reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or"), in_tflm=False
+        "reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or"), numerics="litert"
     ),
     reduction_op("reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and")),
     replace(
@@ -357,10 +352,5 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_reference_prod,
         lower=_lower_prod,
         dtypes=("int8", "int16", "int32", "float32"),
-        numerics={
-            "litert": NumericsSpec(
-                Rounding.ONCE, "int8, int16 in int64; floats in order", "QuantizedReduceProd"
-            )
-        },
     ),
 )

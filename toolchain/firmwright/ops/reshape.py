@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES, lower_flat_copy
@@ -41,7 +41,6 @@ OPDEFS: tuple[OpDef, ...] = (
             ("tflite:RESHAPE", "tflite:SQUEEZE", "tflite:EXPAND_DIMS"), importer("reshape")
         ),
         dtypes=("int8", "uint8", "int16", "int32", "int64", "float32", "bool"),
-        numerics=both_profiles(None, "no copy", "reshape"),
         is_view=True,
     ),
     OpDef(
@@ -50,6 +49,5 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=lambda call, arrays: (arrays[0].copy(),),
         lower=lower,
         dtypes=tuple(kind.name for kind in DTYPES),
-        numerics=both_profiles(None, "copies", "the input's bytes"),
     ),
 )

@@ -18,7 +18,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType, both_profiles
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
 from firmwright.ops.import_checks import bool_options, constant_ints, importer, input_rank
 from firmwright.ops.kernel import Kernel
@@ -185,10 +185,15 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=lower,
         imports={"tflite:RESIZE_BILINEAR": importer("resize_bilinear", 2, _import_attrs, (0,))},
         dtypes=("int8", "int16", "float32"),
-        numerics=both_profiles(
-            None, "shares of 1/1024, rounded once", "reference_ops ResizeBilinear"
-        ),
         restrictions="constant size; images of four dimensions",
     ),
-    OpDef("resample", infer_resample, reference_resample, lower_resample, {}, ("float32",)),
+    OpDef(
+        "resample",
+        infer_resample,
+        reference_resample,
+        lower_resample,
+        {},
+        ("float32",),
+        numerics="neither",
+    ),
 )

@@ -11,7 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import select
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
 from firmwright.ops.import_checks import input_type, require_tensors
@@ -57,5 +57,4 @@ OPDEF = OpDef(
     row_access=elementwise_row_window,
     imports={"tflite:SELECT": import_tflite, "tflite:SELECT_V2": import_tflite},
     dtypes=tuple(kind.name for kind in DTYPES),
-    numerics=both_profiles(None, "copies", "reference_ops Select"),
 )

@@ -352,28 +352,24 @@ OPDEFS = (
             options_importer("filter_bank", 6, "num_channels"),
         ),
         "uint32",
-        accumulator="uint64",
     ),
     signal_operator(
         "filter_bank_square_root",
         "SignalFilterBankSquareRoot",
         (_root_infer, _root_reference, _root_lower, options_importer("filter_bank_square_root", 2)),
         "uint64",
-        accumulator="uint64",
     ),
     signal_operator(
         "spectral_subtraction",
         "SignalFilterBankSpectralSubtraction",
         (_subtraction_infer, _subtraction_reference, _subtraction_lower, _import_subtraction),
         "uint32",
-        accumulator="uint64",
     ),
     signal_operator(
         "pcan",
         "SignalPCAN",
         (_pcan_infer, _pcan_reference, _pcan_lower, options_importer("pcan", 3, "snr_shift")),
         "uint32",
-        accumulator="uint64",
     ),
     signal_operator(
         "filter_bank_log",
@@ -385,6 +381,5 @@ OPDEFS = (
             options_importer("filter_bank_log", 1, "input_correction_bits", "output_scale"),
         ),
         "uint32",
-        accumulator="uint64",
     ),
 )

@@ -25,7 +25,7 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import ImplicitState, ImportContext, ImportedCall, OpCall, TensorType
-from firmwright.ir.graph.opdef import NumericsSpec, OpDef
+from firmwright.ir.graph.opdef import OpDef
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.import_checks import int_option, int_options, require_tensors
 from firmwright.ops.kernel import Kernel
@@ -390,21 +390,18 @@ OPDEFS: tuple[OpDef, ...] = (
         "SignalFramer",
         (_framer_infer, _framer_reference, _framer_lower, _import_framer),
         "int16",
-        accumulator="copies",
     ),
     signal_operator(
         "stacker",
         "SignalStacker",
         (_stacker_infer, _stacker_reference, _stacker_lower, _import_stacker),
         "int16",
-        accumulator="copies",
     ),
     signal_operator(
         "delay",
         "SignalDelay",
         (_delay_infer, _delay_reference, _delay_lower, _import_delay),
         "int16",
-        accumulator="copies",
     ),
     signal_operator(
         "overlap_add",
@@ -412,7 +409,6 @@ OPDEFS: tuple[OpDef, ...] = (
         (_overlap_infer, _overlap_reference, _overlap_lower, _import_overlap),
         "int16",
         "float32",
-        accumulator="int32",
     ),
     OpDef(
         name="circular_buffer",
@@ -421,6 +417,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_circular_lower,
         imports={"tflite:custom:CIRCULAR_BUFFER": _import_circular},
         dtypes=("int8",),
-        numerics={"tflm": NumericsSpec(None, "copies", "TFLM circular_buffer")},
+        numerics="tflm",
     ),
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from firmwright.base.dtypes import Array
-from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops.import_checks import Importer, importer, int_options
 
 
@@ -23,7 +23,6 @@ def signal_operator(
         Importer,
     ],
     *dtypes: str,
-    accumulator: str,
     macs: Callable[[OpCall], int] = lambda call: 0,
 ) -> OpDef:
     """Build the definition of the custom operator `custom`.
@@ -38,6 +37,6 @@ def signal_operator(
         lower=lower,
         imports={f"tflite:custom:{custom}": importer},
         dtypes=dtypes,
-        numerics={"tflm": NumericsSpec(None, accumulator, "TFLM signal library")},
+        numerics="tflm",
         macs=macs,
     )

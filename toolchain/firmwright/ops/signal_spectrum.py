@@ -141,7 +141,6 @@ OPDEFS = (
         "SignalWindow",
         (_window_infer, _window_reference, _window_lower, options_importer("window", 2, "shift")),
         "int16",
-        accumulator="int32",
         macs=lambda call: call.output.elements,
     ),
     signal_operator(
@@ -154,7 +153,6 @@ OPDEFS = (
             options_importer("fft_auto_scale", 1, outputs=2),
         ),
         "int16",
-        accumulator="int16",
     ),
     signal_operator(
         "spectrum_energy",
@@ -166,7 +164,6 @@ OPDEFS = (
             options_importer("spectrum_energy", 1, "start_index", "end_index"),
         ),
         "int16",
-        accumulator="uint32",
         macs=lambda call: 2 * call.output.elements,
     ),
 )

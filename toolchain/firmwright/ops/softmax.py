@@ -27,7 +27,7 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ops import softmax_int16
 from firmwright.ops.fixed_point import LOGARITHM, OUT_BITS, exp_on_negative_values
@@ -295,9 +295,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=lower,
         imports={"tflite:SOFTMAX": import_tflite},
         dtypes=("int8", "int16", "float32"),
-        numerics=both_profiles(
-            Rounding.TWICE, "int32, 12 integer bits; int16 by tables", "reference_ops Softmax"
-        ),
         restrictions="last axis; int8 gives scale 1/256 (int16: 1/65536), int16 gives 2^-15",
     ),
     OpDef(
@@ -307,9 +304,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=lower_log,
         imports={"tflite:LOG_SOFTMAX": importer("log_softmax", 1, lambda context: {"beta": 1.0})},
         dtypes=("int8", "float32"),
-        numerics=both_profiles(
-            Rounding.TWICE, "int32, 12 integer bits", "reference_integer_ops LogSoftmax"
-        ),
         restrictions="last axis; int8 gives scale 1/16 around 127",
     ),
 )

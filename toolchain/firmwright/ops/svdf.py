@@ -21,7 +21,7 @@ from firmwright.base.quant import Quantization, Rounding
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import requantize
 from firmwright.ops.dynamic_range import (
@@ -249,6 +249,5 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:SVDF": import_tflite},
     dtypes=("int8", "float32", "float32 with int8 weights"),
-    numerics=both_profiles(Rounding.TWICE, "int32 that wrap", "reference_ops SVDF"),
     restrictions="state of int16 (int8 with weights of int8)",
 )

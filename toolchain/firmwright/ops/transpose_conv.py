@@ -13,10 +13,9 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops import int16x8
 from firmwright.ops.conv2d import bias_of, reference_epilogue, requantization_of
@@ -176,11 +175,6 @@ OPDEF = OpDef(
     lower=lower,
     imports={"tflite:TRANSPOSE_CONV": import_tflite},
     dtypes=("int8", "int16", "float32"),
-    numerics=both_profiles(
-        Rounding.TWICE,
-        "int32; int16: int64, rounded once by 16 bits",
-        "reference_integer_ops TransposeConv",
-    ),
     macs=macs,
     restrictions="constant weights",
 )

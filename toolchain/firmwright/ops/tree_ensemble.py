@@ -415,4 +415,5 @@ OPDEF = OpDef(
     lower=lower,
     dtypes=("float32",),
     restrictions="sums of leaves; branches <=, <, >, >=; float32 features",
+    numerics="neither",
 )

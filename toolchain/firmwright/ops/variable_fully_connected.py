@@ -12,7 +12,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import fully_connected, int16x8, requantize
 from firmwright.ops.kernel import Kernel, Nest
@@ -112,13 +112,6 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     dtypes=("int8", "int16", "float32"),
-    numerics={
-        "litert": NumericsSpec(
-            Rounding.ONCE, "int32; int16: int64; scaled in double", "FullyConnected"
-        ),
-        "tflm": NumericsSpec(
-            Rounding.TWICE, "int32; int16: int64, rounded once by 16 bits", "FullyConnected"
-        ),
-    },
+    numerics="each",
     macs=fully_connected.macs,
 )

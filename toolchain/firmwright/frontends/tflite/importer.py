@@ -301,8 +301,7 @@ class _SubgraphImporter:
         operators use their values.
         """
         opdef = self.session.ops[call.op]
-        has_profiles = len({*opdef.numerics.values()}) > 1
-        if call.variables or has_profiles or len(call.outputs) != len(places):
+        if call.variables or opdef.numerics == "each" or len(call.outputs) != len(places):
             return False
         described = self._describe(call)
         input_bytes = sum(c.size_bytes for c in described.constants if c is not None)

@@ -2,16 +2,14 @@
 
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
 
 __all__ = [
     "ImplicitState",
     "ImportContext",
     "ImportedCall",
-    "NumericsSpec",
     "OpCall",
     "OpDef",
     "RowWindow",
     "TensorType",
-    "both_profiles",
 ]

@@ -8,12 +8,13 @@ from typing import Any, Literal, TypeAlias
 
 from firmwright.base.dtypes import Array, DType
 from firmwright.base.errors import InternalError
-from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attrs, Constant
 from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 
 NumericsProfile: TypeAlias = Literal["litert", "tflm", "onnx"]
+DefinedIn: TypeAlias = Literal["both", "each", "litert", "tflm", "neither"]
+"""The profiles of TFLite with an operator: both, with one result or each with its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +76,6 @@ class OpCall:
 
 
 @dataclass(frozen=True, slots=True)
-class NumericsSpec:
-    """The arithmetic of an operator in one profile; one cell of the table in docs/numerics.md."""
-
-    rounding: Rounding | None
-    accumulator: str
-    source: str
-
-
-def both_profiles(
-    rounding: Rounding | None, accumulator: str, source: str
-) -> Mapping[str, NumericsSpec]:
-    """Return the `numerics` of an operator with the same arithmetic in both profiles."""
-    return dict.fromkeys(("litert", "tflm"), NumericsSpec(rounding, accumulator, source))
-
-
-@dataclass(frozen=True, slots=True)
 class RowWindow:
     """The input rows (axis 1 of 4) on which one output row depends, the same for every input.
 
@@ -147,13 +132,13 @@ class Subviews:
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
-    """One operator: type inference, numpy reference, default lowering, importers and numerics.
+    """One operator: type inference, numpy reference, default lowering and importers.
 
     `lower` receives an `ops.kernel.Kernel` with its parameters declared. `imports` maps foreign
-    operator names to importers. `numerics` has an entry for each profile that defines the operator.
-    `is_view` is set if the output has the bytes of the input; `subviews` describes a call that
-    needs no copy. `row_access` describes row-by-row computation; None means that it is impossible.
-    `restrictions` lists the unsupported uses for the user documentation.
+    operator names to importers. `is_view` is set if the output has the bytes of the input;
+    `subviews` describes a call that needs no copy. `row_access` describes row-by-row computation;
+    None means that it is impossible. `restrictions` lists the unsupported uses for the user
+    documentation.
     """
 
     name: str
@@ -162,12 +147,16 @@ class OpDef:
     lower: Callable[[OpCall, Any], None]
     imports: Mapping[str, Callable[[ImportContext], ImportedCall]] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ()
-    numerics: Mapping[str, NumericsSpec] = field(default_factory=dict)
+    numerics: DefinedIn = "both"
     macs: Callable[[OpCall], int] = lambda call: 0
     is_view: bool = False
     subviews: Callable[[OpCall], Subviews | None] = lambda call: None
     row_access: Callable[[OpCall], RowWindow | RowReduction | None] = lambda call: None
     restrictions: str = ""
+
+    @property
+    def profiles(self) -> tuple[NumericsProfile, ...]:
+        return tuple(p for p in ("litert", "tflm") if self.numerics in ("both", "each", p))
 
 
 OpTable: TypeAlias = Mapping[str, OpDef]

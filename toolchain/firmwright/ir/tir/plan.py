@@ -47,9 +47,6 @@ class BufferInfo:
     kind: BufferKind
     pools: tuple[str, ...]
 
-    def is_live_at(self, time: int) -> bool:
-        return any(live.first <= time < live.end for live in self.live)
-
     def overlaps_in_time(self, other: BufferInfo) -> bool:
         return any(mine.overlaps(theirs) for mine in self.live for theirs in other.live)
 

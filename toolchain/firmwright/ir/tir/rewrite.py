@@ -19,17 +19,9 @@ EMPTY_STMT = tir.Seq(())
 """The statement without effect."""
 
 
-def rewrite_expr(node: tir.Expr, rule: RewriteRule) -> tir.Expr:
-    """Apply `rule` to every expression in `node`, innermost first."""
-    return cast(tir.Expr, _rewrite(node, rule))
-
-
 def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
     """Apply `rule` to every statement and expression in `node`, innermost first."""
-    return cast(tir.Stmt, _rewrite(node, rule))
 
-
-def _rewrite(root: Node, rule: RewriteRule) -> Node:
     def visit(node: Node) -> Node:
         rebuilt: Node = map_children(node, visit)
         if rebuilt is not node:
@@ -43,7 +35,7 @@ def _rewrite(root: Node, rule: RewriteRule) -> Node:
         result = rule(rebuilt)
         return rebuilt if result is None else result
 
-    return visit(root)
+    return cast(tir.Stmt, visit(node))
 
 
 def rewrite_func(func: tir.PrimFunc, rule: RewriteRule) -> tir.PrimFunc:
@@ -87,9 +79,3 @@ def substitute(
                 return None
 
     return rewrite_stmt(node, rule)
-
-
-def substitute_expr(node: tir.Expr, variables: Mapping[str, tir.Expr]) -> tir.Expr:
-    return rewrite_expr(
-        node, lambda part: variables.get(part.name) if isinstance(part, tir.Var) else None
-    )

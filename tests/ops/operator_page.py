@@ -1,0 +1,66 @@
+"""The page docs/operators.md, written from the operator definitions."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from firmwright.flows.operator_catalog import SupportedOperator, onnx_operators, supported_operators
+from firmwright.flows.operator_conformance import EMULATED_BOARDS
+from firmwright.ir.graph.opdef import OpTable
+from firmwright.ir.tir.schedule import Schedule
+
+_HEAD = ("operator", "TFLite", "element types", "cases", "schedules", "limits")
+_PAGE = """\
+# Operators
+
+Generated from the operator definitions; a test keeps this page up to date. `firmwright ops --json`
+prints the same data.
+
+{summary}
+
+{cases}
+
+The *schedules* column lists the families of targets with optimized kernels. When a model is read,
+one error lists every violation of the limits with its location. Quantized uint8 of TFLite is
+computed as int8. See [numerics](numerics.md) for rounding, and
+[adding an operator](adding-an-operator.md).
+
+{table}
+## ONNX
+
+[ONNX models](onnx.md) are translated to calls of these operators
+([why](decisions/0029-onnx-translation.md)). These ONNX operators are supported directly:
+
+{onnx}
+
+Operators that the standard defines as functions of others, such as Attention, are expanded first.
+"""
+
+_CASES = """\
+*Cases* are conformance cases: each compares an operator's reference with LiteRT and TFLM, and its
+loops and its C with the reference. All of them also run as firmware on {boards} (`pytest
+tests/ops --deep`; by default one for each operator), and `firmwright selftest --board B` runs them
+on any board. Operators without cases (control flow, compressed constants, ONNX only) have separate
+tests.
+"""
+
+
+def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
+    """Return the text of docs/operators.md."""
+    operators = supported_operators(ops, rules)
+    tflite, onnx = len({name for item in operators for name in item.tflite}), onnx_operators()
+    imported = f"{tflite} TFLite operators and {len(onnx)} ONNX operators"
+    summary = f"{len(operators)} operators implement {imported}."
+    rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, operators)]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    names = textwrap.fill(f"{', '.join(onnx)}.", 100)
+    cases = " ".join(_CASES.format(boards=" and ".join(EMULATED_BOARDS)).split())
+    cases = textwrap.fill(cases, 100, break_on_hyphens=False)
+    return _PAGE.format(summary=summary, cases=cases, table=table, onnx=names)
+
+
+def _row(item: SupportedOperator) -> Sequence[str]:
+    families = ", ".join(dict.fromkeys(name.split(".")[0] for name in item.schedules))
+    tflite, dtypes = ", ".join(item.tflite), ", ".join(item.dtypes)
+    return item.name, tflite, dtypes, str(item.cases or ""), families, item.limits
