@@ -1,5 +1,7 @@
 """Tests of traversal and rewriting: order, identity of unchanged nodes, substitution."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, INT64
