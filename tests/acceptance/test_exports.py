@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +23,16 @@ from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
 from firmwright.flows.package_export import export_model
+from firmwright.flows.reference_outputs import run_numpy_reference
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.ir.core import PoolInfo
 from firmwright.package.export_formats import FORMATS
-from firmwright.pipeline import Compilation
+from firmwright.package.package_metadata import PackageMetadata
+from firmwright.pipeline import Compilation, bundle
 
 ROOT = Path(__file__).resolve().parents[2]
+DIGITS = ROOT / "examples/01_digits/digits.tflite"
+KEYWORD = ROOT / "examples/02_keyword/keyword.tflite"
 Compile = Callable[..., Compilation]
 IS_INSTALLED = any(
     entry.value == "firmwright.pytest_plugin"
@@ -71,9 +78,13 @@ def test_make_builds_for_this_machine_and_for_a_chip(digits: Compilation, tmp_pa
     need("make")
     export_model(digits, "makefile", tmp_path)
     run("make", "check", "CFLAGS=-O2 -Wall -Wextra -Werror", folder=tmp_path)
-    flags = "TARGET_FLAGS=-mcpu=cortex-m4 -mthumb"
-    run("make", "CC=arm-none-eabi-gcc", "AR=arm-none-eabi-ar", flags, "BUILD=m4", folder=tmp_path)
-    assert (tmp_path / "m4" / "libdigits.a").stat().st_size > 10_000
+    library = tmp_path / "m4/libdigits.a"
+    tools = ["CC=arm-none-eabi-gcc", "AR=arm-none-eabi-ar", "BUILD=m4", "CFLAGS=-O1"]
+    for cpu, architecture in (("cortex-m4", "Tag_CPU_arch: v7E-M"), ("cortex-m0", "v6S-M")):
+        run("make", *tools, f"TARGET_FLAGS=-mcpu={cpu} -mthumb", folder=tmp_path)
+        assert architecture in run("arm-none-eabi-readelf", "-A", library, folder=tmp_path)
+    again = run("make", *tools, "TARGET_FLAGS=-mcpu=cortex-m0 -mthumb", folder=tmp_path)
+    assert "digits.c" not in again  # equal flags compile nothing
 
 
 @pytest.mark.host_c
@@ -103,8 +114,9 @@ def test_an_arduino_library_has_its_properties_and_its_sketch_compiles(
     assert (tmp_path / "src" / properties["includes"]).is_file()
     core = tmp_path / "Arduino.h"
     core.write_text(
-        "#include <stdint.h>\nenum { LED_BUILTIN, OUTPUT, LOW, HIGH };\n"
-        "void pinMode(int, int); void digitalWrite(int, int);\n",
+        "#include <stdint.h>\nextern struct Port { void begin(long); void print(const char *);\n"
+        "void print(long); void println(); void println(long); } Serial;\n"
+        "void delay(unsigned long);\n",
         encoding="utf-8",
     )
     sketch = tmp_path / "examples/digits_run/digits_run.ino"
@@ -127,7 +139,9 @@ endfunction()
 function(zephyr_library_compile_options)
   target_compile_options(${ZEPHYR_CURRENT_LIBRARY} PRIVATE ${ARGN})
 endfunction()
-set(CONFIG_DIGITS y)
+set(CONFIG_FIRMWRIGHT_DIGITS y)
+file(WRITE ${CMAKE_BINARY_DIR}/zephyr/sys/printk.h "void printk(const char *, ...);")
+include_directories(${CMAKE_BINARY_DIR})
 """,
     "esp-idf": """
 function(idf_component_register)
@@ -147,7 +161,7 @@ def test_exported_module_builds_with_simulated_commands(
     form: str, digits: Compilation, tmp_path: Path
 ):
     export_model(digits, form, tmp_path / "digits")
-    library = "digits" if form == "zephyr" else "component"
+    library = "firmwright_digits" if form == "zephyr" else "component"
     text = (
         "cmake_minimum_required(VERSION 3.20)\nproject(outer C)\n"
         f"{PLAYED[form]}add_subdirectory(digits)\n"
@@ -170,7 +184,8 @@ def test_platformio_manifest_lists_existing_files(digits: Compilation, tmp_path:
     export_model(digits, "platformio", tmp_path)
     facts = json.loads((tmp_path / "library.json").read_text(encoding="utf-8"))
     assert {"name", "version", "description", "frameworks", "platforms"} <= set(facts)
-    assert (tmp_path / facts["build"]["srcDir"] / facts["headers"]).is_file()
+    (header,) = facts["headers"]
+    assert (tmp_path / facts["build"]["srcDir"] / header).is_file()
     assert (tmp_path / "examples/run/platformio.ini").is_file()
     assert (tmp_path / "examples/run/src/main.c").is_file()
 
@@ -182,9 +197,10 @@ def test_a_pack_describes_every_file_and_is_the_same_twice(digits: Compilation, 
     assert first.read_bytes() == second.read_bytes()
     with zipfile.ZipFile(first) as archive:
         names = set(archive.namelist())
-        root = ET.fromstring(archive.read("Firmwright.digits.pdsc"))
+        root = ET.fromstring(archive.read("Model-Owner.digits.pdsc"))
     assert root.attrib["schemaVersion"] == "1.7.7"
-    assert [child.tag for child in root][:5] == ["vendor", "name", "description", "url", "releases"]
+    wanted = ["vendor", "name", "description", "url", "license", "releases"]
+    assert [child.tag for child in root][:6] == wanted
     listed = {file.attrib["name"] for file in root.iter("file")}
     assert {name for name in listed if not name.endswith("/")} <= names
     assert {"src/digits.c", "src/digits.h", "src/digits_weights.h"} <= listed
@@ -252,13 +268,114 @@ def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compilation,
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_unusual_interfaces_cannot_be_exported(digits: Compilation, tmp_path: Path):
-    io = replace(digits.summary.io, mode="caller")
-    unusual = replace(digits, summary=replace(digits.summary, io=io))
-    with pytest.raises(UsageError, match="--io-buffers caller changes it"):
-        export_model(unusual, "cmake", tmp_path)
-    with pytest.raises(UsageError, match="cannot contain tests"):
-        export_model(digits, "mlf", tmp_path / "x.tar", with_tests=True)
+def printed_outputs(folder: Path) -> dict[str, list[int]]:
+    """Build and run the package's example; return the values that it prints of each output."""
+    warned = "-O1 -Wall -Wextra -Wconversion -Wshadow -Wcast-align -Werror"
+    text = run("make", "-s", "check", f"CFLAGS={warned}", folder=folder)
+    assert "status 0" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
+    return {name: [int(value) for value in values] for name, *values in rows}
+
+
+def expected_outputs(compiled: Compilation) -> dict[str, list[int]]:
+    """Return the first values of the reference's outputs for inputs of zeros."""
+    samples = generate_samples(compiled.module.io.inputs, 1).samples
+    (found,) = run_numpy_reference(
+        compiled.imported, [{name: np.zeros_like(value) for name, value in samples[0].items()}]
+    ).outputs
+    fields = {tensor.name: tensor.buffer for tensor in compiled.module.io.outputs}
+    return {fields[name]: value.reshape(-1)[:10].tolist() for name, value in found.items()}
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"io_buffers": "caller", "link_params": False, "stream_input_rows": True},
+        {"const_pools": (PoolInfo("wide", access="ro", scope="async"),)},
+        *(
+            pytest.param({"const_pools": (pool,), **more}, marks=pytest.mark.deep)
+            for scope in ("global", "external", "port")
+            for pool in [PoolInfo("wide", access="ro", scope=scope)]
+            for more in ({}, {"io_buffers": "caller"}, {"stream_input_rows": True})
+        ),
+    ],
+    ids=str,
+)
+def test_examples_of_packages_follow_placement_options(
+    options: dict[str, Any], compiled: Compile, tmp_path: Path
+):
+    need("make")
+    model = compiled("digits", **options)
+    export_model(model, "makefile", tmp_path)
+    assert printed_outputs(tmp_path) == expected_outputs(model)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("concurrent", [False, pytest.param(True, marks=pytest.mark.deep)])
+def test_a_package_of_several_models_has_one_plan(concurrent: bool, tmp_path: Path):
+    need("make")
+    models = [compile_for(load_model(path), numerics="tflm") for path in (DIGITS, KEYWORD)]
+    both = bundle(models, concurrent=concurrent)
+    _, folder = export_model(both, "makefile", tmp_path / "both")
+    expected = expected_outputs(models[0]) | expected_outputs(models[1])
+    assert printed_outputs(folder) == expected
+    example = (folder / "example/main.c").read_text(encoding="utf-8")
+    assert ("static union" in example) is not concurrent
+    with pytest.raises(UsageError, match="--format mlf accepts a single model; 2 were given"):
+        export_model(both, "mlf", tmp_path / "both.tar")
+
+
+FACTS = PackageMetadata(
+    name="sensor",
+    version="1.4.0-rc.1",
+    maintainer='Ada & "Co" <ml@ada.example>',
+    url="https://ada.example/?a=1&b=2",
+    license="MIT",
+    license_text="Permission is granted\n",
+)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_packages_state_what_their_owner_gave(form: str, digits: Compilation, tmp_path: Path):
+    owned = replace(digits, options=replace(digits.options, license="MIT"))
+    files, path = export_model(owned, form, tmp_path / "x", metadata=FACTS)
+    assert path == tmp_path / "x"
+    assert files.files["LICENSE"] == "Permission is granted\n"
+    readme = str(files.files["README.md"])
+    assert "| version | 1.4.0-rc.1 |" in readme
+    assert "| license | MIT, see LICENSE |" in readme
+    match form:
+        case "platformio":
+            facts = json.loads(str(files.files["library.json"]))
+            assert facts["authors"] == [{"name": 'Ada & "Co"', "email": "ml@ada.example"}]
+            assert (facts["license"], facts["homepage"]) == ("MIT", FACTS.url)
+        case "cmsis-pack":
+            root = ET.fromstring(str(files.files["Ada-Co.sensor.pdsc"]))
+            assert (root.findtext("vendor"), root.findtext("url")) == ("Ada-Co", FACTS.url)
+        case "arduino":
+            assert "version=1.4.0-rc.1\n" in str(files.files["library.properties"])
+        case "zephyr":
+            assert "config FIRMWRIGHT_SENSOR\n" in str(files.files["Kconfig"])
+        case "cmake":
+            text = str(files.files["CMakeLists.txt"])
+            assert "project(firmwright_sensor VERSION 1.4.0 LANGUAGES C)" in text
+        case _:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        ({"name": "my-net"}, "--package-name 'my-net'"),
+        ({"version": "1.4"}, "--package-version '1.4'"),
+        ({"maintainer": "Ada\nurl=evil"}, "--maintainer"),
+        ({"url": "javascript:x"}, "--url"),
+    ],
+)
+def test_wrong_facts_about_a_package_are_refused(facts: dict[str, str], problem: str):
+    with pytest.raises(UsageError, match=f"invalid {problem}"):
+        PackageMetadata(**facts)
 
 
 def test_every_format_has_its_guide():

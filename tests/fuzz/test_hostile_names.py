@@ -126,7 +126,7 @@ def test_module_text_with_a_hostile_name_round_trips(kind: str) -> None:
 def test_a_package_cannot_escape_its_folder(form: str, kind: str, tmp_path: Path) -> None:
     output = tmp_path / "inner" / "package"
     output.parent.mkdir()
-    tree = export_model(compiled(kind), form, output)
+    tree, _ = export_model(compiled(kind), form, output)
     assert_inside(list(tree.files))
     assert RAN not in texts_of(dict(tree.files))
     if form == "mlf":

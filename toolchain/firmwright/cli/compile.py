@@ -11,6 +11,11 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
+from firmwright.cli.model_list import (
+    add_models_argument,
+    check_several_models,
+    compile_several_from_args,
+)
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import REPEATABLE, Outcome, add_options
 from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
@@ -27,17 +32,10 @@ HELP = "compile a model to C"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "models",
-        metavar="MODEL",
-        nargs="+",
-        help=".tflite, .onnx, .pt2 or .fwir file; several models share one firmware and its memory",
-    )
-    arguments.add_reference_model_options(parser)
+    add_models_argument(parser)
     add_options(
         parser,
         """
-        --concurrent  give each of several models separate memory, so that they can run concurrently
         -o --output DIR  write the project to this folder
         --main FILE  use this C file, with main() and the pools, instead of the generated main
             program
@@ -64,10 +62,9 @@ def run(args: argparse.Namespace) -> Outcome:
         raise UsageError(
             "--main needs -o DIR and excludes --firmware.", hint="give -o DIR, or omit --main."
         )
+    check_several_models(args, _single_model_options(args))
     if len(args.models) > 1:
         return _run_several(args)
-    if args.concurrent:
-        raise UsageError("--concurrent needs several models.", hint="omit it, or name more models.")
     (args.model,) = args.models
     watch = PassWatcher(args)
     start = time.perf_counter()
@@ -122,15 +119,8 @@ def _save(args: argparse.Namespace, project: Compilation | Bundle) -> None:
 
 
 def _run_several(args: argparse.Namespace) -> Outcome:
-    _check_several(args)
     start = time.perf_counter()
-    watch = PassWatcher(args)
-    parts = []
-    for path in args.models:
-        model, options = arguments.prepare_compilation(
-            argparse.Namespace(**{**vars(args), "model": path})
-        )
-        parts.append(compile_for(model, watch=watch, **options))
+    parts = compile_several_from_args(args, PassWatcher(args))
     firmware = bundle(parts, concurrent=args.concurrent)
     seconds = time.perf_counter() - start
     _save(args, firmware)
@@ -138,21 +128,13 @@ def _run_several(args: argparse.Namespace) -> Outcome:
     return Outcome(data, format_bundle_summary(firmware, parts, seconds, args.output))
 
 
-def _check_several(args: argparse.Namespace) -> None:
-    used_options = {
-        "--name": args.name,
-        "--reference-model": args.reference_model,
+def _single_model_options(args: argparse.Namespace) -> dict[str, object]:
+    return {
         "--dump-dir": args.dump_dir,
         "--print-after": args.print_after,
         "--print-pipeline": args.print_pipeline,
         "--firmware": args.firmware != "serial",
     }
-    rejected = [option for option, value in used_options.items() if value]
-    if rejected:
-        raise UsageError(
-            f"{rejected[0]} accepts a single model; {len(args.models)} were given.",
-            hint="compile the models separately with it.",
-        )
 
 
 class PassWatcher:

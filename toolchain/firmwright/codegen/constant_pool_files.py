@@ -60,14 +60,13 @@ def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPo
 def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str, str | bytes]:
     files: dict[str, str | bytes] = {}
     for pool in pools:
-        files[f"model/{pool.file}.bin"] = pool.data
-        files[f"model/{pool.file}.inc"] = format_initializer(pool, spdx)
+        files |= format_data_files(pool.file, pool.data, spdx)
     return files
 
 
-def format_initializer(pool: ConstantPoolFile, spdx: str) -> str:
-    rows = [f"/* {pool.file}.bin, {len(pool.data)} bytes, as an array initializer."]
-    rows.append(f" * {spdx} */")
-    for start in range(0, len(pool.data), _BYTES_PER_ROW):
-        rows.append(" ".join(f"0x{b:02x}," for b in pool.data[start : start + _BYTES_PER_ROW]))
-    return "\n".join(rows) + "\n"
+def format_data_files(file: str, data: bytes, spdx: str) -> dict[str, str | bytes]:
+    """Return model/FILE.bin, and model/FILE.inc with its bytes as an array initializer."""
+    rows = [f"/* {file}.bin, {len(data)} bytes, as an array initializer.", f" * {spdx} */"]
+    for start in range(0, len(data), _BYTES_PER_ROW):
+        rows.append(" ".join(f"0x{b:02x}," for b in data[start : start + _BYTES_PER_ROW]))
+    return {f"model/{file}.bin": data, f"model/{file}.inc": "\n".join(rows) + "\n"}

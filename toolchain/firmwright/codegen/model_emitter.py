@@ -1,8 +1,8 @@
 """Emission of a planned module as a `SourceTree`: the model's C and the firmware glue.
 
-The files are model/NAME.c, NAME.h, NAME_weights.h (for unlinked constants, NAME.params.bin and its
-JSON index; for constant pools, NAME_POOL.bin and .inc) and firmware/fwr_app.c. The model's C does
-not depend on the runtime. Equal modules and options give identical bytes.
+The files are model/NAME.c, NAME.h, NAME_weights.h (for unlinked constants, NAME.params.bin, .inc
+and a JSON index; for constant pools, NAME_POOL.bin and .inc) and firmware/fwr_app.c. The model's C
+does not depend on the runtime. Equal modules and options give identical bytes.
 """
 
 import hashlib
@@ -25,7 +25,11 @@ from firmwright.codegen.constant_arrays import (
     format_state_initializers,
     format_weights_header,
 )
-from firmwright.codegen.constant_pool_files import find_constant_pools, format_pool_files
+from firmwright.codegen.constant_pool_files import (
+    find_constant_pools,
+    format_data_files,
+    format_pool_files,
+)
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
 from firmwright.codegen.function_printer import (
     backend_version_checks,
@@ -141,7 +145,7 @@ def _source_tree(
             context.names, constants, head, more
         )
     if params is not None:
-        files[f"model/{name}.params.bin"] = params.data
+        files |= format_data_files(f"{name}.params", params.data, options.spdx)
         files[f"model/{name}.params.json"] = params.index(name) + "\n"
     files |= format_pool_files(context.const_pools, options.spdx)
     files |= module.files

@@ -1,15 +1,17 @@
-"""Exports a compilation as a package for another build system, optionally with tests.
+"""Exports compiled models as a package for another build system, optionally with tests.
 
 The tests compare the model's outputs with the reference outputs for samples that `verify` uses.
 """
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
+from firmwright.codegen.emit_options import DEFAULT_LICENSE
 from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.model import write_file
 from firmwright.flows.reference_outputs import compute_reference, reference_runtime
@@ -18,7 +20,9 @@ from firmwright.ir import tir
 from firmwright.ir.printer import print_module
 from firmwright.package import export_formats
 from firmwright.package.custom_main import use_custom_main
+from firmwright.package.export_formats import ExportInput
 from firmwright.package.model_library_format import tar_tree
+from firmwright.package.package_metadata import NO_METADATA, PackageMetadata
 from firmwright.package.project_writer import write_project
 from firmwright.pipeline import Bundle, Compilation
 
@@ -27,31 +31,64 @@ KNOWN_ANSWER_COUNT = 8
 
 
 def export_model(
-    compiled: Compilation, form: str, output: str | Path, *, with_tests: bool = False
-) -> SourceTree:
+    compiled: Compilation | Bundle,
+    form: str,
+    output: str | Path | None = None,
+    *,
+    with_tests: bool = False,
+    metadata: PackageMetadata = NO_METADATA,
+) -> tuple[SourceTree, Path]:
+    """Write the package to `output`, by default a name that the format makes usual.
+
+    Return its files and its path.
+    """
+    exported = _export_input(compiled, metadata)
+    if with_tests or form == "mlf":
+        _check_single(compiled, "--with-tests" if with_tests else "--format mlf")
+    if with_tests and form == "mlf":
+        raise UsageError("the library format cannot contain tests.", hint="--format cmake.")
+    tests = _tests(compiled) if with_tests and isinstance(compiled, Compilation) else None
+    tree = export_formats.export_package(exported, form, tests)
+    path = Path(output or export_formats.archive_name(exported, form))
+    if form == "mlf":
+        write_file(path, tar_tree(tree))
+    elif form in export_formats.ARCHIVES:
+        write_file(path, export_formats.zip_tree(tree))
+    else:
+        write_project(tree, path)
+    return tree, path
+
+
+def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> ExportInput:
+    first = compiled.parts[0] if isinstance(compiled, Bundle) else compiled
+    metadata = replace(metadata, license=first.options.license or DEFAULT_LICENSE)
+    exported = ExportInput(compiled.tree, compiled.summary, metadata)
+    if isinstance(compiled, Bundle):
+        return exported
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)  # compiled to the end
     devices = tuple(device.name for device in collect_device_calls(main))
-    text = print_module(compiled.module)
-    exported = export_formats.ExportInput(compiled.tree, compiled.summary, text, devices)
-    tree = export_formats.export_package(exported, form, _tests(compiled) if with_tests else None)
-    if form == "mlf":
-        write_file(output, tar_tree(tree))
-    elif form in export_formats.ARCHIVES:
-        write_file(output, export_formats.zip_tree(tree))
-    else:
-        write_project(tree, Path(output))
-    return tree
+    return replace(exported, text=print_module(compiled.module), devices=devices)
+
+
+def _check_single(compiled: Compilation | Bundle, option: str) -> None:
+    if isinstance(compiled, Bundle):
+        what = f"{option} accepts a single model; {len(compiled.parts)} were given."
+        raise UsageError(what, hint="export the models separately with it.")
 
 
 def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str | Path) -> None:
-    try:
-        text = Path(main).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"the main program cannot be read: {error}."
-        hint = "give the path of a C file with --main."
-        raise UsageError(what, where=str(main), hint=hint) from error
+    text = read_text_argument(main, "main program", "the path of a C file with --main")
     write_project(use_custom_main(compiled.project(), text), Path(output))
+
+
+def read_text_argument(file: str | Path, subject: str, usage: str) -> str:
+    """Return the text of a file that an option names; raise UsageError if it cannot be read."""
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"the {subject} cannot be read: {error}."
+        raise UsageError(what, where=str(file), hint=f"give {usage}.") from error
 
 
 def _tests(compiled: Compilation) -> export_formats.PackageTests:

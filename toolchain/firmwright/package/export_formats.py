@@ -1,12 +1,12 @@
-"""Export of a model as a package for another build system.
+"""Export of models as a package for another build system.
 
-Each format is a folder in `templates/`; NAME in paths is the model's name.
+Each format is a folder in `templates/`; NAME in paths is the package's name, VENDOR its owner's.
 """
 
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
-from firmwright.base.errors import UsageError
 from firmwright.base.templates import template_environment
-from firmwright.compilation_summary import CompilationSummary
+from firmwright.compilation_summary import BundleSummary, CompilationSummary
+from firmwright.package.example_values import model_values
 from firmwright.package.model_library_format import build_mlf
+from firmwright.package.package_metadata import PackageMetadata
 
 FOLDERS: Final[Mapping[str, str]] = {
     "cmake": "model",
@@ -32,7 +33,7 @@ FOLDERS: Final[Mapping[str, str]] = {
 """The folder of the model's C within a package of each format except mlf."""
 ARCHIVES: Final[Mapping[str, str]] = {
     "mlf": "{name}.tar",
-    "cmsis-pack": "Firmwright.{name}.{version}.pack",
+    "cmsis-pack": "{vendor}.{name}.{version}.pack",
 }
 """The file name of each format that is a single file."""
 FORMATS: Final = ("mlf", *FOLDERS)
@@ -47,13 +48,24 @@ class ExportInput:
     """
 
     tree: SourceTree
-    summary: CompilationSummary
-    text: str
+    summary: CompilationSummary | BundleSummary
+    metadata: PackageMetadata
+    text: str = ""
     devices: tuple[str, ...] = ()
 
     @property
+    def models(self) -> tuple[CompilationSummary, ...]:
+        """The models in the order of their runs."""
+        summary = self.summary
+        if isinstance(summary, CompilationSummary):
+            return (summary,)
+        order = summary.run_order
+        return tuple(sorted(summary.models, key=lambda model: order.index(model.model)))
+
+    @property
     def name(self) -> str:
-        return to_c_identifier(self.summary.model)
+        names = (to_c_identifier(model.model) for model in self.models)
+        return self.metadata.name or "_".join(names)
 
     @property
     def model_files(self) -> dict[str, str | bytes]:
@@ -74,13 +86,14 @@ class PackageTests:
 def export_package(
     exported: ExportInput, form: str, tests: PackageTests | None = None
 ) -> SourceTree:
+    values = {**_template_values(exported), "form": form}
+    content = _render_templates("every-package", values)
+    content["LICENSE"] = exported.metadata.license_text or content["LICENSE"]
     if form == "mlf":
-        if tests is not None:
-            raise UsageError("the library format cannot contain tests.", hint="--format cmake.")
-        return build_mlf(exported.name, exported.tree, exported.summary, exported.text)
-    _check(exported)
-    values = _template_values(exported)
-    content = _render_templates(form, values)
+        (model,) = exported.models
+        tree = build_mlf(exported.name, exported.tree, model, exported.text)
+        return tree.merged(SourceTree(content))
+    content |= _render_templates(form, values)
     for name, text in exported.model_files.items():
         content[f"{FOLDERS[form]}/{name}"] = text
     content["metadata.json"] = exported.tree.files["metadata.json"]
@@ -90,6 +103,14 @@ def export_package(
         content[f"tests/{tests.model_file}"] = tests.model
         content["tests/known_answers.npz"] = tests.known_answers
     return SourceTree(content)
+
+
+def archive_name(exported: ExportInput, form: str) -> str:
+    """Return the usual name of a package: of its folder, or of its file."""
+    facts = exported.metadata
+    return ARCHIVES.get(form, "{name}").format(
+        name=exported.name, version=facts.version, vendor=facts.vendor
+    )
 
 
 def zip_tree(tree: SourceTree) -> bytes:
@@ -104,43 +125,37 @@ def zip_tree(tree: SourceTree) -> bytes:
     return buffer.getvalue()
 
 
-def _check(exported: ExportInput) -> None:
-    io_summary, options = exported.summary.io, exported.summary.options
-    unusual = {
-        "--io-buffers caller": io_summary.mode != "arena",
-        "--stream-input-rows": io_summary.stream_input_rows,
-        "--no-link-params": options.get("link_params") is False,
-        "--const-pool": any(pool.scope for pool in exported.summary.pools.values()),
-    }
-    for option, is_set in unusual.items():
-        if is_set:
-            what = "packages support only the default placement of inputs, outputs and constants"
-            hint = "omit the option, or use firmwright compile -o DIR and its folder model/."
-            raise UsageError(f"{what}; {option} changes it.", hint=hint)
-
-
 def _template_values(exported: ExportInput) -> dict[str, Any]:
-    summary = exported.summary
-    upper = exported.name.upper()
-    pools = [name for name, pool in summary.pools.items() if pool.bytes]
-    names = sorted(exported.model_files)
-    inputs = [tensor.field for tensor in summary.io.inputs]
-    buffers = summary.plan.buffers if summary.plan else ()
+    summary, files = exported.summary, exported.model_files
+    models = [model_values(model, exported.devices) for model in exported.models]
+    sources = {name: str(text) for name, text in sorted(files.items()) if name.endswith(".c")}
+    compiler = exported.models[0].compiler
+    shares = isinstance(summary, BundleSummary) and not summary.concurrent
     return {
         "name": exported.name,
-        "NAME": upper,
-        "version": summary.tool_version,
-        "model_id": summary.model_id,
-        "compiler": " ".join([summary.compiler["tool"], *summary.compiler["flags"]]),
-        "workspace_bytes": summary.workspace_bytes,
-        "sources": [name for name in names if name.endswith(".c")],
-        "gcc_flags": {name: _gcc_flags(exported.model_files[name]) for name in names},
-        "headers": [name for name in names if name.endswith(".h")],
-        "pools": [{"name": name, "macro": f"{upper}_{name.upper()}"} for name in pools],
-        "inputs": [{"field": f, "macro": f"{upper}_{f.upper()}"} for f in inputs],
-        "has_init": any(buffer.kind == "const" for buffer in buffers),
-        "has_state": bool(summary.io.state),
-        "devices": exported.devices,
+        "NAME": exported.name.upper(),
+        "title": " and ".join(model["name"] for model in models),
+        "noun": "network" if len(models) == 1 else "networks",
+        "package": exported.metadata,
+        "models": models,
+        "summary": summary,
+        "tool_version": exported.models[0].tool_version,
+        "compiler": " ".join([compiler["tool"], *compiler["flags"]]),
+        "sources": list(sources),
+        "gcc_flags": {name: _gcc_flags(text) for name, text in sources.items()},
+        "needs_math": any("#include <math.h>" in text for text in sources.values()),
+        "headers": [name for name in sorted(files) if name.endswith(".h")],
+        "prints_floats": any(t["is_float"] for model in models for t in model["outputs"]),
+        "shared_pools": _shared_pools(models) if shares else {},
+    }
+
+
+def _shared_pools(models: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the models of each pool, which occupy it in turn."""
+    names = {pool["name"]: None for model in models for pool in model["pools"]}
+    return {
+        name: [model for model in models if name in [pool["name"] for pool in model["pools"]]]
+        for name in names
     }
 
 
@@ -149,14 +164,14 @@ def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str |
     content: dict[str, str | bytes] = {}
     for path in _paths(files("firmwright.package") / "templates" / folder, ""):
         text = environment.get_template(f"{folder}/{path}").render(values)
+        path = path.replace("VENDOR", values["package"].vendor)
         content[path.removesuffix(".j2").replace("NAME", values["name"])] = text
     return content
 
 
-def _gcc_flags(source: str | bytes) -> str:
+def _gcc_flags(source: str) -> str:
     """Return the flags that the first comment of a C file requires of gcc."""
-    head = source.split("*/")[0] if isinstance(source, str) else ""
-    return " ".join(re.findall(r"gcc flags: (.*)", head))
+    return " ".join(re.findall(r"gcc flags: (.*)", source.split("*/")[0]))
 
 
 def _paths(folder: Traversable, above: str) -> Iterator[str]:

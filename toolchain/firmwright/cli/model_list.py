@@ -1,0 +1,56 @@
+"""Arguments for one or several models, which share one firmware or package."""
+
+import argparse
+from collections.abc import Mapping
+
+from firmwright.base.errors import UsageError
+from firmwright.cli import arguments
+from firmwright.cli.verb import add_options
+from firmwright.flows.compilation import PassObserver, compile_for
+from firmwright.pipeline import Compilation
+
+
+def add_models_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the argument for one or several models and the options that concern them."""
+    parser.add_argument(
+        "models",
+        metavar="MODEL",
+        nargs="+",
+        help=".tflite, .onnx, .pt2 or .fwir file; several models share one firmware and its memory",
+    )
+    arguments.add_reference_model_options(parser)
+    add_options(
+        parser,
+        """
+        --concurrent  give each of several models separate memory, so that they can run concurrently
+        """,
+    )
+
+
+def check_several_models(args: argparse.Namespace, options: Mapping[str, object]) -> None:
+    """Raise UsageError if --concurrent or a used option does not fit the models' number."""
+    if len(args.models) == 1:
+        if args.concurrent:
+            raise UsageError(
+                "--concurrent needs several models.", hint="omit it, or name more models."
+            )
+        return
+    single = {"--name": args.name, "--reference-model": args.reference_model, **options}
+    rejected = [option for option, value in single.items() if value]
+    if rejected:
+        raise UsageError(
+            f"{rejected[0]} accepts a single model; {len(args.models)} were given.",
+            hint="compile the models separately with it.",
+        )
+
+
+def compile_several_from_args(
+    args: argparse.Namespace, watch: PassObserver | None = None
+) -> tuple[Compilation, ...]:
+    """Compile each of `args.models`."""
+    parts = []
+    for path in args.models:
+        one = argparse.Namespace(**{**vars(args), "model": path})
+        model, options = arguments.prepare_compilation(one)
+        parts.append(compile_for(model, watch=watch, **options))
+    return tuple(parts)
