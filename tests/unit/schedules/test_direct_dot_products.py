@@ -22,7 +22,7 @@ from firmwright.ops.registry import op_table
 from firmwright.schedules.cortex_m_dsp import direct_dot_products
 from firmwright.schedules.registry import INTRINSICS
 
-CONV, DENSE, TRANSPOSED = direct_dot_products.SCHEDULES
+CONV, TRANSPOSED = direct_dot_products.SCHEDULES
 SEEDS = range(10)
 
 
@@ -78,14 +78,6 @@ def convolution(seed: int, numerics: NumericsProfile) -> OpCall:
     )  # fmt: skip
 
 
-def dense(seed: int, numerics: NumericsProfile) -> OpCall:
-    rng = np.random.default_rng([seed, 2])
-    depth, outputs = 4 * int(rng.integers(1, 20)), int(rng.integers(1, 10))
-    return layer(
-        "fully_connected", seed, (3, depth), (outputs, depth), (3, outputs), numerics, keep_dims=0
-    )
-
-
 def transposed(seed: int, numerics: NumericsProfile) -> OpCall:
     rng = np.random.default_rng([seed, 3])
     stride, size = (1 + seed % 3, 2), (int(rng.integers(1, 5)), 3)
@@ -116,12 +108,12 @@ def check(call: OpCall, schedule: Schedule) -> None:
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_direct_dot_products_match_the_reference(seed: int, numerics: NumericsProfile) -> None:
-    for make, schedule in ((convolution, CONV), (dense, DENSE), (transposed, TRANSPOSED)):
+    for make, schedule in ((convolution, CONV), (transposed, TRANSPOSED)):
         check(make(seed, numerics), schedule)
 
 
 def test_layers_with_wide_sums_or_odd_channels_are_not_supported() -> None:
-    odd = layer("fully_connected", 1, (1, 6), (4, 6), (1, 4), "litert", keep_dims=0)
-    assert not DENSE.configs(odd)
-    long = layer("fully_connected", 1, (1, 2048), (4, 2048), (1, 4), "litert", keep_dims=0)
-    assert not DENSE.configs(long)
+    attrs = {"stride": (1, 1), "dilation": (1, 1), "padding": (0, 0, 0, 0)}
+    for depth in (6, 2048):
+        shapes = (1, 1, 1, depth), (4, 1, 1, depth), (1, 1, 1, 4)
+        assert not CONV.configs(layer("conv2d", 1, *shapes, "litert", **attrs))

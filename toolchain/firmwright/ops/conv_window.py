@@ -110,6 +110,13 @@ def window_of(call: OpCall, size: Sequence[int]) -> ConvWindow:
     )
 
 
+def kernel_window(call: OpCall) -> ConvWindow:
+    """Return the window of a convolution; a fully connected layer has one of a single element."""
+    if len(call.input(1).shape) == 2:
+        return ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    return window_of(call, call.input(1).shape[1:3])
+
+
 def check_window(window: ConvWindow) -> None:
     """Raise NotSupportedError if the window has no output position."""
     if min(*window.stride, *window.dilation, *window.size) < 1 or min(window.padding) < 0:

@@ -11,6 +11,7 @@ from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
+from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import (
@@ -31,6 +32,12 @@ from firmwright.schedules.folded_requantize import (
 # is one multiply-high and one shift; otherwise it calls the general requantize intrinsic.
 
 FinishElement = Callable[[ArithExpr], ArithExpr]
+
+
+def layer_requantization(op: OpCall) -> Requantization:
+    """Return the requantization of an int8 convolution or fully connected layer."""
+    matrix = op.op == "fully_connected"
+    return fully_connected.requantization_of(op) if matrix else conv2d.requantization_of(op)
 
 
 @dataclass(frozen=True, slots=True)

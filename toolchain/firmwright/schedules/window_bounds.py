@@ -3,6 +3,7 @@
 Kernels emit one loop per run of outputs with equal valid taps and need no bounds checks.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -53,3 +54,36 @@ def split_by_valid_rows_and_columns(op: OpCall) -> list[tuple[ValidTapRun, Valid
     if any(not run.taps for run in (*rows, *columns)):
         return []
     return [(down, across) for down in rows for across in columns]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAxis:
+    """An axis of a window without dilation: sizes, padding `before`, and steps in elements."""
+
+    taps: int
+    stride: int
+    before: int
+    inputs: int
+    outputs: range
+    input_step: int
+    output_step: int
+
+    def valid(self, output: int) -> range:
+        first = output * self.stride - self.before
+        return range(max(0, -first), min(self.taps, self.inputs - first))
+
+    def runs(self) -> list[ValidTapRun]:
+        return group_outputs(self.outputs, self.valid)
+
+
+def window_axes(op: OpCall) -> tuple[WindowAxis, WindowAxis]:
+    """Return the vertical and the horizontal axis of a depthwise convolution."""
+    window, x, y = window_of(op, op.input(1).shape[1:3]), op.input(0).shape, op.output.shape
+    vertical, horizontal = (
+        WindowAxis(
+            window.size[axis], window.stride[axis], window.padding[2 * axis], x[1 + axis],
+            range(y[1 + axis]), math.prod(x[2 + axis :]), math.prod(y[2 + axis :]),
+        )
+        for axis in (0, 1)
+    )  # fmt: skip
+    return vertical, horizontal

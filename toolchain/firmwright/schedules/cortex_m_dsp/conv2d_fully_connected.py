@@ -9,7 +9,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops import conv2d, fully_connected
-from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant, weight_zero_point
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
@@ -47,14 +47,13 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _space(op: OpCall) -> Sequence[Config]:
-    kernel = op.input(1).shape
-    unrolls = alternative_unrolls(Im2colLayout(window_of(op, kernel[1:3]), kernel[3]).words)
+    unrolls = alternative_unrolls(layer_layout(op).words)
     return [{**config, "steps": steps} for config in _configs(op) for steps in unrolls]
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = conv2d.weights_of(op)
-    layout = Im2colLayout(window_of(op, kernel.shape[1:3]), kernel.shape[3])
+    layout = layer_layout(op)
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     block = block_pixels(int(config["pixels"]), op.output.elements // op.output.shape[3])
     channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
@@ -65,6 +64,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     source = Im2colSource(b.input(0), layout, per_tensor_quant(op.input(0)).zero_point)
     backward = config.get("order") == "backward"
     convolve_in_blocks(b, source, gemm, op.output.shape, backward=backward)
+
+
+def layer_layout(op: OpCall) -> Im2colLayout:
+    return Im2colLayout(kernel_window(op), op.input(1).shape[-1])
 
 
 def block_pixels(requested: int, pixels: int) -> int:
@@ -147,14 +150,14 @@ def _matrix_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _matrix_space(op: OpCall) -> Sequence[Config]:
-    unrolls = alternative_unrolls(matrix_layout(op.input(1).shape[-1]).words)
+    unrolls = alternative_unrolls(layer_layout(op).words)
     return [{**config, "steps": steps} for config in _matrix_configs(op)[:1] for steps in unrolls]
 
 
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     matrix = conv2d.weights_of(op)
     outputs, depth = matrix.shape
-    layout = matrix_layout(depth)
+    layout = layer_layout(op)
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     kernel, params = matrix.reshape(outputs, 1, 1, depth), fully_connected.requantization_of(op)
     rows, offset = int(config["rows"]), weight_zero_point(op)
@@ -171,10 +174,6 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
             zero_point = per_tensor_quant(op.input(0)).zero_point
             Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
             gemm.emit(b, wide, n)
-
-
-def matrix_layout(depth: int) -> Im2colLayout:
-    return Im2colLayout(ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)), depth)
 
 
 SCHEDULES = (

@@ -12,7 +12,6 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of, weight_offsets
-from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.constant_channels import (
@@ -30,7 +29,7 @@ from firmwright.schedules.epilogue import (
 )
 from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.schedule_factories import dsp_schedule
-from firmwright.schedules.window_bounds import group_outputs
+from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
 # One channel at a time, directly on NHWC data. The window slides along one axis: each input line it
 # meets (one element per tap across) is loaded once, paired by PKHBT, and multiplied into every
@@ -50,23 +49,6 @@ _MAX_ACROSS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingAxis:
-    """One spatial axis: sizes, padding `before` the input, and steps in elements."""
-
-    taps: int
-    stride: int
-    before: int
-    inputs: int
-    outputs: range
-    input_step: int
-    output_step: int
-
-    def valid(self, output: int) -> range:
-        first = output * self.stride - self.before
-        return range(max(0, -first), min(self.taps, self.inputs - first))
-
-
-@dataclass(frozen=True, slots=True)
 class InputLine:
     """An input line: its index, its uses (output, tap), and the outputs that start or end there."""
 
@@ -80,7 +62,7 @@ class InputLine:
 class SlidingWindow:
     """The order of input lines along an axis, divided into prologue, loop and epilogue."""
 
-    axis: SlidingAxis
+    axis: WindowAxis
 
     @property
     def accumulators(self) -> int:
@@ -132,8 +114,8 @@ class SlidingWindow:
 
 @dataclass(frozen=True, slots=True)
 class _SlidingLayer:
-    along: SlidingAxis
-    across: SlidingAxis
+    along: WindowAxis
+    across: WindowAxis
     zero_point: int
     epilogue: RequantizeEpilogue
     x: tir.Buffer
@@ -161,25 +143,10 @@ class _ChannelRegisters:
         return ("smlabt" if half else "smlabb"), word
 
 
-def _axes(op: OpCall) -> tuple[SlidingAxis, SlidingAxis]:
-    window = window_of(op, op.input(1).shape[1:3])
-    _, height, width, channels = op.input(0).shape
-    _, out_height, out_width, out_channels = op.output.shape
-    vertical = SlidingAxis(
-        window.size[0], window.stride[0], window.padding[0], height, range(out_height),
-        width * channels, out_width * out_channels,
-    )  # fmt: skip
-    horizontal = SlidingAxis(
-        window.size[1], window.stride[1], window.padding[2], width, range(out_width),
-        channels, out_channels,
-    )  # fmt: skip
-    return vertical, horizontal
-
-
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8 or op.ints_attr("dilation") != (1, 1):
         return ()
-    vertical, horizontal = _axes(op)
+    vertical, horizontal = window_axes(op)
     configs: list[Config] = []
     for name, along, across in (("x", horizontal, vertical), ("y", vertical, horizontal)):
         fits = SlidingWindow(along).accumulators <= _MAX_ACCUMULATORS and across.taps <= _MAX_ACROSS
@@ -190,7 +157,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    vertical, horizontal = _axes(op)
+    vertical, horizontal = window_axes(op)
     is_vertical = config["along"] == "y"
     along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
     taps = weight_offsets(op)[0].astype(np.int64)  # [y, x, channel]
@@ -226,7 +193,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         n = enter(b.for_("n", op.output.shape[0]))
         for form in by_arithmetic(b, finish, is_tile=False):
             channel = _ChannelRegisters(start, words, across.taps, form)
-            for run in group_outputs(across.outputs, across.valid):
+            for run in across.runs():
                 _group(b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps)
 
 

@@ -1,22 +1,22 @@
-"""int16 layers and transposed convolutions on the DSP extension, without im2col."""
+"""int16 and transposed convolutions on the DSP extension, without im2col."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic, immediate
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops import fully_connected, transpose_conv
+from firmwright.ops import transpose_conv
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import OutputPosition, window_of
-from firmwright.ops.int16x8 import ExactScale, accumulator_dtype, requantize_epilogue
+from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # Every tap inside the input is a run of channels; four of them take two SMLAD per output channel,
@@ -26,7 +26,7 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 
 TAPS = 4
 HALVES = ("sxtb16", "sxtb16_ror8")
-_DTYPES = {"conv2d": (INT16,), "fully_connected": (INT16,), "transpose_conv": (INT8, INT16)}
+_DTYPES = {"conv2d": (INT16,), "transpose_conv": (INT8, INT16)}
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -39,14 +39,14 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    rows, kernel = int(config["rows"]), _kernel(op)
+    rows, kernel = int(config["rows"]), weights_of(op)
     channels, steps = len(kernel), kernel.shape[-1] // TAPS
     is_wide = op.input(0).dtype == INT16
     weights = b.constant("weights", pack_weight_words(kernel, rows, is_wide=is_wide), UINT32)
     bias = b.constant("bias", bias_of(op, "int32"), INT32)
-    x_shape, y_shape = _image(op, op.input(0).shape), _image(op, op.output.shape)
+    x_shape, y_shape = op.input(0).shape, op.output.shape
     words = (*x_shape[:3], steps, op.input(0).dtype.size_bytes)
-    finish_of = _finisher(op, b, kernel)
+    epilogue = _make_epilogue(op, b, kernel)
     with (
         b.view("words", b.input(0), 0, words, dtype=UINT32, alignment=4) as x,
         b.view("out", b.y, 0, (*y_shape[:3], channels), access="w") as y,
@@ -66,7 +66,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
             _accumulate(b, acc, pairs, weights, [group, ky, kx, i])
         for row in range(rows):
             channel = group * rows + row
-            with finish_of(channel) as finish:
+            with epilogue.bind_channel(b, channel) as finish:
                 b.store(y, [n, oy, ox, channel], finish(b.load(acc, [row])))
 
 
@@ -102,12 +102,6 @@ def _pairs(
             yield low, high
 
 
-def _kernel(op: OpCall) -> Array:
-    """Return the weights as [output channel, row, column, input channel]."""
-    weights = weights_of(op)
-    return weights.reshape(len(weights), 1, 1, -1) if weights.ndim == 2 else weights
-
-
 def pack_weight_words(kernel: Array, rows: int, *, is_wide: bool) -> Array:
     """Pack weights as words [group, ky, kx, four taps, row].
 
@@ -121,22 +115,12 @@ def pack_weight_words(kernel: Array, rows: int, *, is_wide: bool) -> Array:
     return np.ascontiguousarray(split).view(np.uint32)[..., 0]
 
 
-def _image(op: OpCall, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the NHWC shape; rows of a fully connected layer are a batch of single pixels."""
-    if op.op != "fully_connected":
-        return shape
-    return (op.output.elements // op.input(1).shape[0], 1, 1)
-
-
 @contextmanager
 def _taps(
     op: OpCall, b: Kernel, at: OutputPosition
 ) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
     """Loop over the taps inside the input and yield (ky, kx, iy, ix)."""
-    if op.op == "fully_connected":
-        zero = ArithExpr(as_expr(0))
-        yield zero, zero, zero, zero
-    elif op.op == "transpose_conv":
+    if op.op == "transpose_conv":
         with transpose_conv.taps(op, b, at) as indices:
             yield indices
     else:
@@ -144,23 +128,11 @@ def _taps(
             yield indices
 
 
-def _finisher(
-    op: OpCall, b: Kernel, kernel: Array
-) -> Callable[[ArithExpr], AbstractContextManager[FinishElement]]:
-    step = (
-        fully_connected.int16_requantization(op)
-        if op.op == "fully_connected"
-        else requantization_of(op)
-    )
-    dtype = op.output.dtype
-    if isinstance(step, ExactScale):
-        finish = requantize_epilogue(b, step, INT32, dtype)
-        return lambda channel: nullcontext(lambda acc: finish(acc, channel))
-    zero_point = per_tensor_quant(op.input(0)).zero_point
-    low, high = (end - zero_point for end in (op.input(0).dtype.min, op.input(0).dtype.max))
+def _make_epilogue(op: OpCall, b: Kernel, kernel: Array) -> RequantizeEpilogue:
+    zero_point, dtype = per_tensor_quant(op.input(0)).zero_point, op.input(0).dtype
+    low, high = dtype.min - zero_point, dtype.max - zero_point
     bounds = accumulator_bounds(bias_of(op, "int32"), kernel, low, high)
-    epilogue = make_epilogue(b, step, bounds, dtype, len(kernel))
-    return lambda channel: epilogue.bind_channel(b, channel)
+    return make_epilogue(b, requantization_of(op), bounds, op.output.dtype, len(kernel))
 
 
 SCHEDULES = tuple(

@@ -1,20 +1,20 @@
-"""hybrid_conv2d on the DSP extension: quantize activations once, then run the int8 GEMM."""
+"""hybrid_conv2d and hybrid_fully_connected on the DSP extension: quantize, then the int8 GEMM."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.conv_window import window_of
 from firmwright.ops.dynamic_range import QuantizedRow
 from firmwright.ops.hybrid_conv2d import quantize_input
+from firmwright.ops.hybrid_fully_connected import is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation, quantization_of
 from firmwright.schedules.constant_channels import ChannelOrder
@@ -23,9 +23,9 @@ from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     Im2colSource,
     block_pixels,
     convolve_in_blocks,
+    layer_layout,
 )
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
-from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.epilogue import FinishElement
 from firmwright.schedules.schedule_factories import dsp_schedule
 
@@ -38,6 +38,11 @@ _ODD_SHIFT = 8
 """Left shift of odd-channel sums in paired-channel micro-kernels."""
 
 
+_CHANNELS = 8
+_WORD = 4
+_BIAS = 2
+
+
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.ints_attr("dilation")[1] != 1:
         return ()
@@ -46,22 +51,39 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel = weights_of(op)
-    window = window_of(op, kernel.shape[1:3])
-    layout = Im2colLayout(window, kernel.shape[3])
+    kernel, layout = weights_of(op), layer_layout(op)
     x, (batch, height, width, channels) = op.input(0), op.output.shape
     pixels = height * width
     block = block_pixels(int(config["pixels"]), pixels)
+    scales = np.array(quantization_of(op.input(1)).scales)
     with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized:
-        activations = quantize_input(op, b, n, quantized)
-
-        def end(order: ChannelOrder, is_paired: bool) -> DequantizeEpilogue:
-            return _make_epilogue(op, b, kernel, order, activations, is_paired=is_paired)
-
+        row = quantize_input(op, b, n, quantized)
+        end = _make_end(op, b, row, bias_of(op, "float32"), None if row.offset is None else scales)
         gemm = plan_gemm_without_bias(b, layout, kernel, end, CHANNELS_BY_PIXELS[block])
-        zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
+        zero_point = 0 if row.offset is None else b.load(row.offset, [0])
         shape = (1, height, width, channels)
         convolve_in_blocks(b, Im2colSource(quantized, layout, zero_point), gemm, shape, n * pixels)
+
+
+def _matrix_configs(op: OpCall) -> Sequence[Config]:
+    outputs, depth = op.input(1).shape
+    is_constant = all(op.constant(k) is not None for k in (1, _BIAS) if op.has_input(k))
+    return ({},) if is_constant and depth % _WORD == 0 and outputs >= _CHANNELS else ()
+
+
+def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
+    (outputs, depth), bias = op.input(1).shape, op.constant(_BIAS)
+    scales = np.array(quantization_of(op.input(1)).scales)
+    per_channel = len(scales) > 1 or is_whole(op)
+    with quantized_rows(op, b, None if per_channel else float(scales[0])) as (n, quantized, row):
+        addend = None if bias is None else bias.array().reshape(-1)
+        own = np.resize(scales, outputs) if per_channel else None
+        end = _make_end(op, b, row, addend, own, joins_scales=True)
+        kernel = weights_of(op).reshape(outputs, 1, 1, depth)
+        gemm = plan_gemm_without_bias(b, layer_layout(op), kernel, end, _CHANNELS)
+        words = (depth // _WORD,)
+        with b.view("words", quantized, 0, words, dtype=UINT32, alignment=4) as x:
+            gemm.emit_from_bytes(b, x, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +138,31 @@ class DequantizeEpilogue:
             yield finish
 
 
-def _make_epilogue(
-    op: OpCall, b: Kernel, kernel: Array, order: ChannelOrder, activations: QuantizedRow, *,
-    is_paired: bool,
-) -> DequantizeEpilogue:  # fmt: skip
-    rows = list(order.rows)
-    bias = b.constant("bias", bias_of(op, "float32")[rows], FLOAT32)
-    sums = scales = None
-    if activations.offset is not None:
-        totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
-        sums = b.constant("sums", totals[rows], INT32)
-        scales = b.constant("scales", np.array(quantization_of(op.input(1)).scales)[rows], FLOAT32)
-    activation = op.str_attr("activation")
-    return DequantizeEpilogue(activations, bias, sums, scales, activation, is_paired)
+def _make_end(
+    op: OpCall, b: Kernel, activations: QuantizedRow, bias: Array | None, scales: Array | None, *,
+    joins_scales: bool = False,
+) -> Callable[[ChannelOrder, bool], DequantizeEpilogue]:  # fmt: skip
+    """Return the builder of the epilogue from the channel order and whether these are paired."""
+    kernel = weights_of(op)
+    totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
+    sums = None if activations.offset is None else totals
+
+    def end(order: ChannelOrder, is_paired: bool) -> DequantizeEpilogue:
+        def table(name: str, values: Array | None, dtype: DType = FLOAT32) -> tir.Buffer | None:
+            return None if values is None else b.constant(name, values[list(order.rows)], dtype)
+
+        return DequantizeEpilogue(
+            activations, table("bias", bias), table("sums", sums, INT32), table("scales", scales),
+            op.str_attr("activation"), is_paired, joins_scales,
+        )  # fmt: skip
+
+    return end
 
 
 SCHEDULES = (
     dsp_schedule("dsp.hybrid_conv2d.im2col", "hybrid_conv2d", configs=_configs, build=_build),
-)
+    dsp_schedule(
+        "dsp.hybrid_fully_connected.rows", "hybrid_fully_connected", configs=_matrix_configs,
+        build=_build_matrix,
+    ),
+)  # fmt: skip

@@ -13,11 +13,11 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, minimum
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weights_of
-from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.ops.conv_window import kernel_window
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.schedules.cortex_m_dsp.direct_dot_products import HALVES, TAPS, pack_weight_words
 from firmwright.schedules.epilogue import FinishElement
-from firmwright.schedules.fpu.im2col import FloatIm2colPacker
+from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,
     longest_dividing_chunk,
@@ -38,53 +38,12 @@ _PIXELS = 2
 _SUMS = 4
 _MATRIX = 2
 """Rank of fully connected weights."""
-_POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT16:
         return ()
     return ({"pixels": min(_PIXELS, op.output.elements // op.input(1).shape[0])},)
-
-
-class _Int16Im2colPacker(FloatIm2colPacker):
-    """Packs windows into columns [pixel, element] of int16."""
-
-    @property
-    def pixels(self) -> int:
-        return self.columns.shape[0]
-
-    def points(self, at: ArithExpr) -> None:
-        depth = self.x.shape[3]
-        with self.b.for_("p", self.pixels) as p:
-            self._move((at + p) * depth, p * self.columns.shape[1], depth)
-
-    def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        _, rows, cols, channels = self.x.shape
-        offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
-        self._move(offset, pixel * self.columns.shape[1] + first, count)
-
-    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        b, place = self.b, pixel * self.columns.shape[1] + first
-        with (
-            b.view("zeros", self.columns, place, (count,), access="w") as column,
-            b.for_("c", count) as c,
-        ):
-            b.store(column, [c], 0)
-
-    def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
-        b, even = self.b, self.x.shape[3] % 2 == 0
-        dtype, steps = (UINT32, count // 2) if even else (INT16, count)
-        alignment = 4 if even else 1
-        unroll = next(size for size in (4, 3, 2, 1) if steps % size == 0)
-        with (
-            b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=alignment) as run,
-            b.view("to", self.columns, place, (steps,), dtype=dtype, access="w",
-                     alignment=alignment) as column,
-            b.for_("i", steps // unroll) as i,
-            b.for_("u", unroll, kind="unrolled") as u,
-        ):  # fmt: skip
-            b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
 
 
 _AddStep = Callable[[Kernel, tir.Buffer, tir.Buffer, tir.Buffer, ArithExpr, ArithExpr], None]
@@ -253,7 +212,7 @@ def _build(microkernel: _Int16Microkernel, op: OpCall, config: Config, b: Kernel
     taps, count = kernel.size // len(kernel), int(config["pixels"])
     gemm = _plan_gemm(microkernel, op, kernel, count, b)
     padded = gemm.steps * microkernel.taps
-    window = _POINT if kernel.ndim == _MATRIX else window_of(op, kernel.shape[1:3])
+    window = kernel_window(op)
     pixels = op.output.elements // len(kernel)
     with Nest() as enter:
         columns = None
@@ -270,7 +229,7 @@ def _build(microkernel: _Int16Microkernel, op: OpCall, config: Config, b: Kernel
             image = b.input(0)
             if kernel.ndim == _MATRIX:
                 image = enter(b.view("image", image, 0, (pixels, 1, 1, taps), alignment=4))
-            _Int16Im2colPacker(b, window, image, columns).pack(op, at)
+            RowIm2colPacker(b, window, image, columns).pack(op, at)
             x = enter(gemm.columns(b, columns, at * 0))
         gemm.emit(b, x, at)
 

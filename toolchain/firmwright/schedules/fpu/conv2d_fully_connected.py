@@ -12,10 +12,9 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate, minimum
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.conv_window import window_of
+from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation
-from firmwright.schedules.fpu.im2col import FloatIm2colPacker
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
     STYLE_FEATURES,
@@ -23,6 +22,7 @@ from firmwright.schedules.fpu.microkernels import (
     MultiplyAddStyle,
     microkernel_name,
 )
+from firmwright.schedules.im2col import FloatIm2colPacker
 
 # y[p, o] = activation(sum over k of column[k, p] * w[o, k], + bias[o]), in that order. Weights are
 # packed in channel groups, element k of a group contiguous. The last group overlaps its
@@ -113,22 +113,19 @@ _COPY = 4
 """Approximate instructions to pack one element of a window."""
 
 
-def _conv_configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32:
         return ()
-    outputs, *size, _ = op.input(1).shape
-    depth, pixels = op.input(1).elements // outputs, op.output.elements // outputs
-    overhead = 0 if window_of(op, size).pointwise else _COPY
-    tiles = cheapest_tiles(outputs, pixels, depth, overhead)
+    outputs = op.input(1).shape[0]
+    pixels = op.output.elements // outputs if op.op == "conv2d" else 1
+    overhead = 0 if kernel_window(op).pointwise else _COPY
+    tiles = cheapest_tiles(outputs, pixels, op.input(1).elements // outputs, overhead)
     return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles]
 
 
-def _build_conv(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    kernel = weights_of(op)
-    window = window_of(op, kernel.shape[1:3])
-    gemm = _plan_gemm(op, b, style, config)
-    pixels = op.output.elements // op.output.shape[3]
-    block = gemm.tile.pixels
+def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
+    window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
+    pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
     with b.for_("block", -(-pixels // block)) as index:
         start = index * block
         if pixels % block:
@@ -143,28 +140,10 @@ def _build_conv(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) 
                 gemm.emit(b, columns, at)
 
 
-def _matrix_configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != FLOAT32:
-        return ()
-    outputs, depth = op.input(1).shape
-    tile = cheapest_tiles(outputs, 1, depth)[0]
-    return [{"lanes": tile.lanes, "pixels": 1}]
-
-
-def _build_matrix(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    gemm = _plan_gemm(op, b, style, config)
-    rows = op.input(0).elements // gemm.depth
-    with b.for_("n", rows) as n, b.view("row", b.input(0), n * gemm.depth, (gemm.depth, 1)) as x:
-        gemm.emit(b, x, n)
-
-
 SCHEDULES = tuple(
     Schedule(
-        f"fpu.{op}.{style}", op, requires, configs, partial(build, style), disable_scheduling=True
+        f"fpu.{op}.{style}", op, requires, _configs, partial(_build, style), disable_scheduling=True
     )
     for style, requires in STYLE_FEATURES.items()
-    for op, configs, build in (
-        ("conv2d", _conv_configs, _build_conv),
-        ("fully_connected", _matrix_configs, _build_matrix),
-    )
+    for op in ("conv2d", "fully_connected")
 )

@@ -14,11 +14,10 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
-from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, MultiplyAddStyle
-from firmwright.schedules.window_bounds import ValidTapRun, group_outputs
+from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
 # One channel at a time. Along an output row, each input element is loaded once per strip of
 # adjacent outputs and stays in a register for all outputs that use it. A narrow row is one strip; a
@@ -34,42 +33,10 @@ _MAX_UNROLLED = 400
 """Maximum number of unrolled taps over all kinds of rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FloatAxis:
-    taps: int
-    stride: int
-    before: int
-    inputs: int
-    outputs: int
-
-    def valid(self, output: int) -> range:
-        first = output * self.stride - self.before
-        return range(max(0, -first), min(self.taps, self.inputs - first))
-
-    def runs(self) -> list[ValidTapRun]:
-        return group_outputs(range(self.outputs), self.valid)
-
-    def whole(self) -> range:
-        inside = [o for o in range(self.outputs) if len(self.valid(o)) == self.taps]
-        return range(inside[0], inside[-1] + 1) if inside else range(0)
-
-
-def _axes(op: OpCall) -> tuple[_FloatAxis, _FloatAxis]:
-    window = window_of(op, op.input(1).shape[1:3])
-    rows, columns = (
-        _FloatAxis(
-            window.size[i], window.stride[i], window.padding[2 * i], window.input_size[i],
-            op.output.shape[1 + i],
-        )
-        for i in (0, 1)
-    )  # fmt: skip
-    return rows, columns
-
-
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32 or op.ints_attr("dilation") != (1, 1):
         return ()
-    rows, columns = _axes(op)
+    rows, columns = window_axes(op)
     taps = rows.taps * columns.taps
     seen = all(run.taps for axis in (rows, columns) for run in axis.runs())
     outputs = sum(len(strip) for strip, _ in _strips(columns))
@@ -77,25 +44,27 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({},) if taps <= _MAX_TAPS and seen and unrolled <= _MAX_UNROLLED else ()
 
 
-def _strips(columns: _FloatAxis) -> list[tuple[range, int]]:
+def _strips(columns: WindowAxis) -> list[tuple[range, int]]:
     """Partition a row into strips of outputs, each with its number of repetitions."""
-    whole = columns.whole()
-    if columns.outputs <= _NARROW or len(whole) < 2 * _STRIP:
-        return [(range(columns.outputs), 1)]
+    outputs = columns.outputs
+    inside = [o for o in outputs if len(columns.valid(o)) == columns.taps]
+    whole = range(inside[0], inside[-1] + 1) if inside else range(0)
+    if len(outputs) <= _NARROW or len(whole) < 2 * _STRIP:
+        return [(outputs, 1)]
     count = len(whole) // _STRIP
     after = whole.start + count * _STRIP
     strips = [
         (range(whole.start), 1),
         (range(whole.start, whole.start + _STRIP), count),
-        (range(after, columns.outputs), 1),
+        (range(after, len(outputs)), 1),
     ]
-    return [(outputs, times) for outputs, times in strips if outputs]
+    return [(part, times) for part, times in strips if part]
 
 
 @dataclass(frozen=True, slots=True)
 class _FloatOutputRow:
     style: MultiplyAddStyle
-    columns: _FloatAxis
+    columns: WindowAxis
     rows: range
     weights: Sequence[Sequence[ArithExpr]]
     bias: ArithExpr
@@ -136,7 +105,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
     _, height, width, channels = kernel.shape
     packed = b.constant("weights", np.ascontiguousarray(kernel.reshape(-1, channels).T), FLOAT32)
     bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
-    rows, columns = _axes(op)
+    rows, columns = window_axes(op)
     with Nest() as enter:
         c = enter(b.for_("c", channels))
         weights = [

@@ -50,41 +50,26 @@ _TAP = """\
 
 _STORED = """\
 __asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"(even{p}) : "w"(odd{p}));
-value = vqaddq_n_s16(vreinterpretq_s16_s32(even{p}), (int16_t)zero_point);
-if (low > -128) {{
+value = {value};
+if (low > {min}) {{
     value = vmaxq_s16(value, vdupq_n_s16((int16_t)low));
 }}
-if (high < 127) {{
+if (high < {max}) {{
     value = vminq_s16(value, vdupq_n_s16((int16_t)high));
 }}
-__asm__("vqmovnb.s16 %q0, %q0" : "+w"(value));
-if (lanes == 8) {{
-    vstrbq_s16({y}, value);
+{narrowed}if (lanes == 8) {{
+    {store}q_s16(y{p}, value);
 }} else {{
-    vstrbq_p_s16({y}, value, inside);
+    {store}q_p_s16(y{p}, value, inside);
 }}"""
+_VALUE = "vreinterpretq_s16_s32(even{p})"
+_NARROWED = '__asm__("vqmovnb.s16 %q0, %q0" : "+w"(value));\n'
 
 _PARAMETERS = """\
 const int32x4_t even_multiplier = vldrwq_s32(q);
 const int32x4_t odd_multiplier = vldrwq_s32(q + 4);
 const int32x4_t even_shift = vldrwq_s32(q + 8);
 const int32x4_t odd_shift = vldrwq_s32(q + 12);"""
-
-
-_STORED_WIDE = """\
-__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"(even{p}) : "w"(odd{p}));
-value = vreinterpretq_s16_s32(even{p});
-if (low > -32768) {{
-    value = vmaxq_s16(value, vdupq_n_s16((int16_t)low));
-}}
-if (high < 32767) {{
-    value = vminq_s16(value, vdupq_n_s16((int16_t)high));
-}}
-if (lanes == 8) {{
-    vstrhq_s16({y}, value);
-}} else {{
-    vstrhq_p_s16({y}, value, inside);
-}}"""
 
 
 def microkernel_name(
@@ -111,6 +96,15 @@ def _load(pointer: str, dtype: DType = INT8) -> str:
 def _place(base: str, *terms: tuple[int, str]) -> str:
     steps = [step if count == 1 else f"{count} * {step}" for count, step in terms if count]
     return " + ".join([base, *steps])
+
+
+def _stored(p: int, dtype: DType) -> str:
+    value, is_int8 = _VALUE.format(p=p), dtype == INT8
+    return _STORED.format(
+        p=p, value=f"vqaddq_n_s16({value}, (int16_t)zero_point)" if is_int8 else value,
+        min=dtype.min, max=dtype.max, narrowed=_NARROWED if is_int8 else "",
+        store="vstrb" if is_int8 else "vstrh",
+    )  # fmt: skip
 
 
 def _text(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> str:
@@ -141,7 +135,7 @@ def _text(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> str:
             fields = f"{half}{p}", f"{half}_multiplier", f"{half}_shift"
             scale = vector_requantize if dtype == INT8 else int16_dot
             lines.append(scale.scale_assembly(*fields))
-        lines.append((_STORED if dtype == INT8 else _STORED_WIDE).format(p=p, y=f"y{p}"))
+        lines.append(_stored(p, dtype))
     return "\n".join(lines)
 
 

@@ -1,7 +1,8 @@
 """Dot products of int8 columns on Helium: loop structure, assembly and GEMM micro-kernels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from textwrap import indent
 from typing import Any
 
@@ -20,15 +21,14 @@ from firmwright.schedules.helium import vector_requantize
 
 BYTES_PER_STEP = 16
 STEPS_PER_ITERATION = 8
+PAIR = ("x0", "x1")
+"""The columns of two pixels."""
 MAX_STEPS = 12
 
 REGISTERS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 CLOBBERS = (
     '"r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr", "q0", "q1", "q2", "q3", "cc", "memory"'
 )
-
-EmitStep = Callable[[str, str, str], list[str]]
-"""Function from (multiply, load, address suffix) to the assembly of a step."""
 
 _ADVANCING = "], #16"
 
@@ -40,6 +40,7 @@ class LaneFormat:
     size_bytes: int
     load: str
     kind: str
+    weights: str
 
     @property
     def base(self) -> str:
@@ -54,8 +55,22 @@ class LaneFormat:
         return f"vctp.{8 * self.size_bytes} %[rest]"
 
 
-INT8_LANES = LaneFormat(1, "b.8", "s8")
-INT16_LANES = LaneFormat(2, "h.16", "s16")
+INT8_LANES = LaneFormat(1, "b.8", "s8", "vldrb.8")
+INT16_LANES = LaneFormat(2, "h.16", "s16", "vldrb.s16")
+
+
+def _step(
+    columns: tuple[str, ...], lanes: LaneFormat, multiply: str, load: str, place: str
+) -> list[str]:
+    """Return a step: a vector of each column, times those of all weight rows."""
+    count = len(columns)
+    rows, width = len(REGISTERS) // count, BYTES_PER_STEP // lanes.size_bytes
+    lines = [f"{load} q{p}, [%[{name}]{place}" for p, name in enumerate(columns)]
+    for row in range(rows):
+        vector = count + row % (4 - count)
+        lines.append(f"{lanes.weights} q{vector}, [%[w]], #{width}")
+        lines += [f"{multiply} {REGISTERS[rows * p + row]}, q{p}, q{vector}" for p in range(count)]
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +89,11 @@ class DotProductLoop:
     def least_taps(self) -> int:
         return BYTES_PER_STEP * self.head + self.tail
 
-    def lines(self, step: EmitStep, lanes: LaneFormat = INT8_LANES) -> list[str]:
+    def lines(self, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES) -> list[str]:
         """Return the assembly; operand `rest` is the tail's length, `count` the iteration count."""
         plain, adding = f"vmladav.{lanes.kind}", f"vmladava.{lanes.kind}"
         load, cut = lanes.loading(), lanes.loading(cut=True)
+        step = partial(_step, columns, lanes)
         lines: list[str] = []
         for index in range(self.head):
             lines += step(adding if index else plain, load, self._place(index))
@@ -105,11 +121,9 @@ class DotProductLoop:
         """Return the end of the address operand in the load of unrolled step `index`."""
         return _ADVANCING if self._advances else f", #{BYTES_PER_STEP * index}]"
 
-    def frame(
-        self, step: EmitStep, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES
-    ) -> str:
+    def frame(self, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES) -> str:
         """Return the C text that leaves the sums in the vectors `first` and `second`."""
-        body = "\n".join(string_lines(self.lines(step, lanes)))
+        body = "\n".join(string_lines(self.lines(columns, lanes)))
         moving = ("w", *columns) if self._advances else ("w",)
         declared = [f"const int8_t *at_{name} = {name};" for name in moving]
         outputs = [
@@ -138,10 +152,10 @@ class DotProductLoop:
             f"    : {CLOBBERS});",
         ])  # fmt: skip
 
-    def instructions(self, step: EmitStep, taps: int) -> int:
-        round_size = len(step("", "", "")) * STEPS_PER_ITERATION + 2
+    def instructions(self, columns: tuple[str, ...], taps: int) -> int:
+        round_size = len(_step(columns, INT8_LANES, "", "", "")) * STEPS_PER_ITERATION + 2
         rounds = (taps // BYTES_PER_STEP - 1) // STEPS_PER_ITERATION if self.deep else 1
-        return len(self.lines(step)) + (rounds - 1) * round_size
+        return len(self.lines(columns)) + (rounds - 1) * round_size
 
 
 DOT_PRODUCT_LOOPS = tuple(
@@ -199,18 +213,6 @@ STEP
 }""".replace("STEP", indent(vector_requantize.PORTABLE, " " * 8))
 
 
-def multiply_step(multiply: str, load: str, place: str) -> list[str]:
-    lines = [f"{load} q0, [%[x0]{place}", f"{load} q1, [%[x1]{place}"]
-    for channel in range(vector_requantize.CHANNELS):
-        vector = 2 + channel % 2
-        lines += [
-            f"vldrb.8 q{vector}, [%[w]], #16",
-            f"{multiply} {REGISTERS[channel]}, q0, q{vector}",
-            f"{multiply} {REGISTERS[4 + channel]}, q1, q{vector}",
-        ]
-    return lines
-
-
 _ADDED_SHARES = """\
 first = vaddq_n_s32(first, share0);
 second = vaddq_n_s32(second, share1);"""
@@ -219,7 +221,7 @@ second = vaddq_n_s32(second, share1);"""
 def _text(loop: DotProductLoop, *, has_shares: bool) -> str:
     endings = (("first", "y0"), ("second", "y1"))
     return "\n".join([
-        loop.frame(multiply_step, ("x0", "x1")),
+        loop.frame(PAIR),
         *([_ADDED_SHARES] if has_shares else []),
         vector_requantize.PARAMETER_LOADS,
         *(vector_requantize.requantize_assembly(vector, target) for vector, target in endings),
@@ -270,10 +272,7 @@ def _product(loop: DotProductLoop, *, has_shares: bool) -> Intrinsic:
         requires="mve",
         text={"gnu": _text(loop, has_shares=has_shares)},
         count=lambda args: (
-            loop.instructions(multiply_step, args[-1])
-            + 2 * (8 + (0, 2, 3, 1)[args[9]])
-            + 8
-            + len(shares)
+            loop.instructions(PAIR, args[-1]) + 2 * (8 + (0, 2, 3, 1)[args[9]]) + 8 + len(shares)
         ),
     )
 

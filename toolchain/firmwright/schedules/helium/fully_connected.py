@@ -26,7 +26,6 @@ from firmwright.schedules.helium import vector_requantize
 from firmwright.schedules.helium.dot_product_loop import (
     BYTES_PER_STEP,
     DOT_PRODUCT_LOOPS,
-    REGISTERS,
     SUM,
     DotProductLoop,
     choose_loop,
@@ -78,14 +77,6 @@ _CHANNELS_PORTABLE = "\n".join([
 IMMEDIATES = ("multiplier", "left", "addend", "sign", "shift", "low", "high", "lanes", "taps")
 
 
-def _step(multiply: str, load: str, place: str) -> list[str]:
-    lines = [f"{load} q0, [%[x]{place}"]
-    for row in range(ROWS):
-        vector = 1 + row % 3
-        lines += [f"vldrb.8 q{vector}, [%[w]], #16", f"{multiply} {REGISTERS[row]}, q0, q{vector}"]
-    return lines
-
-
 def _ending(vector: str, number: int, target: str, lanes: str) -> str:
     scaled = _SCALED.format(v=vector, n=number, q="q + 4" if number else "q")
     return scaled + "\n" + vector_requantize.store_assembly(vector, target, lanes)
@@ -94,7 +85,7 @@ def _ending(vector: str, number: int, target: str, lanes: str) -> str:
 def _text(loop: DotProductLoop) -> str:
     second = _ending("second", 1, "y + 4", "lanes - 4")
     return "\n".join([
-        loop.frame(_step, ("x",)),
+        loop.frame(("x",)),
         _ending("first", 0, "y", "lanes"),
         "if (lanes > 4) {",
         *("    " + line for line in second.splitlines()),
@@ -106,7 +97,7 @@ def _channels_text(loop: DotProductLoop) -> str:
     finish, loads = vector_requantize.requantize_assembly, vector_requantize.PARAMETER_LOADS
     second = loads.replace("(q", "(q + 12") + "\n" + finish("second", "y + 4", "lanes - 4")
     return "\n".join([
-        loop.frame(_step, ("x",)),
+        loop.frame(("x",)),
         "{",
         indent(loads + "\n" + finish("first", "y"), "    "),
         "}",
@@ -149,44 +140,28 @@ def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[i
     return [*same, folded.shift, folded.clamp_min, folded.clamp_max, lanes, taps]
 
 
-def _rows(loop: DotProductLoop) -> Intrinsic:
+def _rows(loop: DotProductLoop, *, by_channel: bool) -> Intrinsic:
+    ending = (*vector_requantize.EPILOGUE_OPERANDS, *immediates("taps"))
     return Intrinsic(
-        name=f"mve_matvec_int8_{loop.suffix}",
+        name=f"mve_matvec_{'channels' if by_channel else 'int8'}_{loop.suffix}",
         operands=(
             *pointers(INT8, w=(loop.head + loop.tail) * BYTES_PER_STEP * ROWS, x=loop.least_taps),
-            *pointers(INT32, q=ROWS),
+            *pointers(INT32, q=2 * vector_requantize.PARAMETERS if by_channel else ROWS),
             *pointers(INT8, "w", y=1),
-            *immediates(*IMMEDIATES),
+            *(ending if by_channel else immediates(*IMMEDIATES)),
         ),
-        meaning=_meaning,
-        portable=_PORTABLE,
-        doc="Eight rows of weights: products with a column, requantised.",
+        meaning=_channels_meaning if by_channel else _meaning,
+        portable=_CHANNELS_PORTABLE if by_channel else _PORTABLE,
+        doc=f"Eight rows of weights: products with a column, requantised{' by row' * by_channel}.",
         requires="mve",
-        text={"gnu": _text(loop)},
-        count=lambda args: loop.instructions(_step, args[-1]) + 30,
+        text={"gnu": _channels_text(loop) if by_channel else _text(loop)},
+        count=lambda args: loop.instructions(("x",), args[-1]) + (26 if by_channel else 30),
     )
 
 
-def _rows_by_channel(loop: DotProductLoop) -> Intrinsic:
-    return Intrinsic(
-        name=f"mve_matvec_channels_{loop.suffix}",
-        operands=(
-            *pointers(INT8, w=(loop.head + loop.tail) * BYTES_PER_STEP * ROWS, x=loop.least_taps),
-            *pointers(INT32, q=2 * vector_requantize.PARAMETERS),
-            *pointers(INT8, "w", y=1),
-            *vector_requantize.EPILOGUE_OPERANDS,
-            *immediates("taps"),
-        ),
-        meaning=_channels_meaning,
-        portable=_CHANNELS_PORTABLE,
-        doc="Eight rows of weights: products with a column, requantised by row.",
-        requires="mve",
-        text={"gnu": _channels_text(loop)},
-        count=lambda args: loop.instructions(_step, args[-1]) + 26,
-    )
-
-
-INTRINSICS = (*map(_rows, DOT_PRODUCT_LOOPS), *map(_rows_by_channel, DOT_PRODUCT_LOOPS))
+INTRINSICS = tuple(
+    _rows(loop, by_channel=by_channel) for by_channel in (False, True) for loop in DOT_PRODUCT_LOOPS
+)
 
 
 def _configs(op: OpCall) -> Sequence[Config]:

@@ -20,7 +20,7 @@ from firmwright.schedules.helium.dot_product_loop import (
     BYTES_PER_STEP,
     DOT_PRODUCT_LOOPS,
     INT16_LANES,
-    REGISTERS,
+    PAIR,
     DotProductLoop,
 )
 
@@ -67,17 +67,13 @@ STEP
     }
 }""".replace("STEP", indent(STEP_PORTABLE, " " * 8))
 
-_SCALED = """\
+_SCALED = (
+    """\
 if (away == 3) {{
     {v} = vrshlq_s32(vmulhq_s32({v}, {multiplier}), {shift});
-}} else {{
-    {v} = vqrdmulhq_s32({v}, {multiplier});
-    if (away) {{
-        const int32x4_t moved = away > 1 ? vandq_s32({v}, {shift}) : {v};
-        {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
-    }}
-    {v} = vrshlq_s32({v}, {shift});
-}}"""
+}} else """
+    + vector_requantize.SCALED_TWICE
+)
 
 
 def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "shift") -> str:
@@ -85,47 +81,13 @@ def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "sh
     return _SCALED.format(v=vector, multiplier=multiplier, shift=shift)
 
 
-_STORED = """\
-if (low > -32768) {{
-    {v} = vmaxq_s32({v}, vdupq_n_s32(low));
-}}
-if (high < 32767) {{
-    {v} = vminq_s32({v}, vdupq_n_s32(high));
-}}
-__asm__("vqmovnb.s32 %q0, %q0" : "+w"({v}));
-if (lanes == 4) {{
-    vstrhq_s32({y}, {v});
-}} else {{
-    vstrhq_p_s32({y}, {v}, vctp32q((uint32_t)lanes));
-}}"""
-
-
-def _product_step(multiply: str, load: str, place: str) -> list[str]:
-    lines = [f"{load} q0, [%[x0]{place}", f"{load} q1, [%[x1]{place}"]
-    for channel in range(vector_requantize.CHANNELS):
-        vector = 2 + channel % 2
-        lines += [
-            f"vldrb.s16 q{vector}, [%[w]], #8",
-            f"{multiply} {REGISTERS[channel]}, q0, q{vector}",
-            f"{multiply} {REGISTERS[4 + channel]}, q1, q{vector}",
-        ]
-    return lines
-
-
-def _rows_step(multiply: str, load: str, place: str) -> list[str]:
-    lines = [f"{load} q0, [%[x]{place}"]
-    for row in range(ROWS):
-        vector = 1 + row % 3
-        lines += [f"vldrb.s16 q{vector}, [%[w]], #8", f"{multiply} {REGISTERS[row]}, q0, q{vector}"]
-    return lines
-
-
 def _product_text(loop: DotProductLoop) -> str:
     return "\n".join([
-        loop.frame(_product_step, ("x0", "x1"), INT16_LANES),
+        loop.frame(PAIR, INT16_LANES),
         vector_requantize.PARAMETER_LOADS,
         *(
-            f"{v} = vaddq_s32({v}, bias);\n{scale_assembly(v)}\n{_STORED.format(v=v, y=y)}"
+            f"{v} = vaddq_s32({v}, bias);\n{scale_assembly(v)}\n"
+            + vector_requantize.store_assembly(v, y, "lanes", INT16)
             for v, y in (("first", "y0"), ("second", "y1"))
         ),
     ])  # fmt: skip
@@ -186,7 +148,7 @@ def _product(loop: DotProductLoop) -> Intrinsic:
         doc="Four channels of two pixels: products over a column of int16, requantised.",
         requires="mve",
         text={"gnu": _product_text(loop)},
-        count=lambda args: loop.instructions(_product_step, args[-1]) + 24,
+        count=lambda args: loop.instructions(PAIR, args[-1]) + 24,
     )
 
 
@@ -206,7 +168,7 @@ _ROWS_PORTABLE = "\n".join([
 def _rows_text(loop: DotProductLoop) -> str:
     lanes = ((vector, lane) for vector in ("first", "second") for lane in range(4))
     return "\n".join([
-        loop.frame(_rows_step, ("x",), INT16_LANES),
+        loop.frame(("x",), INT16_LANES),
         *(f"c{i} = vgetq_lane_s32({v}, {lane});" for i, (v, lane) in enumerate(lanes)),
     ])  # fmt: skip
 
@@ -228,7 +190,7 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
         doc="Eight rows of weights: products with a column of int16.",
         requires="mve",
         text={"gnu": _rows_text(loop)},
-        count=lambda args: loop.instructions(_rows_step, args[2]) + 16,
+        count=lambda args: loop.instructions(("x",), args[2]) + 16,
     )
 
 

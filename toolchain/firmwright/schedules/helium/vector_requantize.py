@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import immediates
@@ -58,12 +58,7 @@ const int32x4_t bias = vldrwq_s32(q);
 const int32x4_t multiplier = vldrwq_s32(q + 4);
 const int32x4_t shift = vldrwq_s32(q + 8);"""
 
-_SCALED = """\
-#if __ARM_FEATURE_MVE & 2
-if (away == 3) {{
-    {v} = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32({v}), vreinterpretq_f32_s32({multiplier})));
-}} else
-#endif
+SCALED_TWICE = """\
 {{
     {v} = vqrdmulhq_s32({v}, {multiplier});
     if (away) {{
@@ -73,19 +68,31 @@ if (away == 3) {{
     {v} = vrshlq_s32({v}, {shift});
 }}"""
 
+_SCALED = (
+    """\
+#if __ARM_FEATURE_MVE & 2
+if (away == 3) {{
+    {v} = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32({v}), vreinterpretq_f32_s32({multiplier})));
+}} else
+#endif
+"""
+    + SCALED_TWICE
+)
+
 _STORED = """\
-if (low > -128) {{
+if (low > {min}) {{
     {v} = vmaxq_s32({v}, vdupq_n_s32(low));
 }}
-if (high < 127) {{
+if (high < {max}) {{
     {v} = vminq_s32({v}, vdupq_n_s32(high));
 }}
-__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0" : "+w"({v}));
+__asm__("{narrowed}" : "+w"({v}));
 if ({lanes} >= 4) {{
-    vstrbq_s32({y}, {v});
+    {store}q_s32({y}, {v});
 }} else {{
-    vstrbq_p_s32({y}, {v}, vctp32q((uint32_t)({lanes})));
+    {store}q_p_s32({y}, {v}, vctp32q((uint32_t)({lanes})));
 }}"""
+_NARROWED = {INT8: "vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0", INT16: "vqmovnb.s32 %q0, %q0"}
 
 
 def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "shift") -> str:
@@ -100,9 +107,13 @@ def requantize_assembly(vector: str, target: str, lanes: str = "lanes") -> str:
     return "\n".join([biased, scale_assembly(vector), moved, stored])
 
 
-def store_assembly(vector: str, target: str, lanes: str) -> str:
-    """Return C that clamps `vector` and stores `lanes` of its elements."""
-    return _STORED.format(v=vector, y=target, lanes=lanes)
+def store_assembly(vector: str, target: str, lanes: str, dtype: DType = INT8) -> str:
+    """Return C that clamps `vector` and stores `lanes` of its elements as `dtype`."""
+    store = "vstrb" if dtype == INT8 else "vstrh"
+    return _STORED.format(
+        v=vector, y=target, lanes=lanes, min=dtype.min, max=dtype.max, store=store,
+        narrowed=_NARROWED[dtype],
+    )  # fmt: skip
 
 
 def supports_requantize(params: Requantization) -> bool:

@@ -12,9 +12,8 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.conv_window import window_of
+from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel, Position
-from firmwright.schedules.fpu.im2col import FloatIm2colPacker
 from firmwright.schedules.helium_floats import microkernels
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,
@@ -22,6 +21,7 @@ from firmwright.schedules.helium_floats.accumulate_f32 import (
     AccumulateStyle,
 )
 from firmwright.schedules.helium_floats.microkernels import VectorTile
+from firmwright.schedules.im2col import FloatIm2colPacker
 from firmwright.schedules.schedule_factories import helium_float_schedule
 
 # The columns of a few output pixels are packed by vectors and multiplied by every channel group
@@ -112,9 +112,12 @@ def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
     return np.stack([padded[..., start : start + lanes] for start in starts])
 
 
-def _tile_configs(
-    style: AccumulateStyle, outputs: int, pixels: int, depth: int, packing: int
-) -> list[dict[str, int]]:
+def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != FLOAT32:
+        return ()
+    outputs, packing = op.input(1).shape[0], 1 if kernel_window(op).pointwise else _COPY
+    depth = op.input(1).elements // outputs
+    pixels = op.output.elements // outputs if op.op == "conv2d" else 1
     fitting = [tile for tile in microkernels.tiles_for_style(style) if tile.pixels <= pixels]
 
     def cost(tile: VectorTile) -> tuple[int, int]:
@@ -129,18 +132,8 @@ def _tile_configs(
     return [{"vectors": tile.vectors, "pixels": tile.pixels} for tile in chosen]
 
 
-def _conv_configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != FLOAT32:
-        return ()
-    outputs = op.input(1).shape[0]
-    window = window_of(op, op.input(1).shape[1:3])
-    depth, pixels = op.input(1).elements // outputs, op.output.elements // outputs
-    return _tile_configs(style, outputs, pixels, depth, 1 if window.pointwise else _COPY)
-
-
-def _build_conv(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    gemm = _plan_gemm(op, b, style, config)
-    window = window_of(op, op.input(1).shape[1:3])
+def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
+    window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
     pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
     with (
         b.for_("block", -(-pixels // block)) as index,
@@ -155,30 +148,11 @@ def _build_conv(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -
             gemm.emit(b, columns, at)
 
 
-def _matrix_configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != FLOAT32:
-        return ()
-    outputs, depth = op.input(1).shape
-    return _tile_configs(style, outputs, 1, depth, 0)
-
-
-def _build_matrix(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    gemm = _plan_gemm(op, b, style, config)
-    with (
-        b.for_("n", op.input(0).elements // gemm.depth) as n,
-        b.view("row", b.input(0), n * gemm.depth, (gemm.depth, 1)) as x,
-    ):
-        gemm.emit(b, x, n)
-
-
 SCHEDULES = tuple(
     helium_float_schedule(
-        f"helium.{op}.{style}", op, configs=partial(configs, style), build=partial(build, style),
+        f"helium.{op}.{style}", op, configs=partial(_configs, style), build=partial(_build, style),
         fuses=style == "fused",
     )
     for style in ACCUMULATE_STYLES
-    for op, configs, build in (
-        ("conv2d", _conv_configs, _build_conv),
-        ("fully_connected", _matrix_configs, _build_matrix),
-    )
+    for op in ("conv2d", "fully_connected")
 )  # fmt: skip

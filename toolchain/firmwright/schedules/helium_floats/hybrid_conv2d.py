@@ -27,8 +27,8 @@ from firmwright.schedules.helium.conv2d import (
 from firmwright.schedules.helium.dot_product_loop import (
     BYTES_PER_STEP,
     DOT_PRODUCT_LOOPS,
+    PAIR,
     DotProductLoop,
-    multiply_step,
     pack_weight_rows,
     unpack_weights,
 )
@@ -72,7 +72,7 @@ float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
 
 
 def _text(loop: DotProductLoop) -> str:
-    lines = [loop.frame(multiply_step, ("x0", "x1")), _TEXT]
+    lines = [loop.frame(PAIR), _TEXT]
     for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
         lines += [_ENDING.format(v=vector, y=value), accumulate_f32.emit_vector_activation(value)]
         lines += accumulate_f32.store_assembly(value, target, 0)
@@ -115,7 +115,7 @@ def _scaled(loop: DotProductLoop) -> Intrinsic:
         requires="mvefp",
         text={"gnu": _text(loop)},
         count=lambda args: (
-            loop.instructions(multiply_step, args[-1])
+            loop.instructions(PAIR, args[-1])
             + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))
             + 8
         ),

@@ -5,17 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT8, Array
+from firmwright.base.dtypes import INT8, INT32, UINT8
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops import conv2d, fully_connected
-from firmwright.ops.conv_window import window_of
+from firmwright.ops import fully_connected
+from firmwright.ops.conv2d import weight_offsets
+from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, per_tensor_quant, weight_zero_point
+from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.asm_macros import string_lines
+from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
 from firmwright.schedules.scalar.gemm_kernel import (
     ScalarGemm,
@@ -172,20 +174,16 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
             b.store(out, [channel], finish(total))
 
 
-def _plan(b: Kernel, op: OpCall, weights: Array, params: Requantization) -> ScalarGemm:
-    offset = WEIGHT_OFFSET + weight_zero_point(op)
-    return plan_scalar_gemm(b, op, weights, params, lambda computed: ROWS, UINT8, offset)
-
-
 def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == op.input(1).dtype == INT8 else ()
+    is_exact = op.op == "conv2d" or fully_connected.has_int32_multiplier(op)
+    return ({},) if op.input(0).dtype == op.input(1).dtype == INT8 and is_exact else ()
 
 
-def _build_convolution(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel = conv2d.weight_offsets(op)
-    gemm = _plan(b, op, kernel.reshape(len(kernel), -1), conv2d.requantization_of(op))
-    window = window_of(op, kernel.shape[1:3])
-    zero_point = per_tensor_quant(op.input(0)).zero_point
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    kernel, offset = weight_offsets(op), WEIGHT_OFFSET + weight_zero_point(op)
+    flat, params = kernel.reshape(len(kernel), -1), layer_requantization(op)
+    gemm = plan_scalar_gemm(b, op, flat, params, lambda computed: ROWS, UINT8, offset)
+    window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
     with (
         b.for_("pixel", op.output.elements // len(kernel)) as at,
         pack_columns(b, op, zero_point, window, at, (1, gemm.depth)) as column,
@@ -193,26 +191,9 @@ def _build_convolution(op: OpCall, config: Config, b: Kernel) -> None:
         _emit_gemm(b, gemm, column, at)
 
 
-def _matrix_configs(op: OpCall) -> Sequence[Config]:
-    return _configs(op) if _configs(op) and fully_connected.has_int32_multiplier(op) else ()
-
-
-def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
-    weights = conv2d.weight_offsets(op)
-    gemm = _plan(b, op, weights, fully_connected.requantization_of(op))
-    with (
-        b.for_("n", op.output.elements // len(weights)) as n,
-        b.view("row", b.input(0), n * gemm.depth, (1, gemm.depth)) as column,
-    ):
-        _emit_gemm(b, gemm, column, n)
-
-
 SCHEDULES = tuple(
     thumb1_schedule(
-        f"thumb1.{op}.rows", op, configs=configs, build=build, takes_weight_zero_point=True
+        f"thumb1.{op}.rows", op, configs=_configs, build=_build, takes_weight_zero_point=True
     )
-    for op, configs, build in (
-        ("conv2d", _configs, _build_convolution),
-        ("fully_connected", _matrix_configs, _build_matrix),
-    )
+    for op in ("conv2d", "fully_connected")
 )

@@ -1,10 +1,8 @@
-"""im2col packing of floats: element k of all pixels of a block is contiguous.
-
-Values outside the input are packed as 0.
-"""
+"""im2col packing without SIMD instructions, with the zero point outside the input."""
 
 from dataclasses import dataclass
 
+from firmwright.base.dtypes import UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, logical_and
@@ -12,11 +10,12 @@ from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest, Position
 
 _UNROLL = 4
+_MAX_UNROLLED_COPIES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FloatIm2colPacker:
-    """Packs windows of `x` into `columns` [element, pixel]."""
+    """Packs windows of floats into `columns` [element, pixel]."""
 
     b: Kernel
     window: ConvWindow
@@ -107,3 +106,50 @@ class FloatIm2colPacker:
         window = b.view("zeros", self.columns, place, (count,), strides=(self.pixels,), access="w")
         with window as column, b.for_("c", count) as c:
             b.store(column, [c], 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RowIm2colPacker(FloatIm2colPacker):
+    """Packs windows into `columns` [pixel, element], by words if the channels fill them."""
+
+    zero_point: int = 0
+
+    @property
+    def pixels(self) -> int:
+        return self.columns.shape[0]
+
+    def points(self, at: ArithExpr) -> None:
+        depth = self.x.shape[3]
+        with self.b.for_("p", self.pixels) as p:
+            self._move((at + p) * depth, p * self.columns.shape[1], depth)
+
+    def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        _, rows, cols, channels = self.x.shape
+        offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
+        self._move(offset, pixel * self.columns.shape[1] + first, count)
+
+    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        b, place = self.b, pixel * self.columns.shape[1] + first
+        with (
+            b.view("zeros", self.columns, place, (count,), access="w") as column,
+            b.for_("c", count) as c,
+        ):
+            b.store(column, [c], self.zero_point)
+
+    def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
+        b, lanes = self.b, 4 // self.x.dtype.size_bytes
+        is_whole = self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0
+        dtype, steps = (UINT32, count // lanes) if is_whole else (self.x.dtype, count)
+        unroll = next(n for n in (_UNROLL, 3, 2, 1) if steps % n == 0)
+        if steps <= _MAX_UNROLLED_COPIES:
+            unroll = steps
+        size = dtype.size_bytes
+        with (
+            b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=size) as run,
+            b.view(
+                "to", self.columns, place, (steps,), dtype=dtype, access="w", alignment=size
+            ) as column,
+            b.for_("i", steps // unroll) as i,
+            b.for_("u", unroll, kind="unrolled") as u,
+        ):
+            b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
