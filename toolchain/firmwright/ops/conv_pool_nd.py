@@ -6,11 +6,11 @@
         i * stride + k * dilation - before = o.
 
 Attributes: `stride`, `dilation`, `before`, `outputs` (spatial extents); `groups` of convolutions;
-`kind` (max, average, norm) and `size` of pools. Elements outside the input are ignored, but if
-`padded` (before and after each axis) is given, averages count that padding as zeros. A norm of
-`order` p is the p-th root of the sum of |x|^p. Convolutions are not quantized, and their weights
-need not be constant. 2-D images with constant weights use conv2d.py and pooling.py, which are
-faster.
+`kind` (max, average, sum) and `size` of pools. Elements outside the input are ignored, but if
+`padded` (before and after each axis) is given, averages count that padding as zeros. Averages and
+sums are of the float32 formula `term` of the elements, and give the formula `final` of the result
+(expression_language.py; `a` if omitted). Convolutions are not quantized, and their weights need not
+be constant. 2-D images with constant weights use conv2d.py and pooling.py, which are faster.
 Semantics: ONNX's Conv, ConvTranspose, MaxPool, AveragePool and LpPool.
 """
 
@@ -26,9 +26,10 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array, DType
 from firmwright.base.errors import NotSupportedError
+from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and, maximum
-from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression
+from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression, result_dtype
 from firmwright.ops.kernel import Kernel
 
 
@@ -254,10 +255,17 @@ _EXTREMES = (FLOAT32, INT8, UINT8)
 
 def infer_pool(call: OpCall) -> tuple[TensorType, ...]:
     x, kind = call.input(0), call.str_attr("kind")
-    if x.dtype != FLOAT32 and not (kind == "max" and x.dtype in _EXTREMES):
+    types = {"max": x.dtype, "average": FLOAT32, "sum": FLOAT32}
+    element = result_dtype(_formula(call, "term"), [ArithExpr(tir.Var("a", x.dtype))])
+    if x.dtype not in _EXTREMES or element != types.get(kind):
         raise NotSupportedError(f"a {kind} pool of {x.dtype.name}")
+    dtype = result_dtype(_formula(call, "final"), [ArithExpr(tir.Var("a", element))])
     window = _pool_window(call)
-    return (TensorType((*x.shape[:2], *window.outputs), x.dtype, call.output.quantization),)
+    return (TensorType((*x.shape[:2], *window.outputs), dtype, call.output.quantization),)
+
+
+def _formula(call: OpCall, name: str) -> str:
+    return call.str_attr(name) if name in call.attrs else "a"
 
 
 def _pool_window(call: OpCall) -> WindowNd:
@@ -266,18 +274,6 @@ def _pool_window(call: OpCall) -> WindowNd:
 
 def _least(kind: DType) -> float:
     return float("-inf") if kind.is_float else kind.min
-
-
-def _power_formula(call: OpCall) -> str:
-    return {1: "abs(a)", 2: "a * a"}.get(call.int_attr("order"), f"pow(abs(a), {_order(call)})")
-
-
-def _order(call: OpCall) -> float:
-    return float(call.int_attr("order"))
-
-
-def _root_formula(call: OpCall) -> str:
-    return {1: "a", 2: "sqrt(a)"}.get(call.int_attr("order"), f"pow(a, {1 / _order(call)!r})")
 
 
 def _tap_counts(call: OpCall, window: WindowNd) -> list[Array]:
@@ -303,12 +299,11 @@ def reference_pool(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             best = np.maximum(best, patch)
         return (best,)
     total = np.zeros(shape, np.float32)
-    for _, patch in window.patches(x, 0):
-        total += patch if kind == "average" else evaluate_in_numpy(_power_formula(call), [patch])
-    if kind == "norm":
-        return (evaluate_in_numpy(_root_formula(call), [total]),)
-    counts = reduce(np.multiply.outer, _tap_counts(call, window))
-    return (total / counts.astype(np.float32),)
+    for _, patch in window.patches(evaluate_in_numpy(_formula(call, "term"), [x]), 0):
+        total += patch
+    if kind == "average":
+        total /= reduce(np.multiply.outer, _tap_counts(call, window)).astype(np.float32)
+    return (evaluate_in_numpy(_formula(call, "final"), [total]),)
 
 
 def lower_pool(call: OpCall, b: Kernel) -> None:
@@ -322,25 +317,21 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         c = stack.enter_context(b.for_("c", x.shape[1]))
         index = stack.enter_context(b.loops("o", window.outputs))
-        acc = b.register("acc", x.dtype, _least(x.dtype) if kind == "max" else 0.0)
+        is_max = kind == "max"
+        acc = b.register("acc", x.dtype if is_max else FLOAT32, _least(x.dtype) if is_max else 0.0)
         with window.taps(b, index) as (_, positions):
             item = b.load(x, [n, c, *positions])
-            if kind == "max":
+            if is_max:
                 acc.set(maximum(acc.value, item))
-            elif kind == "average":
-                acc.add(item)
             else:
-                with lower_expression(b, _power_formula(call), [item]) as power:
-                    acc.add(power)
+                with lower_expression(b, _formula(call, "term"), [item]) as term:
+                    acc.add(term)
         result = acc.value
         if factors:
             pairs = zip(factors, index, strict=True)
             result = result / reduce(mul, (b.load(table, [i]) for table, i in pairs))
-        if kind == "norm":
-            with lower_expression(b, _root_formula(call), [result]) as root:
-                b.store(b.y, [n, c, *index], root)
-        else:
-            b.store(b.y, [n, c, *index], result)
+        with lower_expression(b, _formula(call, "final"), [result]) as final:
+            b.store(b.y, [n, c, *index], final)
 
 
 OPDEFS: tuple[OpDef, ...] = (

@@ -351,21 +351,24 @@ def _fuse_mean(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
-    """Pool floats as QLinearAveragePool does, which adds the zero point before it rounds."""
+    """Pool as QLinearAveragePool does: a window over the whole input is a mean of integers.
+
+    Others add float32, whose order decides ties, and add the zero point before rounding.
+    """
     x, target = f.x, f.target
     if x is None or not f.uses_integer_kernel:
         return None
-    emit = f.c.emit
-    pooled = pooling.IMPORTERS["AveragePool"](
-        replace(f.c, inputs=(emit.call("dequantize", x, result=FLOAT32),))
-    )
-    assert isinstance(pooled, Value | ConstantValue)
-    offset = UNSIGNED_OFFSET * target.is_unsigned
-    formula = (
-        f"int8(min(max(rint(a / {target.scale!r} + {float(target.zero_point + offset)!r}) - "
-        f"{float(offset)!r}, {float(INT8.min)!r}), {float(INT8.max)!r}))"
-    )
-    return emit.call("expression", pooled, formula=formula, result=target.type)
+    c = replace(f.c, inputs=(x,))
+    window = pooling.pool_window(c)
+    if window.size == x.type.shape[2:] and not any((*window.before, *window.after)):
+        return _fuse_mean(f)
+    quant, offset = _quantization(x), UNSIGNED_OFFSET * target.is_unsigned
+    return pooling.emit_pool(
+        "average", c, window, target.type,
+        term=f"float32(int32(a) - {quant.zero_point}) * {quant.scale!r}",
+        final=f"int8(min(max(rint(a / {target.scale!r} + {float(target.zero_point + offset)!r}) - "
+        f"{float(offset)!r}, {float(INT8.min)!r}), {float(INT8.max)!r}))",
+    )  # fmt: skip
 
 
 def _fuse_resize(f: Fusion) -> OnnxValue | None:

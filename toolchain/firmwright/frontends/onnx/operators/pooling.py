@@ -12,6 +12,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.conv import Window, to_nchw, to_nhwc, window_geometry
 from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
 
 
 def _output_sizes(c: NodeContext, window: Window) -> tuple[int, ...]:
@@ -28,28 +29,50 @@ def _output_sizes(c: NodeContext, window: Window) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _pool(kind: str, c: NodeContext) -> OnnxValue:
-    shape = c.shape(0)
+def pool_window(c: NodeContext) -> Window:
+    shape, size = c.shape(0), c.attr("kernel_shape")
     if len(shape) < 3:
         raise NotSupportedError(f"a pool over {len(shape)} dimensions")
-    size = c.attr("kernel_shape")
     if size is None:
         raise NotSupportedError("pooling without a window size")
-    window = window_geometry(c, tuple(size), shape[2:])
-    outputs = _output_sizes(c, window)
-    if _is_image_pool(c, kind, window, outputs):
+    return window_geometry(c, tuple(size), shape[2:])
+
+
+def _pool(kind: str, c: NodeContext) -> OnnxValue:
+    window = pool_window(c)
+    if _is_image_pool(c, kind, window, _output_sizes(c, window)):
         return _image_pool(c, kind, window)
+    return emit_pool(kind, c, window)
+
+
+def emit_pool(
+    kind: str, c: NodeContext, window: Window, result: TensorType | None = None, **formulas: str
+) -> OnnxValue:
+    """Emit a pool over any number of axes; `formulas` are its attributes `term` and `final`.
+
+    If `count_include_pad` is set, quantized results count elements beyond the padding too.
+    """
     attrs: dict[str, Attr] = {
         "kind": kind, "size": window.size, "stride": window.stride, "dilation": window.dilation,
-        "before": window.before, "outputs": outputs,
+        "before": window.before, "outputs": _output_sizes(c, window),
     }  # fmt: skip
     if kind == "average":
-        pairs = zip(window.before, window.after, strict=True)
+        pairs = zip(window.before, window.size if result else window.after, strict=True)
         counts = c.attr("count_include_pad", 0)
         attrs["padded"] = tuple(n for pair in pairs for n in pair) if counts else ()
-    if kind == "norm":
-        attrs["order"] = int(c.attr("p", 2))
-    return c.emit.call("pool_nd", c.input(0), result=None, **attrs)
+    return c.emit.call("pool_nd", c.input(0), result=result, **attrs, **formulas)
+
+
+def _norm_formulas(c: NodeContext) -> tuple[str, str]:
+    """Return the formulas of |x|^p and of the p-th root."""
+    p = int(c.attr("p", 2))
+    powers = {1: ("abs(a)", "a"), 2: ("a * a", "sqrt(a)")}
+    return powers.get(p, (f"pow(abs(a), {float(p)!r})", f"pow(a, {1 / p!r})"))
+
+
+def _norm_pool(c: NodeContext) -> OnnxValue:
+    term, root = _norm_formulas(c)
+    return emit_pool("sum", c, pool_window(c), term=term, final=root)
 
 
 def _is_image_pool(c: NodeContext, kind: str, window: Window, outputs: tuple[int, ...]) -> bool:
@@ -59,7 +82,7 @@ def _is_image_pool(c: NodeContext, kind: str, window: Window, outputs: tuple[int
     stored = x.dtype == INT8 and x.quantization is not None
     if x.dtype != FLOAT32 and not stored:
         return False
-    if kind == "norm" or len(shape) > 4 or set(window.dilation) != {1}:
+    if len(shape) > 4 or set(window.dilation) != {1}:
         return False
     padding = (*window.before, *window.after)
     if kind == "average" and c.attr("count_include_pad", 0) and any(padding):
@@ -89,10 +112,7 @@ def _global_pool(op: str, result: str, c: NodeContext) -> OnnxValue:
 
 
 def _global_norm(c: NodeContext) -> OnnxValue:
-    order = int(c.attr("p", 2))
-    formula, root = "a * a", "sqrt(a)"
-    if order != 2:
-        formula, root = f"pow(abs(a), {float(order)})", f"pow(a, {1 / order!r})"
+    formula, root = _norm_formulas(c)
     return c.emit.expression(root, c.emit.reduction(formula, "add", range(2, c.rank), c.input(0)))
 
 
@@ -119,6 +139,6 @@ IMPORTERS: Mapping[str, Importer] = {
     "GlobalLpPool": _global_norm,
     "GlobalMaxPool": partial(_global_pool, "reduce_max", "an extreme"),
     "LRN": _local_response,
-    "LpPool": partial(_pool, "norm"),
+    "LpPool": _norm_pool,
     "MaxPool": _max_pool,
 }
