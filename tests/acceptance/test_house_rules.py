@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from firmwright.base.c_identifiers import without_abi_hash
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
 from firmwright.flows.model_session import ModelSession
@@ -75,7 +76,7 @@ def test_functions_and_constants_are_in_the_given_sections(
         ["objdump", "-t", str(tmp_path / "model.o")], capture_output=True, text=True, check=True
     ).stdout
     rows = re.findall(r"^\S+ .{7} (\S+)\s+[0-9a-f]+ (digits_\w+)$", listed, re.M)
-    sections = {name: section for section, name in rows}
+    sections = {without_abi_hash(name): section for section, name in rows}
     assert len(sections) > 20
     code = {name for name, section in sections.items() if section == CODE}
     assert {"digits_run", "digits_map_io", "digits_conv2d_0"} <= code

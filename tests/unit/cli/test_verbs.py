@@ -215,6 +215,8 @@ def test_profile_instruction_counts_are_reproducible(fw, tmp_path: Path, digits_
     assert found["cycles"] is None
     assert found["resolution"] == 40
     assert {"name", "kind", "macs", "instructions", "cycles"} <= set(found["operators"][0])
+    numbers = [operator["index"] for operator in found["operators"]]
+    assert numbers == [0, 1, 2, 3, 4, 5, 6, 8, 9], "as in the model's C; operator 7 is a view"
     parts = sum(operator["instructions"] for operator in found["operators"])
     assert 0.9 * found["instructions"] < parts <= found["instructions"] + found["probe_overhead"]
     old = tmp_path / "old.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -104,7 +105,7 @@ class Compiled:
         )
         self.header = header.read_text()
         self.ffi.cdef(_declarations(self.header))
-        self.lib = self.ffi.dlopen(str(library))
+        self.lib = Library(self.ffi.dlopen(str(library)), self.header)
 
     def macro(self, name: str) -> int:
         for line in self.header.splitlines():
@@ -114,10 +115,26 @@ class Compiled:
         raise KeyError(name)
 
 
+class Library:
+    """A library whose functions have the names of the header, not those of their symbols."""
+
+    def __init__(self, library: Any, header: str) -> None:
+        self._library, self._symbols = library, symbols_of(header)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, self._symbols.get(name, name))
+
+
+def symbols_of(header: str) -> dict[str, str]:
+    """The symbols of functions that end in the interface's hash."""
+    return dict(re.findall(r"^#define (\w+) (\w+_abi_[0-9a-f]{8})$", header, re.MULTILINE))
+
+
 def _declarations(header: str) -> str:
     """The header without what cffi's parser does not read."""
     start, end = header.index("\nstruct ") + 1, header.rindex("#ifdef __cplusplus")
-    return header[start:end]
+    text = re.sub(r"#ifdef \w+_CHECK_SIZES\n.*?#endif\n", "", header[start:end], flags=re.DOTALL)
+    return re.sub(r"\w+(?=\()", lambda match: symbols_of(header).get(match[0], match[0]), text)
 
 
 Run = Callable[..., dict[str, np.ndarray]]

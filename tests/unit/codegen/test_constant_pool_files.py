@@ -195,15 +195,25 @@ def test_the_c_computes_with_external_constants(scope: str, in_c: Any) -> None:
 def test_reads_come_in_order_and_one_at_a_time(in_c: Any) -> None:
     for driver in in_c("port"):
         driver.run()
-        assert driver.calls == [("read", 0, 20), ("read", 32, 16)]
+        assert driver.calls == [("read", 48, 16), ("read", 0, 20), ("read", 32, 16)]
     for driver in in_c("async"):
         driver.run()
         wait = ("wait", 0, 0)
-        assert driver.calls == [("start", 0, 20), wait, ("start", 32, 16), wait]
+        check = ("start", 48, 16), wait
+        assert driver.calls == [*check, ("start", 0, 20), wait, ("start", 32, 16), wait]
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize(("scope", "calls"), [("port", 2), ("async", 4)])
+@pytest.mark.parametrize("scope", SEPARATE)
+def test_constants_of_another_build_are_refused(scope: str, in_c: Any) -> None:
+    for driver in in_c(scope):
+        memory = driver.ffi.buffer(driver._far, len(driver.data))
+        memory[:] = driver.data = bytes(len(driver.data))
+        assert driver.run() == -9
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(("scope", "calls"), [("port", 3), ("async", 6)])
 def test_a_read_that_fails_ends_the_run(scope: str, calls: int, in_c: Any) -> None:
     for driver in in_c(scope):
         for fails_at in range(calls):

@@ -18,7 +18,7 @@ def test_constants_and_kernels_have_distinct_names(length: int) -> None:
     tree = compile_model(module, Options(target="c")).tree
     text = "".join(str(tree.files[f"model/{name}{end}"]) for end in (".c", ".h", "_weights.h"))
     functions = set(re.findall(rf"\b({name}\w*)\(", text))
-    arrays = re.findall(rf"const \w+ ({name}\w*)\[\d", text)
+    arrays = re.findall(rf"static const \w+ ({name}\w*)\[\d", text)
     assert arrays
     assert not functions.intersection(arrays)
     assert len(set(arrays)) == len(arrays)

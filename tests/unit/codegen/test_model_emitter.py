@@ -12,7 +12,8 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import InternalError
 from firmwright.base.resources import runtime_dir
 from firmwright.codegen.emit_options import EmitOptions
-from firmwright.codegen.model_emitter import RUNTIME_ABI, RUNTIME_DTYPES, emit_model, model_id
+from firmwright.codegen.model_emitter import RUNTIME_ABI, RUNTIME_DTYPES, emit_model
+from firmwright.codegen.model_identity import model_id
 from firmwright.ir.core import Span
 from firmwright.ir.tir.builder import Builder, maximum, minimum
 
@@ -50,7 +51,9 @@ def test_a_dense_layer_equals_numpy_under_both_compilers(run_kernel) -> None:
 
 def test_the_text_of_a_small_model_reads_as_written_by_hand(golden, module_of) -> None:
     tree = emit_model(module_of(dense(), schedule="rows", zero_point=-3), {})
-    golden(str(tree.files["model/m.c"]), ".c")
+    text = str(tree.files["model/m.c"])
+    golden(text[text.index("#include") : text.index("const uint8_t m_id")], ".c")
+    golden(text[text.index("int32_t m_map_io") :], "_functions.c")
 
 
 def test_header_weights_and_glue_read_as_written_by_hand(golden, module_of) -> None:
@@ -71,6 +74,14 @@ def test_another_weight_gives_another_model_id(module_of) -> None:
     assert model_id(emit_model(module_of(dense()), {})) != model_id(
         emit_model(module_of(dense(4)), {})
     )
+
+
+def test_the_model_carries_its_id_and_version(module_of) -> None:
+    tree = emit_model(module_of(dense()), {}, EmitOptions(tool_version="1.2"))
+    text = str(tree.files["model/m.c"])
+    rows = text[text.index("m_id[16] = {") : text.index("const char m_version")]
+    assert "".join(re.findall(r"0x([0-9a-f]{2})", rows)) == model_id(tree)
+    assert 'const char m_version[] = "m, firmwright 1.2";' in text
 
 
 def test_the_glue_carries_the_model_id_and_the_runtimes_version(module_of) -> None:

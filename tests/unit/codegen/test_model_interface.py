@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -24,6 +25,7 @@ from firmwright.codegen.constant_arrays import (
 )
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
+from firmwright.codegen.model_identity import run_symbol
 from firmwright.codegen.model_interface import build_interface
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo, Span
@@ -124,7 +126,9 @@ int main(void)
     const struct m_workspace_pools none = { .sram = NULL };
     struct m_inputs in;
     struct m_outputs out;
-    m_map_io(&pools, &in, &out);
+    printf("%ld %ld ", (long)m_map_io(NULL, &in, &out), (long)m_map_io(&none, &in, &out));
+    printf("%ld ", (long)m_map_io(&odd, &in, &out));
+    printf("%ld ", (long)m_map_io(&pools, &in, &out));
     for (int32_t i = 0; i < M_T_X_ELEMENTS; ++i) {
         in.t_x[i] = i;
     }
@@ -143,7 +147,76 @@ int main(void)
 @pytest.mark.host_c
 def test_a_run_refuses_null_misaligned_and_foreign_pointers(tmp_path, module_of) -> None:
     tree = emit_model(module_of(adder()), {})
-    assert program(tmp_path, tree, WORKSPACE_MAIN) == "0 -1 -1 -2 -3 16"
+    assert program(tmp_path, tree, WORKSPACE_MAIN) == "-1 -1 -2 0 0 -1 -1 -2 -3 16"
+
+
+CALL = """
+#include "m.h"
+static uint8_t sram[M_SRAM_SIZE] __attribute__((aligned(M_SRAM_ALIGN)));
+int main(void)
+{
+    struct m_workspace_pools pools;
+    struct m_inputs in;
+    struct m_outputs out;
+    pools.sram = sram;
+#ifdef M_CHECK_SIZES
+    pools.sram_size = sizeof sram - SHORT;
+#endif
+    m_map_io(&pools, &in, &out);
+    return m_run(&in, &out, &pools);
+}
+"""
+
+
+def linked(folder: Path, header: Path, *flags: str) -> str:
+    """Compile CALL with `header` and the model of `folder`; return what the linker reports."""
+    (folder / "main.cc").write_text(CALL)
+    library = [GCC, "-c", "-O2", *flags, str(folder / "model" / "m.c"), "-o", str(folder / "m.o")]
+    subprocess.run(library, check=True)
+    main = ["-I", str(header), "-x", "c++" if "-flto" in flags else "c", str(folder / "main.cc")]
+    command = [GCC, "-O2", *flags, *main, "-x", "none", str(folder / "m.o")]
+    done = subprocess.run([*command, "-o", str(folder / "a")], capture_output=True, text=True)
+    assert "model" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(
+    "flags", [("-g",), ("-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"), ("-flto",)]
+)
+def test_a_program_with_a_header_of_another_interface_does_not_link(
+    tmp_path, module_of, flags
+) -> None:
+    emit_model(module_of(adder()), {}).write(tmp_path / "now")
+    emit_model(module_of(adder(), zero_point=3), {}).write(tmp_path / "before")
+    assert linked(tmp_path / "now", tmp_path / "now" / "model", *flags) == ""
+    error = linked(tmp_path / "now", tmp_path / "before" / "model", *flags)
+    assert re.search(r"undefined reference to .m_run_abi_[0-9a-f]{8}'", error)
+
+
+def test_comments_and_constants_do_not_change_the_interface(module_of) -> None:
+    trees = [
+        emit_model(module_of(adder(values=values)), {}, EmitOptions(tool_version=version))
+        for values, version in (((*range(COUNT),), "1.0"), ((1,) * COUNT, "1.1"))
+    ]
+    assert trees[0].files["model/m.c"] != trees[1].files["model/m.c"]
+    assert run_symbol(trees[0], "m") == run_symbol(trees[1], "m")
+
+
+@pytest.mark.host_c
+def test_a_build_with_checked_sizes_refuses_a_short_pool(tmp_path, module_of) -> None:
+    emit_model(module_of(adder()), {}).write(tmp_path)
+    for short, status in ((0, 0), (1, 256 - 10)):
+        assert linked(tmp_path, tmp_path / "model", "-DM_CHECK_SIZES", f"-DSHORT={short}") == ""
+        assert subprocess.run([str(tmp_path / "a")]).returncode == status
+    (tmp_path / "other.c").write_text("#define M_CHECK_SIZES\n" + CALL)
+    command = [GCC, "-DSHORT=0", "-I", str(tmp_path / "model"), str(tmp_path / "other.c")]
+    mixed = subprocess.run(
+        [*command, str(tmp_path / "model" / "m.c"), "-o", str(tmp_path / "b")],
+        capture_output=True,
+        text=True,
+    )
+    assert "_sizes'" in mixed.stderr
 
 
 CALLER_MAIN = """
@@ -189,7 +262,13 @@ int main(int argc, char **argv)
         return argv[0] != NULL;
     }
     fclose(file);
-    m_map_params(block, &params);
+    block[0] ^= 1;
+    block[sizeof block - 1] ^= 1;
+    printf("%ld ", (long)m_map_params(block, &params));
+    block[sizeof block - 1] ^= 1;
+    printf("%ld ", (long)m_map_params(block + 1, &params));
+    block[0] ^= 1;
+    printf("%ld ", (long)m_map_params(block, &params));
     m_map_io(&pools, &in, &out);
     printf("%ld ", (long)m_run(&in, &out, &pools, &params));
     printf("%ld ", (long)m_run(&in, &out, &pools, NULL));
@@ -203,7 +282,7 @@ int main(int argc, char **argv)
 def test_constants_that_are_not_linked_come_through_the_block(tmp_path, module_of) -> None:
     tree = emit_model(unlinked_module(module_of), {})
     flag = f'-DPARAMS="{tmp_path / "model" / "m.params.bin"}"'
-    assert program(tmp_path, tree, PARAMS_MAIN, flag) == "0 -1 21"
+    assert program(tmp_path, tree, PARAMS_MAIN, flag) == "-9 -2 0 0 -1 21"
 
 
 def test_the_parameter_index_has_the_offset_of_each_constant(module_of) -> None:

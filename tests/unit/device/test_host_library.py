@@ -49,6 +49,6 @@ def test_a_board_without_a_library_is_rejected(digits_path: Path):
 
 def test_a_library_that_cannot_be_loaded_is_a_device_error(tmp_path: Path):
     tensor = LibraryTensor("x", "x", "int8", 1)
-    model = LibraryModel("m", (("sram", 16),), (tensor,), (tensor,))
+    model = LibraryModel("m", "m_run", (("sram", 16),), (tensor,), (tensor,))
     with pytest.raises(DeviceError, match="the library cannot be loaded"):
         LibrarySession(tmp_path / "absent.so", model)

@@ -60,7 +60,7 @@ def test_crash_is_reported_with_operator_and_line(
         text = (image.directory / "model/digits.c").read_text().splitlines()
     said = str(caught.value)
     assert "The operator is " in said
-    assert ", conv_2d_2 (conv2d, digits.tflite: subgraph 0, operator 2 (conv_2d_2))" in said
+    assert ", conv_2d_2 (conv2d, digits.tflite: subgraph 0, node 2 (conv_2d_2))" in said
     assert " Try: " in said
     if family != "host":
         line = 1 + next(number for number, row in enumerate(text) if MARK in row)

@@ -290,17 +290,15 @@ SCHEDULES: dict[str, tuple[Edit, str]] = {
     ),
     "operator input": (
         lambda m: operator(m).update(Inputs=ints(0, -2)),
-        "t: subgraph 0, operator 0 (ADD): the model is broken: "
-        "tensor -2 does not exist; there are 3.",
+        "t: subgraph 0, node 0 (ADD): the model is broken: tensor -2 does not exist; there are 3.",
     ),
     "operator output": (
         lambda m: operator(m).update(Outputs=ints(-1)),
-        "t: subgraph 0, operator 0 (ADD): the model is broken: "
-        "tensor -1 does not exist; there are 3.",
+        "t: subgraph 0, node 0 (ADD): the model is broken: tensor -1 does not exist; there are 3.",
     ),
     "read before written": (
         lambda m: operator(m).update(Inputs=ints(0, 2)),
-        "t: subgraph 0, operator 0 (ADD): the model is broken: "
+        "t: subgraph 0, node 0 (ADD): the model is broken: "
         "tensor 2 (y) is read before anything has written it.",
     ),
     "output never written": (
@@ -310,12 +308,11 @@ SCHEDULES: dict[str, tuple[Edit, str]] = {
     ),
     "written twice": (
         lambda m: operator(m).update(Outputs=ints(2, 2)),
-        "t: subgraph 0, operator 0 (ADD): the model is broken: "
-        "tensor 2 (y) is defined a second time.",
+        "t: subgraph 0, node 0 (ADD): the model is broken: tensor 2 (y) is defined a second time.",
     ),
     "constant written": (
         lambda m: operator(m).update(Outputs=ints(1)),
-        "t: subgraph 0, operator 0 (ADD): the model is broken: "
+        "t: subgraph 0, node 0 (ADD): the model is broken: "
         "tensor 1 (bias) is defined a second time.",
     ),
     "a name of two lines": (
@@ -325,8 +322,7 @@ SCHEDULES: dict[str, tuple[Edit, str]] = {
     ),
     "subgraph reference": (
         lambda m: _call(m, 4),
-        "t: subgraph 0, operator 1: the model is broken: it calls subgraph 4, "
-        "which does not exist.",
+        "t: subgraph 0, node 1: the model is broken: it calls subgraph 4, which does not exist.",
     ),
     "subgraph ring": (
         lambda m: _call(m, 0),

@@ -28,7 +28,7 @@ def test_an_index_out_of_bounds_names_function_buffer_and_index() -> None:
     with b.for_("i", 3) as i:
         b.store(y, [i], b.load(x, [0, i + 1]))
     assert failing(b, x=np.zeros((4, 3), np.int8), y=np.zeros(3, np.int8)) == (
-        "@f (m.tflite: subgraph 0, operator 3 (t)): index 3 of x is outside of dimension 1, "
+        "@f (m.tflite: subgraph 0, node 3 (t)): index 3 of x is outside of dimension 1, "
         "which has 3 elements."
     )
 

@@ -39,7 +39,7 @@ def test_names_used_without_declaration_are_reported_with_the_function_and_its_s
         tir.BufferStore(replace(Y, alignment=4), (ZERO,), tir.IntImm(1, INT8)),
         tir.BufferStore(Y, (tir.Var("i", INT64),), tir.IntImm(1, INT8)),
     )
-    place = "@f (m.tflite: subgraph 0, operator 3 (t)): "
+    place = "@f (m.tflite: subgraph 0, node 3 (t)): "
     assert problems(tir.Seq(stores))[:3] == [
         place + "buffer z is not declared here",
         place + "buffer y is not declared here",

@@ -105,7 +105,7 @@ def test_each_operator_has_one_row_with_its_location() -> None:
         (0, "y", "add_0"),
         (2, "y", "add_1"),
     ]
-    assert rows[1]["span"] == "m.tflite: subgraph 0, operator 2 (sum2)"
+    assert rows[1]["span"] == "m.tflite: subgraph 0, node 2 (sum2)"
     assert rows[0]["macs"] == 4
     assert rows[0]["schedule"] == "default"
 

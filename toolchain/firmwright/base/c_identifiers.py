@@ -30,6 +30,7 @@ _STDINT = re.compile(
     r"|U?INT(8|16|32|64)_C|(SIZE|PTRDIFF)_MAX"
 )
 
+_ABI_HASH = re.compile(r"_abi_[0-9a-f]{8}(_sizes)?\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ODD = re.compile(r"[^A-Za-z0-9]+")
 
@@ -41,6 +42,10 @@ def _is_reserved(name: str) -> bool:
 def is_identifier(name: str) -> bool:
     """Whether generated C can declare `name` unchanged."""
     return _IDENTIFIER.match(name) is not None and not _is_reserved(name)
+
+
+def without_abi_hash(symbol: str) -> str:
+    return _ABI_HASH.sub("", symbol)
 
 
 def to_c_identifier(name: str) -> str:

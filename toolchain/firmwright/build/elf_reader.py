@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from firmwright.artifacts import SectionKind, SectionSize, SymbolSize
+from firmwright.base.c_identifiers import without_abi_hash
 from firmwright.base.errors import ToolFailedError
 
 _SHT_SYMTAB: Final = 2
@@ -124,7 +125,7 @@ def _read_symbols(
                 continue
             home = sections[index]
             if _is_counted(home):
-                symbol = _text(data, names + name)
+                symbol = without_abi_hash(_text(data, names + name))
                 symbols.append(SymbolSize(symbol, value, size, home.name, _kind(home)))
     return tuple(sorted(symbols, key=lambda s: (s.address, s.name)))
 

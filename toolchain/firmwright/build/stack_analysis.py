@@ -15,7 +15,7 @@ from typing import Final
 from firmwright.artifacts import StackUsage
 from firmwright.base.errors import ToolFailedError
 
-_HEADER: Final = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
+_HEADER: Final = re.compile(r"^([0-9a-f]+) <([^>]+?)(?:_abi_[0-9a-f]{8})?>:$")
 _LINE: Final = re.compile(r"^\s*([0-9a-f]+):\t(?:[0-9a-f ]+\t)?(\S+)(?:\s+(.*))?$")
 _BRANCH: Final = re.compile(
     r"(?:b|blx?|b(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le))(?:\.[nw])?"

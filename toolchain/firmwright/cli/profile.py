@@ -66,6 +66,7 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
         }
 
     names = "model board resolution runs least flags probe_overhead stack_bytes macs"
+    of_operator = "index name kind macs least schedule predicted modeled_cycles"
     return {
         **fields_of(measured, names),
         **counts(measured.total),
@@ -78,7 +79,7 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
         "operators": [
             {
-                **fields_of(operator, "name kind macs least schedule predicted modeled_cycles"),
+                **fields_of(operator, of_operator),
                 **counts(operator.count),
                 "instruction_kinds": operator.kinds,
             }
@@ -203,4 +204,5 @@ def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | Non
         if comparison is not None:
             row.insert(4, comparison["operators"][index]["change"])
         rows.append(row)
-    return format_table(head, rows)
+    numbers = [operator.index for operator in measured.operators]
+    return format_table(["#", *head], [[n, *row] for n, row in zip(numbers, rows, strict=True)])

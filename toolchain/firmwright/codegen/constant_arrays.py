@@ -16,9 +16,9 @@ from firmwright.codegen.array_literals import format_rows
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS
-from firmwright.codegen.model_interface import ModelInterface
+from firmwright.codegen.model_interface import RESERVED_NAMES, ModelInterface
 from firmwright.ir import tir
-from firmwright.ir.constant_pools import constant_pools, is_linked
+from firmwright.ir.constant_pools import constant_pools, is_linked, with_content_hash
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import statements
@@ -76,7 +76,7 @@ def collect_linked_constants(
             used[node.constant] = None
             alignment = max(node.buffer.alignment, constant.dtype.size_bytes)
             widest[key] = max(alignment, widest.get(key, 1))
-    supply = UniqueNamer(function.name for function in functions)
+    supply = UniqueNamer((*RESERVED_NAMES, *(function.name for function in functions)))
     sections = {pool.name: pool.section for pool in constant_pools(module)}
     by_key: dict[str, LinkedConstant] = {}
     result: dict[str, LinkedConstant] = {}
@@ -128,8 +128,7 @@ def format_weights_header(
         out.line("#include <math.h>")
     out.line("#include <stdint.h>")
     own = [item for item in constants if not item.shared]
-    if own or more:
-        _attribute_macro(out, names.macro("const"))
+    _attribute_macro(out, names.macro("const"))
     for item in constants:
         if item.shared:
             _declare_extern(out, item)
@@ -223,7 +222,7 @@ def emit_shared_constants(
 
 @dataclass(frozen=True, slots=True)
 class ParamsBlock:
-    """Concatenated constants in `data`, with the byte offset of each symbol."""
+    """Concatenated constants and their hash in `data`, with the byte offset of each symbol."""
 
     items: tuple[LinkedConstant, ...]
     offsets: Mapping[str, int]
@@ -256,4 +255,4 @@ def build_params_block(items: Iterable[LinkedConstant]) -> ParamsBlock:
         data += bytes(-len(data) % step)
         offsets[item.symbol] = len(data)
         data += item.constant.data
-    return ParamsBlock(unique, offsets, bytes(data))
+    return ParamsBlock(unique, offsets, with_content_hash(bytes(data)))

@@ -75,14 +75,21 @@ def backend_version_checks(module: IRModule) -> list[tuple[str, str]]:
 # ---- kernels -----------------------------------------------------------------------------------
 
 
-def print_kernels(context: EmitContext, functions: Iterable[tir.PrimFunc]) -> str:
+def print_kernels(
+    context: EmitContext, functions: Iterable[tir.PrimFunc], main: tir.PrimFunc
+) -> str:
     """Print each distinct kernel once; PrimFuncs that share code must print identically."""
+    numbers: dict[str, set[int]] = {}
+    for call in prim_calls(main.body):
+        numbers.setdefault(_get_kernel(context.module, call.callee).code, set()).add(call.op)
     served: dict[str, list[tir.PrimFunc]] = {}
     for function in functions:
         served.setdefault(function.code, []).append(function)
     texts: list[str] = []
     for code, members in served.items():
-        comment = list(_shared_comment(members) if members[1:] else _kernel_comment(members[0]))
+        listed = ", ".join(map(str, sorted(numbers.get(code, ()))))
+        shared = [f"Shared by operators {listed}."] if "," in listed else []
+        comment = [*_kernel_comment(members, shared)]
         printed = dict.fromkeys(_print_kernel(context, member, comment) for member in members)
         if len(printed) > 1:
             raise InternalError(f"kernels that share {code} print differently")
@@ -117,23 +124,26 @@ def _declare_param(exprs: ExprPrinter, param: tir.Param, name: str) -> str:
     return f"{const}{exprs.element_type(place)} *{name}"
 
 
-def _kernel_comment(function: tir.PrimFunc) -> Iterator[str]:
-    comment = str(function.attrs.get("comment", ""))
-    yield from (comment or str(function.attrs.get("op", function.name))).split("\n")
+def _kernel_comment(members: Sequence[tir.PrimFunc], shared: Sequence[str]) -> Iterator[str]:
+    function = members[0]
+    comments = dict.fromkeys(str(member.attrs.get("comment", "")) for member in members)
+    default = str(function.attrs.get("op", function.name))
+    yield from ("\n".join(filter(None, comments)) or default).split("\n")
+    yield from shared
+    if members[1:]:
+        yield from _schedule_comment(function)
+        return
     reads = _format_shapes(param for param in function.params if param.role == "in")
     writes = _format_shapes(param for param in function.params if param.role in _WRITTEN_ROLES)
     yield f"{reads or 'nothing'} -> {writes}"
     if function.span.file:
         yield str(function.span)
+    yield from _schedule_comment(function)
+
+
+def _schedule_comment(function: tir.PrimFunc) -> Iterator[str]:
     if function.attrs.get("schedule"):
         yield f"schedule {function.attrs['schedule']}"
-
-
-def _shared_comment(members: Sequence[tir.PrimFunc]) -> Iterator[str]:
-    yield from dict.fromkeys(str(member.attrs.get("comment", "")) for member in members)
-    yield f"Shared by operators {', '.join(str(member.span.op_index) for member in members)}."
-    if members[0].attrs.get("schedule"):
-        yield f"schedule {members[0].attrs['schedule']}"
 
 
 def _format_shapes(params: Iterable[tir.Param]) -> str:
@@ -157,6 +167,20 @@ def print_main(context: EmitContext, main: tir.PrimFunc) -> str:
     return printer.out.text()
 
 
+def print_map_io(context: EmitContext) -> str:
+    io, out = context.interface, CWriter()
+    printer = AotMainPrinter(context, ("in", "out", "pools"), out)
+    with out.function(context.definition("map_io")):
+        printer.check_arguments(("in", "out"), mapping=True)
+        for struct, tensors in (("in", io.inputs), ("out", io.outputs)):
+            for tensor in tensors:
+                if tensor.placed is not None:
+                    address = f"(pools->{tensor.placed.pool} + {tensor.macro}_OFFSET)"
+                    out.line(f"{struct}->{tensor.field} = {tensor.pool_cast}{address};")
+        printer.return_status("ok")
+    return out.text()
+
+
 class AotMainPrinter(StmtPrinter):
     """A printer of the AOT main's body: buffers at fixed offsets, and kernel calls with probes."""
 
@@ -172,15 +196,20 @@ class AotMainPrinter(StmtPrinter):
     # ---- arguments -----------------------------------------------------------------------------
 
     def check_arguments(
-        self, pointers: Sequence[str], alignments: Sequence[tuple[str, str]] = ()
+        self,
+        pointers: Sequence[str],
+        alignments: Sequence[tuple[str, str]] = (),
+        *,
+        mapping: bool = False,
     ) -> None:
         """Print the checks of the pools and of the argument pointers `pointers`.
 
         The members of the structs `in` and `out` are checked as well. `alignments` are further
-        pointers, each with the macro of its alignment.
+        pointers, each with the macro of its alignment. For `mapping`, members of `in` and `out` and
+        constants need not be set.
         """
-        io, const_pools = self.context.interface, self.context.const_pools
-        required = [*pointers, "pools", *(() if io.linked else ("params",))]
+        io, const_pools = self.context.interface, () if mapping else self.context.const_pools
+        required = [*pointers, "pools", *(() if io.linked or mapping else ("params",))]
         required += [f"pools->{pool.name}" for pool in io.pools]
         required += [pointer for pool in const_pools for pointer in pool.given_by_user]
         pools: list[WorkspacePool | ConstantPoolFile] = [*io.pools]
@@ -191,7 +220,7 @@ class AotMainPrinter(StmtPrinter):
         tensors = [("in", t) for t in io.inputs] + [("out", t) for t in io.outputs]
         for struct, tensor in tensors:
             pointer = f"{struct}->{tensor.field}"
-            if struct not in pointers:
+            if mapping or struct not in pointers:
                 continue
             if tensor.placed is not None:
                 offset = f"pools->{tensor.placed.pool} + {tensor.macro}_OFFSET"
@@ -200,11 +229,24 @@ class AotMainPrinter(StmtPrinter):
             required.append(pointer)
             if tensor.alignment > 1:
                 aligned.append((pointer, f"{tensor.macro}_ALIGN"))
-        checks = backend_version_checks(self.context.module)
+        checks = () if mapping else backend_version_checks(self.context.module)
         self.refuse([f"{pointer} == NULL" for pointer in required], "e_null")
         self.refuse([f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")
+        if io.pools:
+            self.out.raw(f"#ifdef {self.context.names.macro('check_sizes')}")
+            sizes = [f"pools->{pool.name}_size < {pool.macro}_SIZE" for pool in io.pools]
+            self.refuse(sizes, "e_size")
+            self.out.raw("#endif")
         self.refuse(misplaced, "e_io")
+        if const_pools:
+            self._check_constants()
         self.refuse([f"{function}({version}u) != 0" for function, version in checks], "e_backend")
+
+    def _check_constants(self) -> None:
+        check = self.context.names.c("check_constants")
+        self.out.line(f"const int32_t constants = {check}(pools);")
+        with self.out.block(f"if (constants != {self.context.names.macro('ok')})"):
+            self.out.line("return constants;")
 
     def refuse(self, conditions: Sequence[str], status: str) -> None:
         """Print an if statement that returns `status` if any condition holds."""

@@ -5,7 +5,6 @@ and a JSON index; for constant pools, NAME_POOL.bin and .inc) and firmware/fwr_a
 does not depend on the runtime. Equal modules and options give identical bytes.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 from firmwright.artifacts import SourceTree
@@ -35,10 +34,12 @@ from firmwright.codegen.function_printer import (
     backend_version_checks,
     print_kernels,
     print_main,
+    print_map_io,
     ram_constants,
     reachable_kernels,
 )
 from firmwright.codegen.microtvm_interface import format_microtvm_files
+from firmwright.codegen.model_identity import format_model_id, insert_model_id, with_interface_hash
 from firmwright.codegen.model_interface import ModelInterface, build_interface
 from firmwright.codegen.multi_device_main import print_multi_device_main
 from firmwright.codegen.row_streaming_main import print_row_streaming_main
@@ -70,7 +71,7 @@ def emit_model(
     constants = collect_linked_constants(module, (*kernels, main), names, shared, section)
     const_pools = find_constant_pools(module, names)
     context = EmitContext(module, interface, intrinsics, options, constants, const_pools)
-    kernel_text = print_kernels(context, kernels)
+    kernel_text = print_kernels(context, kernels, main)
     print_any_main = print_main
     if interface.rows:
         print_any_main = print_row_streaming_main
@@ -81,22 +82,6 @@ def emit_model(
         main_text += "\n" + print_step_function(context, main)
     tree = _source_tree(context, main, kernels, kernel_text, main_text)
     return tree.merged(format_microtvm_files(context)) if options.tvm_api else tree
-
-
-def model_id(tree: SourceTree) -> str:
-    """Return a hash of the model's files, which host and firmware compare: 32 hex digits."""
-    digest = hashlib.sha256()
-    for path, content in sorted(tree.files.items()):
-        if path.startswith(("model/", "backend/")):
-            data = content.encode() if isinstance(content, str) else content
-            digest.update(f"{path}\0{len(data)}\0".encode())
-            digest.update(data)
-    return digest.hexdigest()[:32]
-
-
-def format_model_id(identity: str) -> list[str]:
-    halves = (identity[:16], identity[16:])
-    return [", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves]
 
 
 def _source_tree(
@@ -117,9 +102,10 @@ def _source_tree(
         for constant, buffer in ram_constants(module, main)
     ]
     initials = format_state_initializers(interface, options.section("const"))
-    copies = bool(copied or interface.state or interface.copies)
+    external = params or context.const_pools
+    copies = bool(copied or interface.state or interface.copies or external)
     files: dict[str, str | bytes] = {
-        f"model/{name}.h": _render(context, "model.h.j2", params=params),
+        f"model/{name}.h": with_interface_hash(_render(context, "model.h.j2", params=params)),
         f"model/{name}.c": _render(
             context,
             "model.c.j2",
@@ -135,26 +121,26 @@ def _source_tree(
             kernels=kernel_text,
             main=main_text,
             definition=context.definition,
+            map_io=print_map_io(context) if interface.in_pools else "",
             initials="" if options.constants_in_header else initials,
         ),
     }
     if has_weights:
-        head = (options.spdx, options.banner)
-        more = initials if options.constants_in_header else ""
-        files[f"model/{name}_weights.h"] = format_weights_header(
-            context.names, constants, head, more
-        )
+        head, more = (options.spdx, options.banner), initials * options.constants_in_header
+        weights = format_weights_header(context.names, constants, head, more)
+        files[f"model/{name}_weights.h"] = weights
     if params is not None:
         files |= format_data_files(f"{name}.params", params.data, options.spdx)
         files[f"model/{name}.params.json"] = params.index(name) + "\n"
     files |= format_pool_files(context.const_pools, options.spdx)
     files |= module.files
+    identity = insert_model_id(files, name)
     files["firmware/fwr_app.c"] = _render(
         context,
         "fwr_app.c.j2",
         params=params,
         abi=RUNTIME_ABI,
-        id_rows=format_model_id(model_id(SourceTree(files))),
+        id_rows=format_model_id(identity),
         dtypes=RUNTIME_DTYPES,
     )
     return SourceTree(files)
@@ -188,6 +174,8 @@ def _render(
         placed_pools=sorted({place.pool for place in interface.placed if place.direct}),
         c_string=format_c_string,
         comment=escape_comment,
+        format_id=format_model_id,
+        version=f"{name}, firmwright {options.tool_version}".rstrip(),
         **more,
     )
 

@@ -25,12 +25,12 @@ from firmwright.ir.tir.verify_async_calls import without_phase
 _POOLS = "const struct NAME_workspace_pools *pools"
 _IO = "const struct NAME_inputs *in, const struct NAME_outputs *out"
 _PROTOTYPES: Mapping[str, str] = {
-    "map_io": f"void NAME_map_io({_POOLS}, struct NAME_inputs *in, struct NAME_outputs *out)",
+    "map_io": f"int32_t NAME_map_io({_POOLS}, struct NAME_inputs *in, struct NAME_outputs *out)",
     "init": f"void NAME_init({_POOLS})",
     "reset": f"void NAME_reset({_POOLS})",
     "save_state": f"void NAME_save_state({_POOLS}, struct NAME_state *state)",
     "load_state": f"void NAME_load_state({_POOLS}, const struct NAME_state *state)",
-    "map_params": "void NAME_map_params(const void *block, struct NAME_params *params)",
+    "map_params": "int32_t NAME_map_params(const void *block, struct NAME_params *params)",
     "run": f"int32_t NAME_run({_IO}, MEMORY)",
     "step": f"int32_t NAME_step(struct NAME_progress *at, {_IO}, MEMORY)",
     "feed_row": "int32_t NAME_feed_row(uint32_t y, const ELEMENT *row, MEMORY)",
@@ -40,6 +40,8 @@ _PROTOTYPES: Mapping[str, str] = {
     "transfer_of": f"struct NAME_transfer NAME_transfer_of_DEVICE(uint32_t call, {_POOLS})",
 }
 """The interface functions; MEMORY stands for the pools and, if passed, constants and devices."""
+
+RESERVED_NAMES = (*_PROTOTYPES, "check_constants", "id", "version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +242,11 @@ class ModelInterface:
         text = re.sub("|".join(words), lambda match: words[match[0]], text)
         head, _, params = text.partition("(")
         lines, margin = [f"{head}("], " " * (len(head) + 1)
+        if len(margin) + max(map(len, params.split(", "))) >= LINE_COLUMNS:
+            margin = " " * 4
+            lines.append(margin)
         for param in params.split(", "):
-            separator = "" if lines[-1].endswith("(") else " "
+            separator = "" if lines[-1].endswith(("(", margin)) else " "
             if separator and len(lines[-1]) + len(param) + 3 > LINE_COLUMNS:
                 lines.append(margin + param)
             else:

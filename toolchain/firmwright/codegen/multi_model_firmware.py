@@ -21,13 +21,8 @@ from firmwright.codegen.constant_arrays import (
     shared_symbols,
 )
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
-from firmwright.codegen.model_emitter import (
-    RUNTIME_ABI,
-    RUNTIME_DTYPES,
-    emit_model,
-    format_model_id,
-    model_id,
-)
+from firmwright.codegen.model_emitter import RUNTIME_ABI, RUNTIME_DTYPES, emit_model
+from firmwright.codegen.model_identity import format_model_id, model_id
 from firmwright.codegen.model_interface import (
     ModelInterface,
     WorkspacePool,

@@ -50,6 +50,7 @@ class LibraryModel:
     """
 
     name: str
+    run_symbol: str
     pools: tuple[tuple[str, int], ...]
     inputs: tuple[LibraryTensor, ...]
     outputs: tuple[LibraryTensor, ...]
@@ -104,7 +105,8 @@ class LibrarySession(Closeable):
                 raise UsageError(f"it has {len(data)} bytes.", where=tensor.name)
             self._ffi.memmove(getattr(self._in, tensor.field), data, tensor.size_bytes)
         more = tuple(item for item in (self._params, self._devices) if item is not None)
-        status = self._function("run")(self._in, self._out, self._pools, *more)
+        run = getattr(self._library, self._model.run_symbol)
+        status = run(self._in, self._out, self._pools, *more)
         if status != 0:
             raise DeviceError(f"the model's run returned {status}.", where=self._model.name)
         return {tensor.name: self._read(tensor) for tensor in self._model.outputs}
@@ -224,19 +226,19 @@ def _declarations(model: LibraryModel) -> str:
     lines = [f"struct {name}_{kind} {{ {' '.join(fields)} }};" for kind, fields in structs.items()]
     arguments = [f"struct {name}_{kind} *" for kind in ("inputs", "outputs", "workspace_pools")]
     if model.outputs_in_pools:
-        lines.append(f"void {name}_map_io({arguments[2]}, {arguments[0]}, {arguments[1]});")
+        lines.append(f"int32_t {name}_map_io({arguments[2]}, {arguments[0]}, {arguments[1]});")
     if model.has_init:
         lines.append(f"void {name}_init({arguments[2]});")
     if model.state:
         lines.append(f"void {name}_reset({arguments[2]});")
     if model.params is not None:
         lines.append(f"struct {name}_params {{ void *items[{max(model.param_count, 1)}]; }};")
-        lines.append(f"void {name}_map_params(const void *, struct {name}_params *);")
+        lines.append(f"int32_t {name}_map_params(const void *, struct {name}_params *);")
         arguments.append(f"struct {name}_params *")
     if model.devices:
         lines += _device_declarations(model, arguments[2])
         arguments.append(f"struct {name}_devices *")
-    lines.append(f"int32_t {name}_run({', '.join(arguments)});")
+    lines.append(f"int32_t {model.run_symbol}({', '.join(arguments)});")
     return "\n".join(lines)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from firmwright.base.c_identifiers import without_abi_hash
+
 log = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 
@@ -50,7 +52,7 @@ def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
             groups.append([])
             function = ""
         elif not function:
-            function = line
+            function = without_abi_hash(line)
         else:
             file, _, number = line.split(" (discriminator")[0].rpartition(":")
             if number.isdigit() and function != "??" and groups:

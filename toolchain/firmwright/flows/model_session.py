@@ -16,6 +16,7 @@ import numpy as np
 from firmwright.artifacts import Compiler, Image, PreloadedMemory, Variant
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, InternalError, UsageError
+from firmwright.codegen.model_identity import run_symbol
 from firmwright.device.errors import Timeouts
 from firmwright.device.host_library import (
     LibraryConstants,
@@ -208,6 +209,7 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
     devices = {call.device for call in calls if call.device}
     return LibraryModel(
         name=name,
+        run_symbol=run_symbol(compiled.tree, name),
         pools=tuple((p.name, pools[p.name]) for p in module.pools if p.name in pools),
         inputs=tuple(_library_tensor(tensor) for tensor in module.io.inputs),
         outputs=tuple(_library_tensor(tensor) for tensor in module.io.outputs),

@@ -40,6 +40,7 @@ class OperatorCost:
     (instructions by kind) are set in exact profiles only. `least` is the minimum over all runs.
     """
 
+    index: int
     name: str
     kind: str
     macs: int
@@ -164,10 +165,8 @@ def _probed(
 
 
 def _cost(operator: OperatorSummary, count: int, predictions: Mapping[int, int]) -> OperatorCost:
-    predicted = predictions.get(operator.index, 0)
-    return OperatorCost(
-        operator.name, operator.kind, operator.macs, count, operator.schedule, predicted
-    )
+    op, predicted = operator, predictions.get(operator.index, 0)
+    return OperatorCost(op.index, op.name, op.kind, op.macs, count, op.schedule, predicted)
 
 
 def _counted(

@@ -1,5 +1,9 @@
-"""Layout of constants in read-only pools that are not part of the program image."""
+"""Layout of constants in read-only pools that are not part of the program image.
 
+Data outside the image end in a hash of their contents, which the model's C checks.
+"""
+
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,6 +12,7 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 
 IMAGE_ALIGNMENT = 16
+_HASH_BYTES = 16
 UNLINKED_SCOPES = ("external", "port", "async")
 """Scopes of read-only pools whose bytes are not part of the program image."""
 UNADDRESSABLE_SCOPES = ("port", "async")
@@ -51,7 +56,20 @@ def build_pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
             data += bytes(-len(data) % IMAGE_ALIGNMENT)
             offsets[name] = len(data)
             data += constant.data
-    return PoolImage(pool, bytes(data), offsets)
+    content = bytes(data)
+    if content and pool.scope in UNLINKED_SCOPES:
+        content = with_content_hash(content)
+    return PoolImage(pool, content, offsets)
+
+
+def hash_bytes(pool: PoolInfo) -> int:
+    return _HASH_BYTES if pool.scope in UNLINKED_SCOPES else 0
+
+
+def with_content_hash(data: bytes) -> bytes:
+    """Return `data`, padded and followed by a hash of it."""
+    data += bytes(-len(data) % IMAGE_ALIGNMENT)
+    return data + hashlib.sha256(data).digest()[:_HASH_BYTES]
 
 
 def unlinked_pool_images(module: IRModule) -> tuple[PoolImage, ...]:

@@ -29,7 +29,7 @@ class Span:
     tensor: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.file}: subgraph {self.subgraph}, operator {self.op_index}"
+        place = f"{self.file}: subgraph {self.subgraph}, node {self.op_index}"
         return f"{place} ({self.tensor})" if self.tensor else place
 
 

@@ -17,7 +17,8 @@ from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags as build_flags
 from firmwright.build.project_files import project_files
 from firmwright.codegen.emit_options import check_common_style
-from firmwright.codegen.model_emitter import emit_model, model_id
+from firmwright.codegen.model_emitter import emit_model
+from firmwright.codegen.model_identity import model_id
 from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
 from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
 from firmwright.ir.graph.nodes import Function

@@ -45,7 +45,7 @@ class _SubgraphVerifier:
 
     def verify_node(self, node: RawNode) -> None:
         op = node.op if node.op.isprintable() else ascii(node.op)
-        where = f"{self.where}, operator {node.span.op_index} ({op})"
+        where = f"{self.where}, node {node.span.op_index} ({op})"
         for index in node.inputs:
             if index != NO_TENSOR:
                 self.read(index, where)

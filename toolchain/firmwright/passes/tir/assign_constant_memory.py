@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from firmwright.base.errors import DoesNotFitError, RegionOverflow
 from firmwright.ir import tir
-from firmwright.ir.constant_pools import IMAGE_ALIGNMENT, constant_pools
+from firmwright.ir.constant_pools import IMAGE_ALIGNMENT, constant_pools, hash_bytes
 from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.traversal import callees, used_constants
@@ -22,7 +22,7 @@ def run(module: IRModule) -> IRModule:
     if not pools or not isinstance(entry, tir.PrimFunc):
         return module
     constants = dict(module.constants)
-    used_bytes = {pool.name: 0 for pool in pools}
+    used_bytes = {pool.name: hash_bytes(pool) for pool in pools}
     for name in constants_in_order(module, entry):
         if not constants[name].pool:
             pool = _first_with_room(pools, used_bytes, constants[name], constants)
@@ -53,7 +53,8 @@ def _first_with_room(
         need = used_bytes[pool.name] + padded_size_bytes(constant)
         if pool.size_bytes is None or need <= pool.size_bytes:
             return pool.name
-    raise constants_do_not_fit(pools[-1], sum(map(padded_size_bytes, constants.values())), pools)
+    need = sum(map(padded_size_bytes, constants.values())) + sum(map(hash_bytes, pools))
+    raise constants_do_not_fit(pools[-1], need, pools)
 
 
 def constants_do_not_fit(

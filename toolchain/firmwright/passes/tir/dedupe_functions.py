@@ -122,9 +122,7 @@ def _merged_function(members: Sequence[_KernelShape]) -> tir.PrimFunc:
     added = tuple(tir.Param(var, "scalar") for var in scalars.values())
     func = with_const_params(_with_scalars(first, scalars), differing_constants(kernels))
     comments = dict.fromkeys(str(kernel.attrs.get("comment", "")) for kernel in kernels)
-    served = ", ".join(str(kernel.span.op_index) for kernel in kernels)
-    lines = [*filter(None, comments), f"Serves operators {served}."]
-    attrs = {**func.attrs, "comment": "\n".join(lines)}
+    attrs = {**func.attrs, "comment": "\n".join(filter(None, comments))}
     return replace(func, params=func.params + added, attrs=attrs)
 
 

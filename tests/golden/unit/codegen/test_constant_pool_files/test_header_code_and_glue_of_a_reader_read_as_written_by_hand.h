@@ -9,7 +9,7 @@
  *
  *     pools.sram = sram_buffer;
  *     pools.far = far_reader;
- *     m_map_io(&pools, &in, &out);
+ *     status = m_map_io(&pools, &in, &out);
  *     write_inputs(&in);
  *     status = m_run(&in, &out, &pools);
  *     if (status == M_OK) {
@@ -43,13 +43,30 @@ extern "C" {
 #define M_E_IO (-3)
 /* A reader of constants returned an error. */
 #define M_E_READ (-4)
+/* External constants are not those of this model. */
+#define M_E_CONSTANTS (-9)
+/* A pool has fewer than _SIZE bytes; checked if M_CHECK_SIZES is defined. */
+#define M_E_SIZE (-10)
+
+/* ---- Identity of the linked library ---- */
+/* The symbols of functions that run the model end in a hash of this interface, so that a program
+ * compiled with another version of this header does not link. */
+#ifdef M_CHECK_SIZES
+#define m_run m_run_abi_97c678a1_sizes
+#else
+#define m_run m_run_abi_97c678a1
+#endif
+/* A hash of the model's sources: model_id in metadata.json. */
+extern const uint8_t m_id[16];
+/* The names and versions of the model and its compiler. */
+extern const char m_version[];
 
 /* ---- Sizes in bytes ---- */
 #define M_SRAM_SIZE 64
 #define M_SRAM_ALIGN 16
-#define M_FAR_SIZE 48 /* of m_far.bin */
+#define M_FAR_SIZE 64 /* of m_far.bin */
 #define M_FAR_ALIGN 16
-#define M_FAR_CRC32 0xef8851d0u
+#define M_FAR_CRC32 0x2593ed2cu
 
 /* Operators that the model executes. */
 #define M_OPERATORS 2
@@ -92,11 +109,15 @@ struct m_async_reader {
 struct m_workspace_pools {
     uint8_t *sram;
     struct m_async_reader far; /* reads m_far.bin */
+#ifdef M_CHECK_SIZES
+    uint32_t sram_size; /* bytes */
+#endif
 };
 
-/* Fills in `in` and `out` with pointers into `pools`, which are valid as long as the pools. The
- * arguments must not be NULL. */
-void m_map_io(const struct m_workspace_pools *pools, struct m_inputs *in, struct m_outputs *out);
+/* Fills in `in` and `out` with pointers into `pools`, which are valid as long as the pools. Returns
+ * _OK, or an error from the list above if an argument or pool is unsuitable. */
+int32_t m_map_io(const struct m_workspace_pools *pools, struct m_inputs *in,
+                 struct m_outputs *out);
 
 /* Runs one inference.
  *

@@ -21,5 +21,8 @@ static int32_t wait_for_reading(void *context)
 static const struct m_workspace_pools pools = {
     .sram = pool_sram,
     .far = {start_reading, wait_for_reading, NULL},
+#ifdef M_CHECK_SIZES
+    .sram_size = M_SRAM_SIZE,
+#endif
 };
 

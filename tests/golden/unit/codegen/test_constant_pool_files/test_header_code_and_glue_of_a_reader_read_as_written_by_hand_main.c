@@ -1,9 +1,51 @@
 /* ---- The model ---- */
 
-void m_map_io(const struct m_workspace_pools *pools, struct m_inputs *in, struct m_outputs *out)
+const uint8_t m_id[16] = {
+    0x5d, 0x87, 0x85, 0xcb, 0x09, 0xc3, 0x64, 0xb4,
+    0xee, 0x8a, 0x00, 0xab, 0x11, 0x25, 0xf9, 0x90,
+};
+
+const char m_version[] = "m, firmwright";
+
+int32_t m_map_io(const struct m_workspace_pools *pools, struct m_inputs *in,
+                 struct m_outputs *out)
 {
+    if (in == NULL || out == NULL || pools == NULL || pools->sram == NULL) {
+        return M_E_NULL;
+    }
+    if ((uintptr_t)pools->sram % M_SRAM_ALIGN != 0) {
+        return M_E_ALIGN;
+    }
+#ifdef M_CHECK_SIZES
+    if (pools->sram_size < M_SRAM_SIZE) {
+        return M_E_SIZE;
+    }
+#endif
     in->x = (int8_t *)(pools->sram + M_X_OFFSET);
     out->y = (int32_t *)(void *)(pools->sram + M_Y_OFFSET);
+    return M_OK;
+}
+
+/* The end of m_far.bin. */
+static const uint8_t m_far_hash[16] = {
+    0x1a, 0x8b, 0x28, 0x0c, 0x6f, 0xed, 0x6a, 0xac,
+    0xde, 0xcc, 0x6e, 0x26, 0x93, 0x8c, 0x98, 0xfa,
+};
+
+static int32_t m_check_constants(const struct m_workspace_pools *pools)
+{
+    uint8_t found[16];
+
+    if (pools->far.start(pools->far.context, M_FAR_SIZE - 16, found, 16) != 0) {
+        return M_E_READ;
+    }
+    if (pools->far.wait(pools->far.context) != 0) {
+        return M_E_READ;
+    }
+    if (memcmp(found, m_far_hash, 16) != 0) {
+        return M_E_CONSTANTS;
+    }
+    return M_OK;
 }
 
 int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
@@ -16,8 +58,17 @@ int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
     if ((uintptr_t)pools->sram % M_SRAM_ALIGN != 0) {
         return M_E_ALIGN;
     }
+#ifdef M_CHECK_SIZES
+    if (pools->sram_size < M_SRAM_SIZE) {
+        return M_E_SIZE;
+    }
+#endif
     if ((void *)in->x != pools->sram + M_X_OFFSET || (void *)out->y != pools->sram + M_Y_OFFSET) {
         return M_E_IO;
+    }
+    const int32_t constants = m_check_constants(pools);
+    if (constants != M_OK) {
+        return constants;
     }
     uint8_t *sram = pools->sram;
     uint8_t *scale_constants = sram + M_OFFSET_SCALE_CONSTANTS;

@@ -8,7 +8,7 @@
  *     struct m_outputs out;
  *
  *     pools.sram = sram_buffer;
- *     m_map_io(&pools, &in, &out);
+ *     status = m_map_io(&pools, &in, &out);
  *     write_inputs(&in);
  *     status = m_run(&in, &out, &pools);
  *     if (status == M_OK) {
@@ -40,6 +40,21 @@ extern "C" {
 #define M_E_ALIGN (-2)
 /* An input or output pointer differs from that of map_io. */
 #define M_E_IO (-3)
+/* A pool has fewer than _SIZE bytes; checked if M_CHECK_SIZES is defined. */
+#define M_E_SIZE (-10)
+
+/* ---- Identity of the linked library ---- */
+/* The symbols of functions that run the model end in a hash of this interface, so that a program
+ * compiled with another version of this header does not link. */
+#ifdef M_CHECK_SIZES
+#define m_run m_run_abi_063d0816_sizes
+#else
+#define m_run m_run_abi_063d0816
+#endif
+/* A hash of the model's sources: model_id in metadata.json. */
+extern const uint8_t m_id[16];
+/* The names and versions of the model and its compiler. */
+extern const char m_version[];
 
 /* ---- Sizes in bytes ---- */
 #define M_SRAM_SIZE 32
@@ -81,11 +96,15 @@ struct m_outputs {
 /* The memory of the model: each pool has _SIZE bytes and is aligned to _ALIGN. */
 struct m_workspace_pools {
     uint8_t *sram;
+#ifdef M_CHECK_SIZES
+    uint32_t sram_size; /* bytes */
+#endif
 };
 
-/* Fills in `in` and `out` with pointers into `pools`, which are valid as long as the pools. The
- * arguments must not be NULL. */
-void m_map_io(const struct m_workspace_pools *pools, struct m_inputs *in, struct m_outputs *out);
+/* Fills in `in` and `out` with pointers into `pools`, which are valid as long as the pools. Returns
+ * _OK, or an error from the list above if an argument or pool is unsuitable. */
+int32_t m_map_io(const struct m_workspace_pools *pools, struct m_inputs *in,
+                 struct m_outputs *out);
 
 /* Runs one inference.
  *

@@ -30,6 +30,9 @@ static uint8_t pool_sram[M_SRAM_SIZE];
 
 static const struct m_workspace_pools pools = {
     .sram = pool_sram,
+#ifdef M_CHECK_SIZES
+    .sram_size = M_SRAM_SIZE,
+#endif
 };
 
 static const struct m_inputs inputs = {
