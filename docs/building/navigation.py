@@ -32,6 +32,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "streaming-audio.md",
         "rtos.md",
         "on-the-device.md",
+        "mcuboot.md",
         "integration/README.md",
         "house-rules.md",
         "provenance.md",

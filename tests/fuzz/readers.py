@@ -40,7 +40,6 @@ from firmwright.boards.load import _read_board_file as read_board_file
 from firmwright.cli import reproduce
 from firmwright.cli.profile import read_profile
 from firmwright.conformance.registry import conformance_cases
-from firmwright.flows import bootloader_flashing
 from firmwright.flows.build_report import read_report
 from firmwright.flows.labeled_data import read_dataset
 from firmwright.flows.metrics import make_task
@@ -263,7 +262,6 @@ def _read_facts(data: bytes) -> object:
     """Read a project's metadata.json by all of its readers."""
     place = _file(data, "project/metadata.json").parent
     _tried(lambda: owned_paths(place))
-    _tried(lambda: bootloader_flashing.slot_firmware_from_folder(place))
     facts = reproduce._read_metadata(place)
     return Options(**deserialize_options(reproduce.recorded_options(facts, place), Options, place))
 

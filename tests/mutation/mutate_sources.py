@@ -38,7 +38,6 @@ class Edit:
 
 FRAMES = "tests/runtime/test_runtime_files.py"
 LINES = "tests/runtime/test_bad_lines.py -k 'perfect_line or every_session or long_ago'"
-SLOTS = "tests/runtime/test_loader_slots.py"
 PROTOCOL = "tests/unit/device/test_link_protocol.py " + FRAMES
 COMPARE = "tests/unit/oracle/test_compare.py"
 VALIDATE = "tests/unit/usmp/test_plan_validator.py tests/unit/usmp/test_pitfalls.py"
@@ -46,7 +45,7 @@ VERIFY = "tests/test_filetests.py tests/unit/ir/test_async_calls.py tests/unit/i
 TUNING = "tests/unit/ir/test_tuning_records.py tests/unit/lower/test_layer_measurements.py"
 STACK = "tests/unit/build/test_stack_analysis.py"
 C_LINK, C_DATA, C_SERVER = (f"runtime_c/fwr_{name}.c" for name in ("link", "server_data", "server"))
-C_RUN, C_SLOTS = "runtime_c/fwr_server_run.c", "runtime_c/bootloader/fwr_slots.c"
+C_RUN = "runtime_c/fwr_server_run.c"
 STATE = "tests/state/test_variables.py"
 SPANS = "tests/unit/passes/test_devices_and_spans.py tests/unit/passes/test_multi_core_split.py"
 PY = "toolchain/firmwright/"
@@ -97,31 +96,6 @@ EDITS = (
          "if last and last % 254 == 0:", "if last and last % 255 == 0:", PROTOCOL),
     Edit("wire length off by one", PY + "device/link_protocol.py",
          "len(block) != code - 1", "len(block) > code - 1", PROTOCOL),
-    # ---- the loader ------------------------------------------------------------------------
-    Edit("loader's checksum skipped", C_SLOTS,
-         "        record->crc != fwr_link_crc32(0, FWR_FLASH_PLACE(fwr_slots_address(slot)), "
-         "record->size)) {", "        0) {", SLOTS),
-    Edit("loader's checksum skipped", C_SLOTS,
-         "        record->check != fwr_link_crc32(0, (const uint8_t *)record, CHECKED) ||\n", "",
-         SLOTS),
-    Edit("loader's checksum skipped", C_SLOTS,
-         " ||\n        fwr_link_crc32(0, FWR_FLASH_PLACE(flash_address), size) != crc) {", ") {",
-         SLOTS),
-    Edit("loader takes another image", C_SLOTS, "if (image->magic != FWR_IMAGE_MAGIC) {",
-         "if (0) {", SLOTS),
-    Edit("loader takes another image", C_SLOTS, "->abi == image->abi &&", "->abi != 0 &&", SLOTS),
-    Edit("loader takes another image", C_SLOTS, "->ram <= image->ram;", "->ram != 0;", SLOTS),
-    Edit("loader overwrites what is kept", C_SLOTS, "slot != application && slot != model &&",
-         "slot != model &&", SLOTS),
-    Edit("loader overwrites what is kept", C_SLOTS,
-         "return kept != FWR_SLOT_NONE ? kept : slots->application;", "return slots->application;",
-         SLOTS),
-    Edit("loader tries for ever", C_SLOTS,
-         "set_mark(slots, started[i], FWR_RECORD_STARTED) != 0", "0", SLOTS),
-    Edit("loader trusts its flash", C_SLOTS, " || !is_there(address, data, size)", "", SLOTS),
-    Edit("loader's order lost", C_SLOTS,
-         "record.sequence = fwr_slots_record(other)->sequence + 1u;",
-         "record.sequence = fwr_slots_record(other)->sequence;", SLOTS),
     # ---- the judges ------------------------------------------------------------------------
     Edit("outputs compared with themselves", PY + "flows/verification.py",
          "compare_outputs(reference.outputs, actual)", "compare_outputs(actual, actual)",

@@ -218,9 +218,7 @@ def numbers_in(header: str, pattern: str) -> dict[str, int]:
 
 def test_commands_and_status_codes_are_the_same_on_both_sides() -> None:
     commands = numbers_in("fwr_server.h", r"FWR_(\w+)")
-    loaders = numbers_in("bootloader/fwr_bootloader.h", r"FWR_(\w+)")
-    assert commands.keys().isdisjoint(loaders)
-    assert {**commands, **loaders} == {command.name: command.value for command in Command}
+    assert commands == {command.name: command.value for command in Command}
     codes = numbers_in("fwr.h", r"FWR_(?:E_)?(OK|BUSY|PAUSED|(?<=E_)\w+)")
     assert codes == {status.name: status.value for status in Status}
     dtypes = numbers_in("fwr.h", r"FWR_((?:U?INT|FLOAT)\d+|BOOL)")

@@ -21,11 +21,6 @@ void fwr_console_init(void)
 {
     UART_BAUDDIV = FWR_CLOCK_HZ / FWR_BAUD;
     UART_CTRL = CTRL_TX_ENABLE | CTRL_RX_ENABLE;
-#if defined(FWR_HANDOFF)
-    /* QEMU delivers bytes received earlier only after a read, or when a timer fires; the bootloader
-     * has no timer. */
-    (void)UART_DATA;
-#endif
 }
 
 int32_t fwr_port_byte_in(void)

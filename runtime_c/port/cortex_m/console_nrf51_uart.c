@@ -19,7 +19,6 @@
 #define GPIO_DIRSET FWR_REG(0x50000518u)
 
 #define ENABLE_UART 4u
-#define FIFO_BYTES 6u
 
 /* The register counts in units of 16 MHz / 2^32; the lowest twelve bits are ignored. */
 #define RATE_MIN 1200u
@@ -36,13 +35,6 @@ void fwr_console_init(void)
     UART_BAUDRATE = RATE_WORD(FWR_BAUD);
     UART_ENABLE = ENABLE_UART;
     UART_RXDRDY = 0;
-#if defined(FWR_HANDOFF)
-    /* The bootloader was receiving. Clearing the event of a waiting byte later would block
-     * reception forever; an extra read is harmless. */
-    for (uint32_t i = 0; i < FIFO_BYTES; i++) {
-        (void)UART_RXD;
-    }
-#endif
     UART_TXDRDY = 0;
     UART_STARTRX = 1;
     UART_STARTTX = 1;

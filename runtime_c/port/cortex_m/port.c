@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* port.c: restart and stop of a Cortex-M; bring_up.c and the drivers define the rest. */
 #include "cortex_m.h"
-#if defined(FWR_HANDOFF)
-#include "fwr_handoff.h"
-#endif
 
 void fwr_port_reset(void)
 {
-#if defined(FWR_HANDOFF)
-    FWR_HANDOFF_AT->request = FWR_HANDOFF_LISTEN;
-#endif
     __asm__ volatile("dsb" ::: "memory");
     SCB_AIRCR = SCB_AIRCR_SYSRESETREQ;
     __asm__ volatile("dsb" ::: "memory");

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* port.c: restart and stop of a 32-bit RISC-V; bring_up.c and the drivers define the rest. */
 #include "riscv32.h"
-#if defined(FWR_HANDOFF)
-#include "fwr_handoff.h"
-#endif
 
 /* RISC-V does not define a reset. If the chip's own has no effect, as in an emulator, start the
  * firmware again. */
@@ -11,9 +8,6 @@ void fwr_port_reset(void)
 {
     static const struct fwr_write words[] = FWR_RESET_WRITES;
 
-#if defined(FWR_HANDOFF)
-    FWR_HANDOFF_AT->request = FWR_HANDOFF_LISTEN;
-#endif
     for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         FWR_REG(words[i].address) = words[i].word;
     }

@@ -60,7 +60,7 @@ def test_a_console_has_its_own_clock_or_a_bus_clock() -> None:
 
 def test_the_default_flash_tool_comes_first() -> None:
     flashing = load_board("nrf52840-dk").flash_tools
-    assert [name for name, _ in flashing.tools] == ["pyocd", "openocd", "jlink", "serial"]
+    assert [name for name, _ in flashing.tools] == ["pyocd", "openocd", "jlink"]
     assert flashing.argument_for("jlink") == "nRF52840_xxAA"
     assert flashing.argument_for("uf2") is None
     assert load_board("host").flash_tools.tools == ()

@@ -16,11 +16,10 @@ FLASH_RUNNERS: Final = {
     "picotool": "the family's name",
     "uf2": "the label of the volume that the boot ROM shows",
     "gdb": "HOST:PORT of the stub",
-    "serial": "the protocol: an3155 of a boot ROM, or our own bootloader",
+    "serial": "the protocol of a boot ROM: an3155",
 }
 """The meaning of each tool's argument, by the tool's name."""
-BOOTLOADER_PROTOCOL: Final = "bootloader"
-SERIAL_PROTOCOLS: Final = ("an3155", BOOTLOADER_PROTOCOL)
+SERIAL_PROTOCOLS: Final = ("an3155",)
 
 _USB: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
 

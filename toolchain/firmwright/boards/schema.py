@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from firmwright.boards import peripherals, trust
-from firmwright.boards.bootloader import Bootloader, read_bootloader
 from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.flash_tools import FlashTools, read_flash_tools
+from firmwright.boards.mcuboot import McubootSlots, read_mcuboot
 from firmwright.boards.memory import MemoryKind, MemoryRegion, read_memory_regions
-from firmwright.boards.toml_table import NOT_IN_TOML, TomlKey, TomlTable, check_keys, read_table
+from firmwright.boards.toml_table import TomlKey, TomlTable, check_keys, read_table
 from firmwright.ir.core import PoolInfo
 
 RunKind = Literal["host", "qemu", "serial", "plugin"]
@@ -89,11 +89,7 @@ class Board:
     """The boot ROM that requires a header before the program; "" for none."""
     flash_tools: Annotated[FlashTools, TomlKey("flash")]
     watchdog: peripherals.Watchdog | None = None
-    bootloader: Bootloader | None = None
-    handoff: Annotated[int, NOT_IN_TOML] = 0
-    """Address of the RAM shared by bootloader and application; 0 for images without bootloader."""
-    is_model_update: Annotated[bool, NOT_IN_TOML] = False
-    """Whether only a model is linked, for an application in another slot."""
+    mcuboot: McubootSlots | None = None
     cores: peripherals.Cores | None = None
     dma: peripherals.DmaController | None = None
 
@@ -219,7 +215,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         boot=table.choice("boot", peripherals.BOOTS.get(port, ())) if table.has("boot") else "",
         flash_tools=read_flash_tools(table.subtable("flash")),
         watchdog=optional("watchdog", peripherals.read_watchdog, port, clock_hz),
-        bootloader=optional("bootloader", read_bootloader, port, memory),
+        mcuboot=optional("mcuboot", read_mcuboot, memory),
         cores=optional("cores", read_table, peripherals.Cores, port),
         dma=optional("dma", read_table, peripherals.DmaController, port),
     )

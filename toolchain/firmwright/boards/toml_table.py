@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from firmwright.base.errors import BoardError
 
@@ -160,10 +160,6 @@ class TomlKey:
     read: Callable[[TomlTable, str], object] | None = None
 
 
-NOT_IN_TOML: Final = TomlKey()
-"""Marks a dataclass field that has no key in the file."""
-
-
 def read_table(
     table: TomlTable, cls: type[T], port: str = "", more_keys: Sequence[str] = (), **values: Any
 ) -> T:
@@ -175,7 +171,7 @@ def read_table(
     check_keys(table, cls, more_keys)
     for item in fields(cls):  # type: ignore[arg-type]
         spec = specs[item.name]
-        if item.name not in values and spec is not NOT_IN_TOML:
+        if item.name not in values:
             default = None if item.default is MISSING else item.default
             key = spec.key or item.name
             values[item.name] = _read_key(table, key, spec, hints[item.name], default, port)
@@ -185,7 +181,7 @@ def read_table(
 def check_keys(table: TomlTable, cls: type, more_keys: Sequence[str] = ()) -> None:
     """Reject keys that are neither fields of the dataclass `cls` nor `more_keys`."""
     specs = _toml_keys(cls).items()
-    keys = [spec.key or name for name, spec in specs if spec is not NOT_IN_TOML]
+    keys = [spec.key or name for name, spec in specs]
     table.expect_keys((*keys, *more_keys))
 
 

@@ -13,11 +13,6 @@ from firmwright.boards.peripherals import RegisterWrites
 
 _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
-INTERRUPT_FREE_COUNTERS = ("nrf51_timer",)
-"""Counters without interrupts, which the bootloader may run."""
-IMAGE_TLS_BYTES = 16
-"""Thread-local bytes that an application in a slot reserves, also for model images."""
-_MODEL_ENTRY = "fwr_model_start"
 
 
 def format_linker_script(board: Board) -> str:
@@ -25,14 +20,9 @@ def format_linker_script(board: Board) -> str:
         "firmwright.build",
         "link.ld.j2",
         board=board,
-        entry=entry_symbol(board),
+        entry=_ENTRY[board.port],
         extra_regions=extra_constant_regions(board),
-        tls_bytes=IMAGE_TLS_BYTES,
     )
-
-
-def entry_symbol(board: Board) -> str:
-    return _MODEL_ENTRY if board.is_model_update else _ENTRY[board.port]
 
 
 def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:
@@ -48,7 +38,6 @@ def format_board_header(board: Board) -> str:
         "fwr_board.h.j2",
         board=board,
         guard_bytes=stack_guard_bytes(board),
-        silent_counters=INTERRUPT_FREE_COUNTERS,
         writes=_writes,
     )
 

@@ -6,7 +6,6 @@ They are the board's runtime files, a linker script, a header, `board/board.json
 import json
 from collections.abc import Iterable
 from importlib.resources import files
-from pathlib import Path
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.resources import runtime_dir
@@ -20,13 +19,7 @@ _PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
 
 def project_files(board: Board, *, c_standard: str = compiler_flags.C_STANDARD) -> SourceTree:
     """Return the files of a project for `board` other than the emitted sources."""
-    content = _common_files(board, runtime_files(board), c_standard)
-    return SourceTree({**content, "firmware/fwr_app_empty.c": _template("fwr_app_empty.c")})
-
-
-def _common_files(
-    board: Board, runtime: dict[str, bytes], c_standard: str = compiler_flags.C_STANDARD
-) -> dict[str, str | bytes]:
+    runtime = runtime_files(board)
     content: dict[str, str | bytes] = {
         "SConstruct": _template("SConstruct"),
         "board/board.json": _board_json(board, runtime, c_standard),
@@ -35,7 +28,7 @@ def _common_files(
     if not board.is_host:
         content["board/link.ld"] = linker_script.format_linker_script(board)
         content["board/fwr_board.h"] = linker_script.format_board_header(board)
-    return content
+    return SourceTree({**content, "firmware/fwr_app_empty.c": _template("fwr_app_empty.c")})
 
 
 def runtime_files(board: Board) -> dict[str, bytes]:
@@ -43,44 +36,11 @@ def runtime_files(board: Board) -> dict[str, bytes]:
     port = root / "port" / board.port
     shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
     candidates = [*root.glob("*.[ch]"), *shared, *port.glob("*.[ch]")]
-    sources = {
+    return {
         f"runtime/{file.relative_to(root).as_posix()}": file.read_bytes()
         for file in sorted(candidates)
         if not _is_driver_of_another_board(file.stem, board)
     }
-    return _in_slot(board, sources) if board.handoff else sources
-
-
-def bootloader_project_files(board: Board) -> SourceTree:
-    assert board.bootloader is not None  # checked by board_for_bootloader
-    counts = board.counter.driver in linker_script.INTERRUPT_FREE_COUNTERS
-    parts = ("fwr_link", "console_", *(("counter_",) if counts else ()))
-    runtime = {
-        path: data
-        for path, data in runtime_files(board).items()
-        if path.endswith(".h") or Path(path).name.startswith(parts)
-    }
-    drivers = (f"start_{board.port}.c", f"flash_{board.bootloader.driver}.c")
-    runtime |= _bootloader_files("fwr_*.[ch]") | _bootloader_files(*drivers)
-    main = (runtime_dir() / "bootloader" / "main.c").read_bytes()
-    programs = {"firmware/fwr_app.c": main, "firmware/fwr_app_empty.c": main}
-    return SourceTree({**_common_files(board, runtime), **programs})
-
-
-def _in_slot(board: Board, runtime: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the runtime files of an image in a slot: an application or a model update."""
-    shared = _bootloader_files("fwr_handoff.h", "fwr_image.h", "fwr_words.h")
-    if board.is_model_update:
-        headers = {path: data for path, data in runtime.items() if path.endswith(".h")}
-        return headers | shared | _bootloader_files("model_image.c")
-    application = {path: data for path, data in runtime.items() if path != "runtime/fwr_main.c"}
-    return application | shared | _bootloader_files("slot_main.c")
-
-
-def _bootloader_files(*patterns: str) -> dict[str, bytes]:
-    root = runtime_dir() / "bootloader"
-    paths = sorted(file for pattern in patterns for file in root.glob(pattern))
-    return {f"runtime/{file.name}": file.read_bytes() for file in paths}
 
 
 def _is_driver_of_another_board(stem: str, board: Board) -> bool:
@@ -122,8 +82,6 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
         "fit_stack": board.limits.fit_stack,
         "watchdog": board.watchdog is not None,
     }
-    if board.is_model_update:
-        facts["root"] = linker_script.entry_symbol(board)
     return json.dumps(facts, indent=2) + "\n"
 
 

@@ -33,7 +33,7 @@ _STACK_ALIGN = 16
 
 @dataclass(frozen=True, slots=True)
 class _ProjectBuild:
-    """One build of a project; `root` and the following fields are those of its `board.json`."""
+    """One build of a project; `port` and the following fields are those of its `board.json`."""
 
     directory: Path
     variant: Variant
@@ -70,13 +70,13 @@ def build_project(
     """
     directory = directory.resolve()
     facts = _read_facts(directory)
-    facts.setdefault("root", _ROOTS[facts["port"]])
     build = _ProjectBuild(
         directory,
         variant,
         choose_compiler(compiler),
         objects,
         board=facts["name"],
+        root=_ROOTS[facts["port"]],
         regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
         **{f.name: facts[f.name] for f in fields(_ProjectBuild) if f.name in facts},
     )

@@ -129,11 +129,11 @@ def add_boards_dir_option(parser: ParserOrGroup) -> None:
     )
 
 
-def add_runner_option(parser: ParserOrGroup) -> None:
+def add_runner_option(parser: ParserOrGroup, *more: str) -> None:
     add_options(
         parser,
         "--runner  flash tool (default: the first in the board's file)",
-        runner={"choices": tuple(FLASH_RUNNERS), "default": ""},
+        runner={"choices": (*FLASH_RUNNERS, *more), "default": ""},
     )
 
 

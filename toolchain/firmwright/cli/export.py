@@ -1,8 +1,13 @@
 """`firmwright export`: export models as a package for another build system."""
 
 import argparse
+import shlex
+from pathlib import Path
 from typing import Any
 
+from firmwright.base.errors import UsageError
+from firmwright.boards import load_board
+from firmwright.build import read_project_board
 from firmwright.cli import arguments
 from firmwright.cli.model_list import (
     add_models_argument,
@@ -11,12 +16,15 @@ from firmwright.cli.model_list import (
 )
 from firmwright.cli.text_table import format_pairs
 from firmwright.cli.verb import Outcome, add_options
+from firmwright.flows.mcuboot import export_update
 from firmwright.flows.package_export import export_model, read_text_argument
 from firmwright.package.export_formats import FORMATS
+from firmwright.package.mcuboot_update import ImageSigning
 from firmwright.package.package_metadata import NO_METADATA, PackageMetadata
-from firmwright.pipeline import bundle
+from firmwright.pipeline import Bundle, Compilation, bundle
 
 NAME = "export"
+MCUBOOT = "mcuboot"
 HELP = "export models as a package for another build system"
 
 
@@ -29,13 +37,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         -o --output PATH  output folder; for mlf and cmsis-pack a file
         --with-tests  include the model file, known answers and tests for pytest --fw-board B
         """,
-        format={"choices": FORMATS, "required": True},
+        format={"choices": (*FORMATS, MCUBOOT), "required": True},
+    )
+    add_options(
+        parser.add_argument_group("signed images (--format mcuboot)"),
+        """
+        --key FILE.pem  the key with which imgtool signs; imgtool keygen creates one
+        --image N  only the image with this number of the board's [mcuboot]; the model's constants
+            need no other
+        --security-counter N  for roll-back protection: the device refuses a lower number than that
+            of its image; auto derives it from the version
+        --imgtool-args ARGS  more arguments of imgtool sign, as one word: "--encrypt key.pem"
+        """,
+        image={"type": int},
     )
     add_options(
         parser.add_argument_group("package"),
         f"""
         --package-name NAME  name of the package (default: the name of the model)
-        --package-version X.Y.Z  semantic version of the package (default: {NO_METADATA.version})
+        --package-version X.Y.Z  semantic version of package or images (default:
+            {NO_METADATA.version})
         --maintainer WHO  name and address, such as 'Ada Co <ml@ada.example>' (default:
             {NO_METADATA.maintainer})
         --url URL  web page of the package
@@ -50,8 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     check_several_models(args, {})
     metadata = _metadata(args)
-    parts = compile_several_from_args(args)
-    compiled = parts[0] if len(parts) == 1 else bundle(parts, concurrent=args.concurrent)
+    if args.format == MCUBOOT:
+        return _export_update(args, metadata)
+    compiled = _compile(args)
     tree, output = export_model(
         compiled, args.format, args.output, with_tests=args.with_tests, metadata=metadata
     )
@@ -77,3 +99,35 @@ def _metadata(args: argparse.Namespace) -> PackageMetadata:
         url=args.url or "",
         license_text=text,
     )
+
+
+def _compile(args: argparse.Namespace) -> Compilation | Bundle:
+    parts = compile_several_from_args(args)
+    return parts[0] if len(parts) == 1 else bundle(parts, concurrent=args.concurrent)
+
+
+def _export_update(args: argparse.Namespace, metadata: PackageMetadata) -> Outcome:
+    missing = {
+        "--key": not args.key,
+        "--package-version": args.package_version == NO_METADATA.version,
+    }
+    if any(missing.values()):
+        name = next(option for option, is_missing in missing.items() if is_missing)
+        hint = f"add {name}; firmwright export --help describes it."
+        raise UsageError(f"signed images need {name}.", where=NAME, hint=hint)
+    folder = Path(args.models[0])
+    source: Compilation | Bundle | Path = folder if folder.is_dir() else _compile(args)
+    board = (
+        load_board(read_project_board(source), args.board_dirs)
+        if isinstance(source, Path)
+        else source.board
+    )
+    more = tuple(shlex.split(args.imgtool_args or ""))
+    if args.security_counter:
+        more = ("--security-counter", args.security_counter, *more)
+    signing = ImageSigning(Path(args.key), metadata.version, more)
+    output = Path(args.output or f"{folder.stem}-{metadata.version}")
+    files = export_update(source, board, output, signing, args.image)
+    data = {"board": board.name, "format": MCUBOOT, "output": str(output), "files": list(files)}
+    rows = [("update", str(output)), ("version", metadata.version), *(("image", f) for f in files)]
+    return Outcome(data, format_pairs(rows))

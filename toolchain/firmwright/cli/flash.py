@@ -9,28 +9,34 @@ from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, load_board
-from firmwright.build import build_project, read_project_board
+from firmwright.build import build_project
 from firmwright.cli import arguments
+from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome, add_options
-from firmwright.device.serial_port import PortChooser, SerialPortInfo
-from firmwright.flows import bootloader_flashing
+from firmwright.device.serial_port import PortChooser, SerialPortInfo, find_serial_port, usb_ports
+from firmwright.device.smp_update import send_update
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.flashing import FlashPlan, flash, plan_flashing
+from firmwright.flows.mcuboot import read_update
 
 NAME = "flash"
+MCUBOOT = "mcuboot"
+"""The runner that sends a signed update, for any board with MCUboot."""
 HELP = "flash firmware to a board and start it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model_options(
-        parser, ".tflite, .onnx, .pt2 or .fwir file, or a project folder written by compile"
+        parser,
+        ".tflite, .onnx, .pt2 or .fwir file, or a folder written by compile or, for mcuboot, by "
+        "export --format mcuboot",
     )
     add_runner_options(parser)
     add_options(
         parser,
         """
         --verify  read the flash back and compare
-        --model-only  through the bootloader: send the model only, for the installed application
+        --confirm  for mcuboot: keep the images without a test, even if they do not run
         --dry-run  print the commands without running them
         """,
     )
@@ -38,25 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_runner_options(parser: argparse.ArgumentParser) -> None:
-    arguments.add_runner_option(parser)
+    arguments.add_runner_option(parser, MCUBOOT)
     add_options(
         parser,
         """
-        --address --port WHERE  for gdb: HOST:PORT or unix:PATH; for serial: the port; for uf2: the
-            volume's folder
+        --address --port WHERE  for gdb: HOST:PORT or unix:PATH; for serial and mcuboot: the port;
+            for uf2: the volume's folder
         """,
         address={"default": ""},
     )
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    board = _board_of(args)
-    if bootloader_flashing.uses_bootloader(board, args.runner):
-        return _flash_via_bootloader(args, board)
-    if args.model_only:
-        what = "--model-only needs the bootloader on the board."
-        hint = 'use --runner serial, with serial = "bootloader" in the board\'s file.'
-        raise UsageError(what, where=board.name, hint=hint)
+    if args.runner == MCUBOOT:
+        return _send_update(args)
     plan = make_flash_plan(args)
     commands = plan.commands(verify=args.verify)
     if args.dry_run:
@@ -83,15 +84,6 @@ def make_flash_plan(args: argparse.Namespace) -> FlashPlan:
     return plan_flashing(board, image, args.runner, args.address)
 
 
-def _board_of(args: argparse.Namespace) -> Board:
-    folder = Path(args.model)
-    if folder.is_dir():
-        return _board(read_project_board(folder), args)
-    if not args.board:
-        raise UsageError("no board was given.", where="flash", hint="add --board B.")
-    return load_board(args.board, args.board_dirs)
-
-
 def _board(name: str, args: argparse.Namespace) -> Board:
     if args.board and args.board != name:
         what = f"the project is for board {name}, not {args.board}."
@@ -116,32 +108,29 @@ def _ask(ports: Sequence[SerialPortInfo]) -> SerialPortInfo:
             return ports[int(answer) - 1]
 
 
-def _flash_via_bootloader(args: argparse.Namespace, board: Board) -> Outcome:
-    folder = Path(args.model)
-    if folder.is_dir():
-        firmware = bootloader_flashing.slot_firmware_from_folder(folder)
-    else:
-        firmware = bootloader_flashing.slot_firmware(arguments.compile_from_args(args))
+_STATES = {
+    "installed": "",
+    "test": "the application confirms it, or the next restart reverts it.",
+    "permanent": "",
+    "unconfirmed": "the application has not confirmed it: this restart reverts it.",
+}
+
+
+def _send_update(args: argparse.Namespace) -> Outcome:
+    update = read_update(Path(args.model))
     if args.dry_run:
-        data = {"board": board.name, "runner": "serial", "commands": []}
-        text = f"serial: {firmware.name}, linked for the free slot of the bootloader."
-        return Outcome(data, text)
-    with bootloader_flashing.open_bootloader_port(board, args.address, port_prompt()) as line:
-        result = bootloader_flashing.flash_via_bootloader(
-            firmware, board, line, verify=args.verify, is_model_update=args.model_only
-        )
-    return Outcome(
-        {"runner": "serial", **asdict(result)}, _format_bootloader_result(firmware, result)
-    )
-
-
-def _format_bootloader_result(
-    firmware: bootloader_flashing.SlotFirmware, result: bootloader_flashing.BootloaderFlashResult
-) -> str:
-    kind = "the model only" if result.model_only else "the application"
-    sent = "all" if result.sent_bytes == result.size_bytes else f"{result.sent_bytes:,} of them"
-    checked = ", verified" if result.verified else ""
-    return (
-        f"{firmware.name} on {result.board}: {kind}, {result.size_bytes:,} bytes in slot "
-        f"{result.slot} ({sent} sent over {result.place}){checked}. The firmware is confirmed."
-    )
+        lines = [
+            f"{image.file}: image {image.number}, {len(image.data):,} bytes"
+            for image in update.images
+        ]
+        return Outcome({"runner": args.runner, "commands": []}, "\n".join(lines))
+    port = args.address
+    if not port:
+        usb = load_board(update.board, args.board_dirs).flash_tools.usb
+        port = find_serial_port(update.board, usb, usb_ports(), port_prompt())
+    results = send_update(update.images, port, confirm=args.confirm)
+    rows = [[r.image, r.version, r.file, r.sent_bytes, r.state] for r in results]
+    notes = sorted({f"{r.state}: {_STATES[r.state]}" for r in results if _STATES[r.state]})
+    table = format_table(["image", "version", "file", "bytes sent", "state"], rows)
+    data = {"runner": args.runner, "place": port, "images": [asdict(r) for r in results]}
+    return Outcome(data, "\n".join([table, *notes]))

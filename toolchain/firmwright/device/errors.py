@@ -62,8 +62,6 @@ class RefusedError(DeviceError):
     def __init__(self, command: Command, status: int, payload: bytes, *, where: str) -> None:
         is_known = status in Status.__members__.values()
         reason = _REFUSALS.get(Status(status), "") if is_known else ""
-        if (command, status) == (Command.HELLO, Status.COMMAND):
-            reason = "only the bootloader answers; no slot holds an application"
         super().__init__(
             f"the firmware refused {command.name.lower()}: {reason or f'status {status}'}.",
             where=where,
@@ -98,9 +96,6 @@ def make_timeout_error(
         case Command.RUN | Command.STEP:
             what = "the run was accepted but did not end" if accepted else "no answer to run"
             hint = "a large model on a slow board may need a longer time-out."
-        case _ if command >= Command.BOOTLOADER_HELLO:
-            what = "the bootloader stopped answering"
-            hint = "flash again; the transfer resumes, and the previous image is unchanged."
         case _:
             what = f"no answer to {command.name.lower()}"
             hint = "the firmware hangs or the line is unreliable: reset the board and try again."

@@ -34,7 +34,7 @@ _ENCODED_MAX_BYTES = (PAYLOAD_MAX_BYTES + HEADER_BYTES + CRC_BYTES) * 255 // 254
 
 
 class Command(IntEnum):
-    """Request codes (runtime_c/fwr_server.h; bootloader/fwr_bootloader.h)."""
+    """Request codes (runtime_c/fwr_server.h)."""
 
     HELLO = 1
     TEXT = 2
@@ -49,14 +49,6 @@ class Command(IntEnum):
     BAUD = 11
     STEP = 12
     TAP_READ = 13
-    BOOTLOADER_HELLO = 32
-    BOOTLOADER_SLOT = 33
-    BOOTLOADER_CHECK = 34
-    BOOTLOADER_WRITE = 35
-    BOOTLOADER_READ = 36
-    BOOTLOADER_COMMIT = 37
-    BOOTLOADER_CONFIRM = 38
-    BOOTLOADER_BOOT = 39
 
 
 class Status(IntEnum):
@@ -197,12 +189,6 @@ _REQUEST_LAYOUTS = {
     Command.PROFILE_READ: "<HH",  # first operator, number of operators
     Command.BAUD: "<I",
     Command.TAP_READ: "<IH",  # offset, size; reads the paused operator's output
-    Command.BOOTLOADER_SLOT: "<B",  # slot
-    Command.BOOTLOADER_CHECK: "<BII",  # slot, offset, size
-    Command.BOOTLOADER_WRITE: "<BI",  # slot, offset, then the data
-    Command.BOOTLOADER_READ: "<BII",  # slot, offset, size
-    Command.BOOTLOADER_COMMIT: "<BII",  # slot, size, CRC, then the image's id
-    Command.BOOTLOADER_CONFIRM: "<B",  # slot
 }
 
 

@@ -17,7 +17,6 @@ from firmwright.artifacts import Image
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
 from firmwright.base.platform_compat import current_user_tag
 from firmwright.boards import Board
-from firmwright.boards.flash_tools import BOOTLOADER_PROTOCOL
 from firmwright.device.flash_image import FlashImage, read_hex, to_uf2
 from firmwright.device.flash_tools import JLINK_ERASE, TOOLS, FlashJob, FlashTool, ToolCommand
 from firmwright.device.gdb_client import GdbClient
@@ -79,10 +78,6 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
             problem = f"no runner was given, and the board's file configures {supported}."
         hint = "use one of those, or --runner gdb --address HOST:PORT for any GDB stub."
         raise UsageError(problem, where=board.name, hint=hint)
-    if argument == BOOTLOADER_PROTOCOL:
-        what = "the bootloader needs firmware that is linked for its slot."
-        hint = "run firmwright flash MODEL --runner serial, or give a project folder."
-        raise UsageError(what, where=board.name, hint=hint)
     content, uf2 = read_hex(image.hex), image.bin.with_suffix(".uf2")
     size_bytes = image.bin.stat().st_size
     job = FlashJob(argument, image.hex, image.bin, uf2, content.start, size_bytes)

@@ -19,12 +19,6 @@ from firmwright.build import build_project
 from firmwright.device.session import Session
 from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.bootloader_flashing import (
-    flash_via_bootloader,
-    open_bootloader_port,
-    slot_firmware_from_folder,
-    uses_bootloader,
-)
 from firmwright.flows.flashing import flash, plan_flashing
 from firmwright.flows.model_session import ModelSession
 from firmwright.pipeline import Compilation
@@ -140,11 +134,7 @@ class BuiltinProject:
         runner, address = options.get("runner", ""), options.get("address", "")
         if board.run.kind != "serial" and not runner:
             return
-        if uses_bootloader(board, runner):
-            with open_bootloader_port(board, address or options.get("port", "")) as line:
-                flash_via_bootloader(slot_firmware_from_folder(directory), board, line)
-        else:
-            flash(plan_flashing(board, image, runner, address), address=address)
+        flash(plan_flashing(board, image, runner, address), address=address)
 
     def open_transport(self, directory: Path, options: ProjectChoices) -> None:
         self.close_transport()

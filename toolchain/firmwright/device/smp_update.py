@@ -1,0 +1,232 @@
+"""Sends signed images to an SMP server: MCUboot's serial recovery, or the application's.
+
+smpclient implements SMP. In serial recovery, MCUboot marks the secondary slot of an image for any
+hash of that image; a running image is therefore never confirmed here, but by the application.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import importlib
+import logging
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from firmwright.base.errors import (
+    DeviceError,
+    DeviceTimeoutError,
+    FirmwrightError,
+    ToolMissingError,
+    UsageError,
+)
+from firmwright.device.errors import Timeouts
+from firmwright.device.link_protocol import Command
+from firmwright.device.request_channel import RequestChannel
+from firmwright.device.serial_port import SerialTransport
+
+log = logging.getLogger(__name__)
+PATIENCE_S: Final = 20.0
+"""The time limit for an answer; the board may have to be restarted by hand."""
+_KNOCK_S: Final = 0.25
+_RESET_S: Final = 2.5
+_REQUEST_S: Final = 30.0
+"""The server verifies all signatures before it lists images."""
+_LINK: Final = Timeouts(hello_s=1.0, answer_s=0.5, first_wait_s=0.05, last_wait_s=0.1)
+_HASHES: Final = {0x10: "sha256", 0x11: "sha384", 0x12: "sha512"}
+"""Hash functions by type of TLV."""
+_SIGNATURES: Final = range(0x20, 0x30)
+
+Version = tuple[int, ...]
+Outcome = Literal["installed", "test", "permanent", "unconfirmed"]
+
+
+@dataclass(frozen=True, slots=True)
+class SignedImage:
+    """A signed image of image `number`; uploads name its slots by `primary` and `secondary`."""
+
+    number: int
+    file: str
+    data: bytes
+    version: Version
+    digest: bytes
+    primary: int | None
+    secondary: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOutcome:
+    """The state of an image after an update; `sent_bytes` is 0 if the device already has it."""
+
+    image: int
+    file: str
+    version: str
+    state: Outcome
+    sent_bytes: int
+
+
+def read_signed_image(
+    file: Path, number: int, primary: int | None, secondary: int | None
+) -> SignedImage:
+    """Read an image; raise UsageError if it is incomplete, changed or not signed."""
+    try:
+        data = file.read_bytes()
+        info = _smpclient("mcuboot").ImageInfo.load_file(str(file))
+    except FirmwrightError:
+        raise
+    except (OSError, ValueError, struct.error, _smpclient("mcuboot").MCUBootImageError) as error:
+        raise _damaged(file, f"it is not a complete image of MCUboot ({error})") from error
+    head, tlvs = info.header, {tlv.header.type: tlv.value for tlv in info.tlvs}
+    hashed = head.hdr_size + head.img_size + head.protect_tlv_size
+    if hashed + info.tlv_info.tlv_tot > len(data):
+        raise _damaged(file, "its end is missing")
+    digest = next(((kind, tlvs[kind]) for kind in _HASHES if kind in tlvs), None)
+    if digest is None or hashlib.new(_HASHES[digest[0]], data[:hashed]).digest() != digest[1]:
+        raise _damaged(file, "its content does not have the hash that it states")
+    if not any(kind in tlvs for kind in _SIGNATURES):
+        raise _damaged(file, "it has no signature")
+    version = (head.ver.major, head.ver.minor, head.ver.revision, head.ver.build_num)
+    place = number if secondary is None else secondary
+    return SignedImage(number, file.name, data, version, digest[1], primary, place)
+
+
+def send_update(
+    images: Sequence[SignedImage], port: str, *, confirm: bool = False
+) -> tuple[ImageOutcome, ...]:
+    """Send the images, mark them for a test or with `confirm` as permanent, and restart.
+
+    Raise DeviceError if the server does not answer or accept an image, and UsageError, before
+    anything is sent, if the device runs a newer version.
+    """
+    logging.getLogger("smpclient").setLevel(logging.CRITICAL)
+    smpclient = _smpclient()
+    try:
+        return asyncio.run(_send_update(images, port, confirm))
+    except (
+        TimeoutError,
+        smpclient.exceptions.SMPClientException,
+        _smpclient("transport").SMPTransportDisconnected,
+    ) as error:
+        what = f"the transfer by SMP failed: {str(error)[:200]}."
+        hint = "flash again; the running image is unchanged."
+        raise DeviceError(what, where=port, hint=hint) from error
+
+
+def _smpclient(module: str = "") -> Any:
+    try:
+        importlib.import_module("smpclient.transport.serial")
+        return importlib.import_module(f"smpclient.{module}" if module else "smpclient")
+    except ImportError as error:
+        what = "smpclient, which sends images to MCUboot, is not installed."
+        raise ToolMissingError(what, hint="pip install 'firmwright[mcuboot]'.") from error
+
+
+def _damaged(file: Path, reason: str) -> UsageError:
+    hint = "export the update again: firmwright export --format mcuboot."
+    return UsageError(f"MCUboot would refuse this image: {reason}.", where=str(file), hint=hint)
+
+
+# ---- the dialog ---------------------------------------------------------------------------------
+
+
+async def _send_update(
+    images: Sequence[SignedImage], port: str, confirm: bool
+) -> tuple[ImageOutcome, ...]:
+    smpclient, os_group = _smpclient(), _smpclient("requests.os_management")
+    await _await_server(port)
+    transport = _smpclient("transport.serial").SMPSerialTransport()
+    async with smpclient.SMPClient(transport, port, _REQUEST_S) as client:
+        try:
+            before = await _states(client, port)
+            for image in images:
+                _check_version(image, before, port)
+            return tuple([await _install(client, i, before, port, confirm) for i in images])
+        finally:  # also after an error: the device leaves serial recovery
+            with contextlib.suppress(TimeoutError, smpclient.exceptions.SMPClientException):
+                await client.request(os_group.ResetWrite(), _RESET_S)
+
+
+async def _await_server(port: str) -> None:
+    """Wait for an SMP server; ask Firmwright firmware once to restart into the boot loader."""
+    smpclient, os_group = _smpclient(), _smpclient("requests.os_management")
+    deadline, asked = time.monotonic() + PATIENCE_S, False
+    while time.monotonic() < deadline:
+        transport = _smpclient("transport.serial").SMPSerialTransport()
+        client = smpclient.SMPClient(transport, port, _KNOCK_S)
+        with contextlib.suppress(TimeoutError, smpclient.exceptions.SMPClientException):
+            await client.connect()
+            await client.request(os_group.EchoWrite(d="firmwright"))
+            await client.disconnect()
+            return
+        await client.disconnect()
+        if not asked:
+            asked = True
+            _restart_firmware(port)
+    raise DeviceTimeoutError(
+        f"no SMP server answered within {PATIENCE_S:g} s.",
+        where=port,
+        hint="restart the board during the attempt; MCUboot needs MCUBOOT_SERIAL_WAIT_FOR_DFU, or "
+        "the application an SMP server.",
+    )
+
+
+def _restart_firmware(port: str) -> None:
+    with contextlib.closing(SerialTransport(port)) as line:
+        channel = RequestChannel(line, _LINK)
+        for command in (Command.HELLO, Command.RESET):
+            with contextlib.suppress(DeviceError):
+                channel.request(command)
+
+
+async def _states(client: Any, port: str, request: Any = None) -> Mapping[tuple[int, int], Any]:
+    """Return the images of the device by image number and slot; MCUboot lists valid ones only."""
+    group = _smpclient("requests.image_management")
+    answer = await client.request(request or group.ImageStatesRead())
+    if _smpclient("generics").error(answer):
+        what = f"the SMP server refuses to list or mark images (status {answer.rc})."
+        hint = "build MCUboot with MCUBOOT_SERIAL_IMG_GRP_HASH and _IMAGE_STATE."
+        raise DeviceError(what, where=port, hint=hint)
+    return {(state.image or 0, state.slot): state for state in answer.images}
+
+
+def _check_version(image: SignedImage, before: Mapping[tuple[int, int], Any], port: str) -> None:
+    running = before.get((image.number, 0))
+    if running is None:
+        return
+    have = tuple(int(part) for part in running.version.replace("+", ".").split("."))
+    if image.version[:3] < have[:3]:
+        what = f"the device runs version {running.version} of image {image.number}; "
+        what += f"{image.file} is older, {_text(image.version)}."
+        hint = "export it with a higher --package-version; roll-back protection refuses older ones."
+        raise UsageError(what, where=port, hint=hint)
+
+
+async def _install(
+    client: Any, image: SignedImage, before: Mapping[tuple[int, int], Any], port: str, confirm: bool
+) -> ImageOutcome:
+    def outcome(state: Outcome, sent_bytes: int = len(image.data)) -> ImageOutcome:
+        return ImageOutcome(image.number, image.file, _text(image.version), state, sent_bytes)
+
+    running = before.get((image.number, 0))
+    if running is not None and running.hash == image.digest:
+        return outcome("installed" if running.confirmed else "unconfirmed", 0)
+    is_first = running is None and image.primary is not None
+    async for offset in client.upload(image.data, image.primary if is_first else image.secondary):
+        log.info("%s: %d of %d bytes", image.file, offset, len(image.data))
+    found = (await _states(client, port)).get((image.number, 0 if is_first else 1))
+    if found is None or found.hash != image.digest:
+        what = f"MCUboot does not accept image {image.number}, {image.file}."
+        hint = "sign it by the device's key, with a --security-counter that is not lower."
+        raise DeviceError(what, where=port, hint=hint)
+    if is_first:
+        return outcome("installed")
+    group = _smpclient("requests.image_management")
+    await _states(client, port, group.ImageStatesWrite(hash=image.digest, confirm=confirm))
+    return outcome("permanent" if confirm else "test")
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version[:3])) + (f"+{version[3]}" if version[3] else "")

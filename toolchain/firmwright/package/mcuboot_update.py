@@ -1,0 +1,99 @@
+"""Signs the images of an update for MCUboot by imgtool.
+
+An update is a folder of signed images with a manifest.json in the format of nRF Connect's
+packages, which other SMP clients read too.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
+from firmwright.boards import Board
+from firmwright.boards.mcuboot import McubootSlots
+
+MANIFEST: Final = "manifest.json"
+SIGN_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSigning:
+    """The key file and version of images, and further arguments of `imgtool sign`."""
+
+    key: Path
+    version: str
+    more: tuple[str, ...] = ()
+
+
+def sign_update(
+    payloads: Mapping[int, bytes], name: str, board: Board, metadata: bytes, signing: ImageSigning
+) -> SourceTree:
+    """Return the update with the image of each payload, by image number."""
+    _check_tools(signing)
+    slots = board.mcuboot
+    assert slots is not None  # the caller selected payloads by its slots
+    content: dict[str, str | bytes] = {"metadata.json": metadata}
+    entries = []
+    for number, payload in payloads.items():
+        region, slot_bytes = slots.slots[number]
+        file = f"{name}_{region}.signed.bin"
+        content[file] = _sign(payload, slots, slot_bytes, signing)
+        entry = {
+            "type": "application" if number == 0 else "model",
+            "board": board.name,
+            "image_index": str(number),
+            "version_MCUBOOT": signing.version,
+            "size": len(content[file]),
+            "file": file,
+        }
+        if slots.smp_server == "mcuboot":  # the image ids of MCUBOOT_SERIAL_DIRECT_IMAGE_UPLOAD
+            entry["slot_index_primary"] = str(2 * number + 1)
+            entry["slot_index_secondary"] = str(2 * number + 2)
+        entries.append(entry)
+    manifest = {"format-version": 1, "name": name, "files": entries}
+    return SourceTree({**content, MANIFEST: json.dumps(manifest, indent=2) + "\n"})
+
+
+def _check_tools(signing: ImageSigning) -> None:
+    if importlib.util.find_spec("imgtool") is None:
+        what = "imgtool, which signs images for MCUboot, is not installed."
+        raise ToolMissingError(what, hint="pip install 'firmwright[mcuboot]'.")
+    if not signing.key.is_file():
+        hint = f"create one: imgtool keygen -k {signing.key} -t ecdsa-p256."
+        raise UsageError("there is no such key file.", where=str(signing.key), hint=hint)
+
+
+def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSigning) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="firmwright-sign-") as folder:
+        source, target = Path(folder) / "payload.bin", Path(folder) / "signed.bin"
+        source.write_bytes(payload)
+        command = [
+            *(sys.executable, "-m", "imgtool.main", "sign", "--pad-header"),
+            *("--key", str(signing.key), "--version", signing.version),
+            *("--header-size", hex(slots.header_bytes), "--slot-size", hex(slot_bytes)),
+            *("--align", str(slots.align), *signing.more, str(source), str(target)),
+        ]
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SIGN_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ToolFailedError(
+                "imgtool did not sign the image.",
+                command=command,
+                exit_status=done.returncode,
+                output=done.stdout.decode("utf-8", "replace"),
+                hint="check --key, --package-version, --imgtool-args and the board's [mcuboot].",
+            )
+        return target.read_bytes()
