@@ -16,7 +16,7 @@ _URL = re.compile(r"https?://[!-~]+")
 class PackageMetadata:
     """Name, version and owner of a package; invalid ones raise UsageError.
 
-    An empty `name` stands for the name of the model. `license` is an SPDX expression and
+    An empty `name` means the model's name. `license` is an SPDX expression and
     `license_text` the contents of the file LICENSE, which otherwise only names that expression.
     """
 

@@ -1,0 +1,1 @@
+/* queue.h: the stand-in has everything in FreeRTOS.h. */

@@ -1,0 +1,1 @@
+/* task.h: the stand-in has everything in FreeRTOS.h. */
