@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from firmwright.base import resource_limits
 from firmwright.base.errors import UnsupportedError
-from firmwright.frontends.onnx import constant_folding, function_inlining, import_onnx
+from firmwright.frontends.onnx import constant_folding, import_onnx
 from firmwright.ops.registry import op_table
 from onnx import TensorProto, helper
 
@@ -83,7 +84,7 @@ def test_functions_that_call_themselves_are_refused() -> None:
 
 
 def test_functions_that_double_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function_inlining, "_INLINED_NODES_MAX", 100)
+    monkeypatch.setattr(resource_limits, "EXPANDED_CALLS_MAX", 100)
     functions = [function("F0", node("Relu", "a", result="b"))]
     for i in range(40):
         call = f"F{i}"
@@ -102,3 +103,18 @@ def test_a_regular_expression_is_not_evaluated() -> None:
     text = node("Constant", result="text", value=slow)
     match = node("RegexFullMatch", "text", pattern="(a+)+$")
     assert "RegexFullMatch" in message([text, match], {})
+
+
+def test_loops_inside_one_another_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_limits, "EXPANDED_CALLS_MAX", 100)
+    values = [helper.make_tensor_value_info("i", TensorProto.INT64, [])]
+    values += [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("c", "d")]
+    values += [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("a", "b")]
+    i, c, d, a, b = values
+    inner = node("Relu", "a", result="b")
+    for _ in range(3):
+        going = node("Identity", "c", result="d")
+        body = helper.make_graph([inner, going], "body", [i, c, a], [d, b])
+        inner = node("Loop", "n", "", "a", result="b", body=body)
+    inner.input[2], inner.output[0] = "x", "big"
+    assert "loops that expand to more than 100 operators" in message([inner], {"n": 100})

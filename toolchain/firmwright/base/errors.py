@@ -13,6 +13,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERNAL = 70
+_SHOWN_MAX = 40
 
 
 class FirmwrightError(Exception):
@@ -73,7 +74,9 @@ class UnsupportedError(FirmwrightError):
     def __init__(
         self, items: Sequence[UnsupportedItem], *, where: str = "", hint: str = ""
     ) -> None:
-        lines = "; ".join(f"{item.op} at {item.where}: {item.why}" for item in items)
+        lines = "; ".join(f"{item.op} at {item.where}: {item.why}" for item in items[:_SHOWN_MAX])
+        if len(items) > _SHOWN_MAX:
+            lines += f"; and {len(items) - _SHOWN_MAX} more"
         count = f"{len(items)} place{'s' if len(items) != 1 else ''}"
         if not hint and any(item.why.startswith(OPERATOR_IS_UNSUPPORTED) for item in items):
             hint = _OPERATORS_HINT

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from firmwright.artifacts import Compiler, Variant
 from firmwright.base.errors import UsageError
+from firmwright.base.resource_limits import LIMIT_FACTOR_VARIABLE
 from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.boards.trust import TRUST_VARIABLE
 from firmwright.cli import option_values
@@ -54,16 +55,23 @@ def add_reference_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_onnx_input_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that set shapes and values of model inputs."""
+    """Add the options that set shapes and values of model inputs, and the limits."""
     add_options(
         parser,
         """
         --input-shape NAME=1,3,32,32  the shape of an input with open dimensions
         --fix-input NAME=VALUES  turn an ONNX input into a constant: comma-separated numbers, or a
             .npy file
+        --limit-factor N  multiply the limits on what a model may expand to: computed constants,
+            functions, branches and loops (default: FIRMWRIGHT_LIMIT_FACTOR, else 1)
         """,
         input_shape={"type": option_values.input_shape, **REPEATABLE},
         fix_input={"type": option_values.input_values, **REPEATABLE},
+        limit_factor={
+            "action": _StoreInEnvironment,
+            "const": LIMIT_FACTOR_VARIABLE,
+            "type": option_values.positive_int,
+        },
     )
 
 

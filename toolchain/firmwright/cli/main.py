@@ -75,6 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe; keep the interpreter from flushing to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.EXIT_FAILED
+    except MemoryError as error:
+        _show_traceback(debug)
+        what = f"the memory of this computer is not enough ({error})."
+        return _print_outcome(Outcome(error=errors.FirmwrightError(what)), name, as_json=as_json)
     except Exception as error:  # noqa: BLE001 - any other exception is a bug
         _show_traceback(True)
         what = f"{type(error).__name__}: {error}."

@@ -6,6 +6,7 @@ additional leading axis, or along a first axis where the model has size 1.
 """
 
 import io
+import os
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.base.errors import UsageError
+from firmwright.base.resource_limits import scaled_limit
 from firmwright.flows.model import write_file
 from firmwright.ir.module import IoTensor
 from firmwright.oracle.random_samples import SampleInput, make_samples
 
+_UNPACKED_BYTES_MAX = 1 << 30
+_EXPANSION_MAX = 100
+"""An archive may unpack to the larger of this size and this multiple of its own."""
 _ARCHIVE_ERRORS = (
     ValueError, EOFError, zipfile.BadZipFile, zlib.error,
     NotImplementedError, RuntimeError,  # unsupported compression, encryption
@@ -74,6 +79,10 @@ def read_npz(path: str | Path) -> dict[str, Array]:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it holds a single array")
+            sizes = [item.file_size for item in archive.zip.infolist()]  # type: ignore[union-attr]
+            unpacked, packed = sum(sizes), os.fstat(file.fileno()).st_size
+            if unpacked > max(scaled_limit(_UNPACKED_BYTES_MAX), _EXPANSION_MAX * packed):
+                raise ValueError(f"its {packed:,} bytes unpack to {unpacked:,}")
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         what = error.strerror or str(error)

@@ -134,8 +134,9 @@ def compile_model(
 
 def _is_large(module: IRModule) -> bool:
     entry = module.entry
-    calls = len(entry.body) if isinstance(entry, Function) else len(module.functions)
-    return calls > _CALLS_MAX
+    if isinstance(entry, Function):
+        return sum(max(1, len(call.outputs)) for call in entry.body) > _CALLS_MAX
+    return len(module.functions) > _CALLS_MAX
 
 
 def _compile(

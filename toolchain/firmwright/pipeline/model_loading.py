@@ -6,11 +6,13 @@ from pathlib import Path
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.recursion import raise_recursion_limit
+from firmwright.base.resource_limits import TENSOR_BYTES_MAX, check_count
 from firmwright.frontends.keras import convert_keras, is_keras
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, is_onnx, preprocess_model
 from firmwright.frontends.pytorch import import_pytorch, is_pytorch
 from firmwright.frontends.tflite import is_c_source, preprocess_tflite, read_c_array, read_tflite
 from firmwright.frontends.tflite.importer import import_model
+from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
 from firmwright.ir.tir.verify import verify_module
@@ -67,14 +69,23 @@ def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str 
         except UnicodeDecodeError as error:
             raise ModelError("the module's text is not UTF-8.", where=file) from error
         verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
-        return module
+        return _checked(module, file)
     name = name or to_c_identifier(Path(file).stem)
     if is_pytorch(data, file):
-        return import_pytorch(data, file, name, op_table())
+        return _checked(import_pytorch(data, file, name, op_table()), file)
     if is_onnx(data, file):
-        return import_onnx(data, file, name, op_table(), supports_custom_op)
+        return _checked(import_onnx(data, file, name, op_table(), supports_custom_op), file)
     raw = read_tflite(data, file)
     return import_model(raw, name, import_table(), data, op_table(), signature, supports_custom_op)
+
+
+def _checked(module: IRModule, file: str) -> IRModule:
+    """Return the module; raise ModelError if a tensor is too large for any device."""
+    graphs = (f for f in module.functions.values() if isinstance(f, Function))
+    for value in (v for f in graphs for call in f.body for v in call.outputs):
+        what = f"tensor {value.name} has {{}} bytes"
+        check_count(value.type.size_bytes, TENSOR_BYTES_MAX, what, file)
+    return module
 
 
 def source_digest(data: bytes) -> str:

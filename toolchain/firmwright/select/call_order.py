@@ -11,6 +11,7 @@ not depend on the order of its calls. Ties go to the set with more calls, then t
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple
 
 from firmwright.ir.graph.nodes import Call, Function, Value
@@ -72,6 +73,11 @@ class ScheduleGraph:
                 following[needed].append(call)
         object.__setattr__(self, "_made", defined)
         object.__setattr__(self, "_next", following)
+
+    @property
+    def mask_cost(self) -> int:
+        """The relative time of a move, which grows with the length of the masks."""
+        return 1 + len(self.calls) // 1000
 
     def start(self) -> ScheduleState:
         ready = sum(1 << call for call, mask in enumerate(self.before) if not mask)
@@ -135,7 +141,7 @@ def min_peak_order(
             return _order_to(best, goal), states_max - spent
         state = best[done][1]
         # A state with many ready calls takes the time of several.
-        spent += 1 + state.ready.bit_count() // _MOVES_OF_A_STATE
+        spent += graph.mask_cost * (1 + state.ready.bit_count() // _MOVES_OF_A_STATE)
         for move in _moves(graph, state, figure, limits):
             best_known = best.get(move.done)
             if best_known is None or move.peak[figure] < best_known[0]:
@@ -224,15 +230,16 @@ def _search_exactly(
 def beam_search_order(graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH) -> tuple[int, ...]:
     """Build an order call by call, keeping the `width` best partial orders of each length.
 
-    After BEAM_MOVES_MAX moves, only the best is kept.
+    After BEAM_MOVES_MAX moves, only the best is kept; after ten times as many, the remaining calls
+    keep their order.
     """
-    moves = 0
+    moves, moves_max = 0, 10 * thresholds.BEAM_MOVES_MAX
     beginnings: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {0: (graph.start(), ())}
     for _ in graph.calls:
         longer: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {}
         for state, order in beginnings.values():
-            moves += state.ready.bit_count()
-            for call in graph.ready(state):
+            moves += graph.mask_cost * state.ready.bit_count()
+            for call in islice(graph.ready(state), 1 if moves > moves_max else None):
                 move = graph.after(state, call)
                 previous = longer.get(move.done)
                 if previous is None or move.peak < previous[0].peak:

@@ -13,6 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 from firmwright.frontends.onnx.protobuf import Message, PlainNode, onnx_package
 
 FOLDED_ELEMENTS_MAX: Final = 1 << 22
@@ -41,10 +42,11 @@ class ConstantFolder:
         if node.domain not in ("", "ai.onnx") or any(x.dtype == object for x in inputs.values()):
             return None
         sizes = _result_elements(node, opset, inputs)
-        if sum(sizes) + self.elements > CONSTANT_ELEMENTS_MAX:
+        limit = scaled_limit(CONSTANT_ELEMENTS_MAX)
+        if sum(sizes) + self.elements > limit:
             raise NotSupportedError(
                 f"its constant result has {sum(sizes):,} elements; with those before it, the model "
-                f"exceeds the limit of {CONSTANT_ELEMENTS_MAX:,}"
+                f"exceeds the limit of {limit:,} ({RAISED_BY})"
             )
         if max(sizes, default=0) > FOLDED_ELEMENTS_MAX:
             return None

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
 
+from firmwright.base import resource_limits
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
 from firmwright.frontends.onnx.protobuf import (
@@ -25,25 +25,24 @@ _WIDENED_OPERATORS = frozenset({
     "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
 })  # fmt: skip
 """Operators that have only gained element types since opset _SAME_SINCE."""
-_INLINED_NODES_MAX: Final = 1 << 14
-_INLINED_LEVELS_MAX: Final = 64
 
 
 @dataclass(slots=True)
 class InliningBudget:
-    """Limits the functions of one model: a small file can expand to any number of operators."""
+    """Limits functions, branches and loops: a small file can expand to any number of operators."""
 
     nodes: int = 0
     levels: int = 0
 
     @contextmanager
     def level(self, nodes: int) -> Iterator[None]:
-        """Enter a function with this number of nodes; raise NotSupportedError above a limit."""
+        """Enter a body with this number of nodes; raise NotSupportedError above a limit."""
         self.nodes += nodes
-        if self.nodes > _INLINED_NODES_MAX or self.levels == _INLINED_LEVELS_MAX:
+        nodes_max, levels_max = resource_limits.expansion_limits()
+        if self.nodes > nodes_max or self.levels >= levels_max:
             raise NotSupportedError(
-                f"functions that expand to more than {_INLINED_NODES_MAX:,} operators or "
-                f"{_INLINED_LEVELS_MAX} levels"
+                f"functions, branches and loops that expand to more than {nodes_max:,} operators "
+                f"or {levels_max} levels ({resource_limits.RAISED_BY})"
             )
         self.levels += 1
         try:

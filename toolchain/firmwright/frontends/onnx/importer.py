@@ -422,8 +422,9 @@ class _OnnxImporter:
         self.tensors.update(bound)
         for item in graph.initializer:
             self.tensors[item.name] = ConstantValue(tensor_array(item), item.name)
-        for node in graph.node:
-            self._import_or_refuse(node, self.model.opset)
+        with self.inlining.level(len(graph.node)):
+            for node in graph.node:
+                self._import_or_refuse(node, self.model.opset)
         results = [self.tensors.get(item.name) for item in graph.output]
         self.tensors = outer
         if any(result is None for result in results):

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import Array
-from firmwright.base.errors import ModelError
+from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.json_input import parse_json
+from firmwright.base.resource_limits import TENSOR_BYTES_MAX, constant_budget
 from firmwright.frontends.keras import KERAS_HINT
 
 SUFFIX = ".pt2"
 _ZIP_MARK = b"PK\x03\x04"
 _EXPANSION_MAX = 64
 """The largest ratio of a member's size to the archive's size; torch stores without compression."""
-TENSOR_BYTES_MAX = 1 << 28
 DTYPES: Mapping[int, str] = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32",
     8: "float64", 12: "bool", 28: "uint16", 29: "uint32", 30: "uint64",
@@ -54,6 +54,8 @@ def read_archive(data: bytes, file: str) -> ProgramArchive:
     """Read the program of an archive; raise ModelError if it is damaged or of another kind."""
     try:
         return _Archive(data, file).read()
+    except NotSupportedError as error:
+        raise ModelError(f"the archive has {error}.", where=file) from error
     # The classes of damage that zipfile and zlib report.
     except (
         zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError,
@@ -72,6 +74,7 @@ class _Archive:
             info.filename.partition("/")[2] or info.filename: info for info in self.zip.infolist()
         }
         self.used = 0
+        self.expanded = constant_budget()
 
     def read(self) -> ProgramArchive:
         programs = [n for n in self.members if n.startswith("models/") and n.endswith(".json")]
@@ -122,16 +125,18 @@ class _Archive:
         if dtype is None:
             raise ModelError(f"element type {meta['dtype']} of PyTorch.", where=where)
         sizes, strides = ([int(item["as_int"]) for item in meta[k]] for k in ("sizes", "strides"))
-        return _strided(
+        view = _strided(
             np.frombuffer(self.bytes(path), np.dtype(dtype).newbyteorder("<")),
             sizes, strides, int(meta["storage_offset"]["as_int"]), where,
         )  # fmt: skip
+        self.expanded.spend(max(0, view.nbytes - self.members[path].file_size))
+        return np.array(view, dtype=view.dtype.newbyteorder("="))
 
 
 def _strided(
     storage: Array, sizes: list[int], strides: list[int], offset: int, where: str
 ) -> Array:
-    """Return the tensor in the order of its axes; a storage may be shared or transposed."""
+    """Return a view in the order of the tensor's axes; a storage may be shared or transposed."""
     if len(sizes) != len(strides) or min([0, offset, *sizes, *strides]) < 0:
         raise ModelError.broken("its sizes and strides contradict each other.", where)
     if math.prod(sizes) * storage.itemsize > TENSOR_BYTES_MAX:
@@ -142,8 +147,7 @@ def _strided(
     if last >= storage.size:
         raise ModelError.broken("its data are shorter than its sizes.", where)
     steps = [step * storage.itemsize for step in strides]
-    view = np.lib.stride_tricks.as_strided(storage[offset:], sizes, steps, writeable=False)
-    return np.array(view, dtype=storage.dtype.newbyteorder("="))
+    return np.lib.stride_tricks.as_strided(storage[offset:], sizes, steps, writeable=False)
 
 
 def _no_program(

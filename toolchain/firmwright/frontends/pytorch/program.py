@@ -10,12 +10,8 @@ from typing import Any, TypeAlias
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError
-from firmwright.frontends.pytorch.archive import (
-    DTYPES,
-    TENSOR_BYTES_MAX,
-    ProgramArchive,
-    read_archive,
-)
+from firmwright.base.resource_limits import TENSOR_BYTES_MAX
+from firmwright.frontends.pytorch.archive import DTYPES, ProgramArchive, read_archive
 
 SCHEMA_MAJOR = 8
 
@@ -135,7 +131,7 @@ def _text(value: Any) -> str:
 def _type(name: str, meta: Mapping[str, Any], file: str) -> ProgramType:
     dtype = DTYPES.get(meta["dtype"], f"type {meta['dtype']}")
     shape = tuple(_size(item) for item in meta["sizes"])
-    if 8 * math.prod(n for n in shape if isinstance(n, int)) > 8 * TENSOR_BYTES_MAX:
+    if 4 * math.prod(n for n in shape if isinstance(n, int)) > TENSOR_BYTES_MAX:
         raise ModelError.broken(f"{name!r} has the shape {list(shape)}.", file)
     return ProgramType(dtype, shape)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import WorkBudget, constant_budget
 from firmwright.frontends.onnx.protobuf import PlainAttribute, PlainNode
 from firmwright.frontends.pytorch.archive import DTYPES
 from firmwright.frontends.pytorch.program import (
@@ -41,6 +42,7 @@ class NodeWriter:
     titles: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
+    computed: WorkBudget = field(default_factory=constant_budget)
 
     def unique(self, name: str) -> str:
         candidate, count = name, 0
@@ -142,9 +144,14 @@ class NodeTranslation:
             raise NotSupportedError("a value without a type")
         return self.writer.program.types[name]
 
+    def reserve(self, size_bytes: int) -> None:
+        """Raise NotSupportedError if the constants of the translation become too large."""
+        self.writer.computed.spend(size_bytes)
+
     # ---- nodes -----------------------------------------------------------------------------------
 
     def constant(self, array: Array, part: str = "constant") -> str:
+        self.reserve(array.nbytes)
         name = self.writer.unique(f"{self.stem}/{part}")
         self.writer.constants[name] = np.asarray(array)
         return name

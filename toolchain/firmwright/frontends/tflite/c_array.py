@@ -14,7 +14,7 @@ from firmwright.frontends.tflite.schema import FILE_IDENTIFIER
 SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inc", ".ino")
 
 _QUOTED = re.compile(
-    r"""//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|"(?:\\[\s\S]|[^"\\\n])*"|'(?:\\[^\n']{1,4}|\\'|[^'\\\n])'"""
+    r"""//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|"(?:\\[\s\S]|[^"\\\n])*"?|'(?:\\[^\n']{1,4}|\\'|[^'\\\n])'"""
 )
 _DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
 _INITIALIZER = re.compile(r'\{([^{}"=;]*)\}|((?:"\d+"\s*)+)')
@@ -33,8 +33,8 @@ def read_c_array(data: bytes, file: str) -> bytes:
 
     def simplify(match: re.Match[str]) -> str:
         text = match[0]
-        if text[0] == "/":
-            return " "
+        if text[0] == "/" or text[-1] not in "\"'" or len(text) == 1:
+            return " "  # a comment or an unterminated string
         value = _ESCAPE.sub(_unescape, text[1:-1].encode("latin-1"))
         if text[0] == "'":
             return str(value[0]) if value else "0"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
+from firmwright.base.resource_limits import WorkBudget, constant_budget
 from firmwright.frontends.tflite.reader import COMPILED_BY_VELA, ETHOS_U
 from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
@@ -37,6 +38,7 @@ class ImportSession:
     reached: set[int] = field(default_factory=set)
     functions: dict[str, Function] = field(default_factory=dict)
     branches: dict[int, tuple[VariableTable, Function]] = field(default_factory=dict)
+    computed: WorkBudget = field(default_factory=constant_budget)
 
     def importer(self, name: str) -> OpImporter:
         if name == BYTE_TABLE:

@@ -13,11 +13,11 @@ import numpy as np
 
 from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UsageError
+from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.frontends.tflite import decompress_constants
 from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
 from firmwright.frontends.tflite.import_context import ImportSession, OpImporter, dtype_advice
 from firmwright.frontends.tflite.list_updates import merge_list_updates
-from firmwright.frontends.tflite.reader import MAX_TENSOR_BYTES
 from firmwright.frontends.tflite.result_shapes import result_shape
 from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
@@ -184,12 +184,10 @@ class _SubgraphImporter:
         return candidate
 
     def _array(self, index: int) -> Array | None:
-        if index in self.known_arrays:
-            return self.known_arrays[index]
         tensor = self.graph.tensors[index]
         dtype = find_dtype(tensor.dtype)
-        if tensor.buffer is None or dtype is None:
-            return None
+        if index in self.known_arrays or tensor.buffer is None or dtype is None:
+            return self.known_arrays.get(index)
         return np.frombuffer(tensor.buffer, dtype.np).reshape(tensor.shape)
 
     def _import_node(self, node: RawNode, bad: set[int]) -> None:
@@ -282,7 +280,7 @@ class _SubgraphImporter:
         call = Call(imported.op, inputs, outputs, imported.attrs, node.span)
         inferred = self.session.ops[call.op].infer(self._describe(call))
         for index, kind in zip(node.outputs, inferred, strict=False):
-            if kind.size_bytes > MAX_TENSOR_BYTES:
+            if kind.size_bytes > TENSOR_BYTES_MAX:
                 raise NotSupportedError(f"a result of {kind.size_bytes} bytes")
             self.shapes[index] = kind.shape
 
@@ -308,6 +306,7 @@ class _SubgraphImporter:
         output_bytes = sum(kind.size_bytes for kind in described.outputs)
         if output_bytes > max(_KNOWN_BYTES, input_bytes):
             return False
+        self.session.computed.spend(output_bytes)
         with np.errstate(all="ignore"):  # infinity and NaN are valid results
             results = opdef.reference(described, [c.array() for c in described.constants if c])
         self.known_arrays.update(zip(places, results, strict=True))
@@ -325,6 +324,7 @@ class _SubgraphImporter:
             if len(parts) != 2:
                 raise NotSupportedError("compressed data that is not constant")
             value = self._value(index)
+            self.session.computed.spend(value.type.size_bytes)
             array = decompress_constants.decompress_constant(parts[0], parts[1], value.type)
             self.known_arrays[index] = array
             self._bind_constant(index, value, array)
@@ -431,15 +431,15 @@ class _SubgraphImporter:
         return self.handles[node.inputs[0]]
 
     def _run_initialization(self, node: RawNode) -> None:
-        scratch_session = replace(self.session, constants={})  # the constants are not needed later
-        once = _SubgraphImporter(scratch_session, int(str(node.options["init_subgraph_index"])))
+        scratch = replace(self.session, constants={}, functions={}, branches={})
+        once = _SubgraphImporter(scratch, int(str(node.options["init_subgraph_index"])))
         function = once.run("once")
         if self.session.items:
             return  # the reason has been reported
         if function.params:
             raise NotSupportedError("an initialization that takes inputs")
-        constants = scratch_session.constants
-        module = IRModule("once", {"once": function}, constants, attrs={"entry": "once"})
+        functions = {"once": function} | scratch.functions
+        module = IRModule("once", functions, scratch.constants, attrs={"entry": "once"})
         after = next_state(module, evaluate_graph(module, {}, self.session.ops, {}))
         for key, variable in once.variables.known.items():
             self.variables.set_initial(key, after[variable.value.name])

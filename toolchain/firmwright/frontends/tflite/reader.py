@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
+from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.frontends.tflite import schema
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
@@ -29,8 +30,6 @@ from firmwright.ir.decoded_model import (
 
 _T = TypeVar("_T")
 
-# Firmware has memories of kilobytes; a larger tensor is a sign of a broken file.
-MAX_TENSOR_BYTES = 1 << 28
 ETHOS_U = "custom:ethos-u"
 COMPILED_BY_VELA = "the model was compiled for an Arm Ethos-U NPU by Vela"
 
@@ -203,8 +202,8 @@ def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
     if len(shape) > 8:
         table.fail("shape", f"it has rank {len(shape)}, beyond 8.")
     elements = math.prod(max(size, 1) for size in shape)
-    if elements * schema.ELEMENT_BITS.get(dtype, 8) > 8 * MAX_TENSOR_BYTES:
-        table.fail("shape", f"{list(shape)} of {dtype} is more than {MAX_TENSOR_BYTES} bytes.")
+    if elements * schema.ELEMENT_BITS.get(dtype, 8) > 8 * TENSOR_BYTES_MAX:
+        table.fail("shape", f"{list(shape)} of {dtype} is more than {TENSOR_BYTES_MAX} bytes.")
     return -1 if -1 in shape else math.prod(shape)
 
 

@@ -1,6 +1,7 @@
 """Verification of a decoded model: rules about indices, order and definitions across tables.
 
-1. There is at least one subgraph; subgraph references are in range and not recursive.
+1. There is at least one subgraph; subgraph references are in range, not recursive, and expand to a
+   limited number of operators.
 2. Tensor indices are in range; only inputs of operators may be omitted (-1).
 3. A tensor is defined at most once: as a graph input, a constant, a variable or an output. A
    variable tensor that is an output counts as an output.
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from firmwright.base.errors import ModelError
+from firmwright.base.resource_limits import OPERANDS_MAX, check_count, check_expansion
 from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph
 
 
@@ -46,6 +48,8 @@ class _SubgraphVerifier:
     def verify_node(self, node: RawNode) -> None:
         op = node.op if node.op.isprintable() else ascii(node.op)
         where = f"{self.where}, node {node.span.op_index} ({op})"
+        operands = len(node.inputs) + len(node.outputs)
+        check_count(operands, OPERANDS_MAX, "the operator has {} inputs and outputs", where)
         for index in node.inputs:
             if index != NO_TENSOR:
                 self.read(index, where)
@@ -74,32 +78,21 @@ class _SubgraphVerifier:
 
 
 def _verify_references(model: RawModel) -> None:
-    calls = [tuple(_callees(model, subgraph)) for subgraph in model.subgraphs]
-    finished: set[int] = set()
-    for start in range(len(calls)):
-        # Depth first without recursion: a path of iterators, one for each subgraph on it.
-        path = {start: iter(calls[start])}
-        while path:
-            current = next(reversed(path))
-            callee = next((c for c in path[current] if c not in finished), None)
-            if callee is None:
-                finished.add(current)
-                del path[current]
-            elif callee in path:
-                where = f"{model.file}: subgraph {current}"
-                _fail(where, f"its call of subgraph {callee} is recursive.")
-            else:
-                path[callee] = iter(calls[callee])
+    bodies = {
+        f"subgraph {index}": (len(subgraph.nodes), tuple(_callees(model, subgraph)))
+        for index, subgraph in enumerate(model.subgraphs)
+    }
+    check_expansion(bodies, model.file)
 
 
-def _callees(model: RawModel, subgraph: RawSubgraph) -> Iterable[int]:
+def _callees(model: RawModel, subgraph: RawSubgraph) -> Iterable[str]:
     for node in subgraph.nodes:
         for name, value in node.options.items():
             if name != "subgraph" and not name.endswith("subgraph_index"):
                 continue
             if not isinstance(value, int) or not 0 <= value < len(model.subgraphs):
                 _fail(str(node.span), f"it calls subgraph {value}, which does not exist.")
-            yield value
+            yield f"subgraph {value}"
 
 
 def _fail(where: str, what: str) -> NoReturn:

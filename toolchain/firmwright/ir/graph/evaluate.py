@@ -4,12 +4,13 @@ This is a second reference besides LiteRT, and the only one for graphs that call
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from firmwright.base.dtypes import Array
-from firmwright.base.errors import InternalError, ModelError
+from firmwright.base.errors import InternalError, ModelError, NotSupportedError
+from firmwright.base.resource_limits import EVALUATED_CALLS_MAX, WorkBudget
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.graph.opdef import NumericsProfile, OpCall, OpTable
@@ -39,7 +40,10 @@ def evaluate_graph(
             raise ModelError(f"input {param.name} is missing.", where=module.name)
         values[param.name] = np.asarray(inputs[param.name])
     with np.errstate(all="ignore"):  # infinity and NaN are values among floats
-        _Evaluator(module, ops, intrinsics).run_calls(entry, values)
+        try:
+            _Evaluator(module, ops, intrinsics).run_calls(entry, values)
+        except NotSupportedError as error:
+            raise ModelError(f"it has {error}.", where=module.name) from error
     return values
 
 
@@ -48,8 +52,14 @@ class _Evaluator:
     module: IRModule
     ops: OpTable
     intrinsics: IntrinsicTable
+    work: WorkBudget = field(
+        default_factory=lambda: WorkBudget(
+            EVALUATED_CALLS_MAX, "loops that take more than {} operators"
+        )
+    )
 
     def run_calls(self, function: Function, values: dict[str, Array]) -> None:
+        self.work.spend(1 + len(function.body))
         for call in function.body:
             arrays = [_array(self.module, value, values) for value in call.inputs]
             callee = self.module.callee(call.op)

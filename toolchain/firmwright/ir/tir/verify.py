@@ -26,9 +26,10 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import ModelError
+from firmwright.base.resource_limits import check_expansion
 from firmwright.ir import tir
 from firmwright.ir.core import Span
-from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.nodes import Function, called_functions
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
@@ -52,6 +53,18 @@ def verify_prim_func(func: tir.PrimFunc, module: IRModule, intrinsics: Intrinsic
 
 def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
     """Raise ModelError with the diagnostics if a function, a table or the plan is invalid."""
+    graphs = [f for f in module.functions.values() if isinstance(f, Function)]
+    names = {f.name for f in graphs}
+    check_expansion(
+        {
+            f.name: (
+                len(f.body),
+                [n for call in f.body for n in called_functions(call) if n in names],
+            )
+            for f in graphs
+        },
+        module.name,
+    )
     diagnostics = _diagnose_tables(module)
     for func in module.functions.values():
         if isinstance(func, Function):

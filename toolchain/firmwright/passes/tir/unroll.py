@@ -7,6 +7,7 @@ variables and buffers declared in the body; later copies get new ones.
 from dataclasses import replace
 
 from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.base.resource_limits import UNROLLED_MAX, check_count
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.rewrite import make_sequence, rewrite_stmt, substitute, with_body
@@ -28,6 +29,8 @@ def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
         count = _count(node, extent_max)
         if count is None:
             return None
+        total = count * sum(1 for _ in statements(node.body))
+        check_count(total, UNROLLED_MAX, "an unrolled loop has {} statements", func.name)
         return make_sequence([_copy(node, step, names) for step in range(count)])
 
     return with_body(func, rewrite_stmt(func.body, rule))

@@ -216,6 +216,9 @@ def _unfold(t: NodeTranslation) -> str:
     """Return overlapping windows of an axis, as a new last axis."""
     shape = t.shape("self")
     axis, size, step = t.axis("dimension", len(shape)), t.arg("size"), t.arg("step")
+    t.reserve(8 * math.prod(t.output_shape()[axis:]))
+    if not 0 < size <= shape[axis]:
+        raise NotSupportedError(f"windows of {size} of an axis of {shape[axis]}")
     starts = np.arange(0, shape[axis] - size + 1, step, dtype=np.int64)
     y = t.emit("Gather", t.tensor("self"), starts[:, None] + np.arange(size), axis=axis)
     rank = len(shape) + 1
@@ -310,6 +313,7 @@ def _full(t: NodeTranslation) -> str:
 def _arange(t: NodeTranslation) -> str:
     start, step = t.arg("start", 0), t.arg("step", 1)
     (count,) = t.output_shape()
+    t.reserve(8 * count)
     return t.constant((start + step * np.arange(count)).astype(t.dtype()))
 
 

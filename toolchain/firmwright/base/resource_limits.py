@@ -1,0 +1,99 @@
+"""Limits on the work that a model file may cause, as a few bytes can define any amount.
+
+`--limit-factor` multiplies all of them.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from firmwright.base.errors import ModelError, NotSupportedError
+
+LIMIT_FACTOR_VARIABLE: Final = "FIRMWRIGHT_LIMIT_FACTOR"
+RAISED_BY: Final = "--limit-factor raises the limit"
+TENSOR_BYTES_MAX: Final = 1 << 28
+"""A tensor; firmware has memories of kilobytes to megabytes."""
+CONSTANT_BYTES_MAX: Final = 1 << 28
+"""The constants of a model that are computed or expanded at import, together."""
+EXPANDED_CALLS_MAX: Final = 1 << 15
+"""Operators after the expansion of functions, branches and loop bodies where they are used."""
+NESTING_MAX: Final = 64
+"""Functions, branches and loops inside one another."""
+EVALUATED_CALLS_MAX: Final = 1 << 18
+"""Operators that run while a model is imported or evaluated, in all iterations of its loops."""
+OPERANDS_MAX: Final = 1 << 12
+"""Inputs and outputs of one operator."""
+UNROLLED_MAX: Final = 1 << 16
+"""Statements of an unrolled loop."""
+
+
+def scaled_limit(limit: int) -> int:
+    """Return the limit times the user's factor."""
+    factor = os.environ.get(LIMIT_FACTOR_VARIABLE, "")
+    return limit * int(factor) if factor.isdecimal() else limit
+
+
+def expansion_limits() -> tuple[int, int]:
+    """Return the limits of operators and of levels."""
+    return scaled_limit(EXPANDED_CALLS_MAX), scaled_limit(NESTING_MAX)
+
+
+@dataclass(slots=True)
+class WorkBudget:
+    """Adds up amounts of one kind for a model; `description` is a clause with the limit as {}."""
+
+    limit: int
+    description: str
+    used: int = 0
+
+    def spend(self, amount: int) -> None:
+        """Raise NotSupportedError if the total exceeds the limit."""
+        self.used += amount
+        limit = scaled_limit(self.limit)
+        if self.used > limit:
+            raise NotSupportedError(f"{self.description.format(f'{limit:,}')} ({RAISED_BY})")
+
+
+def check_count(count: int, limit: int, description: str, where: str) -> None:
+    """Raise ModelError above a limit; `description` is a clause with the count as {}."""
+    if count > scaled_limit(limit):
+        what = f"{description.format(f'{count:,}')}, more than {scaled_limit(limit):,}."
+        raise ModelError(what, where=where, hint=f"{RAISED_BY}.")
+
+
+def check_expansion(bodies: Mapping[str, tuple[int, Sequence[str]]], where: str) -> None:
+    """Raise ModelError if functions run themselves, or expand to too many operators or levels.
+
+    `bodies` has the number of operators of each function and the functions that they run.
+    """
+    calls_max, levels_max = expansion_limits()
+    sizes: dict[str, tuple[int, int]] = {}
+    for start in bodies:
+        # Depth first without recursion: a path of iterators, one for each function on it.
+        path = {} if start in sizes else {start: iter(bodies[start][1])}
+        while path:
+            current = next(reversed(path))
+            own, callees = bodies[current]
+            callee = next((name for name in path[current] if name not in sizes), None)
+            if callee in path:
+                what = f"its call of {callee} is recursive."
+                raise ModelError.broken(what, f"{where}: {current}")
+            if callee is not None:
+                path[callee] = iter(bodies[callee][1])
+                continue
+            inner = sum(sizes[name][0] for name in callees)
+            levels = 1 + max((sizes[name][1] for name in callees), default=0)
+            if inner > calls_max or levels > levels_max:
+                raise ModelError(
+                    f"its branches and loops expand to more than {calls_max:,} operators or "
+                    f"{levels_max} levels.",
+                    where=f"{where}: {current}",
+                    hint=f"{RAISED_BY}.",
+                )
+            sizes[current] = own + inner, levels
+            del path[current]
+
+
+def constant_budget() -> WorkBudget:
+    return WorkBudget(CONSTANT_BYTES_MAX, "constants that expand to more than {} bytes")
