@@ -11,9 +11,9 @@ def model_values(summary: CompilationSummary, devices: tuple[str, ...]) -> dict[
     """Return names, memory and calls of one model; `devices` are those that a run uses."""
     name = to_c_identifier(summary.model)
     upper, io = name.upper(), summary.io
-    used = {pool: facts for pool, facts in summary.pools.items() if facts.bytes}
-    memory = {pool: f"{upper}_{pool.upper()}" for pool in used}
-    scopes = {pool: facts.scope for pool, facts in used.items()}
+    filled = {pool: facts for pool, facts in summary.pools.items() if facts.bytes}
+    memory = {pool: f"{upper}_{pool.upper()}" for pool in filled}
+    scopes = {pool: facts.scope for pool, facts in filled.items()}
     inputs, outputs = ([_tensor(upper, t) for t in kind] for kind in (io.inputs, io.outputs))
     buffers = [*([] if io.stream_input_rows else inputs), *outputs]
     is_linked = summary.options.get("link_params", True)

@@ -30,7 +30,7 @@ class PackageMetadata:
     def __post_init__(self) -> None:
         identifier = to_c_identifier(self.name)
         owner = self.maintainer if self.maintainer.isprintable() and self.vendor else ""
-        for option, given, is_valid, hint in (
+        for option, value, is_valid, hint in (
             ("package-name", self.name, self.name in ("", identifier), f"such as {identifier}."),
             (
                 "package-version",
@@ -42,7 +42,7 @@ class PackageMetadata:
             ("url", self.url, not self.url or _URL.fullmatch(self.url), "an https:// address."),
         ):
             if not is_valid:
-                raise UsageError(f"invalid --{option} {given!r}.", hint=hint)
+                raise UsageError(f"invalid --{option} {value!r}.", hint=hint)
 
     @property
     def release(self) -> str:
