@@ -3,12 +3,14 @@
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import xml.etree.ElementTree as ET
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +25,8 @@ from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
 from firmwright.flows.package_export import export_model
-from firmwright.flows.reference_outputs import run_numpy_reference
+from firmwright.flows.package_selftest import make_selftest, pseudo_random_sample
+from firmwright.flows.reference_outputs import compute_reference, run_numpy_reference
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.ir.core import PoolInfo
 from firmwright.package.export_formats import FORMATS
@@ -245,6 +248,34 @@ def test_package_tests_run_on_a_board_and_detect_wrong_outputs(digits: Compilati
     )
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "Mismatched elements: 1 / 10" in done.stdout
+
+
+@pytest.mark.host_c
+def test_tests_of_a_package_detect_a_wrong_weight_in_its_c(digits: Compilation, tmp_path: Path):
+    need("make")
+    export_model(digits, "makefile", tmp_path, with_tests=True)
+    assert "digits: self-test passed" in run("make", "check", folder=tmp_path)
+    file = tmp_path / "model" / "digits_weights.h"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("-18446,", "-28446,"), encoding="utf-8")
+    made = subprocess.run(["make", "check"], cwd=tmp_path, capture_output=True, text=True)
+    assert made.returncode != 0
+    assert "digits: self-test failed" in made.stdout
+    plugin = () if IS_INSTALLED else ("-p", "firmwright.pytest_plugin")
+    command = [sys.executable, "-m", "pytest", "-q", *plugin, "-k", "known_answers"]
+    path = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
+    done = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert "Mismatched elements" in done.stdout, done.stdout + done.stderr
+
+
+def test_known_answers_in_c_are_those_of_the_reference_runtime(digits: Compilation):
+    io = digits.module.io
+    text = str(make_selftest(digits, ()).files["model/digits_selftest.c"])
+    seeds, crcs = re.findall(r"\{ (\d+)u, (\d+)u \}", text), re.findall(r"0x(\w{8})u[, ]", text)
+    samples = [pseudo_random_sample(io.inputs, int(seed)) for seed in seeds[0]]
+    outputs = compute_reference(digits, samples).outputs
+    assert [f"{zlib.crc32(found['digit'].tobytes()):08x}" for found in outputs] == crcs[-2:]
+    assert all(np.unique(found["digit"]).size >= 4 for found in outputs)
 
 
 @pytest.mark.host_c

@@ -2,10 +2,10 @@
 
     pytest --fw-board mps2-an386
 
-pytest.ini provides `fw_model` and `fw_known_answers`, relative paths, and `fw_options`, compilation
-options as NAME=VALUE lines. The fixtures are `fw_board`, `fw_session` and `fw_known_answers`.
-pytest loads this file by its entry point; nothing else of firmwright is imported before a fixture
-is used.
+pytest.ini provides `fw_model`, `fw_sources` and `fw_known_answers`, relative paths, and
+`fw_options`, compilation options as NAME=VALUE lines. The fixtures are `fw_board`, `fw_session` and
+`fw_known_answers`. pytest loads this file by its entry point; nothing else of firmwright is
+imported before a fixture is used.
 """
 
 from collections.abc import Iterator
@@ -24,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fw-port", metavar="URL", default="", help="the port of a flashed board")
     group.addoption("--fw-boards-dir", metavar="DIR", action="append", default=[], help=dir_help)
     parser.addini("fw_model", "the model file that fw_session runs")
+    parser.addini("fw_sources", "the folder of an exported package's C, which fw_session builds")
     parser.addini("fw_known_answers", "the .npz of samples and outputs")
     parser.addini("fw_options", "options of the compilation, NAME=VALUE", type="linelist")
 
@@ -42,10 +43,13 @@ def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
     from firmwright.flows.compilation import compile_for
     from firmwright.flows.model import load_model
     from firmwright.flows.model_session import open_session
+    from firmwright.flows.package_export import with_package_sources
 
     options = dict(_option(line) for line in _lines(pytestconfig, "fw_options") if line)
     model, board_dirs = load_model(_path(pytestconfig, "fw_model")), _folders(pytestconfig)
     compiled = compile_for(model, fw_board.name, board_dirs=board_dirs, **options)
+    if any(_lines(pytestconfig, "fw_sources")):
+        compiled = with_package_sources(compiled, _path(pytestconfig, "fw_sources"))
     with open_session(compiled, port=pytestconfig.getoption("--fw-port")) as session:
         yield session
 

@@ -14,6 +14,7 @@ from firmwright.base.errors import UsageError
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
 from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.model import write_file
+from firmwright.flows.package_selftest import make_selftest
 from firmwright.flows.reference_outputs import compute_reference, reference_runtime
 from firmwright.flows.sample_batches import Tensors, generate_samples, npz_bytes
 from firmwright.ir import tir
@@ -60,14 +61,17 @@ def export_model(
 
 
 def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> ExportInput:
-    first = compiled.parts[0] if isinstance(compiled, Bundle) else compiled
-    metadata = replace(metadata, license=first.options.license or DEFAULT_LICENSE)
-    exported = ExportInput(compiled.tree, compiled.summary, metadata)
+    parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
+    metadata = replace(metadata, license=parts[0].options.license or DEFAULT_LICENSE)
+    tree = compiled.tree
+    for part in parts:
+        main = part.module.entry
+        assert isinstance(main, tir.PrimFunc)  # compiled to the end
+        devices = tuple(device.name for device in collect_device_calls(main))
+        tree = tree.merged(make_selftest(part, devices))
+    exported = ExportInput(tree, compiled.summary, metadata)
     if isinstance(compiled, Bundle):
         return exported
-    main = compiled.module.entry
-    assert isinstance(main, tir.PrimFunc)  # compiled to the end
-    devices = tuple(device.name for device in collect_device_calls(main))
     return replace(exported, text=print_module(compiled.module), devices=devices)
 
 
@@ -105,6 +109,17 @@ def _tests(compiled: Compilation) -> export_formats.PackageTests:
         known_answers=known_answers(compiled, KNOWN_ANSWER_COUNT),
         options=tuple(f"{name}={getattr(compiled.options, name)}" for name in names),
     )
+
+
+def with_package_sources(compiled: Compilation, folder: Path) -> Compilation:
+    """Return `compiled` with the model's C of an exported package."""
+    files: dict[str, str | bytes] = {}
+    for path, content in compiled.tree.files.items():
+        if path.startswith("model/"):
+            file = folder / Path(path).name
+            is_text = isinstance(content, str)
+            files[path] = file.read_text(encoding="utf-8") if is_text else file.read_bytes()
+    return replace(compiled, tree=SourceTree({**compiled.tree.files, **files}))
 
 
 def known_answers(compiled: Compilation, count: int) -> bytes:

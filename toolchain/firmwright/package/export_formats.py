@@ -98,7 +98,7 @@ def export_package(
         content[f"{FOLDERS[form]}/{name}"] = text
     content["metadata.json"] = exported.tree.files["metadata.json"]
     if tests is not None:
-        more = {"model_file": tests.model_file, "options": tests.options}
+        more = {"model_file": tests.model_file, "options": tests.options, "folder": FOLDERS[form]}
         content |= _render_templates("with-tests", {**values, **more})
         content[f"tests/{tests.model_file}"] = tests.model
         content["tests/known_answers.npz"] = tests.known_answers

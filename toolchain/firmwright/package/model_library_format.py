@@ -19,7 +19,7 @@ def build_mlf(name: str, tree: SourceTree, summary: CompilationSummary, text: st
     for path, data in tree.files.items():
         folder, _, file = path.rpartition("/")
         if folder == "model":
-            kind = "include" if file == f"{name}.h" else "src"
+            kind = "include" if file in (f"{name}.h", f"{name}_selftest.h") else "src"
             content[f"codegen/host/{kind}/{file}"] = data
     content[f"src/{name}.fwir"] = text
     content[f"parameters/{name}.params"] = b""

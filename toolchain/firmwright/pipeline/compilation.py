@@ -73,7 +73,7 @@ class Compilation:
     @property
     def model_id(self) -> str:
         """The 32 hex digits by which the firmware identifies itself."""
-        return model_id(self.tree)
+        return self.summary.model_id
 
     def project(self) -> SourceTree:
         """Return all files of a self-contained project that builds with `scons`."""
