@@ -45,7 +45,7 @@ GENERATED = {
     "board/board.json", "firmware/fwr_app.c", "model/digits.h", "NAME.c", "NAME.h",
     "NAME_weights.h", "model/NAME.h", "runtime/", "build/stack.json",
     "my_boards/small-m4/board.toml", "npu1/__init__.py", "npu1/npu1.h", "npu1/npu1.c",
-    "labels.csv", "manifest.json",
+    "labels.csv", "manifest.json", "firmwright.toml", "test_firmware.py",
 }  # fmt: skip
 """Files of a project that `compile` writes, and those that readers of the guides write."""
 

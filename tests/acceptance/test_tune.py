@@ -245,7 +245,7 @@ def test_board_at_a_port_is_flashed_for_each_firmware(
     log = tmp_path / "log.jsonl"
     url = f"socket://127.0.0.1:{port}"
     try:
-        found = tuned(model, log, "--port", url, "--flash", flash)
+        found = tuned(model, log, "--port", url, "--flash-command", flash)
     finally:
         os.kill(int(known.read_text()), 9)
     assert found["measured"] == len(measured(two_processes))

@@ -1,6 +1,8 @@
 """Exit codes, one paragraph on stderr, one object on stdout: in every case."""
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,7 +19,8 @@ from firmwright.base.errors import (
     UnsupportedItem,
 )
 from firmwright.cli import boards
-from firmwright.cli.main import error_object, to_json_value, verbs
+from firmwright.cli.help_texts import grouped_verbs
+from firmwright.cli.main import _parser, error_object, to_json_value, verbs
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents[1])}
 COMMAND = [sys.executable, "-m", "firmwright"]
@@ -34,6 +37,52 @@ def test_every_verb_has_help(fw):
         assert said.status == 0
         assert verb.HELP[1:] in " ".join(said.out.split())
         assert said.err == ""
+
+
+def test_help_groups_every_verb_and_fits_80_columns(fw):
+    grouped = [name for names in grouped_verbs().values() for name in names]
+    assert sorted(grouped) == sorted(verbs())
+    said = fw()
+    assert (said.status, said.err) == (0, "")
+    assert said.out.startswith("usage: firmwright [options] VERB ...\n")
+    for name in grouped:
+        assert re.search(rf"^  {name} +\S", said.out, re.MULTILINE)
+    assert max(map(len, said.out.splitlines())) <= 80
+
+
+def test_every_verb_has_examples_that_parse():
+    parser = _parser(verbs())
+    for name, verb in parser.verbs.items():
+        lines = (verb.epilog or "").splitlines()
+        assert lines[:1] == ["examples:"], name
+        for line in lines[1:]:
+            words = shlex.split(line, comments=True)
+            assert (words[0], len(line) <= 80) == ("firmwright", True), line
+            parser.parse_args(words[1 : words.index(">") if ">" in words else None])
+        assert any(line.startswith(f"  firmwright {name}") for line in lines)
+
+
+def test_every_option_states_its_default():
+    for name, parser in _parser(verbs()).verbs.items():
+        for action in parser._actions:
+            is_flag = action.nargs == 0 or isinstance(action.default, list)
+            if action.option_strings and not is_flag and not action.required:
+                assert "default: " in (action.help or ""), (name, action.option_strings)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("verfy", "x"), "there is no verb 'verfy'. Try: firmwright verify."),
+        (("qq",), "there is no verb 'qq'. Try: firmwright --help, which lists the verbs."),
+        (("verify", "x", "--bord", "y"), "verify: unknown option --bord. Try: --board."),
+        (("verify", "x", "--bord=y"), "verify: unknown option --bord. Try: --board."),
+        (("verify", "x", "--q"), "verify: unknown option --q. Try: run firmwright verify --help."),
+        (("ops", "y"), "ops: unexpected argument y. Try: run firmwright ops --help."),
+    ],
+)
+def test_similar_names_are_suggested(fw, words, message):
+    assert (fw(*words).status, fw(*words).err) == (2, f"firmwright: {message}\n")
 
 
 def test_usage_error_is_one_line_with_exit_code_2(fw):

@@ -68,6 +68,10 @@ def _operator_code(data: bytearray, code: int) -> int:
     raise AssertionError(f"no operator code {code}")
 
 
+def test_compile_without_output_says_that_nothing_is_written(fw, digits_path: Path):
+    assert fw("compile", digits_path).out.endswith("project      not written; add -o DIR\n")
+
+
 def test_compile_writes_a_project_and_reports_its_sizes(fw, tmp_path: Path, digits_path: Path):
     out = tmp_path / "out"
     found = fw("compile", digits_path, "--board", "mps2-an386", "-o", out, "--json").json

@@ -178,22 +178,23 @@ def add_measurement_options(parser: ParserOrGroup) -> None:
         parser,
         """
         --port URL  serial port or pyserial URL of a board to measure on
-        --flash COMMAND  command that flashes this board; {elf}, {bin} and {hex} are replaced by
-            file names
+        --flash-command COMMAND  command that flashes this board; {elf}, {bin} and {hex} are
+            replaced by file names
         --timeout S  seconds for one run (default: 300)
         """,
         port={"default": ""},
-        flash={"default": ""},
+        flash_command={"default": ""},
         timeout={"type": option_values.positive_seconds},
     )
 
 
-def add_sample_options(parser: argparse.ArgumentParser, default: int | None) -> None:
-    shown = f" (default: {default})" if default is not None else ""
+def add_sample_options(
+    parser: argparse.ArgumentParser, default: int | None, shown: str = ""
+) -> None:
     add_options(
         parser,
         f"""
-        --samples N  number of generated samples{shown}
+        --samples N  number of generated samples (default: {shown or default})
         --seed S  random seed for generated samples (default: 0)
         """,
         samples={"type": option_values.positive_int, "default": default},
@@ -216,7 +217,9 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target_option(parser: ParserOrGroup) -> None:
-    add_options(parser, "--target T  target, e.g. 'cortex-m -mcpu=cortex-m4'")
+    add_options(
+        parser, "--target T  target, e.g. 'cortex-m -mcpu=cortex-m4' (default: the board's)"
+    )
 
 
 def add_numerics_option(parser: ParserOrGroup) -> None:
@@ -248,6 +251,7 @@ def _add_device_options(group: argparse._ArgumentGroup) -> None:
         group,
         """
         --devices cpu0,cpu1  cores that share the work; the first one runs the model
+            (default: one core)
         --assign-device TENSOR=DEVICE[:POOL]  compute this tensor on that device; weights are copied
             to POOL once, before the first run
         --fallback  fall back to the main core if a device rejects or aborts a call
@@ -320,7 +324,7 @@ def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
         --emit-step-api  also generate NAME_step, which executes one operator for each call
         --c-api  tvm: also generate microTVM's tvmgen_NAME.h in the folder tvm (default: own)
         --tuning LOG  select kernels by this log of `tune`
-        --name --prefix NAME  name of the model and prefix of its C
+        --name --prefix NAME  name of the model and prefix of its C (default: the file's)
         """,
         no_link_params={"dest": "link_params", "action": "store_false", "default": None},
         no_inline_asm={"dest": "inline_asm", "action": "store_false", "default": None},
@@ -344,6 +348,11 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
+def given_options(args: argparse.Namespace) -> set[str]:
+    """Return the names of the compile options on the command line, without the project file's."""
+    return compile_options(args).keys() - getattr(args, "from_project", frozenset())
+
+
 def prepare_compilation(args: argparse.Namespace) -> tuple[Model, dict[str, Any]]:
     """Return the model, partitioned according to --partition, and the compile options."""
     return partition_model(
@@ -352,7 +361,7 @@ def prepare_compilation(args: argparse.Namespace) -> tuple[Model, dict[str, Any]
 
 
 def partition_request(args: argparse.Namespace) -> PartitionRequest:
-    port, flash = (getattr(args, name, "") or "" for name in ("port", "flash"))
+    port, flash = (getattr(args, name, "") or "" for name in ("port", "flash_command"))
     timeout_s = getattr(args, "timeout", None)
     return PartitionRequest(args.partition, args.partition_log, port, flash, timeout_s)
 
@@ -371,7 +380,7 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         group,
         """
         --port URL  serial port or pyserial URL of a flashed board
-        --baud RATE  raise the serial line to this rate after connecting
+        --baud RATE  raise the serial line to this rate after connecting (default: unchanged)
         --in-process  on the host: load the model as a library instead of starting a process
         --timeout S  seconds for one run (default: 300)
         """,

@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name_or_file", nargs="?", metavar="NAME|FILE", help="new: the name; check: the file"
     )
-    parser.add_argument("--from", dest="like", metavar="B", help="the board to copy for a new one")
+    parser.add_argument(
+        "--from", dest="like", metavar="B", help="new: the board to copy (default: none)"
+    )
     add_options(
         parser,
         "-o --output DIR  folder of the new board (default: ./boards)",

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model_options(
         parser, ".tflite, .onnx, .pt2 or .fwir file, or a project folder written by compile"
     )
-    add_options(parser, "-o --output DIR  build a model in this folder")
+    add_options(parser, "-o --output DIR  build a model in this folder (default: a cache)")
     arguments.add_variant_option(parser)
     arguments.add_toolchain_option(parser)
     arguments.add_firmware_option(parser)
@@ -44,15 +44,16 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _build_folder(args: argparse.Namespace) -> Image:
-    extra = sorted(arguments.compile_options(args).keys() - {"board", "board_dirs"})
+    extra = sorted(arguments.given_options(args) - {"board", "board_dirs"})
     extra += ["firmware"] if args.firmware != "serial" else []
-    if extra or args.output:
-        option = "output" if args.output else extra[0].replace("_", "-")
+    has_output = args.output and "output" not in getattr(args, "from_project", ())
+    if extra or has_output:
+        option = "output" if has_output else extra[0].replace("_", "-")
         what = f"--{option} applies to models only; it is fixed in a project."
         hint = "compile the model with it again, then build."
         raise UsageError(what, where=args.model, hint=hint)
     image = build_project(Path(args.model), args.variant, compiler=args.compiler)
-    if args.board and args.board != image.board:
+    if "board" in arguments.given_options(args) and args.board != image.board:
         what = f"the project is for board {image.board}, not {args.board}."
         hint = f"omit --board, or compile the model for {args.board}."
         raise UsageError(what, where=args.model, hint=hint)

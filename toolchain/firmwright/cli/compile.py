@@ -222,7 +222,5 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
 
 
 def _common_rows(seconds: float, output: str | None) -> list[tuple[str, Cell]]:
-    rows: list[tuple[str, Cell]] = [("compiled in", f"{seconds:.2f} s")]
-    if output:
-        rows.append(("project", f"{output} (build it with scons -C {output})"))
-    return rows
+    written = f"{output} (build it with scons -C {output})" if output else "not written; add -o DIR"
+    return [("compiled in", f"{seconds:.2f} s"), ("project", written)]

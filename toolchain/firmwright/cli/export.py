@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         """
         --format  the build system
-        -o --output PATH  output folder; for mlf and cmsis-pack a file
+        -o --output PATH  output folder; for mlf and cmsis-pack a file (default: named after the
+            model)
         --with-tests  include the model file, known answers and tests for pytest --fw-board B
         """,
         format={"choices": (*FORMATS, MCUBOOT), "required": True},

@@ -85,7 +85,7 @@ def make_flash_plan(args: argparse.Namespace) -> FlashPlan:
 
 
 def _board(name: str, args: argparse.Namespace) -> Board:
-    if args.board and args.board != name:
+    if "board" in arguments.given_options(args) and args.board != name:
         what = f"the project is for board {name}, not {args.board}."
         raise UsageError(what, where=args.model, hint="omit --board.")
     return load_board(name, args.board_dirs)

@@ -7,6 +7,7 @@ only; `--verbose` writes it as lines.
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import io
 import json
@@ -24,11 +25,14 @@ from typing import Any, TextIO, cast
 from firmwright import cli
 from firmwright.base import errors
 from firmwright.base.version import JSON_VERSION, VERSION
+from firmwright.cli.help_texts import format_examples, format_verbs
 from firmwright.cli.progress import show_progress
+from firmwright.cli.project_file import find_project_file, parse_with_project
 from firmwright.cli.verb import CliParser, Outcome, Verb, fields_of
 
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
+WITHOUT_PROJECT = ("init",)
 CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\u200d\u2010-\u2029\u202f-\u2065\u206a-\U0010ffff]")
 """Characters that move a terminal's cursor, change its state or the direction of text."""
 
@@ -45,7 +49,12 @@ def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
         if hasattr(module, "NAME"):
             return {first: cast(Verb, module)}
     modules = [importlib.import_module(f"{cli.__name__}.{name}") for name in names]
-    return {module.NAME: cast(Verb, module) for module in modules if hasattr(module, "NAME")}
+    by_name = {module.NAME: cast(Verb, module) for module in modules if hasattr(module, "NAME")}
+    if first and first not in by_name:
+        near = difflib.get_close_matches(first, by_name, n=1)
+        hint = f"firmwright {near[0]}." if near else "firmwright --help, which lists the verbs."
+        raise errors.UsageError(f"there is no verb {first!r}.", hint=hint)
+    return by_name
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,16 +63,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, stream) is None:  # closed by the caller
             closed = Path(os.devnull).open("w", encoding="utf-8", newline="")  # noqa: SIM115 - until the end
             setattr(sys, stream, closed)
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     while words and words[0] in OUTPUT_FLAGS:  # options of the verbs, also accepted first
         words.append(words.pop(0))
         if all(word in OUTPUT_FLAGS for word in words):
             break
-    verbs_by_name = {} if words[:1] == ["--version"] else verbs(words)
-    name = next((word for word in words if word in verbs_by_name), "")
     # Found before parsing, since usage errors are printed as JSON, too.
-    as_json, debug = "--json" in words, "--debug" in words
+    as_json, debug, name = "--json" in words, "--debug" in words, ""
     try:
+        verbs_by_name = {} if words[:1] == ["--version"] else verbs(words)
+        name = next((word for word in words if word in verbs_by_name), "")
         return _run(verbs_by_name, words, as_json=as_json)
     except errors.FirmwrightError as error:
         _show_traceback(debug or isinstance(error, errors.InternalError))
@@ -89,11 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(verbs_by_name: Mapping[str, Verb], words: Sequence[str], *, as_json: bool) -> int:
-    parser = _parser(verbs_by_name)
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            args = parser.parse_args(words)
+            args = _parse(verbs_by_name, words)
     except SystemExit:
         # --help and --version print and exit.
         return _print_outcome(
@@ -104,7 +112,19 @@ def _run(verbs_by_name: Mapping[str, Verb], words: Sequence[str], *, as_json: bo
     return _print_outcome(outcome, args.verb, as_json=as_json)
 
 
-def _parser(verbs_by_name: Mapping[str, Verb]) -> argparse.ArgumentParser:
+def _parse(verbs_by_name: Mapping[str, Verb], words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words; options of the project file are added and named on stderr."""
+    project = find_project_file(Path.cwd())
+    is_help = words[0][:1] == "-" or not {"-h", "--help"}.isdisjoint(words)
+    if project is None or is_help or words[0] in WITHOUT_PROJECT:
+        return _parser(verbs_by_name).parse_args(words)
+    args, applied = parse_with_project(project, words, _parser(verbs()))
+    if applied and not args.json:
+        _write(f"firmwright: {', '.join(applied)} from {os.path.relpath(project)}", sys.stderr)
+    return args
+
+
+def _parser(verbs_by_name: Mapping[str, Verb]) -> CliParser:
     common = CliParser(add_help=False)
     group = common.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON object to stdout")
@@ -112,21 +132,28 @@ def _parser(verbs_by_name: Mapping[str, Verb]) -> argparse.ArgumentParser:
     group.add_argument("--debug", action="store_true", help="print the traceback of an error")
     parser = CliParser(
         prog="firmwright",
+        usage="firmwright [options] VERB ...",
         description="Compile trained neural networks to bit-exact, heap-free C firmware.",
-        epilog="Run firmwright VERB --help for the options of a verb.",
+        epilog="Run firmwright VERB --help for the options and examples of a verb.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"firmwright {VERSION}")
-    commands = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    descriptions = {name: verb.HELP for name, verb in verbs_by_name.items()}
+    commands = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, prog="firmwright", help=argparse.SUPPRESS
+    )
+    parser.description = f"{parser.description}\n\n{format_verbs(descriptions)}"
     for name, verb in verbs_by_name.items():
         sub = commands.add_parser(
             name,
             help=verb.HELP,
             description=f"{verb.HELP[:1].upper()}{verb.HELP[1:]}.",
+            epilog=format_examples(name),
             parents=[common],
             allow_abbrev=False,
         )
         verb.add_arguments(sub)
+        parser.verbs[name] = sub
     return parser
 
 

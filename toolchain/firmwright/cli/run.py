@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         --output NPZ  write the outputs to this file, by tensor name
         """,
     )
-    arguments.add_sample_options(parser, None)
+    arguments.add_sample_options(parser, None, "none; give --input")
     arguments.add_compile_options(parser)
     arguments.add_session_options(parser)
     arguments.add_variant_option(parser)

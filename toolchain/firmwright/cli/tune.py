@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> Outcome:
         raise UsageError("a single board cannot run several jobs.", hint="omit --jobs with --port.")
     options = options_for(model.module, arguments.compile_options(args))
     board = load_board(options.board, options.board_dirs)
-    rig = make_measurement_setup(board, args.port, args.flash, args.timeout)
+    rig = make_measurement_setup(board, args.port, args.flash_command, args.timeout)
     plan = SearchOptions(args.trials, args.strategy, args.seed, args.per_image)
     jobs = 1 if args.port else args.jobs or os.cpu_count() or 1
     with TuningLogWriter(args.out) as book, open_executor(jobs, args.scheduler) as crew:

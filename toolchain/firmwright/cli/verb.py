@@ -4,9 +4,10 @@ A verb is a module of this package with NAME, HELP, `add_arguments(parser)` and 
 """
 
 import argparse
+import difflib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -39,12 +40,44 @@ class Verb(Protocol):
         """Run the verb."""
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """A formatter with a short usage line: required options and positional arguments."""
+
+    def add_usage(
+        self, usage: str | None, actions: Iterable[argparse.Action], *rest: Any, **more: Any
+    ) -> None:
+        others = argparse.Action([], "options", nargs="?", metavar="options")
+        required = [a for a in actions if a.required or not a.option_strings]
+        super().add_usage(usage, [others, *required], *rest, **more)
+
+
 class CliParser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError."""
+    """An argument parser that raises UsageError, with suggestions for misspelled options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, formatter_class=_HelpFormatter)
+        self.verbs: dict[str, CliParser] = {}
+
+    @property
+    def verb(self) -> str:
+        return self.prog.partition(" ")[2]
 
     def error(self, message: str) -> NoReturn:
-        verb = self.prog.partition(" ")[2]
-        raise UsageError(f"{message}.", where=verb, hint=f"run {self.prog} --help.")
+        raise UsageError(f"{message}.", where=self.verb, hint=f"run {self.prog} --help.")
+
+    def parse_known_args(  # type: ignore[override]  # the overloads of typeshed
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse all of `args`; raise UsageError for the first unknown one."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            options = [s for a in self._actions for s in a.option_strings if s.startswith("--")]
+            similar = difflib.get_close_matches(word, options, n=1) if word[0] == "-" else []
+            what = "unknown option" if word[0] == "-" else "unexpected argument"
+            hint = f"{similar[0]}." if similar else f"run {self.prog} --help."
+            raise UsageError(f"{what} {word}.", where=self.verb, hint=hint)
+        return parsed, unknown
 
 
 ParserOrGroup = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -55,7 +88,8 @@ def add_options(parser: ParserOrGroup, text: str, **settings: Mapping[str, Any])
     """Declare the options of `text`, which has the format of --help.
 
     Two spaces precede each description; an option without value or choices is a flag. `settings`
-    are further arguments of `add_argument` by option.
+    are further arguments of `add_argument` by option. Defaults are added to descriptions that
+    state none.
     """
     for block in re.split(r"\n(?=-)", inspect.cleandoc(text)):
         declaration, description = re.split(r"\s{2,}", block, maxsplit=1)
@@ -67,7 +101,9 @@ def add_options(parser: ParserOrGroup, text: str, **settings: Mapping[str, Any])
             more["metavar"] = words[-1]
         elif "choices" not in more:
             more.setdefault("action", "store_true")
-        parser.add_argument(*flags, help=" ".join(description.split()), **more)
+        stated = more.get("action") or more.get("required") or "default:" in description
+        default = "" if stated else f" (default: {more.get('default') or 'none'})"
+        parser.add_argument(*flags, help=" ".join(description.split()) + default, **more)
 
 
 def fields_of(record: object, names: str) -> dict[str, Any]:

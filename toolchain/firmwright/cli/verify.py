@@ -21,7 +21,7 @@ DEFAULT_SAMPLES = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model_options(parser)
-    arguments.add_sample_options(parser, None)
+    arguments.add_sample_options(parser, None, f"{DEFAULT_SAMPLES}, or those of --input")
     add_options(
         parser,
         """

@@ -1,0 +1,112 @@
+"""Options from `firmwright.toml` in the current folder or above it.
+
+Keys at the top are options of all verbs that have them, keys in a table [VERB] are options of one
+verb; `model` is MODEL. The command line takes precedence. Paths are relative to the file's folder.
+"""
+
+import argparse
+import os
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from firmwright.base.errors import UsageError
+from firmwright.base.suggestions import suggest_name
+from firmwright.cli.verb import CliParser
+
+PROJECT_FILE = "firmwright.toml"
+_PATHS = ("CSV", "DIR", "FILE", "FILE.py", "FLOAT_MODEL", "HTML", "LOG", "NPZ", "PATH")
+"""The placeholders of values that are paths."""
+_HINTS = {
+    "trust": "give it on the command line, since a folder must not trust itself.",
+    "output": "put it into the table of a verb, such as [compile].",
+}
+
+
+def find_project_file(folder: Path) -> Path | None:
+    """Return the nearest file; above `folder`, files of other users do not count."""
+    users = (os.getuid(), folder.stat().st_uid)
+    files = (parent / PROJECT_FILE for parent in (folder, *folder.parents))
+    return next((file for file in files if file.is_file() and file.stat().st_uid in users), None)
+
+
+def parse_with_project(
+    file: Path, words: Sequence[str], parser: CliParser
+) -> tuple[argparse.Namespace, list[str]]:
+    """Parse a command line with the file's options for its verb; also return the keys in use.
+
+    Their names in the namespace are in `from_project`. Raise UsageError for wrong keys and values.
+    """
+    verb, *own_words = words
+    table = _read(file)
+    _check_tables(file, table, parser.verbs)
+    shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    arguments, applied, more = _arguments(parser.verbs[verb]), list[str](), list[str]()
+    for key, value in {**shared, **table.get(verb, {})}.items():
+        action = arguments.get(key)
+        if action and not any(
+            word.partition("=")[0] in action.option_strings for word in own_words
+        ):
+            applied.append(key)
+            more += _words(file, key, value, action)
+    destinations = frozenset(arguments[key].dest for key in applied)
+    parser.verbs[verb].set_defaults(from_project=destinations)
+    try:
+        args = parser.parse_args([verb, *more, *own_words])
+    except UsageError as error:
+        if any(error.what.startswith(f"argument --{key}") for key in applied):
+            error.where = str(file)
+        raise
+    if "model" in applied and (chosen := getattr(args, arguments["model"].dest)):
+        if isinstance(chosen, str) and Path(chosen).is_dir():
+            return args, []  # a project, whose options are fixed
+        if chosen != arguments["model"].default:
+            applied.remove("model")
+    return args, applied
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"the file cannot be read: {error}.", where=str(file)) from error
+
+
+def _arguments(parser: CliParser) -> dict[str, argparse.Action]:
+    """Return options by their long names, and MODEL."""
+    options = {s[2:]: a for a in parser._actions for s in a.option_strings if s[:2] == "--"}
+    return options | {a.metavar.lower(): a for a in parser._actions if a.metavar == "MODEL"}
+
+
+def _check_tables(file: Path, table: Mapping[str, Any], verbs: Mapping[str, CliParser]) -> None:
+    names = {name: _arguments(parser).keys() - {"trust"} for name, parser in verbs.items()}
+    tables = {name: value for name, value in table.items() if isinstance(value, dict)}
+    shared = frozenset[str]().union(*names.values()) - {"output"}
+    _check_names(str(file), "a shared option", table.keys() - tables, shared)
+    _check_names(str(file), "a verb", tables, verbs)
+    for name, values in tables.items():
+        _check_names(f"{file}: [{name}]", f"an option of {name}", values, names[name])
+
+
+def _check_names(where: str, kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in sorted(set(names) - set(known)):
+        hint = _HINTS.get(name) or f"{suggest_name(name, known)}."
+        raise UsageError(f"{name!r} is not {kind}.", where=where, hint=hint)
+
+
+def _words(file: Path, key: str, value: Any, action: argparse.Action) -> list[str]:
+    """Return the words of an option; for MODEL make it optional, with the file's as default."""
+    values = value if isinstance(value, list) else [value]
+    if key == "model" or action.metavar in _PATHS:
+        values = [os.path.relpath(file.parent / str(path)) for path in values]
+    if key == "model":
+        several = action.nargs is not None
+        action.nargs, action.required = ("*" if several else "?"), False
+        action.default = values if several else values[0]
+        return []
+    if action.nargs == 0:
+        return [f"--{key}"] * bool(value)
+    if len(values) != 1 and not isinstance(action.default, list):
+        raise UsageError("the option takes one value.", where=f"{file}: {key}")
+    return [f"--{key}={value}" for value in values]
