@@ -5,11 +5,11 @@ Sizes are in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 from firmwright.base.errors import InternalError
 from firmwright.base.html_fragments import (
@@ -24,6 +24,9 @@ Variant = Literal["release", "profile", "debug"]
 Compiler = Literal["gcc", "clang", "zig"]
 """The compiler of the models. zig also replaces the toolchain's runtime, C library and linker."""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
+
+
+_BUILD_FILES: Final = ("SConstruct", "CMakeLists.txt", "Makefile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +49,60 @@ class SourceTree:
             raise InternalError("two trees have the same file.", where=twice[0])
         return SourceTree({**self.files, **other.files})
 
-    def write(self, directory: Path) -> None:
-        """Write every file below `directory`; do not touch unchanged files."""
-        for path, content in self.files.items():
-            data = content.encode("utf-8") if isinstance(content, str) else content
-            file = directory / path
-            if file.is_file() and file.read_bytes() == data:
-                continue
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(data)
+    def write(self, directory: Path, stale: Sequence[Path] = ()) -> None:
+        """Write every file below `directory` and remove `stale`; do not touch unchanged files.
+
+        All files are written under temporary names first, and replace earlier ones together. In
+        between, the folder has none of its build files, so a partial tree cannot be built.
+        """
+        staged: dict[Path, Path] = {}
+        try:
+            for path, content in self.files.items():
+                data = content.encode("utf-8") if isinstance(content, str) else content
+                file = directory / path
+                if file.is_file() and file.read_bytes() == data:
+                    continue
+                file.parent.mkdir(parents=True, exist_ok=True)
+                staged[file] = _staged(file)
+                staged[file].unlink(missing_ok=True)
+                staged[file].write_bytes(data)
+            build_files = [directory / name for name in _BUILD_FILES if name in self.files]
+            for file in filter(Path.is_file, build_files if staged or stale else ()):
+                if file in staged:
+                    file.unlink()
+                else:
+                    staged[file] = file.replace(_staged(file))
+            for file in stale:
+                file.unlink()
+            for file in sorted(staged, key=build_files.__contains__):
+                staged[file].replace(file)
+        except BaseException:
+            for file in staged.values():
+                file.unlink(missing_ok=True)
+            raise
+
+
+def _staged(file: Path) -> Path:
+    return file.with_name(f".{file.name}.new")
+
+
+def replace_file(file: Path, data: bytes) -> None:
+    """Write a file at once or not at all; another name of an earlier file keeps its content.
+
+    Devices and pipes are written directly.
+    """
+    target = file.resolve()
+    if target.exists() and not target.is_file():
+        target.write_bytes(data)
+        return
+    staged = _staged(target)
+    try:
+        staged.unlink(missing_ok=True)
+        staged.write_bytes(data)
+        staged.replace(target)
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise
 
 
 @dataclass(frozen=True, slots=True)

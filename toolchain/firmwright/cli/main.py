@@ -14,18 +14,19 @@ import json
 import math
 import os
 import pkgutil
-import re
+import signal
 import sys
-import traceback
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
 from firmwright import cli
 from firmwright.base import errors
 from firmwright.base.version import JSON_VERSION, VERSION
 from firmwright.cli.help_texts import format_examples, format_verbs
+from firmwright.cli.printing import open_closed_streams, write_text, write_traceback
 from firmwright.cli.progress import show_progress
 from firmwright.cli.project_file import find_project_file, parse_with_project
 from firmwright.cli.verb import CliParser, Outcome, Verb, fields_of
@@ -33,8 +34,11 @@ from firmwright.cli.verb import CliParser, Outcome, Verb, fields_of
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
 WITHOUT_PROJECT = ("init",)
-CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\u200d\u2010-\u2029\u202f-\u2065\u206a-\U0010ffff]")
-"""Characters that move a terminal's cursor, change its state or the direction of text."""
+EXIT_TERMINATED = 143
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which ends a command like an interrupt: children end, temporary files go."""
 
 
 def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
@@ -59,10 +63,7 @@ def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed by the caller
-            closed = Path(os.devnull).open("w", encoding="utf-8", newline="")  # noqa: SIM115 - until the end
-            setattr(sys, stream, closed)
+    open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     while words and words[0] in OUTPUT_FLAGS:  # options of the verbs, also accepted first
         words.append(words.pop(0))
@@ -73,28 +74,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verbs_by_name = {} if words[:1] == ["--version"] else verbs(words)
         name = next((word for word in words if word in verbs_by_name), "")
-        return _run(verbs_by_name, words, as_json=as_json)
+        with _terminable():
+            return _run(verbs_by_name, words, as_json=as_json)
     except errors.FirmwrightError as error:
-        _show_traceback(debug or isinstance(error, errors.InternalError))
+        if debug or isinstance(error, errors.InternalError):
+            write_traceback()
         return _print_outcome(Outcome(error=error), name, as_json=as_json)
-    except KeyboardInterrupt:
-        _show_traceback(debug)
-        return _interrupted(name, as_json=as_json)
+    except KeyboardInterrupt as stop:
+        if debug:
+            write_traceback()
+        _print_interruption(name, as_json=as_json)
+        return EXIT_TERMINATED if isinstance(stop, _TerminatedError) else EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader has closed the pipe; keep the interpreter from flushing to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.EXIT_FAILED
     except MemoryError as error:
-        _show_traceback(debug)
+        if debug:
+            write_traceback()
         what = f"the memory of this computer is not enough ({error})."
         return _print_outcome(Outcome(error=errors.FirmwrightError(what)), name, as_json=as_json)
     except Exception as error:  # noqa: BLE001 - any other exception is a bug
-        _show_traceback(True)
+        write_traceback()
         what = f"{type(error).__name__}: {error}."
         hint = "report it with the traceback above and, if possible, the model."
         return _print_outcome(
             Outcome(error=errors.InternalError(what, hint=hint)), name, as_json=as_json
         )
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Raise _TerminatedError at SIGTERM, if this is the main thread."""
+
+    def stop(*_: object) -> None:
+        raise _TerminatedError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(verbs_by_name: Mapping[str, Verb], words: Sequence[str], *, as_json: bool) -> int:
@@ -120,7 +143,7 @@ def _parse(verbs_by_name: Mapping[str, Verb], words: Sequence[str]) -> argparse.
         return _parser(verbs_by_name).parse_args(words)
     args, applied = parse_with_project(project, words, _parser(verbs()))
     if applied and not args.json:
-        _write(f"firmwright: {', '.join(applied)} from {os.path.relpath(project)}", sys.stderr)
+        write_text(f"firmwright: {', '.join(applied)} from {os.path.relpath(project)}", sys.stderr)
     return args
 
 
@@ -165,34 +188,15 @@ def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
     if as_json:
         head = {"schema": JSON_VERSION, "verb": verb, "ok": error is None}
         failure = {} if error is None else {"error": error_object(error)}
-        _write(json.dumps(to_json_value({**head, **failure, **outcome.data}), indent=2), sys.stdout)
+        write_text(
+            json.dumps(to_json_value({**head, **failure, **outcome.data}), indent=2), sys.stdout
+        )
     else:
         if outcome.text:
-            _write(outcome.text, sys.stdout)
+            write_text(outcome.text, sys.stdout)
         if error is not None:
-            _write(f"firmwright: {error}", sys.stderr)
+            write_text(f"firmwright: {error}", sys.stderr)
     return errors.EXIT_OK if error is None else error.exit_code
-
-
-def _write(text: str, stream: TextIO) -> None:
-    """Print text, which may quote a model or a device, without control characters.
-
-    Exit if the stream cannot be written.
-    """
-    visible = CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
-    encoding = stream.encoding or "utf-8"
-    try:
-        print(
-            visible.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True
-        )
-    except BrokenPipeError:
-        raise
-    except OSError as problem:
-        if stream is sys.stdout:
-            _write(f"firmwright: the output cannot be written: {problem.strerror}.", sys.stderr)
-        # Keep the interpreter from flushing to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        sys.exit(errors.EXIT_FAILED)
 
 
 def error_object(error: errors.FirmwrightError) -> dict[str, Any]:
@@ -229,16 +233,10 @@ def to_json_value(value: Any) -> Any:
             return value
 
 
-def _interrupted(verb: str, *, as_json: bool) -> int:
+def _print_interruption(verb: str, *, as_json: bool) -> None:
     if as_json:
         error = {"code": "interrupted", "what": "interrupted.", "where": "", "hint": ""}
         outcome = {"schema": JSON_VERSION, "verb": verb, "ok": False, "error": error}
-        _write(json.dumps(outcome, indent=2), sys.stdout)
+        write_text(json.dumps(outcome, indent=2), sys.stdout)
     else:
-        _write("firmwright: interrupted.", sys.stderr)
-    return EXIT_INTERRUPTED
-
-
-def _show_traceback(wanted: bool) -> None:
-    if wanted:
-        traceback.print_exc()
+        write_text("firmwright: interrupted.", sys.stderr)

@@ -14,6 +14,8 @@ from html import escape
 from importlib import import_module
 from typing import Any, Protocol
 
+from firmwright.cli.printing import visible_text, write_text
+
 LOGGER = logging.getLogger("firmwright")
 COUNT = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
 Show = Callable[[str], None]
@@ -23,7 +25,7 @@ Show = Callable[[str], None]
 def show_progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if verbose:
-            handler: logging.Handler = logging.StreamHandler(sys.stderr)
+            handler = _LastMessage(lambda message: write_text(message, sys.stderr))
         elif sys.stderr.isatty() and not quiet:
             handler = _LastMessage(stack.enter_context(_spinner()))
         else:
@@ -47,7 +49,7 @@ class _LastMessage(logging.Handler):
         self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._show(record.getMessage())
+        self._show(visible_text(record.getMessage()))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """Errors of requests (refusal, loss, fault, timeout) and their time limits."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
@@ -35,6 +37,12 @@ class Timeouts:
     last_wait_s: float = 2.0
     damage_grace_s: float = 0.005
     started_grace_s: float = 0.05
+
+    @classmethod
+    def within(cls, seconds: float) -> Timeouts:
+        """Return limits for requests that must each end within this time."""
+        answer_s = min(cls().answer_s, seconds)
+        return cls(hello_s=answer_s, answer_s=answer_s, run_s=seconds)
 
     def of(self, command: Command) -> float:
         match command:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firmwright import pipeline
+from firmwright.artifacts import replace_file
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
 from firmwright.frontends.onnx import ModelOverrides
@@ -149,7 +150,7 @@ def save_module(module: IRModule, path: str | Path) -> None:
 def write_file(path: str | Path, data: bytes) -> None:
     """Write a file at a user's path; raise UsageError if that fails."""
     try:
-        Path(path).write_bytes(data)
+        replace_file(Path(path), data)
     except OSError as error:
         what = f"the file cannot be written: {error.strerror}."
         raise UsageError(what, where=str(path), hint="use another path.") from error

@@ -136,7 +136,7 @@ def open_session(
     if image is None and not port:
         image = build_image(compiled, variant, compiler=compiler)
     log.info("starting %s", compiled.board.name)
-    timeouts = Timeouts() if timeout_s is None else Timeouts(run_s=timeout_s)
+    timeouts = Timeouts() if timeout_s is None else Timeouts.within(timeout_s)
     elf = image.elf if image is not None else Path()
     loads = () if image is None else constant_memory_files(compiled, image)
     transport = open_transport(compiled.board, elf, port=port, plugin=plugin, loads=loads)

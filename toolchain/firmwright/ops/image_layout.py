@@ -36,8 +36,8 @@ def _mirror_attrs(context: ImportContext) -> dict[str, Attr]:
     x = input_type(context)
     flat = constant_ints(context, 1, "paddings")
     skip = int(context.node.options["mode"] == "REFLECT")
-    pairs = list(zip(flat[::2], flat[1::2], strict=True))
-    if len(pairs) != len(x.shape) or any(
+    pairs = list(zip(flat[::2], flat[1::2], strict=False))
+    if len(flat) != 2 * len(x.shape) or any(
         not 0 <= p <= n - skip for pair, n in zip(pairs, x.shape, strict=True) for p in pair
     ):
         raise NotSupportedError("a mirrored margin wider than the input")

@@ -21,9 +21,8 @@ def write_project(tree: SourceTree, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for path in tree.files:
             _check_inside(directory, path)
-        for path in sorted(earlier - set(tree.files)):
-            _remove_stale(directory, path)
-        tree.write(directory)
+        stale = [path for path in sorted(earlier - set(tree.files)) if _is_stale(directory, path)]
+        tree.write(directory, [directory / path for path in stale])
     except OSError as error:
         what = f"the project cannot be written: {error.strerror or error}."
         raise UsageError(what, where=str(directory), hint="another directory.") from error
@@ -57,11 +56,12 @@ def _check_inside(directory: Path, path: str) -> None:
         raise UsageError(f"{path} is a link that leaves the directory.", where=str(directory))
 
 
-def _remove_stale(directory: Path, path: str) -> None:
-    file = directory / path
-    if path.startswith("model/") and ".." not in path.split("/") and file.is_file():
-        _check_inside(directory, path)
-        file.unlink()
+def _is_stale(directory: Path, path: str) -> bool:
+    is_own = path.startswith("model/") and ".." not in path.split("/")
+    if not is_own or not (directory / path).is_file():
+        return False
+    _check_inside(directory, path)
+    return True
 
 
 def add_file_list(facts: dict[str, object], tree: SourceTree) -> dict[str, object]:

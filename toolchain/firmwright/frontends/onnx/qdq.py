@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import CallEmitter, ConstantValue, OnnxValue
 from firmwright.frontends.onnx.protobuf import Message
@@ -111,7 +112,10 @@ def qdq_parameters(
         return None
     unsigned = points.dtype == np.uint8
     point = int(points.reshape(-1)[0]) - UNSIGNED_OFFSET * unsigned
-    return QdqParameters(float(scale.array.item()), point, unsigned, by_reciprocal)
+    value = float(scale.array.item())
+    if by_reciprocal and not value:
+        raise NotSupportedError("a scale of 0")
+    return QdqParameters(value, point, unsigned, by_reciprocal)
 
 
 def following_quantize(

@@ -1,0 +1,47 @@
+"""Output to the terminal, without control characters of models, devices and logs."""
+
+import os
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import TextIO
+
+from firmwright.base.errors import EXIT_FAILED
+
+_CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\u200d\u2010-\u2029\u202f-\u2065\u206a-\U0010ffff]")
+"""Characters that move a terminal's cursor, change its state or the direction of text."""
+
+
+def visible_text(text: str) -> str:
+    """Return text that may quote a model or a device, with control characters escaped."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def open_closed_streams() -> None:
+    """Replace output streams that the caller has closed."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:
+            closed = Path(os.devnull).open("w", encoding="utf-8", newline="")  # noqa: SIM115 - until the end
+            setattr(sys, stream, closed)
+
+
+def write_text(text: str, stream: TextIO, end: str = "\n") -> None:
+    """Print text without control characters; exit if the stream cannot be written."""
+    encoding = stream.encoding or "utf-8"
+    printable = visible_text(text).encode(encoding, "backslashreplace").decode(encoding)
+    try:
+        print(printable, file=stream, end=end, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        if stream is sys.stdout:
+            what = f"firmwright: the output cannot be written: {problem.strerror}."
+            write_text(what, sys.stderr)
+        # Keep the interpreter from flushing to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        sys.exit(EXIT_FAILED)
+
+
+def write_traceback() -> None:
+    write_text(traceback.format_exc(), sys.stderr, end="")
