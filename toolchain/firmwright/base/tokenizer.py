@@ -73,12 +73,10 @@ def _escape(char: str) -> str:
 
 
 def format_local(name: str) -> str:
-    """Return `name` as a %name token."""
     return "%" + (name if _PLAIN_NAME.match(name) else quote(name))
 
 
 def format_global(name: str) -> str:
-    """Return `name` as an @name token."""
     return "@" + (name if _PLAIN_NAME.match(name) else quote(name))
 
 

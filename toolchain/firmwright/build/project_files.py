@@ -18,7 +18,6 @@ _PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
 
 
 def project_files(board: Board, *, c_standard: str = compiler_flags.C_STANDARD) -> SourceTree:
-    """Return the files of a project for `board` other than the emitted sources."""
     runtime = runtime_files(board)
     content: dict[str, str | bytes] = {
         "SConstruct": _template("SConstruct"),

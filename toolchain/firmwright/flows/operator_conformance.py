@@ -14,6 +14,7 @@ import numpy as np
 
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
+from firmwright.base.text_sections import read_sections
 from firmwright.boards import Board, load_board
 from firmwright.conformance.case import CaseTensor, ConformanceCase
 from firmwright.conformance.registry import conformance_cases
@@ -287,39 +288,6 @@ def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
 DTYPES = ("int8", "int16", "int32", "float32", "bool")
 Status = Literal["passed", "failed", "untested", "unsupported"]
 
-_TFLM_TYPES = """
-int8 int16 int32 float32 bool:
-    BATCH_TO_SPACE_ND BROADCAST_TO CAST CONCATENATION DYNAMIC_UPDATE_SLICE EMBEDDING_LOOKUP
-    EQUAL FILL GATHER GATHER_ND MIRROR_PAD NOT_EQUAL PAD REDUCE_MAX REDUCE_MIN REDUCE_PROD
-    RESHAPE REVERSE_V2 SELECT SELECT_V2 SPACE_TO_BATCH_ND SUM TILE
-int8 int16 int32 float32:
-    ABS ADD DIV FLOOR_DIV FLOOR_MOD GREATER GREATER_EQUAL LESS LESS_EQUAL MAXIMUM MEAN MINIMUM
-    MUL NEG PACK QUANTIZE SQUARED_DIFFERENCE SUB TOPK_V2
-int8 int32 float32 bool:
-    ARG_MAX ARG_MIN ONE_HOT SCATTER_ND
-int16 int32 float32:
-    REVERSE_SEQUENCE
-int8 int16 float32:
-    AVERAGE_POOL_2D BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D EXP FULLY_CONNECTED GELU LEAKY_RELU
-    LOG LOGISTIC MAX_POOL_2D PRELU RELU RELU6 RESIZE_BILINEAR RSQRT SOFTMAX SQRT TANH
-    TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM
-int8 int16 int32:
-    BITWISE_XOR RIGHT_SHIFT
-int8 int32 float32:
-    ADD_N CUMSUM ZEROS_LIKE
-int32 float32:
-    POW SIGN
-int8 float32:
-    ELU HARD_SWISH L2_NORMALIZATION LOG_SOFTMAX RELU_0_TO_1 RELU_N1_TO_1 SVDF
-int8 int16:
-    DEQUANTIZE
-bool:
-    LOGICAL_AND LOGICAL_NOT LOGICAL_OR REDUCE_ALL REDUCE_ANY
-float32:
-    ATAN2 CEIL COS FLOOR L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION ROUND SIN SQUARE
-"""
-"""The element types that the reference kernels of LiteRT or TFLM accept in practice."""
-
 
 @dataclass(frozen=True, slots=True)
 class ConformanceCell:
@@ -333,9 +301,10 @@ class ConformanceCell:
 
 
 def _tflm_types() -> Mapping[str, frozenset[str]]:
+    """Return the element types that the reference kernels accept in practice."""
     types_by_operator: dict[str, frozenset[str]] = {}
     kinds: frozenset[str] = frozenset()
-    for line in _TFLM_TYPES.strip().splitlines():
+    for line in read_sections(__file__, ".txt")["types"].splitlines():
         if line.endswith(":"):
             kinds = frozenset(line[:-1].split())
         else:

@@ -104,7 +104,6 @@ class Constant:
 
     @staticmethod
     def from_array(name: str, array: npt.NDArray[np.generic], dtype: DType) -> Constant:
-        """Create a constant from `array`, converted to `dtype`."""
         exact = np.ascontiguousarray(array, dtype=dtype.np)
         return Constant(name, dtype, tuple(int(n) for n in array.shape), exact.tobytes())
 

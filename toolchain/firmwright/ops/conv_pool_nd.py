@@ -35,15 +35,17 @@ from firmwright.ops.kernel import Kernel
 
 @dataclass(frozen=True, slots=True)
 class WindowNd:
-    """A window with size, stride, dilation and leading padding for each spatial axis.
+    """A window with a size for each spatial axis.
 
-    `inputs` and `outputs` are the spatial extents; they determine the trailing padding.
+    Tap k of output o is at position o * stride + k * step + first. Input element i is at position
+    i * spread; there is none at positions between.
     """
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    before: tuple[int, ...]
+    step: tuple[int, ...]
+    first: tuple[int, ...]
+    spread: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -53,200 +55,122 @@ class WindowNd:
     ) -> Iterator[tuple[list[ArithExpr], list[ArithExpr]]]:
         """Open loops over taps inside the input; yield window position and input position."""
         with ExitStack() as stack:
-            taps, positions = [], []
+            taps, inputs = [], []
             for axis, out in enumerate(outputs):
                 k = stack.enter_context(b.for_(f"k{axis}", self.size[axis]))
-                position = out * self.stride[axis] + k * self.dilation[axis] - self.before[axis]
+                position = out * self.stride[axis] + k * self.step[axis] + self.first[axis]
                 i = stack.enter_context(b.let(f"p{axis}", position))
+                spread, end = self.spread[axis], self.inputs[axis] * self.spread[axis]
                 if self._exceeds_input(axis):
-                    inside = logical_and(i >= 0, i < self.inputs[axis])
-                    stack.enter_context(b.if_(inside))
+                    stack.enter_context(b.if_(logical_and(i >= 0, i < end)))
+                if spread > 1:
+                    stack.enter_context(b.if_((i % spread).equal(0)))
                 taps.append(k)
-                positions.append(i)
-            yield taps, positions
+                inputs.append(i if spread == 1 else i / spread)
+            yield taps, inputs
+
+    def positions(self, axis: int, tap: Array | int) -> Array:
+        outputs = np.arange(self.outputs[axis]) * self.stride[axis]
+        return np.add.outer(outputs, tap * self.step[axis] + self.first[axis])
 
     def _exceeds_input(self, axis: int) -> bool:
-        reach = (self.size[axis] - 1) * self.dilation[axis]
-        last = (self.outputs[axis] - 1) * self.stride[axis] - self.before[axis] + reach
-        return self.before[axis] > 0 or last >= self.inputs[axis]
+        positions = self.positions(axis, np.arange(self.size[axis]))
+        return bool(positions.min() < 0 or positions.max() >= self.inputs[axis] * self.spread[axis])
 
     def patches(self, x: Array, outside: float) -> Iterator[tuple[tuple[int, ...], Array]]:
         """Yield each tap and the elements of x [n, c, ...] that it reads for all outputs."""
         for tap in itertools.product(*map(range, self.size)):
             patch = x
             for axis, k in enumerate(tap):
-                positions = (
-                    np.arange(self.outputs[axis]) * self.stride[axis]
-                    + k * self.dilation[axis]
-                    - self.before[axis]
-                )
-                inside = (positions >= 0) & (positions < self.inputs[axis])
-                patch = np.take(patch, np.where(inside, positions, 0), axis=axis + 2)
+                index, rest = np.divmod(self.positions(axis, k), self.spread[axis])
+                inside = (index >= 0) & (index < self.inputs[axis]) & (rest == 0)
+                patch = np.take(patch, np.where(inside, index, 0), axis=axis + 2)
                 shape = [1] * patch.ndim
-                shape[axis + 2] = len(positions)
+                shape[axis + 2] = len(index)
                 patch = np.where(inside.reshape(shape), patch, np.asarray(outside, patch.dtype))
             yield tap, patch
 
 
-def window_of(call: OpCall, size: Sequence[int], outputs: Sequence[int]) -> WindowNd:
-    window = WindowNd(
-        tuple(size),
-        call.ints_attr("stride"),
-        call.ints_attr("dilation"),
-        call.ints_attr("before"),
-        call.input(0).shape[2:],
-        tuple(outputs),
+def window_of(call: OpCall, size: Sequence[int]) -> WindowNd:
+    stride, dilation, before, outputs = map(
+        call.ints_attr, ("stride", "dilation", "before", "outputs")
     )
-    rank = len(window.inputs)
-    rows = (window.size, window.stride, window.dilation, window.before, window.outputs)
-    if rank < 1 or any(len(row) != rank for row in rows):
+    inputs = call.input(0).shape[2:]
+    rank = len(inputs)
+    if rank < 1 or any(len(row) != rank for row in (size, stride, dilation, before, outputs)):
         raise NotSupportedError(f"window attributes that do not match {rank} axes")
-    if min(*window.size, *window.stride, *window.dilation, *window.outputs) < 1:
+    if min(*size, *stride, *dilation, *outputs) < 1:
         raise NotSupportedError("a window, stride, dilation or output below 1")
-    if min(window.before) < 0:
+    if min(before) < 0:
         raise NotSupportedError("negative padding")
-    return window
+    one, less = (1,) * rank, tuple(-n for n in before)
+    if _is_transposed(call):
+        step = tuple(-n for n in dilation)
+        return WindowNd(tuple(size), one, step, before, stride, inputs, outputs)
+    return WindowNd(tuple(size), stride, dilation, less, one, inputs, outputs)
+
+
+def _is_transposed(call: OpCall) -> bool:
+    return call.op == "conv_transpose_nd"
 
 
 _CONV_DTYPES = (FLOAT32, INT32)
 
 
-def _check_conv(call: OpCall, channels: int, filters: int) -> None:
-    x, w, groups = call.input(0), call.input(1), call.int_attr("groups")
-    if x.dtype not in _CONV_DTYPES or w.dtype != x.dtype or len(w.shape) != len(x.shape):
-        raise NotSupportedError(f"a convolution of {x.dtype.name} with {w.dtype.name} weights")
-    if groups < 1 or x.shape[1] % groups or filters % groups or channels * groups != x.shape[1]:
-        raise NotSupportedError(f"{groups} groups of {x.shape[1]} channels and {filters} filters")
-    if call.has_input(2) and call.input(2).elements != filters:
-        raise NotSupportedError(f"{call.input(2).elements} bias elements for {filters} filters")
-
-
-def _bias(call: OpCall, arrays: Sequence[Array]) -> Array | float:
-    if not call.has_input(2):
-        return 0
-    spread = [1] * len(call.input(0).shape)
-    spread[1] = -1
-    return arrays[2].reshape(spread).astype(np.float64)
-
-
-def _weights_at(w: Array, rows: slice, tap: Sequence[int]) -> Array:
-    position: tuple[Any, ...] = (rows, slice(None), *tap)
-    return np.asarray(w[position])
-
-
-def _initial_sum(call: OpCall, b: Kernel, m: ArithExpr) -> ArithExpr | float:
-    if call.has_input(2):
-        return b.load(b.input(2), [m])
-    return 0.0 if call.input(0).dtype == FLOAT32 else 0
-
-
-# ---- forward -----------------------------------------------------------------------------------
+def _filters_per_group(call: OpCall) -> int:
+    w, groups = call.input(1), call.int_attr("groups")
+    return w.shape[1] if _is_transposed(call) else w.shape[0] // max(groups, 1)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, w = call.input(0), call.input(1)
-    _check_conv(call, w.shape[1], w.shape[0])
-    window = window_of(call, w.shape[2:], call.ints_attr("outputs"))
-    return (TensorType((x.shape[0], w.shape[0], *window.outputs), x.dtype),)
+    x, w, groups = call.input(0), call.input(1), call.int_attr("groups")
+    if x.dtype not in _CONV_DTYPES or w.dtype != x.dtype or len(w.shape) != len(x.shape):
+        raise NotSupportedError(f"a convolution of {x.dtype.name} with {w.dtype.name} weights")
+    filters = _filters_per_group(call) * groups
+    fits = (x.shape[1], filters) == (
+        (w.shape[0], filters) if _is_transposed(call) else (w.shape[1] * groups, w.shape[0])
+    )
+    if groups < 1 or x.shape[1] % groups or not fits:
+        shape = "x".join(map(str, w.shape))
+        raise NotSupportedError(f"{groups} groups of {x.shape[1]} channels with {shape} weights")
+    if call.has_input(2) and call.input(2).elements != filters:
+        raise NotSupportedError(f"{call.input(2).elements} bias elements for {filters} filters")
+    return (TensorType((x.shape[0], filters, *window_of(call, w.shape[2:]).outputs), x.dtype),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w, groups = arrays[0].astype(np.float64), arrays[1], call.int_attr("groups")
-    window = window_of(call, w.shape[2:], call.ints_attr("outputs"))
-    total: Array = np.zeros((x.shape[0], w.shape[0], *window.outputs))
-    count, filters = x.shape[1] // groups, w.shape[0] // groups
+    n, count, filters = x.shape[0], x.shape[1] // groups, _filters_per_group(call)
+    window = window_of(call, w.shape[2:])
+    weights, product = w.reshape(groups, -1, *w.shape[1:]), "ngc...,gmc->ngm..."
+    if _is_transposed(call):
+        weights = weights.swapaxes(1, 2)
+    total: Array = np.zeros((n, groups, filters, *window.outputs))
     for tap, patch in window.patches(x, 0):
-        for group in range(groups):
-            rows = slice(group * filters, (group + 1) * filters)
-            part = patch[:, group * count : (group + 1) * count]
-            total[:, rows] += np.einsum("nc...,mc->nm...", part, _weights_at(w, rows, tap))
-    return ((total + _bias(call, arrays)).astype(call.output.dtype.np),)
+        part = patch.reshape(n, groups, count, *window.outputs)
+        at: tuple[Any, ...] = (..., *tap)
+        total += np.einsum(product, part, weights[at])
+    bias = (
+        arrays[2].reshape(groups, filters, *(1,) * len(window.outputs)) if call.has_input(2) else 0
+    )
+    return ((total + bias).reshape(call.output.shape).astype(call.output.dtype.np),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     x, w, groups = b.input(0), b.input(1), call.int_attr("groups")
-    window = window_of(call, w.shape[2:], call.ints_attr("outputs"))
-    filters = w.shape[0] // groups
-    with ExitStack() as stack:
-        n = stack.enter_context(b.for_("n", x.shape[0]))
-        m = stack.enter_context(b.for_("m", w.shape[0]))
-        index = stack.enter_context(b.loops("o", window.outputs))
-        acc = b.register("acc", x.dtype, _initial_sum(call, b, m))
-        with window.taps(b, index) as (taps, positions), b.for_("c", w.shape[1]) as c:
-            channel = c if groups == 1 else m / filters * w.shape[1] + c
-            product = b.load(x, [n, channel, *positions]) * b.load(w, [m, c, *taps])
-            acc.add(product)
-        b.store(b.y, [n, m, *index], acc.value)
-
-
-# ---- transposed --------------------------------------------------------------------------------
-
-
-def infer_transposed(call: OpCall) -> tuple[TensorType, ...]:
-    x, w = call.input(0), call.input(1)
-    groups = call.int_attr("groups")
-    if w.shape[0] != x.shape[1]:
-        raise NotSupportedError(f"{x.shape[1]} input channels with weights for {w.shape[0]}")
-    _check_conv(call, x.shape[1] // max(groups, 1), w.shape[1] * groups)
-    window = window_of(call, w.shape[2:], call.ints_attr("outputs"))
-    return (TensorType((x.shape[0], w.shape[1] * groups, *window.outputs), x.dtype),)
-
-
-def reference_transposed(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w, groups = arrays[0].astype(np.float64), arrays[1], call.int_attr("groups")
-    window = window_of(call, w.shape[2:], call.ints_attr("outputs"))
-    reach = [
-        (n - 1) * s + (k - 1) * d + 1
-        for n, s, k, d in zip(window.inputs, window.stride, window.size, window.dilation,
-                              strict=True)
-    ]  # fmt: skip
-    extents = [
-        max(full, first + out)
-        for full, first, out in zip(reach, window.before, window.outputs, strict=True)
-    ]
-    total: Array = np.zeros((x.shape[0], w.shape[1] * groups, *extents))
-    count = x.shape[1] // groups
-    for tap in np.ndindex(*window.size):
-        positions = tuple(
-            slice(k * d, k * d + (n - 1) * s + 1, s)
-            for k, d, n, s in zip(tap, window.dilation, window.inputs, window.stride, strict=True)
-        )
-        for group in range(groups):
-            rows = slice(group * count, (group + 1) * count)
-            columns = slice(group * w.shape[1], (group + 1) * w.shape[1])
-            total[(slice(None), columns, *positions)] += np.einsum(
-                "nc...,cm->nm...", x[:, rows], _weights_at(w, rows, tap)
-            )
-    cut = tuple(slice(f, f + n) for f, n in zip(window.before, window.outputs, strict=True))
-    sums = total[(slice(None), slice(None), *cut)] + _bias(call, arrays)
-    return (sums.astype(call.output.dtype.np),)
-
-
-def lower_transposed(call: OpCall, b: Kernel) -> None:
-    x, w, groups = b.input(0), b.input(1), call.int_attr("groups")
-    window = window_of(call, w.shape[2:], call.ints_attr("outputs"))
+    window, filters = window_of(call, w.shape[2:]), _filters_per_group(call)
     count = x.shape[1] // groups
     with ExitStack() as stack:
         n = stack.enter_context(b.for_("n", x.shape[0]))
-        m = stack.enter_context(b.for_("m", w.shape[1] * groups))
+        m = stack.enter_context(b.for_("m", filters * groups))
         index = stack.enter_context(b.loops("o", window.outputs))
-        acc = b.register("acc", x.dtype, _initial_sum(call, b, m))
-        with ExitStack() as inner:
-            taps, positions = [], []
-            for axis, out in enumerate(index):
-                k = inner.enter_context(b.for_(f"k{axis}", window.size[axis]))
-                shifted = out + window.before[axis] - k * window.dilation[axis]
-                s = inner.enter_context(b.let(f"s{axis}", shifted))
-                inner.enter_context(b.if_(logical_and(s >= 0, (s % window.stride[axis]).equal(0))))
-                i = inner.enter_context(b.let(f"p{axis}", s / window.stride[axis]))
-                inner.enter_context(b.if_(logical_and(i >= 0, i < window.inputs[axis])))
-                taps.append(k)
-                positions.append(i)
-            c = inner.enter_context(b.for_("c", count))
-            column = m if groups == 1 else m % w.shape[1]
-            channel = c if groups == 1 else m / w.shape[1] * count + c
-            product = b.load(x, [n, channel, *positions]) * b.load(w, [channel, column, *taps])
-            acc.add(product)
+        initial = b.load(b.input(2), [m]) if call.has_input(2) else 0.0 if x.dtype.is_float else 0
+        acc = b.register("acc", x.dtype, initial)
+        with window.taps(b, index) as (taps, positions), b.for_("c", count) as c:
+            channel = c if groups == 1 else m / filters * count + c
+            filter_ = m if groups == 1 else m % filters
+            rows = [channel, filter_] if _is_transposed(call) else [m, c]
+            acc.add(b.load(x, [n, channel, *positions]) * b.load(w, [*rows, *taps]))
         b.store(b.y, [n, m, *index], acc.value)
 
 
@@ -269,7 +193,7 @@ def _formula(call: OpCall, name: str) -> str:
 
 
 def _pool_window(call: OpCall) -> WindowNd:
-    return window_of(call, call.ints_attr("size"), call.ints_attr("outputs"))
+    return window_of(call, call.ints_attr("size"))
 
 
 def _least(kind: DType) -> float:
@@ -284,8 +208,7 @@ def _tap_counts(call: OpCall, window: WindowNd) -> list[Array]:
         low, high = 0, window.inputs[axis]
         if padded:
             low, high = -padded[2 * axis], high + padded[2 * axis + 1]
-        steps = np.arange(window.outputs[axis])[:, None] * window.stride[axis]
-        positions = steps + np.arange(size) * window.dilation[axis] - window.before[axis]
+        positions = window.positions(axis, np.arange(size))
         counts.append(((positions >= low) & (positions < high)).sum(axis=1))
     return counts
 
@@ -334,24 +257,24 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
             b.store(b.y, [n, c, *index], final)
 
 
+def _macs(call: OpCall) -> int:
+    # One product for each output element or, transposed, each input element and tap.
+    walked = call.input(0) if _is_transposed(call) else call.output
+    return walked.elements * call.input(1).elements // call.input(1).shape[0]
+
+
 OPDEFS: tuple[OpDef, ...] = (
-    OpDef(
-        name="conv_nd",
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        dtypes=tuple(kind.name for kind in _CONV_DTYPES),
-        macs=lambda call: call.output.elements * call.input(1).elements // call.input(1).shape[0],
-        numerics="neither",
-    ),
-    OpDef(
-        name="conv_transpose_nd",
-        infer=infer_transposed,
-        reference=reference_transposed,
-        lower=lower_transposed,
-        dtypes=tuple(kind.name for kind in _CONV_DTYPES),
-        macs=lambda call: call.input(0).elements * call.input(1).elements // call.input(1).shape[0],
-        numerics="neither",
+    *(
+        OpDef(
+            name=name,
+            infer=infer,
+            reference=reference,
+            lower=lower,
+            dtypes=tuple(kind.name for kind in _CONV_DTYPES),
+            macs=_macs,
+            numerics="neither",
+        )
+        for name in ("conv_nd", "conv_transpose_nd")
     ),
     OpDef(
         name="pool_nd",

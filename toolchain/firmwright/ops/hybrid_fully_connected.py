@@ -87,11 +87,11 @@ def quantized_rows(
         n = enter(b.for_("n", elements // inputs))
         quantized = enter(b.allocate("quantized", INT8, (inputs,)))
         row = FloatRow(b.input(0), n * inputs, inputs)
-        found = quantize_row(
+        of_row = quantize_row(
             b, row, quantized, weight_scale=weight_scale,
             asymmetric=bool(call.attrs["asymmetric"]), passes=passes,
         )  # fmt: skip
-        yield n, quantized, found
+        yield n, quantized, of_row
 
 
 def lower(call: OpCall, b: Kernel) -> None:

@@ -8,10 +8,13 @@ import numpy as np
 
 from firmwright.base import quant
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT8, UINT32, UINT64
+from firmwright.base.text_sections import read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT, LOGARITHM, SIGMOID16
 from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
+
+_C = read_sections(__file__)
 
 
 def bit_length(x: Any) -> Any:
@@ -24,16 +27,7 @@ BIT_LENGTH = Intrinsic(
     operands=(Operand("x", "in", UINT32),),
     result=INT32,
     meaning=bit_length,
-    portable="""\
-uint32_t rest = x;
-int32_t bits = 0;
-for (int32_t step = 16; step > 0; step >>= 1) {
-    if (rest >> step != 0u) {
-        rest >>= step;
-        bits += step;
-    }
-}
-return bits + (rest != 0u ? 1 : 0);""",
+    portable=_C["bit_length_portable"],
     doc="The number of significant bits of x.",
     instructions=24,
 )
@@ -57,16 +51,7 @@ NEAREST_ROOT = Intrinsic(
     operands=(Operand("x", "in", UINT64),),
     result=UINT32,
     meaning=rounded_square_root,
-    portable="""\
-const uint64_t limit = x >> 32 == 0u ? 0xFFFFu : 0xFFFFFFFFu;
-uint64_t root = 0;
-for (uint64_t bit = (limit >> 1) + 1u; bit != 0u; bit >>= 1) {
-    const uint64_t more = root | bit;
-    if (more * more <= x) {
-        root = more;
-    }
-}
-return (uint32_t)(x - root * root > root && root != limit ? root + 1u : root);""",
+    portable=_C["nearest_root_portable"],
     doc="The rounded square root of x, limited to 16 bits if x has 32.",
     instructions=300,
 )
@@ -103,14 +88,7 @@ REQUANTIZE_TWICE = Intrinsic(
     operands=(_X, _MULTIPLIER, _SHIFT),
     result=INT32,
     meaning=_requantize(quant.Rounding.TWICE),
-    portable="""\
-const int32_t left = shift > 0 ? shift : 0;
-const int32_t right = shift > 0 ? 0 : -shift;
-const int64_t product = (int64_t)(int32_t)((uint32_t)x << left) * multiplier;
-const int32_t high = (int32_t)((product + ((int64_t)1 << 30)) >> 31);
-const int32_t mask = (int32_t)(((uint32_t)1 << right) - 1u);
-const int32_t threshold = (mask >> 1) + (high < 0 ? 1 : 0);
-return (high >> right) + ((high & mask) > threshold ? 1 : 0);""",
+    portable=_C["requantize_twice_portable"],
     doc="x * multiplier * 2^(shift - 31): doubling high multiply, then rounding shift.",
     instructions=12,
 )
@@ -132,11 +110,7 @@ REQUANTIZE_EXACT = Intrinsic(
     ),
     result=INT32,
     meaning=_exact,
-    portable="""\
-const int64_t size = x < 0 ? -x : x;
-const int64_t total = size * high + ((size * low) >> 27);
-const int32_t scaled = (int32_t)((total + ((int64_t)1 << (right - 1))) >> right);
-return x < 0 ? -scaled : scaled;""",
+    portable=_C["requantize_exact_portable"],
     doc="x * (high * 2^27 + low) / 2^(right + 27), halves away from zero.",
     instructions=24,
 )
@@ -147,12 +121,7 @@ CLZ = Intrinsic(
     operands=(_X,),
     result=INT32,
     meaning=lambda x: (32 - np.frexp(np.asarray(x, np.float64))[1]).astype(np.int32),
-    portable="""\
-int32_t zeros = 0;
-for (uint32_t bits = (uint32_t)x; (bits & 0x80000000u) == 0u && zeros < 32; bits <<= 1) {
-    ++zeros;
-}
-return zeros;""",
+    portable=_C["clz_portable"],
     doc="Leading zero bits of a positive x.",
     instructions=60,
 )
@@ -174,15 +143,7 @@ RECIPROCAL = Intrinsic(
     operands=(Operand("total", "in", INT32), Operand("headroom", "in", INT32)),
     result=INT32,
     meaning=_reciprocal,
-    portable="""\
-const int32_t half = (int32_t)(((uint32_t)total << headroom) >> 1);
-int32_t x = 1515870810 + (int32_t)(((int64_t)half * -1010580540 + (1 << 30)) >> 31);
-for (int32_t step = 0; step < 3; ++step) {
-    const int32_t product = (int32_t)(((int64_t)half * x + (1 << 30)) >> 31);
-    const int32_t error = (1 << 29) - product;
-    x += (int32_t)(((int64_t)x * error + (1 << 30)) >> 31) * 4;
-}
-return x >= (1 << 30) ? INT32_MAX : x * 2;""",
+    portable=_C["reciprocal_portable"],
     doc="1 / (total << headroom) with 0 integer bits, by Newton's method.",
     instructions=40,
 )
@@ -202,16 +163,7 @@ POWER_I32 = Intrinsic(
     operands=(_X, Operand("exponent", "in", INT32)),
     result=INT32,
     meaning=_power,
-    portable="""\
-uint32_t result = 1u;
-uint32_t base = (uint32_t)x;
-for (int32_t left = exponent; left > 0; left >>= 1) {
-    if ((left & 1) != 0) {
-        result *= base;
-    }
-    base *= base;
-}
-return (int32_t)result;""",
+    portable=_C["power_i32_portable"],
     doc="x to the power of exponent, its low 32 bits; 1 where exponent is negative.",
     instructions=60,
 )
@@ -221,31 +173,6 @@ def _round(x: Any) -> Any:
     # In double, because adding a half in float32 could round up.
     return np.copysign(np.floor(np.abs(np.asarray(x, np.float64)) + 0.5), x).astype(np.float32)
 
-
-_EXP_WITH_FPU = """\
-if (!(x > -87.0f && x < 88.0f)) {
-    return expf(x);
-}
-/* e^x = 2^n e^r with n = round(x / ln 2), found by an addition that rounds. */
-union {
-    float value;
-    int32_t bits;
-} near = {x * 1.44269504f + 12582912.0f};
-const float n = near.value - 12582912.0f;
-const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-float power = 1.39485905e-3f;
-power = power * r + 8.37513525e-3f;
-power = power * r + 4.16662171e-2f;
-power = power * r + 1.66664153e-1f;
-power = power * r + 0.5f;
-power = power * r + 1.0f;
-power = power * r + 1.0f;
-union {
-    float value;
-    uint32_t bits;
-} scaled = {power};
-scaled.bits += (uint32_t)near.bits << 23;
-return scaled.value;"""
 
 EXP_F32, TANH_F32, ROUND_F32 = (
     Intrinsic(
@@ -257,7 +184,7 @@ EXP_F32, TANH_F32, ROUND_F32 = (
         doc=doc,
         instructions=40,
         requires="fpu" if name == "exp" else "",
-        text={"gnu": _EXP_WITH_FPU} if name == "exp" else {},
+        text={"gnu": _C["exp_with_fpu"]} if name == "exp" else {},
     )
     for name, meaning, doc in (
         ("exp", partial(np.exp, dtype=np.float32), "The exponential of x."),
@@ -272,24 +199,7 @@ EXP2_BELOW_F32 = Intrinsic(
     result=FLOAT32,
     meaning=partial(np.exp2, dtype=np.float32),
     # 2^x = 2^n 2^r with n = round(x), found by an addition that rounds, and a polynomial of r.
-    portable="""\
-union {
-    float value;
-    int32_t bits;
-} near = {x + 12582912.0f};
-const float r = x - (near.value - 12582912.0f);
-float power = 1.34004327e-3f;
-power = power * r + 9.67603736e-3f;
-power = power * r + 5.55032715e-2f;
-power = power * r + 2.40221068e-1f;
-power = power * r + 6.93147182e-1f;
-power = power * r + 1.0f;
-union {
-    float value;
-    uint32_t bits;
-} scaled = {power};
-scaled.bits += (uint32_t)(near.bits < 0x4b3fff82 ? 0x4b3fff82 : near.bits) << 23;
-return scaled.value;""",
+    portable=_C["exp2_below_f32_portable"],
     doc="2 to the power of x <= 0, to within two units in the last place; at least 2^-127.",
     instructions=24,
 )
@@ -299,12 +209,7 @@ FLOAT_OF_BITS = Intrinsic(
     operands=(_X,),
     result=FLOAT32,
     meaning=lambda x: np.asarray(x, np.int32).view(np.float32),
-    portable="""\
-union {
-    int32_t bits;
-    float value;
-} both = {x};
-return both.value;""",
+    portable=_C["float_of_bits_portable"],
     doc="The float32 with the bits x.",
 )
 
@@ -315,12 +220,7 @@ NEAREST_EVEN = Intrinsic(
     result=INT32,
     meaning=lambda x: np.rint(x).astype(np.int32),
     # The sum has no bits below 1, so the addition rounds.
-    portable="""\
-const union {
-    float value;
-    int32_t bits;
-} sum = {x + 12582912.0f};
-return sum.bits - 0x4b400000;""",
+    portable=_C["nearest_even_portable"],
     doc="The nearest integer of |x| <= 2^21, halves to even.",
     instructions=3,
 )
@@ -330,23 +230,10 @@ NEAREST_INT8 = Intrinsic(
     operands=(Operand("x", "in", FLOAT32), Operand("offset", "in", INT32)),
     result=INT32,
     meaning=lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(np.int32),
-    portable="""\
-const float above = x > -512.0f ? x : -512.0f;
-const float cut = above < 512.0f ? above : 512.0f;
-const int32_t halves = (int32_t)(cut + cut);
-const int32_t nearest = ((halves + 1 + (halves >> 31)) >> 1) + offset;
-return nearest < -128 ? -128 : nearest > 127 ? 127 : nearest;""",
+    portable=_C["nearest_int8_portable"],
     doc="The nearest integer, halves away from zero, plus an int8, saturated; for |x| below 2^29.",
     requires="fpu",
-    text={
-        "gnu": """\
-int32_t halves;
-__asm__("vcvt.s32.f32 %1, %1, #1\\n\\tvmov %0, %1" : "=r"(halves), "+t"(x));
-const int32_t next = halves + 1 + (halves >> 31) + 2 * offset;
-int32_t nearest;
-__asm__("ssat %0, #8, %1, asr #1" : "=r"(nearest) : "r"(next));
-return nearest;"""
-    },
+    text={"gnu": _C["nearest_int8_gnu"]},
     instructions=6,
 )
 
@@ -390,18 +277,7 @@ DYNAMIC_ZERO_POINT = Intrinsic(
     operands=(_LOW, _HIGH),
     result=INT32,
     meaning=_dynamic_zero_point,
-    portable="""\
-const double least = low < 0.0f ? (double)low : 0.0;
-const double greatest = high > 0.0f ? (double)high : 0.0;
-if (!(greatest > least)) {
-    return 0;
-}
-const double scale = (greatest - least) / 255.0;
-const double below = least / scale;
-const double above = greatest / scale;
-const double point = 128.0 - below < 127.0 + above ? -128.0 - below : 127.0 - above;
-const int32_t rounded = (int32_t)(point < 0.0 ? point - 0.5 : point + 0.5);
-return rounded < -128 ? -128 : rounded > 127 ? 127 : rounded;""",
+    portable=_C["dynamic_zero_point_portable"],
     doc="Zero point of int8 values that span [low, high] and 0; exact at the end with less error.",
     instructions=900,
 )

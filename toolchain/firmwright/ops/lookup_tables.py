@@ -147,13 +147,13 @@ def interpolate_int16(
         return lookup_array(table(call), x.astype(np.int64)).astype(np.int16)
 
     def lower(call: OpCall, b: Kernel) -> None:
-        made = table(call)
-        entries = b.constant("table", made, INT16)
-        slope_wraps = int(np.abs(np.diff(made)).max()) > INT16.max
+        entries = table(call)
+        lut = b.constant("table", entries, INT16)
+        slope_wraps = int(np.abs(np.diff(entries)).max()) > INT16.max
         with (
             elementwise.loop_over_elements(b) as (values, store),
             b.let("value", values[0].cast(INT32)) as value,
-            lookup(b, entries, value, slope_wraps=slope_wraps) as y,
+            lookup(b, lut, value, slope_wraps=slope_wraps) as y,
         ):
             store(y.cast(INT16))
 

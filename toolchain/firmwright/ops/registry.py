@@ -3,21 +3,19 @@
 Modules are discovered, not listed. A duplicate operator or import name is an error.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
 
 import firmwright.ops as package
 from firmwright.base.errors import InternalError
+from firmwright.base.package_modules import package_modules
 from firmwright.ir.graph.opdef import OpDef
 
 
 @cache
 def op_table() -> Mapping[str, OpDef]:
     table: dict[str, OpDef] = {}
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
+    for module in package_modules(package):
         for op in getattr(module, "OPDEFS", ()) or filter(None, [getattr(module, "OPDEF", None)]):
             if op.name in table:
                 raise InternalError(f"operator {op.name} is defined twice")

@@ -4,19 +4,18 @@ Modules in the packages of this folder define them as `SCHEDULES` and `INTRINSIC
 operator are tried in the order of packages and modules.
 """
 
-import pkgutil
 from collections.abc import Mapping
-from importlib import import_module
 
+from firmwright.base.package_modules import package_modules
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.schedules import cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, scalar
 
 _MODULES = [
-    import_module(f"{package.__name__}.{info.name}")
+    module
     for package in (cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, scalar)
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name)
+    for module in package_modules(package)
 ]
 
 SCHEDULES: tuple[Schedule, ...] = tuple(

@@ -65,7 +65,8 @@ def _firmwright_firmware(env: Any, directory: str, sources: Any, variant: str = 
 
 def _generator_files() -> list[Path]:
     package = Path(pipeline.__file__).parents[1]
-    files = [*package.rglob("*.py"), *package.glob("*/templates/*")]
+    texts = [*package.rglob("*.c.in"), *package.rglob("*.txt"), *package.glob("*/templates/*")]
+    files = [*package.rglob("*.py"), *texts]
     files += [*runtime_dir().rglob("*.[ch]"), *boards_dir().rglob("*.toml")]
     return sorted(file for file in files if file.is_file())
 

@@ -122,7 +122,6 @@ class Backend:
 
     @cached_property
     def kind(self) -> target_kind.TargetKind:
-        """The backend as a target kind."""
         return target_kind.TargetKind(
             self.name,
             self.doc or (type(self).__doc__ or "").strip().partition("\n")[0],

@@ -20,7 +20,6 @@ _COLUMNS = 100
 
 
 def core_features(kernel: BackendKernel) -> frozenset[str]:
-    """Return the features of the core that runs the library."""
     core = kernel.module.targets.get("cpu", Target("c"))
     return CORE_KINDS["cortex-m"].features(core) if core.kind == "cortex-m" else frozenset()
 

@@ -61,7 +61,6 @@ def _inputs(graph: FlatbufferTable) -> dict[str, FlatbufferTable]:
 
 
 def _open_shape(tensor: FlatbufferTable) -> Sequence[int]:
-    """Return the shape with -1 for open sizes."""
     declared, marks = tensor.integers("shape"), tensor.integers("shape_signature")
     return marks if len(marks) == len(declared) else declared
 

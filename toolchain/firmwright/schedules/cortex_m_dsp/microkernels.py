@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT32, UINT32
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
 from firmwright.schedules.asm_macros import (
     REGISTER_MACROS,
@@ -24,6 +25,8 @@ from firmwright.schedules.cortex_m_dsp.microkernel_assembly import (
     WIDE_2X4,
     DspMicrokernel,
 )
+
+_C = read_sections(__file__)
 
 # A micro-kernel executes N steps. A step multiplies two taps for eight accumulators: `2x4` is two
 # output channels times four pixels, and there are `4x2` and `8x1`. It reads one word of weights per
@@ -59,27 +62,6 @@ MAX_UNROLL = 32
 _REPEATED_STEPS = 18
 """Maximum number of steps inside a loop; the loop overhead is then below 3 %."""
 
-_PORTABLE = """\
-int32_t sums[8] = {{{start}}};
-for (int32_t i = 0; i < {steps}; ++i) {{
-    for (int32_t pair = 0; pair < {pairs}; ++pair) {{
-{words}
-        const int32_t a0 = {a0};
-        const int32_t a1 = {a1};
-        const int32_t b0 = {b0};
-        const int32_t b1 = {b1};
-        int32_t *even = &sums[{pair_sums}];
-        for (int32_t p = 0; p < {pixels}; ++p) {{
-            const int32_t low = (int16_t)(x[{column} + p] & 0xffffu);
-            const int32_t high = (int16_t)(x[{column} + p] >> 16);
-            const uint32_t odd = (uint32_t)(b0 * low) + (uint32_t)(b1 * high);
-            const uint32_t sum = (uint32_t)(a0 * low) + (uint32_t)(a1 * high);
-            even[p] = (int32_t)((uint32_t)even[p] + sum);
-            even[p + {pixels}] = (int32_t)((uint32_t)even[p + {pixels}] + odd);
-        }}
-    }}
-}}
-{results}"""
 
 _ACCUMULATORS = tuple(f"c{i}" for i in range(8))
 _RESULTS = "\n".join(f"{name} = sums[{i}];" for i, name in enumerate(_ACCUMULATORS))
@@ -226,7 +208,7 @@ def _portable(shape: DspMicrokernel, steps: int) -> str:
     declared += [f"const uint32_t {name} = w[{first} + 1];" for name in names[1:]]
     even = lanes if shape.has_wide_weights else low_bytes
     odd = high_bytes if shape.kind == "mac" else lanes
-    return _PORTABLE.format(
+    return fill_text(_C["portable"],
         start="0" if shape.is_fresh else ", ".join(_ACCUMULATORS), steps=steps,
         pairs=shape.pairs, pixels=shape.pixels, words="\n".join(" " * 8 + x for x in declared),
         pair_sums=_times(2 * shape.pixels, "pair"), column=_times(shape.pixels, "i"),
@@ -253,29 +235,7 @@ def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:
     )
 
 
-_BYTES_PORTABLE = (
-    """\
-int32_t sums[8] = {{c0, c1, c2, c3, c4, c5, c6, c7}};
-for (int32_t i = 0; i < {groups}; ++i) {{
-    for (int32_t half = 0; half < 2; ++half) {{
-        const int32_t low = (int8_t)((x[i] >> (8 * half)) & 0xffu);
-        const int32_t high = (int8_t)((x[i] >> (8 * half + 16)) & 0xffu);
-        for (int32_t pair = 0; pair < 4; ++pair) {{
-            const uint32_t word = w[8 * i + 4 * half + pair];
-            const int32_t a0 = (int8_t)(word & 0xffu);
-            const int32_t a1 = (int8_t)((word >> 16) & 0xffu);
-            const int32_t b0 = (int16_t)(word & 0xffffu);
-            const int32_t b1 = (int16_t)(word >> 16);
-            const uint32_t even = (uint32_t)(a0 * low) + (uint32_t)(a1 * high);
-            const uint32_t odd = (uint32_t)(b0 * low) + (uint32_t)(b1 * high);
-            sums[2 * pair] = (int32_t)((uint32_t)sums[2 * pair] + even);
-            sums[2 * pair + 1] = (int32_t)((uint32_t)sums[2 * pair + 1] + odd);
-        }}
-    }}
-}}
-"""
-    + _RESULTS
-)
+_BYTES_PORTABLE = "\n".join([_C["bytes_portable"], _RESULTS])
 
 
 def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
@@ -302,7 +262,7 @@ def _bytes_intrinsic(groups: int) -> Intrinsic:
             *(Operand(name, "inout", INT32) for name in _ACCUMULATORS),
         ),
         meaning=_bytes_meaning,
-        portable=_BYTES_PORTABLE.format(groups=groups),
+        portable=fill_text(_BYTES_PORTABLE, groups=groups),
         doc=f"{4 * groups} taps of 8 channels x 1 pixel, paired channels, int8 columns.",
         instructions=BYTES_8X1.instructions * groups + _SPILLED,
     )

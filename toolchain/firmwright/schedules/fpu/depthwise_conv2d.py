@@ -73,7 +73,6 @@ class _FloatOutputRow:
     y: tir.Buffer
 
     def strip(self, b: Kernel, outputs: range, shift: ArithExpr) -> None:
-        """Emit a strip of `outputs`, moved by `shift`."""
         columns, inputs = self.columns, dict[tuple[int, int], ArithExpr]()
         with Nest() as enter:
             for output in outputs:

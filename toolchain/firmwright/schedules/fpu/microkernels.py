@@ -8,8 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
+
+_C = read_sections(__file__)
 
 # A micro-kernel multiplies `lanes` output channels by `pixels` columns: sum[p, l] = x[0, p] * w[0,
 # l] + x[1, p] * w[1, l] + ..., in this order and rounded after every product and sum, so the bits
@@ -106,20 +109,6 @@ def _text(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> s
     ])  # fmt: skip
 
 
-_PORTABLE = """\
-float sums[{sums}] = {{0.0f}};
-for (int32_t i = 0; i < steps; ++i) {{
-    for (int32_t p = 0; p < {pixels}; ++p) {{
-        for (int32_t lane = 0; lane < {lanes}; ++lane) {{
-            const float product = x[{pixels} * i + p] * w[{lanes} * i + lane];
-            float *sum = &sums[{lanes} * p + lane];
-            *sum = i > 0 ? *sum + product : product;
-        }}
-    }}
-}}
-"""
-
-
 def _meaning(tile: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
     """Return one sum per register from w [steps * lanes, ...] and x [steps * pixels, ...]."""
     weights = np.asarray(w, np.float32)
@@ -148,8 +137,13 @@ def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> 
             *(Operand(f"c{i}", "out", FLOAT32) for i in range(tile.sums)),
         ),
         meaning=partial(_meaning, tile),
-        portable=_PORTABLE.format(sums=tile.sums, lanes=tile.lanes, pixels=tile.pixels)
-        + "\n".join(f"c{i} = sums[{i}];" for i in range(tile.sums)),
+        portable=fill_text(
+            _C["portable"],
+            sums=tile.sums,
+            lanes=tile.lanes,
+            pixels=tile.pixels,
+            results="\n".join(f"c{i} = sums[{i}];" for i in range(tile.sums)),
+        ),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
         text={"gnu": _text(style, tile, rest, deep=deep)},

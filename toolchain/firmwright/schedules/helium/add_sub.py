@@ -7,12 +7,15 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.schedules.helium import vector_requantize
+
+_C = read_sections(__file__)
 
 # Both inputs are rescaled to a common scale (ops/rescaled_sum.py): minus the zero point, times
 # 2^20, doubling high multiply, rounding right shift for the smaller scale. VQRDMULH and VRSHL
@@ -23,75 +26,6 @@ _IMMEDIATES = (
     "zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b",
     "multiplier", "shift", "zero_point", "low", "high", "away", "count",
 )  # fmt: skip
-
-_PORTABLE = """\
-const int8_t *const inputs[2] = {a, b};
-const int32_t zeros[2] = {zero_a, zero_b};
-const int32_t factors[3] = {multiplier_a, multiplier_b, multiplier};
-const int32_t shifts[3] = {shift_a, shift_b, shift};
-(void)away;
-for (int32_t i = 0; i < count; ++i) {
-    int64_t value = 0;
-    int64_t sum = 0;
-    for (int32_t k = 0; k < 3; ++k) {
-        value = k < 2 ? ((int64_t)inputs[k][i] - zeros[k]) * (1 << 20) : sum;
-        value = (value * factors[k] + (1 << 30)) >> 31;
-        const int32_t right = -shifts[k];
-        value += right > 0 ? ((int64_t)1 << (right - 1)) - (value < 0) : 0;
-        value >>= right;
-        sum = k == 1 ? sum SIGN value : k == 0 ? value : sum;
-    }
-    value += zero_point;
-    value = value > low ? value : low;
-    y[i] = (int8_t)(value < high ? value : high);
-}"""
-
-_TEXT = """\
-for (int32_t left = count; left > 0; left -= 4) {{
-    const mve_pred16_t inside = vctp32q((uint32_t)left);
-    int32x4_t p = count % 4 == 0 ? vldrbq_s32(a) : vldrbq_z_s32(a, inside);
-    int32x4_t q = count % 4 == 0 ? vldrbq_s32(b) : vldrbq_z_s32(b, inside);
-    p = vsubq_n_s32(p, zero_a);
-    q = vsubq_n_s32(q, zero_b);
-    if (multiplier_a == 1 << 30 && shift_a == 0) {{
-        p = vshlq_n_s32(p, 19);
-    }} else {{
-        p = vqrdmulhq_n_s32(vshlq_n_s32(p, 20), multiplier_a);
-    }}
-    if (shift_a < 0) {{
-        p = vrshlq_n_s32(vaddq_s32(p, vshrq_n_s32(p, 31)), shift_a);
-    }}
-    if (multiplier_b == 1 << 30 && shift_b == 0) {{
-        q = vshlq_n_s32(q, 19);
-    }} else {{
-        q = vqrdmulhq_n_s32(vshlq_n_s32(q, 20), multiplier_b);
-    }}
-    if (shift_b < 0) {{
-        q = vrshlq_n_s32(vaddq_s32(q, vshrq_n_s32(q, 31)), shift_b);
-    }}
-    p = vqrdmulhq_n_s32({sum}(p, q), multiplier);
-    if (away && shift < 0) {{
-        p = vaddq_s32(p, vshrq_n_s32(p, 31));
-    }}
-    p = vqaddq_n_s32(vrshlq_n_s32(p, shift), zero_point);
-    if (low > -128) {{
-        p = vmaxq_s32(p, vdupq_n_s32(low));
-    }}
-    if (high < 127) {{
-        p = vminq_s32(p, vdupq_n_s32(high));
-    }}
-    __asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0" : "+w"(p));
-    if (count % 4 == 0) {{
-        vstrbq_s32(y, p);
-    }} else {{
-        vstrbq_p_s32(y, p, inside);
-    }}
-    a += 4;
-    b += 4;
-    y += 4;
-    /* Keep three pointers: post-increments are free, a common index is not. */
-    __asm__("" : "+r"(a), "+r"(b), "+r"(y));
-}}"""
 
 
 def _meaning(sign: int, a: Any, b: Any, y: Any, *rest: Any) -> Any:
@@ -117,10 +51,10 @@ def _sum(name: str, sign: int) -> Intrinsic:
         name=f"mve_{name}",
         operands=(*pointers(INT8, a=1, b=1), *pointers(INT8, "w", y=1), *immediates(*_IMMEDIATES)),
         meaning=lambda *args: _meaning(sign, *args),
-        portable=_PORTABLE.replace("SIGN", "+" if sign > 0 else "-"),
+        portable=fill_text(_C["portable"], sign="+" if sign > 0 else "-"),
         doc=f"Rescaled {name} of `count` elements.",
         requires="mve",
-        text={"gnu": _TEXT.format(sum="vaddq_s32" if sign > 0 else "vsubq_s32")},
+        text={"gnu": fill_text(_C["text"], sum="vaddq_s32" if sign > 0 else "vsubq_s32")},
         count=_executed,
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder, maximum, minimum
@@ -15,6 +16,8 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
 
+_C = read_sections(__file__)
+
 # Windows must be inside the input and hold at most 255 values, so that a sum fits int16 (255 * 128
 # < 2^15). The mean is the division of the definition, which compilers turn into a multiplication.
 # The last channel block overlaps its predecessor. When rows arrive one at a time (`mve_add_row`),
@@ -23,27 +26,9 @@ from firmwright.ops.requantize import quantized_activation_range
 _CHANNELS = 8
 _MAX_TAPS = 255
 
-_PORTABLE = """\
-int32_t sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-for (int32_t i = 0; i < rows; ++i) {
-    for (int32_t j = 0; j < columns; ++j) {
-        for (int32_t c = 0; c < 8; ++c) {
-            sums[c] += x[i * row_step + j * step + c];
-        }
-    }
-}
-""" + "\n".join(f"c{i} = sums[{i}];" for i in range(_CHANNELS))
+_PORTABLE = "\n".join([_C["portable"], *(f"c{i} = sums[{i}];" for i in range(_CHANNELS))])
 
-_TEXT = """\
-int16x8_t sums = vdupq_n_s16(0);
-for (int32_t i = 0; i < rows; ++i) {
-    const int8_t *from = x + i * row_step;
-    for (int32_t j = 0; j < columns; ++j) {
-        sums = vaddq_s16(sums, vldrbq_s16(from));
-        from += step;
-    }
-}
-""" + "\n".join(f"c{i} = vgetq_lane_s16(sums, {i});" for i in range(_CHANNELS))
+_TEXT = "\n".join([_C["text"], *(f"c{i} = vgetq_lane_s16(sums, {i});" for i in range(_CHANNELS))])
 
 
 def _meaning(x: Any, rows: Any, columns: Any, row_step: Any, step: Any) -> tuple[Any, ...]:
@@ -67,25 +52,6 @@ WINDOW_SUM = Intrinsic(
     count=lambda args: 10 + args[1] * (4 + 4 * args[2]),
 )
 
-_ADD_PORTABLE = """\
-for (int32_t i = 0; i < pixels; ++i) {
-    for (int32_t c = 0; c < channels; ++c) {
-        acc[c] += x[i * channels + c];
-    }
-}"""
-
-_ADD_TEXT = """\
-for (int32_t c = 0; c < channels; c += 4) {
-    const mve_pred16_t inside = vctp32q((uint32_t)(channels - c));
-    const int8_t *from = x + c;
-    int32x4_t sums = vldrwq_z_s32(acc + c, inside);
-    for (int32_t i = 0; i < pixels; ++i) {
-        sums = vaddq_s32(sums, vldrbq_z_s32(from, inside));
-        from += channels;
-    }
-    vstrwq_p_s32(acc + c, sums, inside);
-}"""
-
 
 def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
     values = np.asarray(x, np.int64)[: pixels * channels]
@@ -101,10 +67,10 @@ ADD_PIXEL_ROW = Intrinsic(
         *immediates("pixels", "channels"),
     ),
     meaning=_add_meaning,
-    portable=_ADD_PORTABLE,
+    portable=_C["add_portable"],
     doc="Adds pixels to one sum a channel.",
     requires="mve",
-    text={"gnu": _ADD_TEXT},
+    text={"gnu": _C["add_text"]},
     count=lambda args: 6 + -(-args[3] // 4) * (9 + 7 * args[2]),
 )
 

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
+
+_C = read_sections(__file__)
 
 # `mve_depthwise_16ch_RxK` computes one pixel of sixteen channels from R x K taps;
 # `mve_depthwise_16ch_RxK_of_W` uses K columns of a window of W; the other columns are outside the
@@ -27,35 +30,11 @@ LANE_ORDER = tuple(channel for first in (0, 2, 1, 3) for channel in range(first,
 _PAIR_LIMIT = 255
 _VECTORS = ("a", "b", "c", "d")
 
-_PORTABLE = """\
-static const uint8_t places[16] = {PLACES};
-(void)lanes;
-for (int32_t c = 0; c < 16; ++c) {
-    const int32_t at = places[c];
-    int32_t sum = bias[at];
-    for (int32_t i = 0; i < ROWS; ++i) {
-        for (int32_t j = 0; j < COLUMNS; ++j) {
-            sum += x[i * x_row + j * x_column + c] * w[16 * (WIDTH * i + j) + c];
-        }
-    }
-STEP
-    y[c] = (int8_t)(raised < high ? raised : high);
-}"""
 
 _NARROWED = """\
 __asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"({v}) : "w"({u}));
 int16x8_t {name} = vqaddq_n_s16(vreinterpretq_s16_s32({v}), (int16_t)zero_point);"""
 
-_STORED = """\
-__asm__("vqmovnb.s16 %q0, %q0\\n\\tvqmovnt.s16 %q0, %q1" : "+w"(even) : "w"(odd));
-int8x16_t result = vreinterpretq_s8_s16(even);
-if (low > -128) {
-    result = vmaxq_s8(result, vdupq_n_s8((int8_t)low));
-}
-if (high < 127) {
-    result = vminq_s8(result, vdupq_n_s8((int8_t)high));
-}
-vstrbq_s8(y, result);"""
 
 _PRODUCTS = (
     (
@@ -84,23 +63,6 @@ _WIDENED = (
     "vadd.i32 %q[c], %q[c], %q[x]",
     "vadd.i32 %q[d], %q[d], %q[v]",
 )
-
-_FRAME = """\
-int32x4_t a = vldrwq_s32(bias);
-int32x4_t b = vldrwq_s32(bias + 4);
-int32x4_t c = vldrwq_s32(bias + 8);
-int32x4_t d = vldrwq_s32(bias + 12);
-int16x8_t sums, others;
-int8x16_t values, weights;
-const int8_t *from = x;
-const int8_t *taps = w;
-__asm__ volatile(
-{body}
-    : [a] "+w"(a), [b] "+w"(b), [c] "+w"(c), [d] "+w"(d), [even] "=&w"(sums),
-      [odd] "=&w"(others), [x] "=&w"(values), [v] "=&w"(weights), [from] "+r"(from),
-      [taps] "+r"(taps)
-    : [column] "r"(x_column), [row] "r"(x_row{back})
-    : "memory");"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +121,18 @@ def _text(taps: VisibleTaps) -> str:
         _NARROWED.format(v=v, u=u, name=name)
         for v, u, name in (("a", "b", "even"), ("c", "d", "odd"))
     ]
-    frame = _FRAME.format(body=body, back=back)
-    return "\n".join(["(void)lanes;", frame, *scaled, *narrowed, _STORED])
+    frame = fill_text(_C["frame"], body=body, back=back)
+    return "\n".join(["(void)lanes;", frame, *scaled, *narrowed, _C["stored"]])
 
 
 def _portable(taps: VisibleTaps) -> str:
     places = ", ".join(map(str, np.argsort(LANE_ORDER)))
     # Sixteen parameters of each kind follow each other.
     step = vector_requantize.PORTABLE.replace("at + 4", "at").replace("at + 8", "at + 16")
-    text = _PORTABLE.replace("STEP", indent(step, " " * 4)).replace("PLACES", places)
-    for name, value in (("ROWS", taps.rows), ("COLUMNS", taps.columns), ("WIDTH", taps.width)):
-        text = text.replace(name, str(value))
-    return text
+    return fill_text(
+        _C["portable"], step=indent(step, " " * 4), places=places, rows=taps.rows,
+        columns=taps.columns, width=taps.width,
+    )  # fmt: skip
 
 
 def _meaning(taps: VisibleTaps, *args: Any) -> Any:

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.helium import int16_dot, vector_requantize
+
+_C = read_sections(__file__)
 
 # `mve_depthwise_8ch_PxK`, for int16 `mve_depthwise_int16_8ch_PxK`, for int8 with int16 weights
 # `mve_depthwise_wide_8ch_PxK`, computes P = 1 or 2 pixels of eight channels from windows of K
@@ -25,51 +28,9 @@ LANE_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 _GEOMETRY = ("x_row", "x_column", "x_pixel", "w_row", "w_column", "rows")
 
-_PORTABLE = """\
-OUTPUT *const results[] = {RESULTS};
-for (int32_t p = 0; p < PIXELS; ++p) {
-    for (int32_t c = 0; c < lanes; ++c) {
-        const int32_t at = c / 2 + c % 2 * 4;
-        int32_t sum = bias[at];
-        for (int32_t i = 0; i < rows; ++i) {
-            for (int32_t j = 0; j < COLUMNS; ++j) {
-                sum += x[p * x_pixel + i * x_row + j * x_column + c]
-                    * w[i * w_row + j * w_column + c];
-            }
-        }
-STEP
-        results[p][c] = (OUTPUT)(raised < high ? raised : high);
-    }
-}"""
 
-_TAP = """\
-    weight = {w};
-    value = {x};
-    even{p} = vaddq_s32(even{p}, vmullbq_int_s16(value, weight));
-    odd{p} = vaddq_s32(odd{p}, vmulltq_int_s16(value, weight));"""
-
-_STORED = """\
-__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"(even{p}) : "w"(odd{p}));
-value = {value};
-if (low > {min}) {{
-    value = vmaxq_s16(value, vdupq_n_s16((int16_t)low));
-}}
-if (high < {max}) {{
-    value = vminq_s16(value, vdupq_n_s16((int16_t)high));
-}}
-{narrowed}if (lanes == 8) {{
-    {store}q_s16(y{p}, value);
-}} else {{
-    {store}q_p_s16(y{p}, value, inside);
-}}"""
 _VALUE = "vreinterpretq_s16_s32(even{p})"
 _NARROWED = '__asm__("vqmovnb.s16 %q0, %q0" : "+w"(value));\n'
-
-_PARAMETERS = """\
-const int32x4_t even_multiplier = vldrwq_s32(q);
-const int32x4_t odd_multiplier = vldrwq_s32(q + 4);
-const int32x4_t even_shift = vldrwq_s32(q + 8);
-const int32x4_t odd_shift = vldrwq_s32(q + 12);"""
 
 
 def microkernel_name(
@@ -100,7 +61,8 @@ def _place(base: str, *terms: tuple[int, str]) -> str:
 
 def _stored(p: int, dtype: DType) -> str:
     value, is_int8 = _VALUE.format(p=p), dtype == INT8
-    return _STORED.format(
+    return fill_text(
+        _C["stored"],
         p=p, value=f"vqaddq_n_s16({value}, (int16_t)zero_point)" if is_int8 else value,
         min=dtype.min, max=dtype.max, narrowed=_NARROWED if is_int8 else "",
         store="vstrb" if is_int8 else "vstrh",
@@ -127,9 +89,9 @@ def _text(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> str:
         weight = _load(_place("row_weights", (j, "w_column")), weight_dtype)
         for p in range(pixels):
             value = _load(_place("from", (j, "x_column"), (p, "x_pixel")), dtype)
-            tap = _TAP.format(w=weight, x=value, p=p).splitlines()
+            tap = fill_text(_C["tap"], w=weight, x=value, p=p).splitlines()
             lines += tap if p == 0 else tap[1:]
-    lines += ["    from += x_row;", "    row_weights += w_row;", "}", _PARAMETERS]
+    lines += ["    from += x_row;", "    row_weights += w_row;", "}", _C["parameters"]]
     for p in range(pixels):
         for half in ("even", "odd"):
             fields = f"{half}{p}", f"{half}_multiplier", f"{half}_shift"
@@ -142,15 +104,10 @@ def _text(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> str:
 def _portable(pixels: int, columns: int, dtype: DType) -> str:
     step = vector_requantize.PORTABLE if dtype == INT8 else int16_dot.STEP_PORTABLE
     # Eight parameters of each kind follow each other.
-    placed = indent(step.replace("at + 4", "at"), " " * 8)
-    values = {
-        "STEP": placed, "PIXELS": str(pixels), "COLUMNS": str(columns),
-        "RESULTS": ", ".join(f"y{p}" for p in range(pixels)), "OUTPUT": dtype.c_type,
-    }  # fmt: skip
-    text = _PORTABLE
-    for name, value in values.items():
-        text = text.replace(name, value)
-    return text
+    return fill_text(
+        _C["portable"], step=indent(step.replace("at + 4", "at"), " " * 8), pixels=pixels,
+        columns=columns, results=", ".join(f"y{p}" for p in range(pixels)), output=dtype.c_type,
+    )  # fmt: skip
 
 
 def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:

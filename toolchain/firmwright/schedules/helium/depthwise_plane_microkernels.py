@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32, Array
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.schedules.helium import vector_requantize
+
+_C = read_sections(__file__)
 
 # `mve_copy_plane` copies one channel of an NHWC tensor to a plane, eight elements per gather.
 # `mve_depthwise_plane_G` computes every output of a filter. One gather of sixteen bytes holds the
@@ -35,32 +38,6 @@ def window_instructions(
 
 # ---- the plane ----------------------------------------------------------------------------------
 
-_PLANE_PORTABLE = """\
-for (int32_t i = 0; i < rows; ++i) {
-    for (int32_t j = 0; j < columns; ++j) {
-        plane[i * pitch + j] = x[i * row_step + j * column_step];
-    }
-}"""
-
-_PLANE_TEXT = """\
-const uint16x8_t offsets = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)column_step);
-const uint8_t *row = (const uint8_t *)x;
-uint8_t *to = (uint8_t *)plane;
-for (int32_t i = 0; i < rows; ++i) {
-    const uint8_t *from = row;
-    int32_t j = 0;
-    for (; j + 8 <= columns; j += 8) {
-        vstrbq_u16(to + j, vldrbq_gather_offset_u16(from, offsets));
-        from += 8 * column_step;
-    }
-    if (j < columns) {
-        const mve_pred16_t inside = vctp16q((uint32_t)(columns - j));
-        vstrbq_p_u16(to + j, vldrbq_gather_offset_z_u16(from, offsets, inside), inside);
-    }
-    row += row_step;
-    to += pitch;
-}"""
-
 
 def _plane_meaning(plane: Any, x: Any, *rest: Any) -> Any:
     rows, columns, row_step, column_step, pitch = rest
@@ -78,102 +55,23 @@ COPY_PLANE = Intrinsic(
         *immediates("rows", "columns", "row_step", "column_step", "pitch"),
     ),
     meaning=_plane_meaning,
-    portable=_PLANE_PORTABLE,
+    portable=_C["plane_portable"],
     doc="Copies one channel to a plane.",
     requires="mve",
-    text={"gnu": _PLANE_TEXT},
+    text={"gnu": _C["plane_text"]},
     count=lambda args: plane_copy_instructions(args[2], args[3]),
 )
 
 # ---- windows ------------------------------------------------------------------------------------
 
-_PORTABLE = """\
-for (int32_t i = 0; i < outer; i += b_out) {
-    const int32_t row = i < outer - b_out ? i : outer - b_out;
-    for (int32_t j = 0; j < inner; j += b_in) {
-        const int32_t column = j < inner - b_in ? j : inner - b_in;
-        const int8_t *const from = plane + row * p_out + column * p_in;
-        for (int32_t o = 0; o < lanes; ++o) {
-            const int32_t at = 0;
-            int32_t sum = q[at];
-            for (int32_t k = 0; k < 16; ++k) {
-                sum += from[o / EACH * group + table[k]] * w[table[16 * (o % EACH + 1) + k]];
-            }
-STEP
-            const int32_t place = row * y_out + column * y_in + (int32_t)places[o];
-            y[place] = (int8_t)(raised < high ? raised : high);
-        }
-    }
-}"""
 # The parameters of a single channel are adjacent.
 _ONE = vector_requantize.PORTABLE.replace("at + 4", "at + 1").replace("at + 8", "at + 2")
 
-_TEXT = """\
-const uint8x16_t taps = vldrbq_u8(table);
-{weights}
-const uint32x4_t target = vldrwq_u32(places);
-const int32_t bias = q[0];
-const int32_t multiplier = q[1];
-const int32_t shift = q[2];
-for (int32_t i = 0; i < outer; i += b_out) {{
-    const int32_t row = i < outer - b_out ? i : outer - b_out;
-    const int8_t *from = plane + row * p_out;
-    int8_t *to = y + row * y_out;
-    int32_t blocks = inner / b_in;
-    for (int32_t rest = inner % b_in;; rest = 0) {{
-        do {{
-{block}
-            from += b_in * p_in;
-            to += b_in * y_in;
-        }} while (--blocks > 0);
-        if (rest == 0) {{
-            break;
-        }}
-        from -= (b_in - rest) * p_in;
-        to -= (b_in - rest) * y_in;
-        blocks = 1;
-    }}
-}}"""
-
-_FINISH = """\
-int32x4_t sums;
-__asm__("vmov %q0[2], %q0[0], %1, %3\\n\\tvmov %q0[3], %q0[1], %2, %4"
-    : "=&w"(sums) : "r"(sum0), "r"(sum1), "r"(sum2), "r"(sum3));
-sums = vaddq_n_s32(sums, bias);
-#if __ARM_FEATURE_MVE & 2
-if (away == 3) {
-    const float32x4_t factor = vreinterpretq_f32_s32(vdupq_n_s32(multiplier));
-    sums = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(sums), factor));
-} else
-#endif
-{
-    sums = vqrdmulhq_n_s32(sums, multiplier);
-    if (away) {
-        const int32x4_t moved = away > 1 ? vandq_s32(sums, vdupq_n_s32(shift)) : sums;
-        sums = vaddq_s32(sums, vshrq_n_s32(moved, 31));
-    }
-    sums = vrshlq_n_s32(sums, shift);
-}
-sums = vqaddq_n_s32(sums, zero_point);
-if (low > -128) {
-    sums = vmaxq_s32(sums, vdupq_n_s32(low));
-}
-if (high < 127) {
-    sums = vminq_s32(sums, vdupq_n_s32(high));
-}
-__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0" : "+w"(sums));
-if (lanes == 4) {
-    vstrbq_scatter_offset_s32(to, target, sums);
-} else {
-    vstrbq_scatter_offset_p_s32(to, target, sums, vctp32q((uint32_t)lanes));
-}"""
-
 
 def _portable(groups: int) -> str:
-    text = _PORTABLE.replace("STEP", indent(_ONE, " " * 12))
-    if groups == 1:
-        return text.replace("o / EACH * group + ", "").replace("o % EACH", "o")
-    return text.replace("EACH", str(4 // groups))
+    each, step = 4 // groups, indent(_ONE, " " * 12)
+    group, place = (f"o / {each} * group + ", f"o % {each}") if groups > 1 else ("", "o")
+    return fill_text(_C["portable"], step=step, group=group, place=place)
 
 
 def _block(groups: int) -> str:
@@ -186,7 +84,7 @@ def _block(groups: int) -> str:
             f"const int32_t sum{group * each + k} = vmladavq_s8(x{group}, w{k});"
             for k in range(each)
         ]
-    return "\n".join(lines) + "\n" + _FINISH
+    return "\n".join(lines) + "\n" + _C["finish"]
 
 
 def _text(groups: int) -> str:
@@ -194,7 +92,7 @@ def _text(groups: int) -> str:
         f"const int8x16_t w{k} = vldrbq_gather_offset_s8(w, vldrbq_u8(table + {16 * (k + 1)}));"
         for k in range(4 // groups)
     )
-    return _TEXT.format(weights=weights, block=indent(_block(groups), " " * 12))
+    return fill_text(_C["text"], weights=weights, block=indent(_block(groups), " " * 12))
 
 
 def block_starts(count: int, block: int) -> Array:

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
+
+_C = read_sections(__file__)
 
 # VMLADAV adds the products of a vector into an even core register; there are eight of those. `head`
 # steps are unrolled, a `deep` loop iterates over eight further steps, and `tail` is a predicated
@@ -197,21 +200,6 @@ def pack_weight_rows(
 # of four channels, requantized (vector_requantize.py) and stored. `mve_gemm_shares_int8_LOOP` first
 # adds a number to the sums of each column: the share of the weights' zero point.
 
-_PORTABLE = """\
-const int8_t *const columns[2] = {x0, x1};
-int8_t *const results[2] = {y0, y1};
-for (int32_t p = 0; p < 2; ++p) {
-    for (int32_t c = 0; c < lanes; ++c) {
-        const int32_t at = c;
-        int32_t sum = q[at]SHARE;
-        for (int32_t k = 0; k < taps; ++k) {
-            sum += w[k / 16 * 64 + 16 * c + k % 16] * columns[p][k];
-        }
-STEP
-        results[p][c] = (int8_t)(raised < high ? raised : high);
-    }
-}""".replace("STEP", indent(vector_requantize.PORTABLE, " " * 8))
-
 
 _ADDED_SHARES = """\
 first = vaddq_n_s32(first, share0);
@@ -267,7 +255,11 @@ def _product(loop: DotProductLoop, *, has_shares: bool) -> Intrinsic:
             *immediates("taps"),
         ),
         meaning=_meaning,
-        portable=_PORTABLE.replace("SHARE", " + (p == 0 ? share0 : share1)" if has_shares else ""),
+        portable=fill_text(
+            _C["portable"],
+            step=indent(vector_requantize.PORTABLE, " " * 8),
+            share=" + (p == 0 ? share0 : share1)" if has_shares else "",
+        ),
         doc="Four channels of two pixels: products over a column, requantised.",
         requires="mve",
         text={"gnu": _text(loop, has_shares=has_shares)},
@@ -277,18 +269,6 @@ def _product(loop: DotProductLoop, *, has_shares: bool) -> Intrinsic:
     )
 
 
-_SUM_TEXT = """\
-const int8_t *from = x;
-total = 0;
-for (int32_t i = 0; i < count / 16; ++i) {
-    total = vaddvaq_s8(total, vldrbq_s8(from));
-    from += 16;
-}
-if (count % 16 != 0) {
-    const mve_pred16_t inside = vctp8q((uint32_t)(count % 16));
-    total = vaddvaq_p_s8(total, vldrbq_z_s8(from, inside), inside);
-}"""
-
 SUM = Intrinsic(
     name="mve_sum_int8",
     operands=(*pointers(INT8, x=1), *immediates("count"), Operand("total", "out", INT32)),
@@ -296,7 +276,7 @@ SUM = Intrinsic(
     portable="total = 0;\nfor (int32_t i = 0; i < count; ++i) {\n    total += x[i];\n}",
     doc="The sum of `count` values.",
     requires="mve",
-    text={"gnu": _SUM_TEXT},
+    text={"gnu": _C["sum_text"]},
     count=lambda args: 6 + args[1] // 16 * 4,
 )
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
@@ -35,6 +36,8 @@ from firmwright.schedules.helium.dot_product_loop import (
 )
 from firmwright.schedules.schedule_factories import helium_schedule
 
+_C = read_sections(__file__)
+
 # `mve_matvec_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of the column and
 # sixteen weights of eight rows, 17 instructions for 128 products. The epilogue is the folded form
 # of folded_requantize.py, y = (A + nk [sum < 0] + mulhi(sum << k, m)) >> S, with per-row bias only:
@@ -43,28 +46,8 @@ from firmwright.schedules.schedule_factories import helium_schedule
 
 ROWS = 8
 
-_PORTABLE = """\
-for (int32_t r = 0; r < lanes; ++r) {
-    int32_t sum = q[r];
-    for (int32_t k = 0; k < taps; ++k) {
-        sum += w[k / 16 * 128 + 16 * r + k % 16] * x[k];
-    }
-    const int32_t shifted = (int32_t)((uint32_t)sum << left);
-    const int32_t scaled = (int32_t)(((int64_t)shifted * multiplier) >> 32);
-    const int32_t moved = (scaled + addend + (sum < 0 ? sign : 0)) >> shift;
-    const int32_t raised = moved > low ? moved : low;
-    y[r] = (int8_t)(raised < high ? raised : high);
-}"""
+_PORTABLE = _C["portable"]
 
-_SCALED = """\
-{v} = vaddq_s32({v}, vldrwq_s32({q}));
-int32x4_t offset{n} = vdupq_n_s32(addend);
-if (sign != 0) {{
-    const int32x4_t negative = vshrq_n_s32({v}, 31);
-    offset{n} = vaddq_s32(offset{n}, vandq_s32(negative, vdupq_n_s32(sign)));
-}}
-{v} = vmulhq_s32(vshlq_r_s32({v}, left), vdupq_n_s32(multiplier));
-{v} = vshlq_r_s32(vaddq_s32({v}, offset{n}), -shift);"""
 
 _CHANNELS_PORTABLE = "\n".join([
     *_PORTABLE.splitlines()[:1],
@@ -78,7 +61,7 @@ IMMEDIATES = ("multiplier", "left", "addend", "sign", "shift", "low", "high", "l
 
 
 def _ending(vector: str, number: int, target: str, lanes: str) -> str:
-    scaled = _SCALED.format(v=vector, n=number, q="q + 4" if number else "q")
+    scaled = fill_text(_C["scaled"], v=vector, n=number, q="q + 4" if number else "q")
     return scaled + "\n" + vector_requantize.store_assembly(vector, target, lanes)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.helium import vector_requantize
@@ -23,6 +24,8 @@ from firmwright.schedules.helium.dot_product_loop import (
     PAIR,
     DotProductLoop,
 )
+
+_C = read_sections(__file__)
 
 # `mve_gemm_int16_LOOP`: four channels times two pixels, requantized to int16. `away` is 3 if
 # requantization rounds once: VMULH leaves floor(sum * multiplier / 2^32) and VRSHL rounds the rest,
@@ -40,45 +43,17 @@ ROUND_ONCE = 3
 
 EPILOGUE_OPERANDS = immediates("low", "high", "away", "lanes", "taps")
 
-STEP_PORTABLE = """\
-const int64_t product = (int64_t)sum * q[at + 4];
-const int64_t moved = away == 3 ? product >> 32 : (product + (1 << 30)) >> 31;
-const int32_t right = -q[at + 8];
-const int32_t nearer = away != 3 && moved < 0 ? 1 : 0;
-const int64_t half = right > 0 ? ((int64_t)1 << (right - 1)) - nearer : 0;
-const int32_t scaled = (int32_t)((moved + half) >> right);
-const int32_t raised = scaled > low ? scaled : low;"""
+STEP_PORTABLE = _C["step_portable"]
 """C text from `sum` to `raised`, with parameters from `at`; the caller clamps at `high`."""
 
-_PORTABLE = """\
-const int8_t *const columns[2] = {x0, x1};
-int16_t *const results[2] = {y0, y1};
-for (int32_t p = 0; p < 2; ++p) {
-    for (int32_t c = 0; c < lanes; ++c) {
-        const int32_t at = c;
-        int32_t sum = q[at];
-        for (int32_t k = 0; k < taps / 2; ++k) {
-            int16_t value;
-            memcpy(&value, columns[p] + 2 * k, sizeof value);
-            sum += w[k / 8 * 32 + 8 * c + k % 8] * value;
-        }
-STEP
-        results[p][c] = (int16_t)(raised < high ? raised : high);
-    }
-}""".replace("STEP", indent(STEP_PORTABLE, " " * 8))
+_PORTABLE = fill_text(_C["portable"], step=indent(STEP_PORTABLE, " " * 8))
 
-_SCALED = (
-    """\
-if (away == 3) {{
-    {v} = vrshlq_s32(vmulhq_s32({v}, {multiplier}), {shift});
-}} else """
-    + vector_requantize.SCALED_TWICE
-)
+_SCALED = _C["scaled"] + " " + vector_requantize.SCALED_TWICE
 
 
 def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "shift") -> str:
     """Return C that requantizes the sums with bias in `vector`, without clamping."""
-    return _SCALED.format(v=vector, multiplier=multiplier, shift=shift)
+    return fill_text(_SCALED, v=vector, multiplier=multiplier, shift=shift)
 
 
 def _product_text(loop: DotProductLoop) -> str:

@@ -7,11 +7,14 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import immediates
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.requantize import Requantization, float32_factors, float32_requantization
+
+_C = read_sections(__file__)
 
 # `q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL takes them
 # (negative is right). VQRDMULH is the doubling high multiply of the definition. VRSHL rounds halves
@@ -33,24 +36,7 @@ EPILOGUE_OPERANDS = immediates("zero_point", "low", "high", "away", "lanes")
 IN_FLOAT32 = 3
 """Value of the immediate operand `away` if the layer computes in float32."""
 
-PORTABLE = """\
-int32_t moved;
-if (away == 3) {
-    union {
-        int32_t bits;
-        float value;
-    } factor = {q[at + 4]};
-    const float product = (float)sum * factor.value;
-    const float least = product > -1024.0f ? product : -1024.0f;
-    const float scaled = least < 1024.0f ? least : 1024.0f;
-    moved = (int32_t)((scaled + 12582912.0f) - 12582912.0f) + zero_point;
-} else {
-    const int64_t doubled = ((int64_t)sum * q[at + 4] + (1 << 30)) >> 31;
-    const int32_t right = -q[at + 8];
-    const int64_t half = right > 0 ? ((int64_t)1 << (right - 1)) - (doubled < 0) : 0;
-    moved = (int32_t)((doubled + half) >> right) + zero_point;
-}
-const int32_t raised = moved > low ? moved : low;"""
+PORTABLE = _C["portable"]
 """C text from `sum` to `raised`, with parameters from `at`; the caller clamps at `high`."""
 
 PARAMETER_LOADS = """\
@@ -58,46 +44,16 @@ const int32x4_t bias = vldrwq_s32(q);
 const int32x4_t multiplier = vldrwq_s32(q + 4);
 const int32x4_t shift = vldrwq_s32(q + 8);"""
 
-SCALED_TWICE = """\
-{{
-    {v} = vqrdmulhq_s32({v}, {multiplier});
-    if (away) {{
-        const int32x4_t moved = away > 1 ? vandq_s32({v}, {shift}) : {v};
-        {v} = vaddq_s32({v}, vshrq_n_s32(moved, 31));
-    }}
-    {v} = vrshlq_s32({v}, {shift});
-}}"""
+SCALED_TWICE = _C["scaled_twice"]
 
-_SCALED = (
-    """\
-#if __ARM_FEATURE_MVE & 2
-if (away == 3) {{
-    {v} = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32({v}), vreinterpretq_f32_s32({multiplier})));
-}} else
-#endif
-"""
-    + SCALED_TWICE
-)
+_SCALED = "\n".join([_C["scaled"], SCALED_TWICE])
 
-_STORED = """\
-if (low > {min}) {{
-    {v} = vmaxq_s32({v}, vdupq_n_s32(low));
-}}
-if (high < {max}) {{
-    {v} = vminq_s32({v}, vdupq_n_s32(high));
-}}
-__asm__("{narrowed}" : "+w"({v}));
-if ({lanes} >= 4) {{
-    {store}q_s32({y}, {v});
-}} else {{
-    {store}q_p_s32({y}, {v}, vctp32q((uint32_t)({lanes})));
-}}"""
 _NARROWED = {INT8: "vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0", INT16: "vqmovnb.s32 %q0, %q0"}
 
 
 def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "shift") -> str:
     """Return C that scales the sums in `vector`, without the zero point."""
-    return _SCALED.format(v=vector, multiplier=multiplier, shift=shift)
+    return fill_text(_SCALED, v=vector, multiplier=multiplier, shift=shift)
 
 
 def requantize_assembly(vector: str, target: str, lanes: str = "lanes") -> str:
@@ -110,7 +66,8 @@ def requantize_assembly(vector: str, target: str, lanes: str = "lanes") -> str:
 def store_assembly(vector: str, target: str, lanes: str, dtype: DType = INT8) -> str:
     """Return C that clamps `vector` and stores `lanes` of its elements as `dtype`."""
     store = "vstrb" if dtype == INT8 else "vstrh"
-    return _STORED.format(
+    return fill_text(
+        _C["stored"],
         v=vector, y=target, lanes=lanes, min=dtype.min, max=dtype.max, store=store,
         narrowed=_NARROWED[dtype],
     )  # fmt: skip

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
+
+_C = read_sections(__file__)
 
 # `mve_strip_f32_STYLE_PxK...` computes P outputs, `stride` apart, from windows of K columns and any
 # number of rows. The weights of a row stay in registers. Each input vector is loaded once for all
@@ -144,24 +147,11 @@ def _portable(strip: Strip) -> str:
     term = accumulate_f32.PORTABLE_ACCUMULATE[strip.style].format(x=x, w=w, total="sum")
     first, last = strip.reach[0], strip.reach[-1]
     place = f"{strip.stride} * p + k" if strip.stride > 1 else "p + k"
-    return f"""\
-float *const results[{strip.outputs}] = {{{names}}};
-for (int32_t p = 0; p < {strip.outputs}; ++p) {{
-    for (int32_t lane = 0; lane < {VECTOR_LANES}; ++lane) {{
-        float sum = 0.0f;
-        for (int32_t i = 0; i < rows; ++i) {{
-            for (int32_t k = 0; k < {strip.columns}; ++k) {{
-                const int32_t j = {place};
-                if (j >= {first} && j <= {last}) {{
-                    sum = {term};
-                }}
-            }}
-        }}
-        sum += bias[lane];
-{indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8)}
-        results[p][lane] = sum;
-    }}
-}}"""
+    return fill_text(
+        _C["portable"], outputs=strip.outputs, names=names, lanes=VECTOR_LANES,
+        columns=strip.columns, place=place, first=first, last=last, term=term,
+        limit=indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8),
+    )  # fmt: skip
 
 
 def _meaning(strip: Strip, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, ...]:

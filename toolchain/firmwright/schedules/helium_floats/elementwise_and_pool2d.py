@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
@@ -18,6 +19,8 @@ from firmwright.ops.pooling import pool_window
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 
+_C = read_sections(__file__)
+
 # Every element is rounded as in the default loops: a pool sums its window in their order and
 # divides by the number of taps (or multiplies by its inverse if that is exact). Elementwise
 # operators require equal shapes; pools require windows inside the input.
@@ -25,34 +28,6 @@ from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 # ---- two tensors of one shape -------------------------------------------------------------------
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
-
-_PAIRS_PORTABLE = """\
-for (int32_t i = 0; i < count; ++i) {{
-    float value = a[i] {sign} b[i];
-{limit}
-    y[i] = value;
-}}"""
-
-_PAIRS_TEXT = """\
-const float *at_a = a;
-const float *at_b = b;
-float *to = y;
-for (int32_t i = 0; i < count / 4; ++i) {{
-    float32x4_t value = v{op}q_f32(vldrwq_f32(at_a), vldrwq_f32(at_b));
-{limit}
-    vstrwq_f32(to, value);
-    at_a += 4;
-    at_b += 4;
-    to += 4;
-    /* Keep three pointers: post-increments are free, a common index is not. */
-    __asm__("" : "+r"(at_a), "+r"(at_b), "+r"(to));
-}}
-if (count % 4 != 0) {{
-    const mve_pred16_t inside = vctp32q((uint32_t)(count % 4));
-    float32x4_t value = v{op}q_f32(vldrwq_z_f32(at_a, inside), vldrwq_z_f32(at_b, inside));
-{limit}
-    vstrwq_p_f32(to, value, inside);
-}}"""
 
 
 def _pairs_meaning(op: str, a: Any, b: Any, y: Any, activation: Any, count: Any) -> Any:
@@ -76,10 +51,10 @@ def _pairs(op: str) -> Intrinsic:
             *immediates("activation", "count"),
         ),
         meaning=partial(_pairs_meaning, op),
-        portable=_PAIRS_PORTABLE.format(sign=_SIGNS[op], limit=scalar),
+        portable=fill_text(_C["pairs_portable"], sign=_SIGNS[op], limit=scalar),
         doc=f"{op} of `count` elements.",
         requires="mvefp",
-        text={"gnu": _PAIRS_TEXT.format(op=op, limit=vector)},
+        text={"gnu": fill_text(_C["pairs_text"], op=op, limit=vector)},
         count=lambda args: (
             10 + args[4] // 4 * (6 + accumulate_f32.activation_instructions(args[3]))
         ),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
@@ -36,6 +37,8 @@ from firmwright.schedules.helium.vector_requantize import CHANNELS
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.quantize_activations import QUANTIZE_PASSES
 
+_C = read_sections(__file__)
+
 # The input is quantized as the operator defines it (quantize_activations.py); packing and products
 # are those of helium/conv2d.py. Integer sums are exact in any order. `mve_gemm_hybrid_LOOP`
 # converts sums to float: it subtracts the zero point's share, converts, scales and adds the bias,
@@ -44,22 +47,9 @@ from firmwright.schedules.helium_floats.quantize_activations import QUANTIZE_PAS
 
 # ---- the micro-kernel ---------------------------------------------------------------------------
 
-_PORTABLE = """\
-const int8_t *const columns[2] = {x0, x1};
-float *const results[2] = {y0, y1};
-for (int32_t p = 0; p < 2; ++p) {
-    for (int32_t c = 0; c < lanes; ++c) {
-        int32_t sum = -zero_point * totals[c];
-        for (int32_t k = 0; k < taps; ++k) {
-            sum += w[k / 16 * 64 + 16 * c + k % 16] * columns[p][k];
-        }
-        const float own = (float)sum * q[c];
-        float value = own * scale;
-        value += q[c + 4];
-LIMIT
-        results[p][c] = value;
-    }
-}""".replace("LIMIT", indent(accumulate_f32.emit_scalar_activation("value"), " " * 8))
+_PORTABLE = fill_text(
+    _C["portable"], limit=indent(accumulate_f32.emit_scalar_activation("value"), " " * 8)
+)
 
 _TEXT = """\
 const int32x4_t share = vmulq_n_s32(vldrwq_s32(totals), zero_point);

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
+
+_C = read_sections(__file__)
 
 # `mve_f32_STYLE_VxP` multiplies element k of P adjacent columns, loaded to core registers, with
 # element k of V vectors of four channels; then it adds the bias, applies the activation and stores.
@@ -133,19 +136,10 @@ def _portable(style: AccumulateStyle, tile: VectorTile) -> str:
     names = ", ".join(f"y{p}" for p in range(tile.pixels))
     x, w = f"x[{tile.pixels} * i + p]", f"w[{tile.lanes} * i + lane]"
     term = accumulate_f32.PORTABLE_ACCUMULATE[style].format(x=x, w=w, total="sum")
-    return f"""\
-float *const results[{tile.pixels}] = {{{names}}};
-for (int32_t p = 0; p < {tile.pixels}; ++p) {{
-    for (int32_t lane = 0; lane < lanes; ++lane) {{
-        float sum = 0.0f;
-        for (int32_t i = 0; i < steps; ++i) {{
-            sum = {term};
-        }}
-        sum += bias[lane];
-{indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8)}
-        results[p][lane] = sum;
-    }}
-}}"""
+    return fill_text(
+        _C["portable"], pixels=tile.pixels, names=names, term=term,
+        limit=indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8),
+    )  # fmt: skip
 
 
 def _meaning(
@@ -182,33 +176,17 @@ def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
 
 # ---- columns ------------------------------------------------------------------------------------
 
-_SPREAD = """\
-const uint32x4_t places = vmulq_n_u32(vidupq_n_u32(0, 4), {pixels}u);
-{source}float *to = y;
-__asm__ volatile(
-    "wls lr, %[rounds], 2f\\n\\t"
-    "1:\\n\\t"
-{load}    "vstrw.32 {value}, [%[to], %q[places]]\\n\\t"
-    "add %[to], #{step}\\n\\t"
-    "le lr, 1b\\n\\t"
-    "2:"
-    : {moving}[to] "+r"(to)
-    : [places] "w"(places), {inputs}[rounds] "r"(count / 4)
-    : {clobbers}"lr", "cc", "memory");
-if (count % 4 != 0) {{
-    const mve_pred16_t inside = vctp32q((uint32_t)(count % 4));
-    vstrwq_scatter_offset_p_f32(to, places, {tail}, inside);
-}}"""
+_SPREAD = _C["spread"]
 
 
 def _column_text(pixels: int, *, zero: bool) -> str:
     names = {"pixels": pixels, "step": 4 * VECTOR_LANES * pixels}
     if zero:
-        return _SPREAD.format(
+        return fill_text(_SPREAD,
             **names, source="const float32x4_t zeros = vdupq_n_f32(0.0f);\n", load="",
             value="%q[zeros]", moving="", inputs='[zeros] "w"(zeros), ', clobbers="", tail="zeros",
         )  # fmt: skip
-    return _SPREAD.format(
+    return fill_text(_SPREAD,
         **names, source="const float *from = x;\n", value="q0", inputs="", clobbers='"q0", ',
         load='    "vldrw.u32 q0, [%[from]], #16\\n\\t"\n', moving='[from] "+r"(from), ',
         tail="vldrwq_z_f32(from, inside)",

@@ -4,11 +4,13 @@
 `mve_quantize_f32` uses VCVTA, which rounds halves away from zero like the definition.
 """
 
+from textwrap import indent
 from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
@@ -16,39 +18,9 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.dynamic_range import FloatRow, QuantizePasses
 from firmwright.ops.kernel import Kernel
 
+_C = read_sections(__file__)
+
 _NEGATIVE_ZERO = 0x80000000
-
-_ENDS_PORTABLE = """\
-least = 0x80000000u;
-most = 0;
-for (int32_t i = 0; i < count; ++i) {
-    union {
-        float value;
-        uint32_t bits;
-        int32_t number;
-    } at;
-    at.value = x[i];
-    least = at.bits > least ? at.bits : least;
-    most = at.number > most ? at.number : most;
-}"""
-
-_ENDS_TEXT = """\
-uint32x4_t leasts = vdupq_n_u32(0x80000000u);
-int32x4_t mosts = vdupq_n_s32(0);
-const float *from = x;
-for (int32_t i = 0; i < count / 4; ++i) {
-    const float32x4_t values = vldrwq_f32(from);
-    leasts = vmaxq_u32(leasts, vreinterpretq_u32_f32(values));
-    mosts = vmaxq_s32(mosts, vreinterpretq_s32_f32(values));
-    from += 4;
-}
-if (count % 4 != 0) {
-    const float32x4_t values = vldrwq_z_f32(from, vctp32q((uint32_t)(count % 4)));
-    leasts = vmaxq_u32(leasts, vreinterpretq_u32_f32(values));
-    mosts = vmaxq_s32(mosts, vreinterpretq_s32_f32(values));
-}
-least = vmaxvq_u32(0x80000000u, leasts);
-most = vmaxvq_s32(0, mosts);"""
 
 
 def _ends_meaning(x: Any, count: Any, *_: Any) -> tuple[Any, Any]:
@@ -66,45 +38,18 @@ MIN_MAX = Intrinsic(
         Operand("most", "out", INT32),
     ),
     meaning=_ends_meaning,
-    portable=_ENDS_PORTABLE,
+    portable=_C["ends_portable"],
     doc="Bits of the least and of the greatest of `count` values and 0.",
     requires="mvefp",
-    text={"gnu": _ENDS_TEXT},
+    text={"gnu": _C["ends_text"]},
     count=lambda args: 12 + args[1] // 4 * 5,
 )
 
-_QUANTIZE_PORTABLE = """\
-for (int32_t i = 0; i < count; ++i) {
-    const float scaled = x[i] * inverse;
-    const float above = scaled > -512.0f ? scaled : -512.0f;
-    const float cut = above < 512.0f ? above : 512.0f;
-    const int32_t halves = (int32_t)(cut + cut);
-    const int32_t nearest = ((halves + 1 + (halves >> 31)) >> 1) + (moves ? offset : 0);
-    y[i] = (int8_t)(nearest < -128 ? -128 : nearest > 127 ? 127 : nearest);
-}"""
 
-_NEAREST = """\
-int32x4_t nearest = vcvtaq_s32_f32(vmulq_n_f32({values}, inverse));
-if (moves) {{
-    nearest = vaddq_n_s32(nearest, offset);
-}}
-__asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0" : "+w"(nearest));"""
-
-_QUANTIZE_TEXT = "\n".join([
-    "const float *from = x;",
-    "int8_t *to = y;",
-    "for (int32_t i = 0; i < count / 4; ++i) {",
-    *("    " + line for line in _NEAREST.format(values="vldrwq_f32(from)").splitlines()),
-    "    vstrbq_s32(to, nearest);",
-    "    from += 4;",
-    "    to += 4;",
-    "}",
-    "if (count % 4 != 0) {",
-    "    const mve_pred16_t inside = vctp32q((uint32_t)(count % 4));",
-    *("    " + line for line in _NEAREST.format(values="vldrwq_z_f32(from, inside)").splitlines()),
-    "    vstrbq_p_s32(to, nearest, inside);",
-    "}",
-])  # fmt: skip
+_WHOLE, _REST = (
+    indent(fill_text(_C["nearest"], values=values), " " * 4)
+    for values in ("vldrwq_f32(from)", "vldrwq_z_f32(from, inside)")
+)
 
 
 def _quantize_meaning(y: Any, x: Any, inverse: Any, offset: Any, moves: Any, count: Any) -> Any:
@@ -124,10 +69,10 @@ QUANTIZE = Intrinsic(
         *immediates("moves", "count"),
     ),
     meaning=_quantize_meaning,
-    portable=_QUANTIZE_PORTABLE,
+    portable=_C["quantize_portable"],
     doc="The int8 nearest to each of `count` values, times `inverse`, plus `offset`.",
     requires="mvefp",
-    text={"gnu": _QUANTIZE_TEXT},
+    text={"gnu": fill_text(_C["quantize_text"], whole=_WHOLE, rest=_REST)},
     count=lambda args: 12 + args[-1] // 4 * 10,
 )
 

@@ -7,7 +7,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+
+_C = read_sections(__file__)
 
 # `FAMILY_LAYOUT_RxP_U` multiplies R weight rows by P columns of `steps` elements and leaves the R x
 # P sums in registers. A step loads R + P values for R * P products. The loop, unrolled by U steps,
@@ -23,20 +26,6 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 OperandLayout: TypeAlias = Literal["bytes", "tiles"]
 
 _STEPS_ARGUMENT = 4
-
-_PORTABLE = """\
-int32_t sums[{count}];
-for (int32_t r = 0; r < {rows}; ++r) {{
-    for (int32_t p = 0; p < {pixels}; ++p) {{
-        uint32_t sum = (uint32_t)start[r];
-        for (int32_t k = 0; k < steps; ++k) {{
-            const int32_t weight = w[{rows} * k + r];
-            sum += (uint32_t)(weight * x[{step} * k + pixel * p]);
-        }}
-        sums[{pixels} * r + p] = (int32_t)sum;
-    }}
-}}
-{results}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +115,7 @@ def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Any, ...]]:
 
 
 def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Intrinsic:
-    portable = _PORTABLE.format(
+    portable = fill_text(_C["portable"],
         count=shape.sums, rows=shape.rows, pixels=shape.pixels, step=shape.step,
         results="\n".join(f"c{i} = sums[{i}];" for i in range(shape.sums)),
     )  # fmt: skip

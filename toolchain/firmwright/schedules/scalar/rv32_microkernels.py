@@ -1,11 +1,14 @@
 """GEMM micro-kernels of RV32IM: LB, MUL and ADD."""
 
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar.microkernels import (
     MicrokernelFamily,
     ScalarMicrokernel,
     make_microkernels,
 )
+
+_C = read_sections(__file__)
 
 # Sixteen sums, the column elements of a step, a weight and a product take 22 of the 28 registers
 # available to compilers; pointers and the end address take three more. A step of four rows times
@@ -14,22 +17,6 @@ from firmwright.schedules.scalar.microkernels import (
 
 _COLUMNS = ("t0", "t1", "t2", "t3")
 _WEIGHT, _PRODUCT = "t4", "t5"
-
-_FRAME = """\
-const void *const end = x + {ahead} * steps;
-{unused}{macro}
-__asm__(
-{begin}
-    "1:\\n\\t"
-{uses}
-    "addi %[x], %[x], {x_bytes}\\n\\t"
-    "addi %[w], %[w], {w_bytes}\\n\\t"
-    "bltu %[x], %[end], 1b"
-    : {sums},
-      [w] "+r"(w), [x] "+r"(x)
-    : [start] "r"(start), [end] "r"(end){offsets}
-    : {clobbers}, "memory");
-#undef STEP"""
 
 
 def _size(shape: ScalarMicrokernel) -> int:
@@ -75,7 +62,8 @@ def _text(shape: ScalarMicrokernel) -> str:
         f"STEP({size * shape.step * u}, {size * shape.rows * u})" for u in range(shape.unroll)
     ]
     clobbers = [*_COLUMNS[: shape.pixels], _WEIGHT, *([_PRODUCT] if shape.pixels > 1 else [])]
-    return _FRAME.format(
+    return fill_text(
+        _C["frame"],
         ahead=shape.step,
         unused="" if has_pixels else "(void)pixel;\n",
         macro=" \\\n".join(["#define STEP(X, W)", *body]),

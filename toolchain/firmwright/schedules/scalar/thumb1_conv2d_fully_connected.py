@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
@@ -27,6 +28,8 @@ from firmwright.schedules.scalar.gemm_kernel import (
 )
 from firmwright.schedules.schedule_factories import thumb1_schedule
 
+_C = read_sections(__file__)
+
 # Only eight registers can be multiplied or addressed with. Two sums are in low registers and six in
 # high ones, which ADD can reach. MULS overwrites a factor, here the weight. Byte loads with an
 # immediate offset are unsigned, so weights are stored with 128 added, and the caller subtracts 128
@@ -41,35 +44,6 @@ _LOW = 2
 """Number of sums in low registers, the first ones."""
 _STEP_INSTRUCTIONS = 2 + 3 * ROWS
 _LOOP_INSTRUCTIONS = 4
-
-_PORTABLE = """\
-for (int32_t r = 0; r < 8; ++r) {
-    uint32_t sum = (uint32_t)start[r];
-    for (int32_t k = 0; k < steps; ++k) {
-        sum += (uint32_t)(w[8 * k + r] * x[k]);
-    }
-    sums[r] = (int32_t)sum;
-}"""
-
-_TEXT = """\
-register const void *r0 __asm__("r0") = start;
-register const void *r2 __asm__("r2") = x;
-register const void *r3 __asm__("r3") = w;
-register const void *r4 __asm__("r4") = x + steps;
-register void *r7 __asm__("r7") = sums;
-__asm__ volatile(
-    ".syntax unified\\n\\t"
-{begin}
-    "1:\\n\\t"
-{steps}
-    "adds r3, #{w_bytes}\\n\\t"
-    "adds r2, #{unroll}\\n\\t"
-    "cmp r2, r4\\n\\t"
-    "bne 1b\\n\\t"
-{end}
-    : "+r"(r0), "+r"(r2), "+r"(r3)
-    : "r"(r4), "r"(r7)
-    : "r1", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "cc", "memory");"""
 
 
 def _begin() -> list[str]:
@@ -99,7 +73,8 @@ def _quoted(lines: list[str]) -> str:
 
 
 def _text(unroll: int) -> str:
-    return _TEXT.format(
+    return fill_text(
+        _C["text"],
         begin=_quoted(_begin()),
         steps="\n".join(_quoted(_step(step)) for step in range(unroll)),
         end=_quoted(_end()),
@@ -140,7 +115,7 @@ def _block(unroll: int) -> Intrinsic:
             *immediates("steps"),
         ),
         meaning=_meaning,
-        portable=_PORTABLE,
+        portable=_C["portable"],
         doc="Products of 8 rows of weights, each 128 too large, with a column of `steps` elements.",
         requires="thumb1",
         text={"gnu": _text(unroll)},

@@ -1,11 +1,14 @@
 """GEMM micro-kernels of Armv7-M without the DSP extension: LDRSB and MLA."""
 
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar.microkernels import (
     MicrokernelFamily,
     ScalarMicrokernel,
     make_microkernels,
 )
+
+_C = read_sections(__file__)
 
 # Eight sums, two pointers, a count and three temporaries take all fourteen registers. gcc reloads
 # asm operands into r0-r7 only, so everything except the sums has a fixed register, and the sums are
@@ -14,40 +17,6 @@ from firmwright.schedules.scalar.microkernels import (
 # instructions for 8 products. clang reserves a register, so there the count is in memory, at two
 # instructions more per iteration.
 
-_FRAME = """\
-#if defined(__clang__) /* reserves a register, so the count is in memory */
-{narrow}
-#define FIXED(name)
-#define SECOND
-#define COUNT "+m"
-#define NEXT "ldr %[u], %[n]\\n\\tsubs %[u], #1\\n\\tstr %[u], %[n]\\n\\t"
-#else
-{wide}
-#define FIXED(name) __asm__(name)
-#define SECOND {second}
-#define COUNT "+r"
-#define NEXT "subs %[n], #1\\n\\t"
-#endif
-register const void *r11 FIXED("r11") = w;
-register const void *r12 FIXED("r12") = x;
-register const void *r8 FIXED("r8") = start;
-register int32_t left FIXED("lr") = steps / {unroll};
-{temporaries}
-__asm__(
-{begin}
-    "1:\\n\\t"
-{uses}
-    NEXT
-    "bne 1b"
-    : {sums},
-      [w] "+&r"(r11), [x] "+&r"(r12), [u] "+&r"(r8), SECOND [n] COUNT(left){outputs}
-    : {inputs}
-    : "cc", "memory");
-#undef FIXED
-#undef SECOND
-#undef COUNT
-#undef NEXT
-#undef STEP"""
 
 _TEMPORARIES = {"v": "r9", "p": "r10"}
 
@@ -123,7 +92,8 @@ def _text(shape: ScalarMicrokernel) -> str:
     offsets = [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)] if has_pixels else []
     unused = [] if has_pixels else ["(void)pixel;"]
     sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
-    return _FRAME.format(
+    return fill_text(
+        _C["frame"],
         unroll=shape.unroll,
         temporaries="\n".join(
             [f'register int32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in temporaries]

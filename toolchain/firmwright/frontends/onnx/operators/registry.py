@@ -1,26 +1,18 @@
 """The ONNX importers of this package, and reasons why other operators are not supported."""
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
 
 import firmwright.frontends.onnx.operators as package
-from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, InternalError
+from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED
+from firmwright.base.package_modules import merge_tables
 from firmwright.frontends.onnx.node_context import Importer
 
 
 @cache
 def onnx_importers() -> Mapping[str, Importer]:
     """Merge the modules' `IMPORTERS`, which map OPERATOR or DOMAIN:OPERATOR to an importer."""
-    table: dict[str, Importer] = {}
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        for name, importer in getattr(module, "IMPORTERS", {}).items():
-            if name in table:
-                raise InternalError(f"ONNX's {name} is imported twice")
-            table[name] = importer
-    return table
+    return merge_tables(package, "IMPORTERS")
 
 
 _REASONS: Mapping[str, str] = {
