@@ -10,6 +10,9 @@
 #define COMMAND_BYTES 80u
 #define WARMUPS 10u
 #define BYTES_A_LINE 8u
+#define ACTIVATIONS_MAX 256u
+#define DETECTIONS_MAX 64u
+#define DETECTION_THRESHOLD 115 /* of the first output as int8, as in the reference */
 #define ENERGY_BAUD 9600u
 #define MARKS_A_SECOND \
     10000u /* a timestamp resolution of 100 microseconds; the benchmark requires 62.5 */
@@ -23,7 +26,18 @@ static struct {
     uint32_t expected; /* size announced by `db load` */
     uint32_t loaded;   /* bytes received of them */
     uint8_t flip;      /* conversion of each sample byte: XOR with 0x80 for int8 */
+    uint8_t has_results;
 } harness;
+
+/* Scores and detections of the wake word between `start` and `stop`; further ones are dropped. */
+static struct {
+    uint64_t begin_units;
+    uint32_t activations_count;
+    uint32_t detections_count;
+    int8_t activations[ACTIVATIONS_MAX];
+    uint32_t detections_ms[DETECTIONS_MAX];
+    uint8_t is_started;
+} stream;
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
@@ -244,13 +258,33 @@ static void say_results(void)
     say("]\r\n");
 }
 
+static void record_activation(void)
+{
+    int8_t score = *(const int8_t *)model->outputs[0].data;
+    uint64_t units = time_units() - stream.begin_units;
+    if (stream.activations_count < ACTIVATIONS_MAX) {
+        stream.activations[stream.activations_count++] = score;
+    }
+    if (score > DETECTION_THRESHOLD && stream.detections_count < DETECTIONS_MAX) {
+        uint64_t seconds = units / task->units_per_second;
+        uint64_t rest = units % task->units_per_second;
+        uint64_t ms = seconds * 1000u + rest * 1000u / task->units_per_second;
+        stream.detections_ms[stream.detections_count++] = (uint32_t)ms;
+    }
+}
+
 static void infer(uint32_t count, uint32_t warmups)
 {
+    if (count == 0) {
+        say("e-[infer needs at least one iteration]\r\n");
+        return;
+    }
     if (model->input_count == 0) { /* without a model, to measure the size of the runtime */
         say("e-[No model]\r\n");
         return;
     }
     prepare_input();
+    harness.has_results = 0;
     say_count("m-warmup-start-", warmups, "");
     int32_t status = infer_often(warmups);
     say("m-warmup-done\r\n");
@@ -262,6 +296,10 @@ static void infer(uint32_t count, uint32_t warmups)
     if (status != 0) {
         say_count("e-[The model returned ", (uint64_t)(status < 0 ? -status : status), "]");
         return;
+    }
+    harness.has_results = 1;
+    if (stream.is_started) {
+        record_activation();
     }
     say_results();
 }
@@ -314,6 +352,70 @@ static void do_infer(char *rest)
     infer(count, number_or(next_word(&rest), WARMUPS));
 }
 
+static void do_results(void)
+{
+    if (harness.has_results) {
+        say_results();
+    } else {
+        say("e-[No results: infer first]\r\n");
+    }
+}
+
+static void start_detecting(void)
+{
+    if (stream.is_started) {
+        say("e-[Already started]\r\n");
+        return;
+    }
+    memset(&stream, 0, sizeof stream);
+    stream.is_started = 1;
+    stream.begin_units = time_units();
+    say("Listening to the windows of infer.\r\n");
+}
+
+static void stop_detecting(void)
+{
+    if (!stream.is_started) {
+        say("Already stopped.\r\n");
+        return;
+    }
+    stream.is_started = 0;
+    say("Streaming stopped.\r\ntarget activations: \r\n[");
+    for (uint32_t i = 0; i < stream.activations_count; i++) {
+        int32_t score = stream.activations[i];
+        say(i == 0 ? "" : ", ");
+        say(score < 0 ? "-" : "");
+        say_number((uint64_t)(score < 0 ? -score : score));
+    }
+    say("]\r\n");
+}
+
+static void print_detections(void)
+{
+    say("Detection Timestamps (ms)\r\n");
+    for (uint32_t i = 0; i < stream.detections_count; i++) {
+        say_count("", stream.detections_ms[i], ",");
+    }
+}
+
+/* Returns whether the word is a command of the streaming wake word. */
+static uint8_t do_stream(const char *word)
+{
+    if (!task->streams) {
+        return 0;
+    }
+    if (strcmp(word, "start") == 0) {
+        start_detecting();
+    } else if (strcmp(word, "stop") == 0) {
+        stop_detecting();
+    } else if (strcmp(word, "print_detections") == 0) {
+        print_detections();
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
 static void dispatch(char *command)
 {
     char *rest = command;
@@ -332,9 +434,12 @@ static void dispatch(char *command)
         do_db(rest);
     } else if (strcmp(word, "infer") == 0) {
         do_infer(rest);
+    } else if (strcmp(word, "results") == 0) {
+        do_results();
     } else if (strcmp(word, "help") == 0) {
-        say("m-[name profile timestamp help; db load N, db HH.., db print; infer N [W=10]]\r\n");
-    } else {
+        say("m-[name profile timestamp help; db load N, db HH.., db print; infer N [W=10]; results");
+        say(task->streams ? "; start stop print_detections]\r\n" : "]\r\n");
+    } else if (!do_stream(word)) {
         say_line("e-[Unknown command: ", word, "]");
     }
 }

@@ -40,6 +40,7 @@ struct fwr_mlperf_task {
     uint32_t units_per_second; /* the port's counter ticks per second after scaling */
     uint8_t input;             /* enum fwr_mlperf_sample */
     uint8_t results;           /* enum fwr_mlperf_results */
+    uint8_t streams;           /* the streaming wake word: records detections */
     uint8_t energy;            /* energy mode: pulses on a pin instead of printed times */
     uint8_t flushes; /* the port buffers lines: a zero byte after "m-ready" flushes them */
     struct fwr_mlperf_quantization in;

@@ -1,5 +1,8 @@
 """The benchmark's firmware in QEMU on a pseudo terminal: its protocol and score."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,9 @@ pytestmark = [pytest.mark.qemu, pytest.mark.models]
 
 BOARD = "mps2-an386"
 SAMPLES = 4
+RUNNER = os.environ.get("MLPERF_TINY_PATH", "")
+"""A copy of github.com/mlcommons/tiny, for its own runner."""
+SLOW_HZ = 10_000_000
 
 
 def synthetic_set(folder: Path, task: MlperfTask) -> None:
@@ -145,6 +151,11 @@ def test_commands_are_answered_by_the_protocols_text(compiled: Callable[..., Com
         assert len(answer) == len(shape)
         assert all(a.startswith(b) for a, b in zip(answer, shape, strict=True)), answer
         assert len(answer[6].split(",")) == 12
+        assert said(line, "results") == answer[6:]
+        for count in ("0", "none", ""):
+            answer = said(line, f"infer {count}" if count else "infer 0 3")
+            assert answer == ["e-[infer needs at least one iteration]", "m-ready"]
+        assert said(line, "start") == ["e-[Unknown command: start]", "m-ready"]
         line.close()
 
 
@@ -160,3 +171,77 @@ def test_in_energy_mode_no_time_is_printed(compiled: Callable[..., Compilation])
         assert not [text for text in answer if "lap" in text]
         assert answer[-2].startswith("m-results-[")
         line.close()
+
+
+def test_the_streaming_wake_word_records_detections(compiled: Callable[..., Compilation]):
+    benchmark = with_benchmark_firmware(compiled("ww", board=BOARD), clock_hz=SLOW_HZ)
+    quantization = benchmark.module.io.outputs[0].type.quantization
+    assert quantization is not None
+    with serve_on_pty(benchmark) as terminal:
+        line = SerialTransport(terminal.name)
+        said(line)
+        assert said(line, "profile")[1] == "m-model-[sww01]"
+        assert said(line, "results") == ["e-[No results: infer first]", "m-ready"]
+        assert said(line, "stop") == ["Already stopped.", "m-ready"]
+        assert said(line, "start") == ["Listening to the windows of infer.", "m-ready"]
+        assert said(line, "start") == ["e-[Already started]", "m-ready"]
+        scores = []
+        for value in (0x80, 0x00, 0x7F):
+            said(line, "db load 1200")
+            for _ in range(40):
+                said(line, f"db {30 * f'{value:02x}'}")
+            first = said(line, "infer 1 0")[-2].removeprefix("m-results-[").partition(",")[0]
+            scores.append(
+                round(float(first) / quantization.scales[0]) + quantization.zero_points[0]
+            )
+        stopped = said(line, "stop")
+        assert stopped[:2] == ["Streaming stopped.", "target activations: "]
+        shown = [int(word) for word in stopped[2].strip("[]").split(",")]
+        np.testing.assert_allclose(shown, scores, atol=1)
+        detections = said(line, "print_detections")
+        assert detections[0] == "Detection Timestamps (ms)"
+        assert len(detections) - 2 == sum(score > 115 for score in shown)
+        assert said(line, "infer 1 0")[-1] == "m-ready"
+        assert said(line, "start")[0].startswith("Listening")
+        assert said(line, "stop")[2:] == ["[]", "m-ready"]
+        line.close()
+
+
+LAUNCH = """
+import runpy, sys, types
+from unittest import mock
+from serial.tools import list_ports
+port, runner, *words = sys.argv[1:]
+found = types.SimpleNamespace(device=port, vid=0x0483, pid=0x374B, description="")
+for name in ("usb", "usb.core", "matplotlib", "matplotlib.pyplot", "joulescope"):
+    sys.modules[name] = mock.MagicMock()
+sys.modules["usb"].core.find.return_value = []
+sys.path.insert(0, runner)
+list_ports.comports = lambda *_: [found]
+sys.argv = ["main.py", *words]
+runpy.run_path(f"{runner}/main.py", run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(not RUNNER, reason="MLPERF_TINY_PATH names no copy of the benchmark")
+def test_the_runners_performance_mode_is_satisfied(
+    compiled: Callable[..., Compilation], tmp_path: Path
+):
+    task = TASKS[0]
+    (tmp_path / "kws01").mkdir()
+    synthetic_set(tmp_path / "kws01", task)
+    labels = (tmp_path / "kws01" / "y_labels.csv").read_text()
+    (tmp_path / "kws01" / "y_labels.csv").write_text(labels.replace(", ", ",") + "0.bin,12,0\n")
+    runner = Path(RUNNER) / "benchmark" / "runner"
+    benchmark = with_benchmark_firmware(compiled("kws", board=BOARD), clock_hz=SLOW_HZ)
+    with serve_on_pty(benchmark) as terminal:
+        done = subprocess.run(
+            [sys.executable, "-c", LAUNCH, terminal.name, runner, "--mode=p", "-s", tmp_path,
+             "-d", runner / "devices_kws_ic_vww.yaml", "-t", runner / "tests_performance.yaml"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False,
+        )  # fmt: skip
+    (results,) = tmp_path.glob("sessions/*/results.txt")
+    text = results.read_text()
+    assert text.count("Runtime requirements have been met.") == 5, done.stdout
+    assert "Median throughput is" in text
+    assert "ERROR" not in text

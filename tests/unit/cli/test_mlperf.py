@@ -14,7 +14,7 @@ SCORE = BenchmarkScore("kws", "Firmwright", 4, 0.75, None, 400.0, 2500.0, ((0.5,
 
 
 def compiled(board: str) -> Any:
-    return SimpleNamespace(module=SimpleNamespace(name="m"), board=load_board(board))
+    return SimpleNamespace(module=SimpleNamespace(name="m"), board=load_board(board), task=None)
 
 
 def test_score_states_the_origin_of_its_times():

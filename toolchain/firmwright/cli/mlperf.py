@@ -28,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         --warmups N  untimed inferences before them (default: 10)
         --task  the model's task (default: the task with its tensor sizes)
         --serve  run the firmware on a pseudo terminal for the benchmark's own runner
+        --clock HZ  clock of an emulated board, for times of one instruction per cycle (default: the
+            emulator's 1,000 instructions per microsecond)
         --port URL  serial port of a board with the firmware
         --timeout S  seconds for one command (default: 300)
         """,
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         iterations={"type": positive_int, "default": 10},
         warmups={"type": non_negative_int, "default": 10},
         task={"choices": [task.name for task in TASKS], "default": ""},
+        clock={"type": positive_int, "default": 0},
         port={"default": ""},
         timeout={"type": positive_seconds, "default": 300.0},
     )
@@ -47,7 +50,9 @@ def run(args: argparse.Namespace) -> Outcome:
             "exactly one of --dataset and --serve is needed.",
             hint="--dataset DIR runs the benchmark, --serve waits for its runner.",
         )
-    compiled = mlperf.with_benchmark_firmware(arguments.compile_from_args(args), args.task)
+    compiled = mlperf.with_benchmark_firmware(
+        arguments.compile_from_args(args), args.task, clock_hz=args.clock
+    )
     if args.serve:
         return _serve(compiled)
     task = find_task(compiled.module.io, args.task)
@@ -96,5 +101,11 @@ def format_summary(score: mlperf.BenchmarkScore, compiled: Compilation) -> str:
     rows.append(("one inference", f"{score.microseconds:,.1f} us"))
     rows.append(("inferences per second", f"{score.per_second:,.2f}"))
     if compiled.board.run.kind == "qemu":
-        rows.append(("time", "the emulator's: 1,000 instructions are 1 us"))
+        clock_hz = compiled.task.clock_hz if compiled.task else 0
+        rate = (
+            f"1 instruction per cycle at {clock_hz:,} Hz"
+            if clock_hz
+            else "1,000 instructions are 1 us"
+        )
+        rows.append(("time", f"the emulator's: {rate}"))
     return format_pairs(rows)

@@ -59,10 +59,18 @@ class BenchmarkScore:
 
 
 def with_benchmark_firmware(
-    compiled: Compilation, task: str = "", *, energy: bool = False
+    compiled: Compilation, task: str = "", *, energy: bool = False, clock_hz: int = 0
 ) -> Compilation:
+    """Return the compilation with the benchmark's firmware.
+
+    `clock_hz` is the clock of an emulated board: its times are those of a core that executes one
+    instruction per cycle.
+    """
+    if clock_hz and compiled.board.run.kind != "qemu":
+        what = "a clock can be set for emulated boards only."
+        raise UsageError(what, where=compiled.board.name, hint="no --clock.")
     benchmark_task = find_task(compiled.module.io, task)
-    return replace(compiled, task=replace(benchmark_task, energy=energy))
+    return replace(compiled, task=replace(benchmark_task, energy=energy, clock_hz=clock_hz))
 
 
 def run_benchmark(

@@ -23,8 +23,9 @@ GLUE: Final = "firmware/fwr_mlperf_task.c"
 class MlperfTask:
     """One task of the benchmark.
 
-    With `is_error`, the single result is the difference between output and input. With `energy`,
-    the firmware marks times on a pin.
+    With `is_error`, the single result is the difference between output and input. With `streams`,
+    the firmware records detections. With `energy`, it marks times on a pin. `clock_hz` replaces the
+    emulator's clock of 1 GHz.
     """
 
     name: str
@@ -33,7 +34,9 @@ class MlperfTask:
     results: int
     sample: SampleKind
     is_error: bool = False
+    streams: bool = False
     energy: bool = False
+    clock_hz: int = 0
 
     @property
     def sample_bytes(self) -> int:
@@ -46,7 +49,7 @@ TASKS: Final = (
     MlperfTask("vww", "vww01", 96 * 96 * 3, 2, "uint8"),
     MlperfTask("ic", "ic01", 32 * 32 * 3, 10, "uint8"),
     MlperfTask("ad", "ad01", 640, 640, "float32", is_error=True),
-    MlperfTask("ww", "strww01", 30 * 40, 3, "int8"),
+    MlperfTask("ww", "sww01", 30 * 40, 3, "int8", streams=True),
 )
 
 
@@ -95,9 +98,10 @@ def _glue(io: IoBinding, board: Board, task: MlperfTask) -> str:
         ".sample = (uint8_t *)sample",
         *([".quantised = quantised"] if quantised else []),
         f".sample_bytes = {task.sample_bytes}u",
-        f".units_per_second = {_units_per_second(board)}u",
+        f".units_per_second = {task.clock_hz or _units_per_second(board)}u",
         f".input = FWR_MLPERF_{task.sample.upper()}",
         f".results = {'FWR_MLPERF_ERROR' if task.is_error else 'FWR_MLPERF_OUTPUTS'}",
+        f".streams = {int(task.streams)}",
         f".energy = {int(task.energy)}",
         f".flushes = {int(board.is_host)}",
         f".in = {_quantization(io.inputs[0])}",
