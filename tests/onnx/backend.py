@@ -221,7 +221,7 @@ def merge_modules(modules: Sequence[IRModule]) -> IRModule:
 
 def compile_module(module: IRModule, board: str) -> Compilation:
     """Compile without the search for a run order, which cannot improve these modules."""
-    options = {"board": board, "planner": "greedy_by_size"}
+    options = {"board": board, "planner": "greedy_by_size", "optimize": "speed"}
     module = configure_module(module, load_board(board), Options(**options))
     for step in GRAPH_PASSES:
         module = step(module)

@@ -64,7 +64,7 @@ def images(
     scale, point = quantized
     rng = np.random.Generator(np.random.PCG64(18))
     coarse = (1, *(max(1, size // 8) for size in shape[1:3]), *shape[3:])
-    made = []
+    pictures = []
     for _ in range(count):
         field = rng.uniform(0, 1, coarse)
         for axis in range(1, min(3, len(shape))):
@@ -72,8 +72,8 @@ def images(
         field = field[tuple(slice(size) for size in shape)]
         field = rng.uniform(20, 220) * (field - 0.5) + rng.normal(0, rng.uniform(0, 25), shape)
         pixels = np.clip(np.rint(field + rng.uniform(60, 190)), 0, 255) - 128
-        made.append(((pixels - point) * scale).astype(np.float32))
-    return made
+        pictures.append(((pixels - point) * scale).astype(np.float32))
+    return pictures
 
 
 def board_with_link_in_memory(name: str, folder: Path) -> str:

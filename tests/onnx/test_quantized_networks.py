@@ -104,6 +104,7 @@ def test_the_first_differing_layer_is_named(tmp_path: Path) -> None:
     pytest.param("host", marks=pytest.mark.host_c),
     pytest.param("mps2-an386", marks=pytest.mark.qemu),
     pytest.param("mps2-an385", marks=pytest.mark.qemu),
+    pytest.param("mps3-an547", marks=pytest.mark.qemu),
 ])  # fmt: skip
 def test_firmware_equals_onnx_runtime_on_1000_images(network: Path, board: str) -> None:
     batch = SampleBatch(tuple(images()[:DEEP_SAMPLES]))

@@ -86,10 +86,12 @@ class MobileNetV1(nn.Sequential):
 
 
 class _Inverted(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int, squeeze: bool = False,
-                 act: type[nn.Module] = nn.ReLU6, size: int = 3) -> None:  # fmt: skip
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, squeeze: bool = False,
+        act: type[nn.Module] = nn.ReLU6, size: int = 3, hidden: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
-        hidden = inputs * 3
+        hidden = hidden or inputs * 3
         self.body = nn.Sequential(
             _conv(inputs, hidden, 1, act=act), _conv(hidden, hidden, size, stride, hidden, act),
             _Squeeze(hidden) if squeeze else nn.Identity(), _conv(hidden, outputs, 1, act=None),
@@ -131,6 +133,54 @@ class MobileNetV3(nn.Sequential):
             _conv(6, 12, 1, act=nn.Hardswish), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
             nn.Linear(12, 16), nn.Hardswish(inplace=True), nn.Dropout(0.2), nn.Linear(16, 10),
         )  # fmt: skip
+
+
+class FullMobileNetV2(nn.Sequential):
+    """All 17 inverted residuals of the published network, narrower."""
+
+    def __init__(self, width: float = 0.25) -> None:
+        stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
+                  (6, 160, 3, 2), (6, 320, 1, 1))  # fmt: skip
+        inputs = _channels(32, width)
+        layers: list[nn.Module] = [_conv(3, inputs, 3, 2, act=nn.ReLU6)]
+        for expansion, channels, count, stride in stages:
+            for k in range(count):
+                outputs, step = _channels(channels, width), 1 if k else stride
+                layers.append(_Inverted(inputs, outputs, step, hidden=inputs * expansion))
+                inputs = outputs
+        last = _channels(1280, width)
+        super().__init__(
+            *layers, _conv(inputs, last, 1, act=nn.ReLU6), nn.AdaptiveAvgPool2d((1, 1)),
+            nn.Flatten(), nn.Dropout(0.2), nn.Linear(last, 10),
+        )  # fmt: skip
+
+
+class FullMobileNetV3(nn.Sequential):
+    """All 11 blocks of the published small network, narrower."""
+
+    def __init__(self, width: float = 0.25) -> None:
+        relu, swish = nn.ReLU, nn.Hardswish
+        rows: tuple[tuple[int, int, int, bool, type[nn.Module], int], ...] = (
+            (3, 16, 16, True, relu, 2), (3, 72, 24, False, relu, 2), (3, 88, 24, False, relu, 1),
+            (5, 96, 40, True, swish, 2), (5, 240, 40, True, swish, 1), (5, 240, 40, True, swish, 1),
+            (5, 120, 48, True, swish, 1), (5, 144, 48, True, swish, 1),
+            (5, 288, 96, True, swish, 2), *(2 * ((5, 576, 96, True, swish, 1),)),
+        )  # fmt: skip
+        inputs = _channels(16, width)
+        layers: list[nn.Module] = [_conv(3, inputs, 3, 2, act=swish)]
+        for size, hidden, channels, squeezes, act, stride in rows:
+            outputs, hidden = _channels(channels, width), _channels(hidden, width)
+            layers.append(_Inverted(inputs, outputs, stride, squeezes, act, size, hidden))
+            inputs = outputs
+        last, classes = _channels(576, width), _channels(1024, width)
+        super().__init__(
+            *layers, _conv(inputs, last, 1, act=swish), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Linear(last, classes), swish(inplace=True), nn.Dropout(0.2), nn.Linear(classes, 10),
+        )  # fmt: skip
+
+
+def _channels(channels: int, width: float) -> int:
+    return max(8, int(channels * width + 4) // 8 * 8)
 
 
 class Transformer(nn.Module):
@@ -246,7 +296,8 @@ def _floats(*shape: int) -> Callable[[], tuple[torch.Tensor, ...]]:
     return lambda: (torch.randn(shape),)
 
 
-NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, ...]]]] = {
+Constructors = dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, ...]]]]
+NETWORKS: Constructors = {
     "autoencoder": (autoencoder, _floats(1, 40)),
     "ds_cnn": (DsCnn, _floats(1, 1, 25, 10)),
     "resnet8": (ResNet8, _floats(1, 3, 16, 16)),
@@ -259,12 +310,17 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tens
     "cached_decoder": (CachedDecoder, lambda: (torch.tensor([3]), torch.tensor([2]))),
 }
 """A constructor and example inputs of each network."""
+FULL_NETWORKS: Constructors = {
+    "full_mobilenet_v2": (FullMobileNetV2, _floats(1, 3, 48, 48)),
+    "full_mobilenet_v3": (FullMobileNetV3, _floats(1, 3, 48, 48)),
+}
+"""Networks with the published number of layers, which have no archives."""
 
 
 def make_network(name: str, seed: int = 0) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Return a network in evaluation mode with statistics that are not trivial."""
     torch.manual_seed(seed)
-    build, inputs = NETWORKS[name]
+    build, inputs = (NETWORKS | FULL_NETWORKS)[name]
     model = build().eval()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):

@@ -40,8 +40,10 @@ def cortex_m() -> Any:
 
 
 def _noise(inputs: Tensors, batch: int | None = None) -> Tensors:
-    """Return random inputs in the memory format of `inputs`."""
-    samples = (torch.randn(batch or len(x), *x.shape[1:]) for x in inputs)
+    """Return random floats in the memory format of `inputs`; integers are theirs."""
+    samples = (
+        torch.randn(batch or len(x), *x.shape[1:]) if x.is_floating_point() else x for x in inputs
+    )
     return tuple(
         sample.to(memory_format=torch.channels_last)
         if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)

@@ -134,6 +134,28 @@ def test_random_quantized_layers_equal_pytorch(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not has_torch, reason="needs the Python package torch")
+@pytest.mark.parametrize("form", ["", "_int8"])
+@pytest.mark.parametrize("name", ["full_mobilenet_v2", "full_mobilenet_v3", "transformer"])
+@pytest.mark.parametrize("board", [
+    pytest.param("host", marks=pytest.mark.host_c),
+    pytest.param("mps2-an386", marks=pytest.mark.qemu),
+    pytest.param("mps3-an547", marks=pytest.mark.qemu),
+])  # fmt: skip
+def test_verify_on_a_board_against_pytorch(
+    board: str, name: str, form: str, tmp_path: Path
+) -> None:
+    from make_archives import exported, saved
+
+    path = tmp_path / f"{name}.pt2"
+    path.write_bytes(saved(exported(name + form)))
+    result = verify(compile_for(load_model(path), board=board), samples=2)
+    assert result.exact, result
+    assert "PyTorch" in result.reference + result.explanation
+
+
+@pytest.mark.deep
 @pytest.mark.host_c
 @pytest.mark.filterwarnings("ignore")  # torch warns of its own plans
 @pytest.mark.skipif(not has_torch, reason="needs the Python package torch")

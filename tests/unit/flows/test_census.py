@@ -10,7 +10,6 @@ import pytest
 from firmwright.cli.main import main
 from firmwright.flows import census
 from firmwright.flows.census import CensusTask, run_in_process
-from firmwright.flows.executors import LocalExecutor
 from firmwright.flows.model import find_model_files
 from firmwright.report.census_page import CensusEntry, render_census
 
@@ -63,7 +62,7 @@ def test_content_replaces_the_file(tmp_path: Path) -> None:
 @pytest.mark.qemu
 def test_a_profile_gives_the_share_of_default_loops() -> None:
     options = {"board": "mps2-an386"}
-    (entry,) = census.take_census([task(with_profile=True, options=options)], LocalExecutor())
+    entry = census.examine_model(task(with_profile=True, options=options))
     assert entry.unit == "instructions"
     assert entry.count > 50_000
     assert 0 <= entry.default_loops < 0.05
