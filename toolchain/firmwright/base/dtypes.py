@@ -91,6 +91,7 @@ _BY_NAME = {name: row for row in DTYPES for name in (row.name, row.short)}
 
 
 def find_dtype(name: str) -> DType | None:
+    """Return the dtype with this long or short name, or None."""
     return _BY_NAME.get(name)
 
 

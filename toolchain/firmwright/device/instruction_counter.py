@@ -107,6 +107,7 @@ class InstructionCounter(Closeable):
 
 
 def build_counter_plugin(folder: Path) -> Path:
+    """Compile the plugin in `folder` and return its path, or raise ToolMissingError."""
     compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
     if compiler is None:
         what = "counting requires a C compiler for this machine."

@@ -49,6 +49,7 @@ class CensusTask:
 
 
 def take_census(tasks: Sequence[CensusTask], executor: Executor) -> tuple[CensusEntry, ...]:
+    """Return one entry for each task, in their order."""
     entries: dict[int, CensusEntry] = {}
     for index, entry in executor.run(run_in_process, tasks):
         entries[index] = entry
@@ -57,6 +58,7 @@ def take_census(tasks: Sequence[CensusTask], executor: Executor) -> tuple[Census
 
 
 def run_in_process(task: CensusTask) -> CensusEntry:
+    """Run `examine_model` in a new process and wait for its entry."""
     with (
         tempfile.TemporaryDirectory(prefix="firmwright-census-") as name,
         provide_file(task.path, task.content) as path,

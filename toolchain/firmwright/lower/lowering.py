@@ -135,6 +135,7 @@ class Lowering:
         return LoweredCall(call, self._offered(f"{self.prefix}{call.op}_{index}", call, call))
 
     def _offered(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
+        """Return the candidates for `call` (`whole` or a part of it) by ascending cost."""
         op_call, tuned = make_op_call(call, self.module), self._tuned(call)
         offered = [
             self._scheduled(name, call, schedule, config, whole)
@@ -253,6 +254,8 @@ class Lowering:
 
 
 def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
+    """Return a call that computes a band of output rows of `call` from the rows that it needs."""
+
     def with_rows(value: Value, count: int) -> Value:
         shape = (1, count, *value.type.shape[2:])
         return replace(value, type=replace(value.type, shape=shape))

@@ -125,6 +125,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def row_window(call: OpCall) -> RowWindow | None:
+    """Return the row window, or None if an input is permuted."""
     return None if has_permuted_inputs(call) else elementwise_row_window(call)
 
 

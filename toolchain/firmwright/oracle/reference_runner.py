@@ -113,6 +113,7 @@ def run_reference(
 def write_request(
     folder: Path, model: bytes, inputs: Sequence[Mapping[str, Array]], more: Mapping[str, Any]
 ) -> None:
+    """Write the worker's input: the model, the samples, and request.json with `more`."""
     names = list(inputs[0])
     if any(set(sample) != set(names) for sample in inputs):
         raise UsageError("the samples do not all name the same inputs.")

@@ -253,6 +253,7 @@ def expose_all_results(model: bytes) -> bytes:
 
 
 def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
+    """Return input names, output names and, with `layers`, all result names by tensor index."""
     names = [
         (tensor.name or b"").decode("utf-8", "replace") or f"tensor_{index}"  # as the importer
         for index, tensor in enumerate(graph.tensors)
@@ -284,6 +285,7 @@ def open_runtime(
 
 
 def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
+    """Return the model with `subgraph` and the first subgraph exchanged."""
     package = TflmRuntime.package if numerics == "tflm" else LiteRtRuntime.package
     try:
         import flatbuffers  # type: ignore[import-untyped]  # has no type hints

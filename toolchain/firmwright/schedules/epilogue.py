@@ -80,6 +80,7 @@ _USUAL_SHIFTS = (12, 8, 16, 20)
 
 
 def fold_zero_point_into_bias(op: OpCall, weights: Array) -> Array:
+    """Return the bias less the zero point times the sum of each channel's `weights`."""
     sums = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
     bias: Array = (
         bias_of(op, "int32").astype(np.int64) - per_tensor_quant(op.input(0)).zero_point * sums

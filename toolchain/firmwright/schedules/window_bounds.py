@@ -20,6 +20,8 @@ class ValidTapRun:
 
 
 def split_by_valid_taps(window: ConvWindow, axis: int, outputs: int) -> list[ValidTapRun]:
+    """Split `outputs` positions along an axis into runs of equal valid taps."""
+
     def valid(output: int) -> range:
         start = output * window.stride[axis] - window.padding[2 * axis]
         inside = [

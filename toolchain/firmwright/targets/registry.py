@@ -36,6 +36,7 @@ def target_kind_of(target: Target) -> TargetKind:
 
 
 def backend_of(target: Target) -> Backend | None:
+    """Return the backend of a target; None for cores."""
     return None if target.kind in CORE_KINDS else BACKENDS.find(target.kind)
 
 

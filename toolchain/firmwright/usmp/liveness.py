@@ -121,6 +121,7 @@ def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
 
 
 def live_sets_by_time(buffers: Sequence[BufferInfo], end: int) -> Iterator[tuple[int, ...]]:
+    """Yield the positions of all live buffers at each time before `end`."""
     changes = _changes(buffers)
     alive: set[int] = set()
     shown: tuple[int, ...] = ()
@@ -143,6 +144,7 @@ def _changes(buffers: Sequence[BufferInfo]) -> dict[int, tuple[list[int], list[i
 
 
 def merge_times(times: Sequence[int]) -> tuple[LiveRange, ...]:
+    """Merge consecutive times into half-open ranges; `times` must be ascending."""
     ranges: list[LiveRange] = []
     for time in times:
         if ranges and ranges[-1].end == time:

@@ -164,6 +164,7 @@ def has_known_speed(pool: PoolInfo) -> bool:
 
 
 def transfer_cycles(moved: MemoryTraffic, pool: PoolInfo) -> float:
+    """Return the cycles that the traffic takes in a pool of known speed."""
     assert pool.read_bandwidth is not None
     assert pool.write_bandwidth is not None
     return (

@@ -81,12 +81,14 @@ class OffsetConstraint(Generic[BufferKey]):
         return replace(self, a=a, b=b)
 
     def seen_from(self, buffer: BufferKey) -> OffsetConstraint[BufferKey]:
+        """Return the constraint with `buffer` as b."""
         if buffer == self.b:
             return self
         residue = -self.residue % self.modulus if self.modulus > 1 else 0
         return OffsetConstraint(self.b, self.a, -self.hi, -self.lo, self.modulus, residue)
 
     def least_allowed(self, difference: int) -> int:
+        """Return the smallest allowed difference that is at least `difference`."""
         if not self.lo < difference < self.hi:
             return difference
         if self.modulus < 2:
@@ -94,6 +96,7 @@ class OffsetConstraint(Generic[BufferKey]):
         return min(self.hi, difference + (self.residue - difference) % self.modulus)
 
     def greatest_allowed(self, difference: int) -> int:
+        """Return the largest allowed difference that is at most `difference`."""
         if not self.lo < difference < self.hi:
             return difference
         if self.modulus < 2:

@@ -85,6 +85,7 @@ class _CopyElision:
         return not self.ops[maker.op].is_view
 
     def _is_aligned(self, call: Call, parts: Sequence[Value], windows: Subviews) -> bool:
+        """Return whether all parts are aligned, nested parts included."""
         is_external = any(part.name in self.external for part in parts)
         if is_external and any(value.name in self.placed for value in call.variables):
             return False

@@ -30,6 +30,7 @@ class RowSlice:
 def slice_rows(
     call: Call, rows: RowWindow, devices: Sequence[str], names: UniqueNamer
 ) -> tuple[RowSlice, ...] | None:
+    """Return one slice of `call` per device, or None if it cannot be sliced."""
     y, sources = call.outputs[0], rows.row_inputs(call)
     is_plain = (rows.window_height, rows.stride, rows.pad_before) == (1, 1, 0)
     if "padding" not in call.attrs and not is_plain:

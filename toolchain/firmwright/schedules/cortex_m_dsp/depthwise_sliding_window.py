@@ -130,6 +130,7 @@ class _ChannelRegisters:
     finish: FinishElement
 
     def pair(self, line: int, pair: int) -> ArithExpr:
+        """Return the word that holds taps 2 * pair and 2 * pair + 1 of `line`."""
         return self.words[line * (self.across // 2) + pair]
 
     def single(self, line: int, tap: int) -> tuple[str, ArithExpr]:

@@ -55,6 +55,7 @@ def _instruction(
     name: str, operands: tuple[Operand, ...], result: DType, meaning: Callable[..., Any],
     doc: str, portable: str, suffix: str = "",
 ) -> Intrinsic:  # fmt: skip
+    """Build the intrinsic of one instruction; `suffix` follows its operands."""
     variable = "sum" if result == INT32 else "halves"
     places = ", ".join(f"%{place}" for place in range(len(operands) + 1))
     inputs = ", ".join(f'"r"({operand.name})' for operand in operands)

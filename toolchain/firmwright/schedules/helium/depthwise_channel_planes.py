@@ -52,6 +52,7 @@ class _PlaneAxis:
         })  # fmt: skip
 
     def tap(self, output: int, position: int) -> int | None:
+        """Return the weight offset of the tap of `output` at `position`, or None."""
         k, rest = divmod(position - output * self.stride, self.dilation)
         return k * self.tap_step if rest == 0 and 0 <= k < self.taps else None
 

@@ -61,6 +61,7 @@ class _ScalarChannel:
     finish: FinishElement
 
     def plus_outside(self, total: ArithExpr, taps: Iterable[tuple[int, int]]) -> ArithExpr:
+        """Return `total` plus the contribution of `taps` (ky, kx) outside the input."""
         if self.layer.zero_point:
             for ky, kx in taps:
                 total = total + self.weights[ky][kx] * self.layer.zero_point

@@ -48,6 +48,7 @@ def _target(c: NodeContext) -> DType:
 
 
 def _saturate(c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: DType) -> OnnxValue:
+    """Return rint(x) + zero point, saturated to the range of `kind`."""
     low, high = float(kind.min), float(kind.max)
     if zero_point is None:
         return c.emit.expression(f"{kind.name}(min(max(rint(a), {low}), {high}))", x)

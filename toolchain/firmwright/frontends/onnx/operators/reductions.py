@@ -21,6 +21,7 @@ from firmwright.frontends.onnx.operators.elementwise import float32_literal, req
 
 
 def reduction_axes(c: NodeContext) -> tuple[int, ...] | None:
+    """Return the axes to reduce, or None for no reduction."""
     rank = c.rank
     axes = c.ints(1, "axes") if c.has(1) else tuple(c.attr("axes") or ())
     if not axes:
