@@ -8,7 +8,7 @@
 #include "fwr.h"
 
 #define SLOT_0_END 0x21040000u
-#define SLOT_1_END 0x21090000u
+#define SLOT_1_END 0x21088000u
 #define COPY_DONE(end) (*(volatile uint8_t *)((end) - 32u))
 #define IMAGE_OK(end) (*(volatile uint8_t *)((end) - 24u))
 

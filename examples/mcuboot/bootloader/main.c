@@ -7,7 +7,7 @@
 #include "port.h"
 #include "serial.h"
 
-#define RECOVERY_MS 300
+#define RECOVERY_MS 1500 /* QEMU notices within a second that a host has opened the port */
 #define VTOR (*(volatile uint32_t *)0xE000ED08u)
 
 int main(void);

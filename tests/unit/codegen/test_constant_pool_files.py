@@ -14,6 +14,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.codegen.multi_model_firmware import emit_multi_model_firmware
+from firmwright.ir.constant_pools import unlinked_pool_images
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
@@ -52,10 +53,10 @@ Y = X.astype(np.int32) * [1, -2, 3, -4] + 2 * np.array([100, 200, -300, 400])
 SEPARATE = ("external", "port", "async")
 
 
-def module_with(scope: str, section: str = "") -> IRModule:
+def module_with(scope: str, section: str = "", text: str = TEXT) -> IRModule:
     """The planned module, its constants in the pool `far`."""
     pools = (PoolInfo("sram"), PoolInfo("far", access="ro", scope=scope, section=section))
-    module = replace(parse_module(TEXT, "m.fwir"), pools=pools)
+    module = replace(parse_module(text, "m.fwir"), pools=pools)
     return plan_memory(stage_constants.run(assign_constant_memory.run(module)), "greedy_by_size")
 
 
@@ -74,6 +75,19 @@ def test_both_files_of_a_pool_hold_the_same_bytes_and_the_header_their_sum(scope
     assert f"#define M_FAR_SIZE {len(data)} " in str(header)
     assert f"#define M_FAR_CRC32 0x{zlib.crc32(data):08x}u" in str(header)
     assert "model/m_weights.h" not in files
+
+
+def test_the_hash_in_a_pool_is_that_of_the_code_that_reads_it() -> None:
+    def pool(*change: str) -> bytes:
+        text = TEXT.replace(*change) if change else TEXT
+        (image,) = unlinked_pool_images(module_with("external", text=text))
+        return image.data
+
+    data = pool()
+    retrained = pool("3, -4]", "3, -5]")
+    assert (retrained == data, retrained[-16:] == data[-16:]) == (False, True)
+    assert pool("@m", "@other")[-16:] == data[-16:]
+    assert pool("* cast(i32, w[i]) + b[i]", "* cast(i32, w[i]) - b[i]")[-16:] != data[-16:]
 
 
 def test_header_code_and_glue_of_a_reader_read_as_written_by_hand(

@@ -122,6 +122,8 @@ _PACKAGES: Final = (
     ("onnx", "read ONNX models", "'firmwright[onnx]'"),
     ("torch", "verify PyTorch programs", "'firmwright[torch]'"),
     ("skl2onnx", "models of scikit-learn", "'firmwright[sklearn]'"),
+    ("imgtool", "sign images for MCUboot", "'firmwright[mcuboot]'"),
+    ("smpclient", "send images to MCUboot", "'firmwright[mcuboot]'"),
     ("distributed", "tune on a cluster", "'firmwright[dask]'"),
 )
 

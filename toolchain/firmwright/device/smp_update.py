@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import importlib
 import logging
+import re
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ _KNOCK_S: Final = 0.25
 _RESET_S: Final = 2.5
 _REQUEST_S: Final = 30.0
 """The server verifies all signatures before it lists images."""
-_LINK: Final = Timeouts(hello_s=1.0, answer_s=0.5, first_wait_s=0.05, last_wait_s=0.1)
+_LINK: Final = Timeouts(hello_s=3.0, answer_s=0.5, first_wait_s=0.05, last_wait_s=0.1)
 _HASHES: Final = {0x10: "sha256", 0x11: "sha384", 0x12: "sha512"}
 """Hash functions by type of TLV."""
 _SIGNATURES: Final = range(0x20, 0x30)
@@ -143,10 +144,29 @@ async def _send_update(
             before = await _states(client, port)
             for image in images:
                 _check_version(image, before, port)
-            return tuple([await _install(client, i, before, port, confirm) for i in images])
+            new = [image for image in images if not _is_running(image, before)]
+            first = [i for i in new if (i.number, 0) not in before and i.primary is not None]
+            for image in new:
+                await _upload(client, image, port, to_primary=image in first)
+            for image in new:
+                if image not in first:
+                    await _states(client, port, _marking(image, confirm))
         finally:  # also after an error: the device leaves serial recovery
             with contextlib.suppress(TimeoutError, smpclient.exceptions.SMPClientException):
                 await client.request(os_group.ResetWrite(), _RESET_S)
+
+    marked: Outcome = "permanent" if confirm else "test"
+    outcomes = []
+    for image in images:
+        state, sent_bytes = marked, len(image.data)
+        if image not in new:
+            is_confirmed = before[image.number, 0].confirmed
+            state, sent_bytes = "installed" if is_confirmed else "unconfirmed", 0
+        elif image in first:
+            state = "installed"
+        version = _text(image.version)
+        outcomes.append(ImageOutcome(image.number, image.file, version, state, sent_bytes))
+    return tuple(outcomes)
 
 
 async def _await_server(port: str) -> None:
@@ -186,7 +206,8 @@ async def _states(client: Any, port: str, request: Any = None) -> Mapping[tuple[
     group = _smpclient("requests.image_management")
     answer = await client.request(request or group.ImageStatesRead())
     if _smpclient("generics").error(answer):
-        what = f"the SMP server refuses to list or mark images (status {answer.rc})."
+        status = getattr(answer, "rc", None) or getattr(answer, "err", "unknown")
+        what = f"the SMP server refuses to list or mark images (status {status})."
         hint = "build MCUboot with MCUBOOT_SERIAL_IMG_GRP_HASH and _IMAGE_STATE."
         raise DeviceError(what, where=port, hint=hint)
     return {(state.image or 0, state.slot): state for state in answer.images}
@@ -196,7 +217,7 @@ def _check_version(image: SignedImage, before: Mapping[tuple[int, int], Any], po
     running = before.get((image.number, 0))
     if running is None:
         return
-    have = tuple(int(part) for part in running.version.replace("+", ".").split("."))
+    have = tuple(map(int, re.findall(r"\d+", running.version)))
     if image.version[:3] < have[:3]:
         what = f"the device runs version {running.version} of image {image.number}; "
         what += f"{image.file} is older, {_text(image.version)}."
@@ -204,28 +225,24 @@ def _check_version(image: SignedImage, before: Mapping[tuple[int, int], Any], po
         raise UsageError(what, where=port, hint=hint)
 
 
-async def _install(
-    client: Any, image: SignedImage, before: Mapping[tuple[int, int], Any], port: str, confirm: bool
-) -> ImageOutcome:
-    def outcome(state: Outcome, sent_bytes: int = len(image.data)) -> ImageOutcome:
-        return ImageOutcome(image.number, image.file, _text(image.version), state, sent_bytes)
-
+def _is_running(image: SignedImage, before: Mapping[tuple[int, int], Any]) -> bool:
     running = before.get((image.number, 0))
-    if running is not None and running.hash == image.digest:
-        return outcome("installed" if running.confirmed else "unconfirmed", 0)
-    is_first = running is None and image.primary is not None
-    async for offset in client.upload(image.data, image.primary if is_first else image.secondary):
+    return running is not None and running.hash == image.digest
+
+
+async def _upload(client: Any, image: SignedImage, port: str, *, to_primary: bool) -> None:
+    async for offset in client.upload(image.data, image.primary if to_primary else image.secondary):
         log.info("%s: %d of %d bytes", image.file, offset, len(image.data))
-    found = (await _states(client, port)).get((image.number, 0 if is_first else 1))
+    found = (await _states(client, port)).get((image.number, 0 if to_primary else 1))
     if found is None or found.hash != image.digest:
         what = f"MCUboot does not accept image {image.number}, {image.file}."
         hint = "sign it by the device's key, with a --security-counter that is not lower."
         raise DeviceError(what, where=port, hint=hint)
-    if is_first:
-        return outcome("installed")
+
+
+def _marking(image: SignedImage, confirm: bool) -> Any:
     group = _smpclient("requests.image_management")
-    await _states(client, port, group.ImageStatesWrite(hash=image.digest, confirm=confirm))
-    return outcome("permanent" if confirm else "test")
+    return group.ImageStatesWrite(hash=image.digest, confirm=confirm)
 
 
 def _text(version: Version) -> str:

@@ -1,15 +1,20 @@
 """Layout of constants in read-only pools that are not part of the program image.
 
-Data outside the image end in a hash of their contents, which the model's C checks.
+Pools outside the image end in a hash of the code that reads them, which the model's C checks.
+Constants of a retrained model with the same code therefore suit a program that is in use.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firmwright.base.errors import InternalError
 from firmwright.ir.core import PoolInfo
+from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
+from firmwright.ir.syntax import IRWriter
+from firmwright.ir.tir.printer import print_prim
 
 IMAGE_ALIGNMENT = 16
 _HASH_BYTES = 16
@@ -17,6 +22,7 @@ UNLINKED_SCOPES = ("external", "port", "async")
 """Scopes of read-only pools whose bytes are not part of the program image."""
 UNADDRESSABLE_SCOPES = ("port", "async")
 """Scopes that the core cannot address; constants are copied to RAM before use."""
+_SPAN = re.compile(r'span\("(?:[^"\\]|\\.)*", \d+, \d+(?:, "(?:[^"\\]|\\.)*")?\)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +62,24 @@ def build_pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
             data += bytes(-len(data) % IMAGE_ALIGNMENT)
             offsets[name] = len(data)
             data += constant.data
-    content = bytes(data)
-    if content and pool.scope in UNLINKED_SCOPES:
-        content = with_content_hash(content)
-    return PoolImage(pool, content, offsets)
+    if data and pool.scope in UNLINKED_SCOPES:
+        data += bytes(-len(data) % IMAGE_ALIGNMENT) + _hash_code(module)
+    return PoolImage(pool, bytes(data), offsets)
+
+
+def _hash_code(module: IRModule) -> bytes:
+    """Return a hash of all but the names of model and file and the unlinked constants' values."""
+    page = IRWriter()
+    for name, constant in module.constants.items():
+        content = constant.digest if is_linked(module, name) else constant.pool
+        page.line(f"{constant.dtype.short} {constant.shape} {content}")
+    for path, file in module.files.items():
+        page.line(f"{path} {hashlib.sha256(file).hexdigest()}")
+    for function in module.functions.values():
+        if not isinstance(function, Function):
+            print_prim(function, page)
+    text = _SPAN.sub("", page.text())
+    return hashlib.sha256(text.encode()).digest()[:_HASH_BYTES]
 
 
 def hash_bytes(pool: PoolInfo) -> int:

@@ -52,9 +52,9 @@ extern "C" {
 /* The symbols of functions that run the model end in a hash of this interface, so that a program
  * compiled with another version of this header does not link. */
 #ifdef M_CHECK_SIZES
-#define m_run m_run_abi_97c678a1_sizes
+#define m_run m_run_abi_83513109_sizes
 #else
-#define m_run m_run_abi_97c678a1
+#define m_run m_run_abi_83513109
 #endif
 /* A hash of the model's sources: model_id in metadata.json. */
 extern const uint8_t m_id[16];
@@ -66,7 +66,7 @@ extern const char m_version[];
 #define M_SRAM_ALIGN 16
 #define M_FAR_SIZE 64 /* of m_far.bin */
 #define M_FAR_ALIGN 16
-#define M_FAR_CRC32 0x2593ed2cu
+#define M_FAR_CRC32 0xb7cc5857u
 
 /* Operators that the model executes. */
 #define M_OPERATORS 2
