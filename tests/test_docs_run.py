@@ -64,6 +64,7 @@ REASONS = {
     "needs the package above installed": r"npu1",
     "needs an RTOS's headers": r"xTaskCreateStatic",
     "needs a terminal": r"make run",
+    "needs CMSIS": r"SCB_",
     "needs a copy of FreeRTOS": r"FREERTOS_KERNEL_PATH",
 }
 """The reasons for not running a block, and the text it must contain."""

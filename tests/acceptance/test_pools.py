@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from firmwright.boards import load_board
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image
@@ -112,3 +114,51 @@ def test_models_with_shared_memory_preserve_copied_weights(digits_path: Path) ->
             for name in names:
                 for key, value in expected.items():
                     assert np.array_equal(found[f"{name}/{key}"], value.reshape(-1))
+
+
+KEYWORD = Path(__file__).parents[2] / "examples/02_keyword/keyword.tflite"
+LINE = 32
+
+
+@pytest.mark.parametrize("pools", [(), (PoolInfo("axi"),)])
+def test_buffers_of_dma_share_no_cache_line(pools: tuple[PoolInfo, ...]) -> None:
+    """The application may fill inputs and read outputs by DMA, on a core with a data cache."""
+    options = Options(board="nucleo-h743zi", numerics="tflm", pools=pools)
+    made = planned(compile_model(load_model(KEYWORD).module, options))
+    assert any(buffer.size_bytes % LINE for buffer in made.buffers)
+    lines = {
+        buffer.name: {
+            made.placements[buffer.name].offset // LINE,
+            (made.placements[buffer.name].offset + buffer.size_bytes - 1) // LINE,
+        }
+        for buffer in made.buffers
+    }
+    for buffer in made.buffers:
+        if buffer.kind not in ("input", "output"):
+            continue
+        for other in made.buffers:
+            is_kept = other.kind == "state" or {buffer.kind, other.kind} == {"input", "output"}
+            if other != buffer and is_kept:
+                assert not lines[buffer.name] & lines[other.name], (buffer.name, other.name)
+        assert made.placements[buffer.name].offset % LINE == 0
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+def test_a_dma_driver_maintains_the_caches(
+    digits_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The emulator has no caches, but the registers by which lines are cleaned."""
+    board = load_board("mps2-an521")
+    memory = tuple(replace(region, cache_line=LINE) for region in board.memory)
+    cached = replace(board, caches=True, memory=memory)
+    monkeypatch.setattr("firmwright.pipeline.compilation.load_board", lambda *_: cached)
+    model = load_model(digits_path)
+    options = Options(board="mps2-an521", target="vanilla")
+    done = compile_model(model.module, options, source=model.source)
+    padded = [b for b in planned(done).buffers if b.alignment == LINE]
+    assert "activation" in {b.kind for b in padded}, "operands of copies and of the accelerator"
+    assert {b.size_bytes % LINE for b in padded} == {0}
+    image = build_image(done)
+    assert "fwr_cache_clean_invalidate" in {symbol.name for symbol in image.sizes.symbols}
+    assert verify(done, samples=3).mismatches == 0

@@ -8,11 +8,14 @@
  * detected.
  *
  * Memory order: the source is in memory before the channel is enabled, and the copy is read after
- * it is disabled (DSB). There is no data cache between the core and these memories.
+ * it is disabled (DSB). If the board enables caches, the source and the list are cleaned first; the
+ * destination is cleaned and invalidated first and invalidated at the end, because the core may
+ * have fetched lines of it.
  */
 #include "cortex_m.h"
 
 #include "fwr.h"
+#include "port/fwr_drivers.h"
 #include "port/fwr_port.h"
 
 #define DMA_TC_CLEAR FWR_REG(FWR_DMA_BASE + 0x008u)
@@ -41,6 +44,12 @@
 
 #define LIST_TRANSFERS 8u
 
+#if defined(FWR_CACHES)
+#define MAINTAIN(operation, start, size) fwr_cache_##operation(start, size)
+#else
+#define MAINTAIN(operation, start, size) ((void)0)
+#endif
+
 /* Layout defined by the controller. */
 struct transfer {
     uint32_t from;
@@ -49,12 +58,14 @@ struct transfer {
     uint32_t control;
 };
 
-static struct transfer list[LIST_TRANSFERS];
+static struct transfer list[LIST_TRANSFERS] __attribute__((aligned(32)));
 
 static struct {
     uint32_t from;
     uint32_t to;
     uint32_t left; /* bytes not yet in a list */
+    const void *destination;
+    uint32_t size;
     uint32_t failed;
 } copy;
 
@@ -106,6 +117,7 @@ static void begin_list(void)
     }
     list[count - 1u].next = 0;
     list[count - 1u].control |= CONTROL_INTERRUPT;
+    MAINTAIN(clean, list, sizeof list);
     order_memory();
     CH_FROM = list[0].from;
     CH_TO = list[0].to;
@@ -132,6 +144,8 @@ static int32_t finish(void)
     }
     DMA_TC_CLEAR = CHANNEL;
     order_memory();
+    MAINTAIN(invalidate, copy.destination, copy.size);
+    copy.size = 0;
     const uint32_t failed = copy.failed;
     copy.failed = 0;
     return failed == 0 ? FWR_OK : FWR_E_FAULT;
@@ -146,6 +160,10 @@ int32_t fwr_port_copy_start(void *to, const void *from, uint32_t size)
     copy.from = (uint32_t)from;
     copy.to = (uint32_t)to;
     copy.left = size;
+    copy.destination = to;
+    copy.size = size;
+    MAINTAIN(clean, from, size);
+    MAINTAIN(clean_invalidate, to, size);
     if (size != 0) {
         begin_list();
     }

@@ -26,7 +26,8 @@ class MemoryRegion:
 
     `pool` is the name of the region's memory pool and `const_pool` that of its constant pool; ""
     means none. `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If
-    `targets` is not empty, only kernels of these target kinds may use the pool.
+    `targets` is not empty, only kernels of these target kinds may use the pool. `cache_line` is the
+    line size of the data cache in front of the region; 0 means no cache.
     """
 
     name: Annotated[str, TomlKey(read=_read_identifier)]
@@ -38,6 +39,7 @@ class MemoryRegion:
     latency: int | None = None
     const_pool: Annotated[str, TomlKey(read=_read_pool_name)] = ""
     targets: tuple[str, ...] = ()
+    cache_line: Annotated[int, TomlKey(maximum=64)] = 0
 
     @property
     def end(self) -> int:
@@ -60,6 +62,8 @@ def read_memory_regions(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]
 def _check_region(table: TomlTable, region: MemoryRegion, earlier: list[MemoryRegion]) -> None:
     if region.end > ADDRESSES:
         raise table.error("size", f"it ends at {region.end:#x}, above 32 bits.")
+    if region.cache_line & (region.cache_line - 1):
+        raise table.error("cache_line", "it is not a power of two.")
     if region.pool and region.kind != "ram":
         raise table.error("pool", "only a region of kind ram can hold a pool.")
     for other in earlier:

@@ -133,6 +133,7 @@ class Board:
                 read_latency=r.latency,
                 write_latency=r.latency,
                 section=f".noinit.{r.name}",
+                cache_line=r.cache_line,
                 targets=r.targets,
             )
             for r in self.memory

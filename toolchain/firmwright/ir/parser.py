@@ -39,7 +39,7 @@ _KINDS = ("activation", "input", "output", "scratch", "ring", "state", "const")
 _POOL_FIELDS: Mapping[str, tuple[type, ...]] = {
     "size_bytes": (int,), "access": (str,), "targets": (tuple,), "read_bandwidth": (float, int),
     "write_bandwidth": (float, int), "read_latency": (int,), "write_latency": (int,),
-    "scope": (str,), "section": (str,),
+    "scope": (str,), "section": (str,), "cache_line": (int,),
 }  # fmt: skip
 T = TypeVar("T")
 

@@ -51,6 +51,10 @@ def collect_planning_input(
     live = compute_live_ranges(flow, at_entry, at_exit)
     users = _accessing_targets(module, main, flow)
     pins = _pinned_pools(main, flow, module.pools)
+    shared, lines = (
+        _buffers_of_other_masters(flow, kinds),
+        {p.name: p.cache_line for p in module.pools},
+    )
     buffers = []
     for name, allocate in flow.allocates.items():
         ranges = _extend_to_caller_accesses(live[name], kinds[name], name in at_exit, flow.end_time)
@@ -58,6 +62,9 @@ def collect_planning_input(
         plan_name, size_bytes = plan_names.get(name, name), buffer.span_bytes
         alignment = max(buffer.alignment, buffer.dtype.size_bytes)
         candidates = _candidates(name, pins.get(name, module.pools), users[name])
+        line = max(lines[pool] for pool in candidates) if name in shared else 0
+        if line:  # no other buffer in its cache lines
+            alignment, size_bytes = max(alignment, line), -(-size_bytes // line) * line
         # A buffer that is never accessed still needs an address.
         ranges = ranges or (LiveRange(0, 1),)
         buffers.append(
@@ -77,6 +84,15 @@ def _kind(allocate: tir.Allocate) -> BufferKind:
     if allocate.kind not in _KINDS:
         raise InternalError(f"buffer {allocate.buffer.name} is of unknown kind {allocate.kind!r}.")
     return cast(BufferKind, allocate.kind)
+
+
+def _buffers_of_other_masters(flow: ControlFlowGraph, kinds: Mapping[str, BufferKind]) -> set[str]:
+    """Return the buffers that devices, or the application by DMA, may access."""
+    shared = {name for name, kind in kinds.items() if kind in ("input", "output")}
+    for node in flow.nodes:
+        if node.call is None or node.call.device:  # without a call: reads of constants
+            shared |= node.accessed
+    return shared
 
 
 def _extend_to_caller_accesses(
