@@ -1,5 +1,6 @@
 """Each verb's keys as scripts rely on them, and its files."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -226,7 +227,14 @@ def test_profile_instruction_counts_are_reproducible(fw, tmp_path: Path, digits_
     old = tmp_path / "old.json"
     old.write_text(said.out)
     words = ("profile", digits_path, "--board", "mps2-an386", "--baseline", old, "--json")
-    change = fw(*words).json["baseline"]
+    trace, data = tmp_path / "trace.json", tmp_path / "data.json"
+    change = fw(*words, "--trace", trace, "--node-data", data).json["baseline"]
+    counts = {row["name"]: row["instructions"] for row in found["operators"]}
+    spans = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert [(e["name"], round(25 * e["dur"])) for e in spans] == list(counts.items())
+    assert all(a["ts"] + a["dur"] == pytest.approx(b["ts"]) for a, b in itertools.pairwise(spans))
+    values = json.loads(data.read_text())["results"]
+    assert {name: row["value"] for name, row in values.items()} == counts
     assert (change["total"], change["mismatched_conditions"]) == (0, [])
     assert (found["runs"], found["least"]) == (1, found["instructions"])
     assert found["clock_hz"] == 25_000_000

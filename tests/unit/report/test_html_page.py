@@ -57,10 +57,19 @@ window.addEventListener("load", () => {
   said.errors = window.errors;
   said.bars = [...document.querySelectorAll(".operators .bar i")].map((bar) => bar.offsetWidth);
   said.columns = document.querySelectorAll("svg .column").length;
-  const made = document.createElement("pre");
-  made.id = "said";
-  made.textContent = JSON.stringify(said);
-  document.body.append(made);
+  said.struck = [...document.querySelectorAll(".bar u")].filter((tick) =>
+    tick.getBoundingClientRect().top < tick.nextElementSibling.getBoundingClientRect().bottom - 3);
+  const phone = document.createElement("iframe");
+  phone.style.width = "390px";
+  phone.srcdoc = document.head.innerHTML + document.querySelector("main").outerHTML;
+  phone.onload = () => {
+    said.phone = phone.contentDocument.documentElement.scrollWidth;
+    const made = document.createElement("pre");
+    made.id = "said";
+    made.textContent = JSON.stringify(said);
+    document.body.append(made);
+  };
+  document.body.append(phone);
 });
 </script>"""
 
@@ -186,6 +195,11 @@ def test_page_renders_in_a_browser_without_errors(observed: dict[str, object]):
     widths = observed["bars"]
     assert isinstance(widths, list)
     assert widths[0] > widths[2] > 0
+
+
+def test_the_page_fits_a_phone_and_ticks_spare_the_numbers(observed):
+    assert observed["struck"] == []
+    assert observed["phone"] <= 390
 
 
 def test_pointer_shows_a_buffer_and_the_live_buffers(observed: dict[str, object]):

@@ -1,6 +1,7 @@
 """`firmwright profile`: measure the cost of a run by operator."""
 
 import argparse
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.core_timeline import CoreTimeline
 from firmwright.flows.instruction_counts import InstructionCounts
+from firmwright.flows.model import write_file
+from firmwright.flows.profile_export import make_node_data, make_trace
 from firmwright.flows.profiling import RUNS, Profile, profile
 
 NAME = "profile"
@@ -30,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"""
         --runs N  measure N runs and report median and minimum (default: 1 in QEMU, where counts
             repeat, else {RUNS})
+        --trace JSON  write a trace of operators, cores and DMA for ui.perfetto.dev
+        --node-data JSON  write the cost of each operator for Model Explorer
         """,
         runs={"type": positive_int},
     )
@@ -41,18 +46,27 @@ def run(args: argparse.Namespace) -> Outcome:
     baseline = read_profile(args.baseline) if args.baseline else None
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="omit --in-process.")
+    compiled = arguments.compile_from_args(args)
     measured = profile(
-        arguments.compile_from_args(args),
+        compiled,
         open_with=arguments.make_session_opener(args),
         count_instructions=args.count_instructions,
         compiler=args.compiler,
         runs=args.runs,
     )
+    if args.trace:
+        write_json(args.trace, make_trace(compiled, measured))
+    if args.node_data:
+        write_json(args.node_data, make_node_data(measured))
     data = profile_to_json(measured)
     if baseline is None:
         return Outcome(data, format_summary(measured))
     comparison = compare_profiles(data, baseline)
     return Outcome({**data, "baseline": comparison}, format_summary(measured, comparison))
+
+
+def write_json(path: str, data: Mapping[str, Any]) -> None:
+    write_file(path, (json.dumps(data, indent=1) + "\n").encode())
 
 
 def profile_to_json(measured: Profile) -> dict[str, Any]:
