@@ -9,8 +9,9 @@ Semantics: TFLite's reference convolutions and quantization specification.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,11 +22,22 @@ from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
-from firmwright.ops.conv_window import check_window, im2col, import_window, window_of
+from firmwright.ops.conv_window import (
+    OutputPosition,
+    check_window,
+    im2col,
+    import_window,
+    output_positions,
+    window_of,
+)
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.import_checks import input_type, require_tensors, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import sliding_row_window
+
+Tap: TypeAlias = tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]
+"""Position in the kernel and in the input: (ky, kx, iy, ix)."""
+OpenTaps: TypeAlias = Callable[[OpCall, Kernel, OutputPosition], AbstractContextManager[Tap]]
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -58,7 +70,7 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
     if len(factors) == 1:
         factors *= call.output.shape[-1]
     activation = call.str_attr("activation")
-    if int16x8.is_int16x8(call) and int16x8.has_int64_sum(call):
+    if int16x8.has_int64_sum(call):
         return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
     return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
 
@@ -95,10 +107,18 @@ def row_window(call: OpCall) -> RowWindow | None:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w = arrays[0], arrays[1]
-    kernel = w.reshape(w.shape[0], -1).astype(np.float64) - requantize.weight_zero_point(call)
-    patches = im2col(x.astype(np.float64) - _zero_point(call), window_of(call, w.shape[1:3]))
-    return (reference_epilogue(call, patches @ kernel.T),)
+    x, w = (array.astype(np.float64) for array in arrays[:2])
+    sums = window_sums(call, x - _zero_point(call), w - requantize.weight_zero_point(call))
+    return (reference_epilogue(call, sums),)
+
+
+def window_sums(call: OpCall, x: Array, w: Array) -> Array:
+    patches = im2col(x, window_of(call, w.shape[1:3]))
+    if not call.op.endswith("depthwise_conv2d"):
+        return np.asarray(patches @ w.reshape(len(w), -1).T)
+    patches = patches.reshape(*patches.shape[:3], -1, x.shape[3])
+    repeated = np.repeat(patches, channel_multiplier_of(call), axis=-1)
+    return np.asarray((repeated * w.reshape(-1, w.shape[3])).sum(axis=-2))
 
 
 def reference_epilogue(call: OpCall, total: Array) -> Array:
@@ -117,12 +137,18 @@ def _zero_point(call: OpCall) -> int:
     return 0 if x.dtype == FLOAT32 else requantize.per_tensor_quant(x).zero_point
 
 
-def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:
+def window_taps(call: OpCall, b: Kernel, at: OutputPosition) -> AbstractContextManager[Tap]:
+    return window_of(call, call.input(1).shape[1:3]).taps(b, at)
+
+
+def lower_convolution(
+    call: OpCall, b: Kernel, channel_axis: int = 0, taps: OpenTaps = window_taps
+) -> None:
     """Emit direct loops, one output at a time; taps outside the input are skipped.
 
     The output channels are axis `channel_axis` of the weights.
     """
-    is_float, window = call.input(0).dtype == FLOAT32, window_of(call, call.input(1).shape[1:3])
+    is_float = call.input(0).dtype == FLOAT32
     dtype = FLOAT32 if is_float else int16x8.accumulator_dtype(call, channel_axis)
     zero_point, weight_zero = _zero_point(call), requantize.weight_zero_point(call)
     weights = b.input(1)
@@ -137,12 +163,12 @@ def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:
         else int16x8.requantize_epilogue(b, requantization_of(call), dtype, call.output.dtype)
     )
     with (
-        window.outputs(b, call.output.shape) as at,
+        output_positions(b, call.output.shape) as at,
         output_channels(call, b, channel_axis) as (oc, ic),
     ):
         # Add floats in the reference kernel's order: subsequent hybrid layers round the sum.
         acc = b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc]))
-        with window.taps(b, at) as (ky, kx, iy, ix), ExitStack() as loops:
+        with taps(call, b, at) as (ky, kx, iy, ix), ExitStack() as loops:
             if ic is None:
                 ic = loops.enter_context(b.for_("ic", call.input(0).shape[3]))
             x = b.load(b.input(0), [at.n, iy, ix, ic])
@@ -194,15 +220,6 @@ def infer_depthwise(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(output_shape(call, w.shape[3]), x.dtype, call.output.quantization),)
 
 
-def reference_depthwise(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w = arrays[0], arrays[1]
-    taps = w.reshape(-1, w.shape[3]).astype(np.float64) - requantize.weight_zero_point(call)
-    patches = im2col(x.astype(np.float64) - _zero_point(call), window_of(call, w.shape[1:3]))
-    patches = patches.reshape(*patches.shape[:3], len(taps), x.shape[3])
-    total = (np.repeat(patches, channel_multiplier_of(call), axis=-1) * taps).sum(axis=-2)
-    return (reference_epilogue(call, total),)
-
-
 def count_depthwise_macs(call: OpCall) -> int:
     return call.output.elements * call.input(1).shape[1] * call.input(1).shape[2]
 
@@ -226,7 +243,7 @@ OPDEFS: tuple[OpDef, ...] = (
         name="conv2d",
         infer=infer,
         reference=reference,
-        lower=partial(_lower_convolution, channel_axis=0),
+        lower=lower_convolution,
         row_access=row_window,
         imports={"tflite:CONV_2D": import_tflite},
         dtypes=("int8", "int16", "float32"),
@@ -237,8 +254,8 @@ OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="depthwise_conv2d",
         infer=infer_depthwise,
-        reference=reference_depthwise,
-        lower=partial(_lower_convolution, channel_axis=3),
+        reference=reference,
+        lower=partial(lower_convolution, channel_axis=3),
         row_access=row_window,
         imports={"tflite:DEPTHWISE_CONV_2D": import_tflite},
         dtypes=("int8", "int16", "float32"),

@@ -66,16 +66,6 @@ class ConvWindow:
         return first > 0 or last >= self.input_size[axis]
 
     @contextmanager
-    def outputs(self, b: Builder, y_shape: Sequence[int]) -> Iterator[OutputPosition]:
-        """Open loops over batch, output rows and output columns."""
-        with (
-            b.for_("n", y_shape[0]) as n,
-            b.for_("oy", y_shape[1]) as oy,
-            b.for_("ox", y_shape[2]) as ox,
-        ):
-            yield OutputPosition(n, oy, ox)
-
-    @contextmanager
     def taps(
         self, b: Builder, at: OutputPosition
     ) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
@@ -95,6 +85,17 @@ class ConvWindow:
         if self.guarded(axis):
             stack.enter_context(b.if_(logical_and(i >= 0, i < self.input_size[axis])))
         return k, i
+
+
+@contextmanager
+def output_positions(b: Builder, y_shape: Sequence[int]) -> Iterator[OutputPosition]:
+    """Open loops over batch, output rows and output columns."""
+    with (
+        b.for_("n", y_shape[0]) as n,
+        b.for_("oy", y_shape[1]) as oy,
+        b.for_("ox", y_shape[2]) as ox,
+    ):
+        yield OutputPosition(n, oy, ox)
 
 
 def window_of(call: OpCall, size: Sequence[int]) -> ConvWindow:

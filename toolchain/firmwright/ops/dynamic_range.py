@@ -6,7 +6,7 @@ a layer are scaled back to floats. Semantics: TFLite's portable quantizers, in t
 ONNX's DynamicQuantizeLinear, which divides by the scale and rounds half to even.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -89,6 +89,11 @@ class QuantizedRow:
 
     scale: tir.Buffer
     offset: tir.Buffer | None
+
+    def load(self, b: Kernel, values: tir.Buffer, index: Sequence[ArithExpr | int]) -> ArithExpr:
+        """Load a quantized value less the zero point."""
+        value = b.load_i32(values, index)
+        return value if self.offset is None else value - b.load(self.offset, [0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,8 @@ def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.Exa
     return int16x8.exact_scale(factors, call.output, activation) if exact is None else exact
 
 
-def int16_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
-    """Return the parameters that convert an int16 layer's sums to outputs."""
+def defined_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
+    """Return the parameters as the profile defines them: of int16, and of variable weights."""
     factors, activation = requantize.scale_factors(call), call.str_attr("activation")
     if call.numerics != "tflm":
         return int16x8.exact_scale(factors, call.output, activation)
@@ -86,7 +86,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     shape = call.output.shape
     if int16x8.is_int16x8(call):
         sums = (x @ w.T).astype(np.int64) + bias_of(call, "int32")
-        step = int16_requantization(call)
+        step = defined_requantization(call)
         if isinstance(step, requantize.Requantization):
             return (int16x8.apply_int64_requant(step, sums, INT16).reshape(shape),)
         return (step.apply(sums, INT16).reshape(shape),)
@@ -127,7 +127,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         offset = requantize.per_tensor_quant(call.input(0)).zero_point * sums
         bias = b.constant("bias", bias_of(call, "int32") - offset, sum_dtype)
         is_int16 = int16x8.is_int16x8(call)
-        step = int16_requantization(call) if is_int16 else int8_requantization(call)
+        step = defined_requantization(call) if is_int16 else int8_requantization(call)
         finish = int16x8.requantize_epilogue(b, step, sum_dtype, call.output.dtype)
     with (
         b.for_("n", call.input(0).elements // inputs) as n,

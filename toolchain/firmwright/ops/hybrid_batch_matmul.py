@@ -69,11 +69,8 @@ def lower(call: OpCall, b: Kernel) -> None:
         j = enter(b.for_("column", columns))
         acc = b.register("acc", INT32, 0)
         with b.for_("k", depth) as k:
-            value = b.load_i32(quantized, [k])
-            if row.offset is not None:
-                value = value - b.load(row.offset, [0])
             place = [*own[1], *([j, k] if is_transposed(call, 1) else [k, j])]
-            acc.add(value * b.load_i32(y, place))
+            acc.add(row.load(b, quantized, [k]) * b.load_i32(y, place))
         b.store(z, [*at, i, j], acc.value.cast(FLOAT32) * b.load(row.scale, [0]))
 
 

@@ -17,7 +17,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import conv2d
-from firmwright.ops.conv_window import OutputPosition, im2col, window_of
+from firmwright.ops.conv_window import OutputPosition, window_of
 from firmwright.ops.dynamic_range import (
     FloatRow,
     QuantizedRow,
@@ -51,21 +51,17 @@ def is_asymmetric(call: OpCall) -> bool:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0].astype(np.float32), arrays[1].astype(np.float64)
     scales = np.array(quantization_of(call.input(1)).scales, np.float32)
-    window, bias = window_of(call, w.shape[1:3]), conv2d.bias_of(call, "float32")
+    bias = conv2d.bias_of(call, "float32")
     low, high = float_activation_range(call.str_attr("activation"))
     results = []
     for batch in x:
         quantized, scale, offset = quantize_array(batch, asymmetric=is_asymmetric(call))
-        patches = im2col(quantized[None].astype(np.float64) - offset, window)
-        if call.op == _DEPTHWISE:
-            taps = w.reshape(-1, w.shape[3])
-            patches = patches.reshape(*patches.shape[:3], len(taps), x.shape[3])
-            repeated = np.repeat(patches, conv2d.channel_multiplier_of(call), axis=-1)
-            acc = (repeated * taps).sum(axis=-2).astype(np.float32)
-            scaled = acc * (scales * scale)
+        acc = conv2d.window_sums(call, quantized[None].astype(np.float64) - offset, w)
+        scaled = acc.astype(np.float32)
+        if call.op == _DEPTHWISE or not is_asymmetric(call):
+            scaled = scaled * (scales * scale)
         else:
-            acc = (patches @ w.reshape(w.shape[0], -1).T).astype(np.float32)
-            scaled = acc * scales * scale if is_asymmetric(call) else acc * (scale * scales[0])
+            scaled = scaled * scales * scale
         results.append(np.clip(scaled + bias, low, high))
     return (np.concatenate(results).astype(np.float32),)
 
@@ -97,9 +93,7 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
         with Nest() as taps:
             ky, kx, iy, ix = taps(window.taps(b, OutputPosition(n, oy, ox)))
             channel = taps(b.for_("ic", w.shape[3])) if ic is None else ic
-            value = b.load_i32(target, [0, iy, ix, channel])
-            if row.offset is not None:
-                value = value - b.load(row.offset, [0])
+            value = row.load(b, target, [0, iy, ix, channel])
             place: Sequence[ArithExpr | int]
             place = [oc, ky, kx, channel] if channel_axis == 0 else [0, ky, kx, oc]
             acc.add(value * b.load_i32(w, place))

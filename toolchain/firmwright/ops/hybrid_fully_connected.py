@@ -106,10 +106,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     ):
         acc = b.register("acc", INT32, 0)
         with b.for_("i", inputs) as i:
-            value = b.load_i32(quantized, [i])
-            if row.offset is not None:
-                value = value - b.load(row.offset, [0])
-            acc.add(value * b.load_i32(w, [o, i]))
+            acc.add(row.load(b, quantized, [i]) * b.load_i32(w, [o, i]))
         scale = b.load(row.scale, [0])
         if table is not None:
             scale = scale * b.load(table, [o])

@@ -63,11 +63,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _products(call: OpCall, row: Array, weights: Sequence[Array], first: int) -> list[Array]:
     """Return the scaled products of a row with the weights of each gate."""
     quantized, scale, offset = quantize_array(row, asymmetric=bool(call.attrs["asymmetric"]))
-    steps, found = quantized.astype(np.int64) - offset, []
+    steps, products = quantized.astype(np.int64) - offset, []
     for gate in range(_GATES):
         sums = (weights[first - INPUT_WEIGHTS + gate] @ steps).astype(np.float32)
-        found.append(sums * (np.float32(_weight_scale(call, first + gate)) * scale))
-    return found
+        products.append(sums * (np.float32(_weight_scale(call, first + gate)) * scale))
+    return products
 
 
 def _finish(call: OpCall, gates: Sequence[Array], cells: Array) -> tuple[Array, Array]:
@@ -122,14 +122,10 @@ def _add_products(
     products = b.reg("products", INT32, _GATES)
     for gate in range(_GATES):
         b.store(products, [gate], 0)
-    with b.for_("i", quantized.elements) as i:
-        value = b.load_i32(quantized, [i])
-        if row.offset is not None:
-            value = value - b.load(row.offset, [0])
-        with b.let("item", value) as item:
-            for gate in range(_GATES):
-                product = item * b.load_i32(b.input(first + gate), [u, i])
-                b.store(products, [gate], b.load(products, [gate]) + product)
+    with b.for_("i", quantized.elements) as i, b.let("item", row.load(b, quantized, [i])) as item:
+        for gate in range(_GATES):
+            product = item * b.load_i32(b.input(first + gate), [u, i])
+            b.store(products, [gate], b.load(products, [gate]) + product)
     for gate in range(_GATES):
         scale = b.load(row.scale, [0]) * _weight_scale(call, first + gate)
         scaled = b.load(products, [gate]).cast(FLOAT32) * scale

@@ -38,9 +38,8 @@ def is_int16x8(call: OpCall) -> bool:
 
 
 def has_int64_sum(call: OpCall) -> bool:
-    """Whether the reference kernel sums in 64 bits, as it does unless the bias has 32 bits."""
-    bias = call.constant(2)
-    return bias is None or bias.dtype == INT64
+    """Whether the reference kernel sums in 64 bits: int16, unless the bias has 32 bits."""
+    return is_int16x8(call) and not (call.has_input(2) and call.input(2).dtype == INT32)
 
 
 def requant_with_16_bit_multiplier(

@@ -79,7 +79,8 @@ def lower_pool(
     dtype: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
     first: ExprLike = start if dtype == FLOAT32 else int(start)
     window = pool_window(call)
-    with window.outputs(b, call.output.shape) as at, b.for_("c", call.output.shape[3]) as c:
+    positions = conv_window.output_positions(b, call.output.shape)
+    with positions as at, b.for_("c", call.output.shape[3]) as c:
         acc = b.reg("acc", dtype)
         b.store(acc, [0], first)
         with window.taps(b, at) as (_ky, _kx, iy, ix):

@@ -8,6 +8,7 @@ its phase, (oy + before) mod stride. Semantics: TFLite's reference transposed co
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops import int16x8
-from firmwright.ops.conv2d import bias_of, reference_epilogue, requantization_of
+from firmwright.ops.conv2d import Tap, lower_convolution, reference_epilogue
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.import_checks import (
     checked_int_option,
@@ -28,7 +29,6 @@ from firmwright.ops.import_checks import (
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
-    apply_activation,
     check_weights_and_bias,
     import_activation,
     per_tensor_quant,
@@ -71,9 +71,7 @@ def _scattered(call: OpCall, x: Array, w: Array) -> Array:
 
 
 @contextmanager
-def taps(
-    call: OpCall, b: Kernel, at: OutputPosition
-) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
+def taps(call: OpCall, b: Kernel, at: OutputPosition) -> Iterator[Tap]:
     """Open loops over the input pixels that add to an output; yield (ky, kx, iy, ix)."""
     with ExitStack() as stack:
         ky, iy = _tap(call, b, stack, 0, at.oy)
@@ -103,41 +101,6 @@ def _tap(
     if guards:
         stack.enter_context(b.if_(logical_and(*guards)))
     return k, i
-
-
-def lower(call: OpCall, b: Kernel) -> None:
-    quantized = call.input(0).dtype != FLOAT32
-    sum_dtype = int16x8.accumulator_dtype(call, 0) if quantized else FLOAT32
-    zero_point = per_tensor_quant(call.input(0)).zero_point if quantized else 0
-    w = b.input(1)
-    bias = b.constant("bias", bias_of(call, "int32" if quantized else "float32"), sum_dtype)
-    finish = (
-        int16x8.requantize_epilogue(b, requantization_of(call), sum_dtype, call.output.dtype)
-        if quantized
-        else None
-    )
-    batch, height, width, channels = call.output.shape
-    activation = call.str_attr("activation")
-    with (
-        b.for_("n", batch) as n,
-        b.for_("oy", height) as oy,
-        b.for_("ox", width) as ox,
-        b.for_("oc", channels) as oc,
-    ):
-        acc = b.register("acc", sum_dtype, b.load(bias, [oc]))
-        with (
-            taps(call, b, OutputPosition(n, oy, ox)) as (ky, kx, iy, ix),
-            b.for_("ic", w.shape[3]) as ic,
-        ):
-            x, weight = b.load(b.input(0), [n, iy, ix, ic]), b.load(w, [oc, ky, kx, ic])
-            if quantized:
-                steps = weight.cast(INT32) - weight_zero_point(call)
-                product = ((x.cast(INT32) - zero_point) * steps).cast(sum_dtype)
-            else:
-                product = x * weight
-            acc.add(product)
-        total = apply_activation(acc.value, activation) if finish is None else finish(acc.value, oc)
-        b.store(b.y, [n, oy, ox, oc], total)
 
 
 def macs(call: OpCall) -> int:
@@ -172,7 +135,7 @@ OPDEF = OpDef(
     name="transpose_conv",
     infer=infer,
     reference=reference,
-    lower=lower,
+    lower=partial(lower_convolution, taps=taps),
     imports={"tflite:TRANSPOSE_CONV": import_tflite},
     dtypes=("int8", "int16", "float32"),
     macs=macs,

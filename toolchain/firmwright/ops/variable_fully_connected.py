@@ -11,7 +11,6 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.quant import Rounding
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import fully_connected, int16x8, requantize
@@ -39,23 +38,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
 
-def _requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
-    factors, activation = requantize.scale_factors(call), call.str_attr("activation")
-    if call.numerics != "tflm":
-        return int16x8.exact_scale(factors, call.output, activation)
-    if _sum_dtype(call) == INT64:
-        return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
-    return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
-
-
-def _sum_dtype(call: OpCall) -> DType:
-    """Return the type of sums as defined: 64 bits for int16 unless the bias has 32 bits."""
-    if call.input(0).dtype == FLOAT32:
-        return FLOAT32
-    has_wide_bias = not call.has_input(_BIAS) or call.input(_BIAS).dtype == INT64
-    return INT64 if int16x8.is_int16x8(call) and has_wide_bias else INT32
-
-
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     is_float, shape = call.input(0).dtype == FLOAT32, call.output.shape
     wide = np.float64 if is_float else np.int64
@@ -67,7 +49,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return (np.clip(x @ w.T + bias, low, high).astype(np.float32).reshape(shape),)
     zero_points = [requantize.per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
     sums = (x - zero_points[0]) @ (w - zero_points[1]).T + bias
-    step, kind = _requantization(call), call.output.dtype
+    step, kind = fully_connected.defined_requantization(call), call.output.dtype
     if isinstance(step, requantize.Requantization):
         return (int16x8.apply_int64_requant(step, sums, kind).reshape(shape),)
     return (step.apply(sums, kind).reshape(shape),)
@@ -75,9 +57,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     outputs, inputs = call.input(1).shape
-    wide, finish = _sum_dtype(call), None
-    if wide != FLOAT32:
-        finish = int16x8.requantize_epilogue(b, _requantization(call), wide, call.output.dtype)
+    wide, finish = FLOAT32, None
+    if call.input(0).dtype != FLOAT32:
+        wide = INT64 if int16x8.has_int64_sum(call) else INT32
+        step = fully_connected.defined_requantization(call)
+        finish = int16x8.requantize_epilogue(b, step, wide, call.output.dtype)
     with Nest() as enter:
         bias = None
         if call.has_input(_BIAS):

@@ -11,7 +11,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.conv2d import bias_of, requantization_of
-from firmwright.ops.fully_connected import int16_requantization
+from firmwright.ops.fully_connected import defined_requantization
 from firmwright.ops.int16x8 import ExactScale, accumulator_dtype, requantize_epilogue
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
@@ -82,7 +82,7 @@ def plan_int16_accumulation(
 
 
 def _step(op: OpCall) -> Requantization | ExactScale:
-    return int16_requantization(op) if op.op == "fully_connected" else requantization_of(op)
+    return defined_requantization(op) if op.op == "fully_connected" else requantization_of(op)
 
 
 def longest_dividing_chunk(flat: Array, steps: int) -> int:

@@ -128,7 +128,7 @@ def _supports_weighted_layer(match: Match) -> bool:
     step = layers.requantize_step(call)
     if step is None or (x.dtype == INT16 and not _supports_int16_layer(call)):
         return False
-    narrow = x.dtype == INT8 or not has_int64_sum(call)
+    narrow = not has_int64_sum(call)
     if step.rounding != (Rounding.TWICE if narrow else Rounding.ONCE):
         return False
     return call.op != "conv2d" or w.shape[3] == x.shape[3]

@@ -39,7 +39,7 @@ def requantize_step(call: OpCall) -> Requantization | None:
     if call.op != "fully_connected":
         return conv2d.requantization_of(call)
     if is_int16x8(call):
-        step = fully_connected.int16_requantization(call)
+        step = fully_connected.defined_requantization(call)
         return step if isinstance(step, Requantization) else None
     is_plain = fully_connected.has_int32_multiplier(call)
     return fully_connected.requantization_of(call) if is_plain else None
@@ -57,7 +57,7 @@ def _step(call: OpCall) -> Requantization:
 
 def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
     """Add the weights, bias, and per-output multipliers and shifts as constants."""
-    step, wide = _step(call), is_int16x8(call) and has_int64_sum(call)
+    step, wide = _step(call), has_int64_sum(call)
     channels = call.output.shape[-1]
     pairs = np.broadcast_to(
         np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1), (2, channels)
@@ -75,7 +75,7 @@ def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
 def _heads(call: OpCall) -> list[str]:
     """Return the C parameters for the input, the constants of `_weights` and the output."""
     kind = activation_pointer_type(call.input(0).dtype)
-    bias = "int64_t" if is_int16x8(call) and has_int64_sum(call) else "int32_t"
+    bias = "int64_t" if has_int64_sum(call) else "int32_t"
     tables = ["const int8_t *w", f"const {bias} *bias"]
     tables += ["const int32_t *multipliers", "const int32_t *shifts"]
     return [f"const {kind}x", *tables, f"{kind}y"]

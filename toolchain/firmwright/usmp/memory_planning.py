@@ -100,9 +100,9 @@ def _aot_main(module: IRModule) -> tir.PrimFunc:
 
 
 def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
-    taken = local_names(main)
+    names = local_names(main)
     for name in plan.pool_bytes:
-        if name in taken:
+        if name in names:
             raise UsageError(
                 f"pool {name} has the name of one of the model's buffers.",
                 hint="another name for the pool, by --pool.",

@@ -11,8 +11,8 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops import transpose_conv
-from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
-from firmwright.ops.conv_window import OutputPosition, window_of
+from firmwright.ops.conv2d import bias_of, requantization_of, weights_of, window_taps
+from firmwright.ops.conv_window import output_positions
 from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
@@ -47,27 +47,26 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     x_shape, y_shape = op.input(0).shape, op.output.shape
     words = (*x_shape[:3], steps, op.input(0).dtype.size_bytes)
     epilogue = _make_epilogue(op, b, kernel)
+    open_taps = transpose_conv.taps if op.op == "transpose_conv" else window_taps
     with (
         b.view("words", b.input(0), 0, words, dtype=UINT32, alignment=4) as x,
         b.view("out", b.y, 0, (*y_shape[:3], channels), access="w") as y,
-        b.for_("n", y_shape[0]) as n,
-        b.for_("oy", y_shape[1]) as oy,
-        b.for_("ox", y_shape[2]) as ox,
+        output_positions(b, y_shape) as at,
         b.for_("group", channels // rows) as group,
     ):
         acc = b.reg("acc", INT32, rows)
         for row in range(rows):
             b.store(acc, [row], b.load(bias, [group * rows + row]))
         with (
-            _taps(op, b, OutputPosition(n, oy, ox)) as (ky, kx, iy, ix),
+            open_taps(op, b, at) as (ky, kx, iy, ix),
             b.for_("i", steps) as i,
-            _pairs(op, b, x, [n, iy, ix, i]) as pairs,
+            _pairs(op, b, x, [at.n, iy, ix, i]) as pairs,
         ):
             _accumulate(b, acc, pairs, weights, [group, ky, kx, i])
         for row in range(rows):
             channel = group * rows + row
             with epilogue.bind_channel(b, channel) as finish:
-                b.store(y, [n, oy, ox, channel], finish(b.load(acc, [row])))
+                b.store(y, [at.n, at.oy, at.ox, channel], finish(b.load(acc, [row])))
 
 
 def _accumulate(
@@ -113,19 +112,6 @@ def pack_weight_words(kernel: Array, rows: int, *, is_wide: bool) -> Array:
     order = (0, 2, 1, 3) if is_wide else (0, 1, 2, 3)
     split = kernel.astype(np.int8).reshape(shape).transpose(0, 2, 3, 4, 1, 5)[..., order]
     return np.ascontiguousarray(split).view(np.uint32)[..., 0]
-
-
-@contextmanager
-def _taps(
-    op: OpCall, b: Kernel, at: OutputPosition
-) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
-    """Loop over the taps inside the input and yield (ky, kx, iy, ix)."""
-    if op.op == "transpose_conv":
-        with transpose_conv.taps(op, b, at) as indices:
-            yield indices
-    else:
-        with window_of(op, op.input(1).shape[1:3]).taps(b, at) as indices:
-            yield indices
 
 
 def _make_epilogue(op: OpCall, b: Kernel, kernel: Array) -> RequantizeEpilogue:

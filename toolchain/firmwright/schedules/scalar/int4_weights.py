@@ -10,7 +10,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
-from firmwright.ops.conv_window import window_of
+from firmwright.ops.conv_window import output_positions, window_of
 from firmwright.ops.fully_connected import int8_requantization
 from firmwright.ops.int16x8 import accumulator_dtype, requantize_epilogue
 from firmwright.ops.kernel import Kernel
@@ -91,7 +91,7 @@ def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
     halves = b.constant("halves", pack_int4_weights(weights), UINT8)
     finish = requantize_epilogue(b, requantization_of(op), wide, INT8)
     window = window_of(op, (height, width))
-    with window.outputs(b, op.output.shape) as at, b.for_("oc", outputs) as oc:
+    with output_positions(b, op.output.shape) as at, b.for_("oc", outputs) as oc:
         acc = b.reg("acc", wide)
         b.store(acc, [0], b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix):
