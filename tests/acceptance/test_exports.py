@@ -409,6 +409,46 @@ def test_wrong_facts_about_a_package_are_refused(facts: dict[str, str], problem:
         PackageMetadata(**facts)
 
 
+@pytest.mark.deep
+@pytest.mark.qemu
+def test_the_guide_lists_the_library_functions_of_soft_and_hard_float(
+    compiled: Compile, tmp_path: Path
+):
+    guide = (ROOT / "docs/integration/README.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:4] for line in guide.splitlines() if line.startswith("| `-mcpu")]
+    floats = load_model(DIGITS.with_name("digits_float.tflite"))
+    for board, (flags, *cells) in zip(("microbit", "mps2-an386"), rows, strict=True):
+        models = {"digits": compiled("digits", board=board)}
+        models["digits_float"] = compile_for(floats, board)
+        for (name, model), cell in zip(models.items(), cells, strict=True):
+            folder = tmp_path / board / name
+            model.tree.write(folder)
+            words = [*flags.strip(" `").split(), "-mthumb", "-O2", "-ffp-contract=off", "-c"]
+            run("arm-none-eabi-gcc", *words, f"model/{name}.c", "-o", "model.o", folder=folder)
+            symbols = run("arm-none-eabi-nm", "-u", "model.o", folder=folder).split()[1::2]
+            assert symbols == re.findall("`(.+?)`", cell), (board, name)
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+def test_cmake_links_libm_for_a_chip(tmp_path: Path):
+    need("cmake", "make")
+    model = compile_for(load_model(DIGITS.with_name("digits_float.tflite")), "mps2-an386")
+    export_model(model, "cmake", tmp_path / "net")
+    (tmp_path / "main.c").write_text(
+        '#include "digits_float.h"\nint main(void) { return digits_float_run(0, 0, 0); }\n'
+    )
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(outer C)\nadd_subdirectory(net)\n"
+        "add_executable(main main.c)\ntarget_link_libraries(main firmwright::digits_float)\n"
+    )
+    flags = "-mcpu=cortex-m4 -mthumb -mfpu=fpv4-sp-d16 -mfloat-abi=hard --specs=nosys.specs"
+    chip = ["-DCMAKE_SYSTEM_NAME=Generic", "-DCMAKE_C_COMPILER=arm-none-eabi-gcc"]
+    run("cmake", "-S", ".", "-B", "build", *chip, f"-DCMAKE_C_FLAGS={flags}", folder=tmp_path)
+    run("cmake", "--build", "build", folder=tmp_path)
+    assert "expf" in run("arm-none-eabi-nm", tmp_path / "build/main", folder=tmp_path)
+
+
 def test_every_format_has_its_guide():
     for form in FORMATS:
         page = ROOT / "docs" / "integration" / f"{form}.md"
