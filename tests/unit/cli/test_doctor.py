@@ -57,6 +57,7 @@ def test_compiler_without_library_is_reported(
         found.problem
         == "does not compile: <stdin>:1:10: fatal error: math.h: No such file or directory"
     )
+    monkeypatch.setenv("COLUMNS", "300")
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert "12.2.1: does not compile" in said

@@ -45,7 +45,7 @@ def test_inspect_shows_what_is_unsupported_and_why(fw, tmp_path: Path, digits_pa
     assert said.status == 0
     assert not said.json["supported"]
     assert {item["op"] for item in said.json["unsupported"]} == {"RANK"}
-    assert "operator 3" in said.json["unsupported"][0]["where"]
+    assert "node 3" in said.json["unsupported"][0]["where"]
     assert len(said.json["operators"]) == 10
     failed = fw("compile", model, "--json")
     assert failed.status == 2

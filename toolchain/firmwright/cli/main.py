@@ -72,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Found before parsing, since usage errors are printed as JSON, too.
     as_json, debug, name = "--json" in words, "--debug" in words, ""
     try:
+        if "_ARGCOMPLETE" in os.environ:  # called by the shell's completion
+            _complete(os.environ["COMP_LINE"].split()[1:])
         verbs_by_name = {} if words[:1] == ["--version"] else verbs(words)
         name = next((word for word in words if word in verbs_by_name), "")
         with _terminable():
@@ -135,6 +137,12 @@ def _run(verbs_by_name: Mapping[str, Verb], words: Sequence[str], *, as_json: bo
     return _print_outcome(outcome, args.verb, as_json=as_json)
 
 
+def _complete(words: Sequence[str]) -> None:
+    import argcomplete
+
+    argcomplete.autocomplete(_parser(verbs(words if len(words) > 1 else ())))
+
+
 def _parse(verbs_by_name: Mapping[str, Verb], words: Sequence[str]) -> argparse.Namespace:
     """Parse the words; options of the project file are added and named on stderr."""
     project = find_project_file(Path.cwd())
@@ -143,7 +151,11 @@ def _parse(verbs_by_name: Mapping[str, Verb], words: Sequence[str]) -> argparse.
         return _parser(verbs_by_name).parse_args(words)
     args, applied = parse_with_project(project, words, _parser(verbs()))
     if applied and not args.json:
-        write_text(f"firmwright: {', '.join(applied)} from {os.path.relpath(project)}", sys.stderr)
+        write_text(
+            f"firmwright: {', '.join(applied)} from {os.path.relpath(project)}",
+            sys.stderr,
+            is_colored=True,
+        )
     return args
 
 
@@ -193,9 +205,9 @@ def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
         )
     else:
         if outcome.text:
-            write_text(outcome.text, sys.stdout)
+            write_text(outcome.text, sys.stdout, is_colored=True)
         if error is not None:
-            write_text(f"firmwright: {error}", sys.stderr)
+            write_text(f"firmwright: {error}", sys.stderr, is_colored=True)
     return errors.EXIT_OK if error is None else error.exit_code
 
 

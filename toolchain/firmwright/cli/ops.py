@@ -22,5 +22,5 @@ def run(args: argparse.Namespace) -> Outcome:
     rows = [(item.name, " ".join(item.tflite), " ".join(item.dtypes)) for item in operators]
     onnx = onnx_operators()
     data = {"operators": operators, "onnx": onnx}
-    names = textwrap.fill(f"ONNX: {', '.join(onnx)}.", 100)
+    names = textwrap.fill(f"ONNX: {', '.join(onnx)}.", 80)
     return Outcome(data, f"{format_table(['operator', 'TFLite', 'dtypes'], rows)}\n\n{names}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from firmwright.base.errors import EXIT_FAILED
+from firmwright.cli.colors import colorize, has_colors
 
 _CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\u200d\u2010-\u2029\u202f-\u2065\u206a-\U0010ffff]")
 """Characters that move a terminal's cursor, change its state or the direction of text."""
@@ -26,10 +27,15 @@ def open_closed_streams() -> None:
             setattr(sys, stream, closed)
 
 
-def write_text(text: str, stream: TextIO, end: str = "\n") -> None:
-    """Print text without control characters; exit if the stream cannot be written."""
+def write_text(text: str, stream: TextIO, end: str = "\n", *, is_colored: bool = False) -> None:
+    """Print text without control characters, with colors if possible and requested.
+
+    Exit if the stream cannot be written.
+    """
     encoding = stream.encoding or "utf-8"
     printable = visible_text(text).encode(encoding, "backslashreplace").decode(encoding)
+    if is_colored and has_colors(stream):
+        printable = colorize(printable)
     try:
         print(printable, file=stream, end=end, flush=True)
     except BrokenPipeError:

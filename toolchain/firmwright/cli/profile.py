@@ -179,6 +179,11 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         )
     if measured.clock_hz:
         rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
+    cycles = measured.exact.total.cycles if measured.exact else None
+    ms = milliseconds(measured, cycles or measured.total)
+    if ms is not None:
+        assumed = ", with one cycle for each instruction" if measured.unit == "instructions" else ""
+        rows.append(("time per run", f"{ms:.3f} ms{', modeled' if cycles else assumed}"))
     rows.append(("compiled with", measured.flags))
     rows.append(("resolution", f"{measured.resolution:,} {measured.unit}"))
     if measured.exact is None:
@@ -200,21 +205,33 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
 
 
+def milliseconds(measured: Profile, count: int) -> float | None:
+    """Convert a count of ns or cycles at the board's clock."""
+    per_second = 1e9 if measured.unit == "ns" else measured.clock_hz
+    return 1e3 * count / per_second if per_second else None
+
+
 def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | None) -> str:
     total = sum(operator.count for operator in measured.operators) or 1
-    head = ["operator", "kind", "MACs", measured.unit, "predicted", "per MAC", "share", ""]
+    head = ["operator", "kind", "MACs", measured.unit, "ms", "per MAC", "share", ""]
+    is_wide = measured.exact is not None or comparison is not None
+    if is_wide:
+        head[5:] = ["share"]
     if measured.exact is not None:
-        head.insert(5, "modeled cycles")
+        head.insert(4, "cycles")
     if comparison is not None:
         head.insert(4, "change")
     rows: list[list[Cell]] = []
     for index, operator in enumerate(measured.operators):
         name, kind, macs, count = operator.name, operator.kind, operator.macs, operator.count
         share = count / total
-        row: list[Cell] = [name, kind, macs or None, count, operator.predicted]
-        row += [count / macs if macs else None, f"{100 * share:4.1f} %", "█" * round(24 * share)]
+        ms = milliseconds(measured, operator.modeled_cycles or count)
+        row: list[Cell] = [name, kind, macs or None, count, None if ms is None else f"{ms:.3f}"]
+        row += [count / macs if macs else None, f"{100 * share:4.1f} %", "█" * round(12 * share)]
+        if is_wide:
+            row[5:] = [row[6]]
         if measured.exact is not None:
-            row.insert(5, operator.modeled_cycles)
+            row.insert(4, operator.modeled_cycles)
         if comparison is not None:
             row.insert(4, comparison["operators"][index]["change"])
         rows.append(row)

@@ -1,12 +1,13 @@
-"""Progress from log messages: a spinner on a terminal, lines with `--verbose`, otherwise nothing.
+"""Progress from log messages: a bar on a terminal, lines with `--verbose`, otherwise nothing.
 
-All output goes to stderr. The spinner is removed when the work is done. After
+All output goes to stderr. The bar is removed when the work is done. After
 `%load_ext firmwright`, notebooks show messages below the running cell; "3 of 10" in a message fills
 a progress bar.
 """
 
 import contextlib
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -25,9 +26,11 @@ Show = Callable[[str], None]
 def show_progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if verbose:
-            handler = _LastMessage(lambda message: write_text(message, sys.stderr))
+            handler = _LastMessage(_print_line)
         elif sys.stderr.isatty() and not quiet:
-            handler = _LastMessage(stack.enter_context(_spinner()))
+            has_cursor = os.environ.get("TERM", "dumb") != "dumb"
+            show = stack.enter_context(_bar()) if has_cursor else _print_line
+            handler = _LastMessage(show)
         else:
             yield
             return
@@ -52,14 +55,28 @@ class _LastMessage(logging.Handler):
         self._show(visible_text(record.getMessage()))
 
 
-@contextlib.contextmanager
-def _spinner() -> Iterator[Show]:
-    # Imported here because it is slow and most runs have no terminal.
-    from rich.console import Console
-    from rich.text import Text
+def _print_line(message: str) -> None:
+    write_text(message, sys.stderr)
 
-    with Console(stderr=True).status("") as status:
-        yield lambda message: status.update(Text(message, style="dim"))
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Show]:
+    # Imported here because it is slow and most runs have no terminal.
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.SpinnerColumn(), progress.TimeElapsedColumn(), progress.BarColumn(20),
+        progress.TextColumn("{task.description}", style="dim", markup=False),
+    )  # fmt: skip
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        task = display.add_task("", total=None)
+
+        def show(message: str) -> None:
+            done, total = count_in(message) or (0, None)
+            display.update(task, description=message, completed=done, total=total)
+
+        yield show
 
 
 # ---- notebooks -----------------------------------------------------------------------------------
@@ -107,12 +124,18 @@ class CellProgress(logging.Handler):
         self._show(render_progress(record.getMessage()))
 
 
-def render_progress(message: str) -> str:
+def count_in(message: str) -> tuple[int, int] | None:
+    """Return the numbers of "3 of 10" in a message."""
     count = COUNT.search(message)
-    value = ""
-    if count:
-        done, whole = (int(number.replace(",", "")) for number in count.groups())
-        value = f' value="{done}" max="{max(whole, 1)}"'
+    if count is None:
+        return None
+    done, whole = (int(number.replace(",", "")) for number in count.groups())
+    return done, max(whole, 1)
+
+
+def render_progress(message: str) -> str:
+    count = count_in(message)
+    value = f' value="{count[0]}" max="{count[1]}"' if count else ""
     return f"<progress{value}></progress> <span>{escape(message)}</span>"
 
 

@@ -36,6 +36,8 @@ from firmwright.ir.module import IoTensor
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.pipeline import Compilation
 
+LOGGED_SAMPLES = 100
+"""The number of samples between two messages."""
 log = logging.getLogger(__name__)
 
 
@@ -95,7 +97,13 @@ class ModelSession(Closeable):
 
     def run_all(self, samples: Iterable[Tensors]) -> tuple[dict[str, Array], ...]:
         """Return the outputs for every sample, in the model's shapes."""
-        return tuple(self.reshape_outputs(self._runner.run(sample)) for sample in samples)
+        outputs: list[dict[str, Array]] = []
+        batch = tuple(samples)
+        for number, sample in enumerate(batch):
+            if number and number % LOGGED_SAMPLES == 0:
+                log.info("%s: sample %d of %d", self.compiled.board.name, number, len(batch))
+            outputs.append(self.reshape_outputs(self._runner.run(sample)))
+        return tuple(outputs)
 
     def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
         outputs = self.compiled.module.io.outputs

@@ -39,6 +39,7 @@ def convert_keras(data: bytes, file: str) -> bytes:
         source.write_bytes(data)
         child = Path(__file__).with_name("child.py")
         command = [sys.executable, str(child), str(source), str(target)]
+        log.info("converting %s by TensorFlow", file)
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
