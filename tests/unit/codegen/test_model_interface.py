@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.quant import Quantization
 from firmwright.base.resources import runtime_dir
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.constant_arrays import (
@@ -25,12 +26,14 @@ from firmwright.codegen.constant_arrays import (
 )
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
-from firmwright.codegen.model_identity import run_symbol
+from firmwright.codegen.model_identity import model_id, run_symbol
 from firmwright.codegen.model_interface import build_interface
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo, Span
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
+from firmwright.ops.registry import op_table
 
 GCC = "gcc" if shutil.which("gcc") else "cc"
 
@@ -95,7 +98,7 @@ def _replace_call(node: Any, call: tir.PrimFuncCall) -> Any:
     return replace(node, body=_replace_call(node.body, call))
 
 
-def program(tmp_path: Path, tree: SourceTree, main: str, *flags: str) -> str:
+def program(tmp_path: Path, tree: SourceTree, main: str, *flags: str, given: str = "") -> str:
     """Compiles the model with a C main under gcc with ASan and UBSan; what it prints."""
     tree.write(tmp_path)
     (tmp_path / "main.c").write_text(main)
@@ -108,7 +111,7 @@ def program(tmp_path: Path, tree: SourceTree, main: str, *flags: str) -> str:
         [*command, "-o", str(binary), *sources], capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr
-    ran = subprocess.run([str(binary)], capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run([str(binary)], input=given, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -217,6 +220,133 @@ def test_a_build_with_checked_sizes_refuses_a_short_pool(tmp_path, module_of) ->
         text=True,
     )
     assert "_sizes'" in mixed.stderr
+
+
+PROBED_MAIN = """
+#include <stdio.h>
+#include "m.h"
+static uint8_t sram[M_SRAM_SIZE] __attribute__((aligned(M_SRAM_ALIGN)));
+struct limit { int calls, most; };
+static int32_t count(void *at, uint32_t index, uint32_t phase, const void *output, uint32_t size)
+{
+    struct limit *limit = at;
+    printf("%lu.%lu %lu %d; ", (unsigned long)index, (unsigned long)phase, (unsigned long)size,
+           output != NULL);
+    return ++limit->calls > limit->most;
+}
+int main(void)
+{
+    const struct m_workspace_pools pools = { .sram = sram };
+    struct m_inputs in;
+    struct m_outputs out;
+    struct limit limit = { 0, 2 };
+    const struct m_probe probe = { count, &limit };
+    m_map_io(&pools, &in, &out);
+    printf("%ld; ", (long)m_run(&in, &out, &pools, NULL));
+    printf("%ld; ", (long)m_run(&in, &out, &pools, &probe));
+    printf("%ld", (long)m_run(&in, &out, &pools, &probe));
+    return 0;
+}
+"""
+
+
+@pytest.mark.host_c
+def test_a_callback_sees_each_operator_and_cancels_a_run(tmp_path, module_of) -> None:
+    tree = emit_model(module_of(adder()), {}, EmitOptions(emit_probe_callback=True))
+    assert program(tmp_path, tree, PROBED_MAIN) == "0; 0.0 32 1; 0.1 32 1; 0; 0.0 32 1; -11"
+
+
+DESCRIBED_MAIN = """
+#include <stdio.h>
+#include <string.h>
+#include "m_descriptor.h"
+#include "other_descriptor.h"
+static const struct firmwright_model *const models[] = { &m_descriptor, &other_descriptor };
+static uint8_t memory[256] __attribute__((aligned(16)));
+int main(void)
+{
+    for (int i = 0; i < 2; ++i) {
+        const struct firmwright_model *model = models[i];
+        const struct firmwright_tensor *x = &model->inputs[0], *y = &model->outputs[0];
+        uint8_t *pools[] = { memory };
+        void *inputs[1], *outputs[1];
+        printf("%s %s %d ", model->version, model->pools[0].name, (int)model->pool_count);
+        printf("%s %s %g ", x->name, x->dtype, (double)x->scale);
+        printf("%d ", (int)model->prepare(pools) | (int)model->map_io(pools, inputs, outputs));
+        memset(inputs[0], 0, x->size_bytes);
+        printf("%d ", (int)model->run(pools, inputs, outputs));
+        printf("%d %02x\\n", ((int *)outputs[0])[y->elements - 1], model->id[15]);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.host_c
+def test_code_for_many_models_uses_their_descriptors(tmp_path, module_of) -> None:
+    options = EmitOptions(emit_descriptor=True, tool_version="2")
+    trees = [
+        emit_model(module_of(adder(values=values), name=name), {}, options)
+        for name, values in (("m", np.arange(COUNT)), ("other", [9] * COUNT))
+    ]
+    whole = SourceTree({**trees[0].files, **trees[1].files})
+    last = [model_id(tree)[-2:] for tree in trees]
+    assert program(tmp_path, whole, DESCRIBED_MAIN).splitlines() == [
+        f"m, firmwright 2 sram 1 serving/x:0 int32 0.5 0 0 7 {last[0]}",
+        f"other, firmwright 2 sram 1 serving/x:0 int32 0.5 0 0 9 {last[1]}",
+    ]
+
+
+QUANTIZE_MAIN = """
+#include <stdio.h>
+#include "m.h"
+int main(void)
+{
+    float real;
+    while (scanf("%f", &real) == 1) {
+        const int8_t value = M_T_X_QUANTIZE(real);
+        printf("%d %g\\n", value, (double)M_T_Y_DEQUANTIZE(value));
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("numerics", ["litert", "onnx"])
+def test_helpers_of_the_header_quantize_as_the_runtimes(tmp_path, module_of, numerics) -> None:
+    b = Builder("clone_0", Span("m.tflite"))
+    x, y = b.buffer_param("x", INT8, (4,), "in"), b.buffer_param("y", INT8, (4,), "out")
+    with b.for_("i", 4) as i:
+        b.store(y, [i], b.load(x, [i]))
+    module = module_of(b, zero_point=-3).with_attrs(numerics=numerics)
+    rng = np.random.default_rng(4)
+    edges = [1e30, -1e30, 7e9, 0.24999999, -0.24999999]
+    reals = np.concatenate([np.arange(-600, 600) / 8, rng.normal(0, 40, 500), edges])
+    reals = reals.astype(np.float32)
+    given = "".join(f"{real!r}\n" for real in reals.tolist())
+    lines = program(tmp_path, emit_model(module, {}), QUANTIZE_MAIN, given=given).splitlines()
+    found = np.array([line.split() for line in lines], np.float64)
+    np.testing.assert_array_equal(found[:, 0], quantized(reals, numerics))
+    np.testing.assert_array_equal(found[:, 1], 0.5 * (found[:, 0] + 3))
+
+
+def quantized(reals: np.ndarray, numerics: str) -> np.ndarray:
+    """What LiteRT's QUANTIZE or ONNX Runtime computes; the scale is 0.5, the zero point -3."""
+    if numerics == "litert":
+        x = TensorType(reals.shape, FLOAT32)
+        y = TensorType(reals.shape, INT8, Quantization((0.5,), (-3,)))
+        (values,) = op_table()["quantize"].reference(OpCall("quantize", (x,), (y,)), [reals])
+        return values
+    parser, helper = pytest.importorskip("onnx.parser"), pytest.importorskip("onnx.helper")
+    runtime = pytest.importorskip("onnxruntime")
+    graph = parser.parse_graph(
+        f"g (float[{reals.size}] x) => (int8[{reals.size}] y)"
+        " <float s = {0.5}, int8 z = {-3}> { y = QuantizeLinear(x, s, z) }"
+    )
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, ir_version=8, opset_imports=opset)
+    return runtime.InferenceSession(model.SerializeToString()).run(None, {"x": reals})[0]
 
 
 CALLER_MAIN = """

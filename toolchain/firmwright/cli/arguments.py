@@ -322,6 +322,10 @@ def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
             and constants that several models could share
         --license SPDX  SPDX license expression in the generated files (default: {DEFAULT_LICENSE})
         --emit-step-api  also generate NAME_step, which executes one operator for each call
+        --emit-probe-callback  runs take a callback, called before and after each operator, which
+            can cancel them
+        --emit-descriptor  also generate NAME_descriptor.c, a constant that describes the model, for
+            code that handles many models
         --c-api  tvm: also generate microTVM's tvmgen_NAME.h in the folder tvm (default: own)
         --tuning LOG  select kernels by this log of `tune`
         --name --prefix NAME  name of the model and prefix of its C (default: the file's)
@@ -332,6 +336,8 @@ def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
         section={"dest": "sections", "type": option_values.linker_section, **REPEATABLE},
         header_only_constants={"dest": "constants_in_header", "default": None},
         emit_step_api={"default": None},
+        emit_probe_callback={"default": None},
+        emit_descriptor={"default": None},
         c_api={"choices": C_APIS},
     )
 

@@ -33,6 +33,8 @@ class EmitOptions:
     tool_version: str = ""
     inline_asm: bool = True
     emit_step_api: bool = False
+    emit_probe_callback: bool = False
+    emit_descriptor: bool = False
     tvm_api: bool = False
     shared: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -189,7 +189,7 @@ class AotMainPrinter(StmtPrinter):
     def __init__(
         self, context: EmitContext, reserved: Iterable[str], out: CWriter | None = None
     ) -> None:
-        super().__init__(context, reserved, out)
+        super().__init__(context, (*reserved, "constants", "probe"), out)
         self.sources: dict[str, tuple[ConstantPoolFile, int]] = {}
         self.waits: dict[str, ConstantPoolFile] = {}
 
@@ -229,6 +229,8 @@ class AotMainPrinter(StmtPrinter):
             required.append(pointer)
             if tensor.alignment > 1:
                 aligned.append((pointer, f"{tensor.macro}_ALIGN"))
+        if io.has_probe_callback and not mapping:
+            self.out.line("(void)probe;")
         checks = () if mapping else backend_version_checks(self.context.module)
         self.refuse([f"{pointer} == NULL" for pointer in required], "e_null")
         self.refuse([f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")

@@ -6,10 +6,11 @@ does not depend on the runtime. Equal modules and options give identical bytes.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.templates import render_template
 from firmwright.base.version import ABI
 from firmwright.codegen import helper_functions as helpers
@@ -39,6 +40,7 @@ from firmwright.codegen.function_printer import (
     reachable_kernels,
 )
 from firmwright.codegen.microtvm_interface import format_microtvm_files
+from firmwright.codegen.model_descriptor import format_descriptor
 from firmwright.codegen.model_identity import format_model_id, insert_model_id, with_interface_hash
 from firmwright.codegen.model_interface import ModelInterface, build_interface
 from firmwright.codegen.multi_device_main import print_multi_device_main
@@ -65,6 +67,10 @@ def emit_model(
         raise InternalError(f"the entry of module {module.name} is not an AOT main")
     names = ModelNames(to_c_identifier(options.prefix or module.name))
     interface = build_interface(module, main, names)
+    interface = replace(interface, has_probe_callback=options.emit_probe_callback)
+    if interface.devices and options.emit_probe_callback:
+        what = "--devices and --emit-probe-callback do not go together."
+        raise UsageError(what, where=module.name, hint="omit one of them.")
     kernels = reachable_kernels(module, main)
     shared = options.shared if interface.linked else {}
     section = options.section("const") or DEFAULT_SECTION
@@ -133,7 +139,7 @@ def _source_tree(
         files |= format_data_files(f"{name}.params", params.data, options.spdx)
         files[f"model/{name}.params.json"] = params.index(name) + "\n"
     files |= format_pool_files(context.const_pools, options.spdx)
-    files |= module.files
+    files |= {**module.files, **format_descriptor(context)}
     identity = insert_model_id(files, name)
     files["firmware/fwr_app.c"] = _render(
         context,
@@ -168,7 +174,8 @@ def _render(
         params_alignment=PARAMS_ALIGNMENT,
         c_line=_c_line,
         more_arguments=(", &params" if params else "")
-        + (", &devices" if interface.devices else ""),
+        + (", &devices" if interface.devices else "")
+        + (", NULL" if interface.has_probe_callback else ""),
         engine_core=module.attrs.get("engine_core", ""),
         plan_rows=_plan_rows(interface),
         placed_pools=sorted({place.pool for place in interface.placed if place.direct}),

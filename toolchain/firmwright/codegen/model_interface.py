@@ -205,6 +205,7 @@ class ModelInterface:
     operators: int
     operator_index_end: int
     has_init: bool
+    has_probe_callback: bool = False
     state: tuple[StateTensorInfo, ...] = ()
     devices: tuple[DeviceCalls, ...] = ()
 
@@ -237,6 +238,7 @@ class ModelInterface:
         memory += "" if self.linked else ", const struct NAME_params *params"
         memory += ", const struct NAME_devices *devices" if self.devices else ""
         element = self.rows.c_type if self.rows else "void"
+        memory += ", const struct NAME_probe *probe" if self.has_probe_callback else ""
         words = {"NAME": self.names.prefix, "DEVICE": device, "ELEMENT": element}
         text = _PROTOTYPES[function].replace("MEMORY", memory)
         text = re.sub("|".join(words), lambda match: words[match[0]], text)

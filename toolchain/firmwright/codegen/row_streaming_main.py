@@ -71,7 +71,8 @@ class _RowFunctions:
     parts: _RowLoopParts
 
     def _call(self, function: str, *args: str) -> str:
-        memory = ["pools"] if self.context.interface.linked else ["pools", "params"]
+        io = self.context.interface
+        memory = ["pools", *["params"] * (not io.linked), *["probe"] * io.has_probe_callback]
         return f"{self.context.names.prefix}_{function}({', '.join([*args, *memory])})"
 
     def _return_if_failed(self, printer: AotMainPrinter, call: str) -> None:

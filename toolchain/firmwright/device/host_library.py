@@ -63,6 +63,7 @@ class LibraryModel:
     state: tuple[str, ...] = ()
     const_pools: tuple[LibraryConstants, ...] = ()
     devices: tuple[str, ...] = ()
+    has_probe_callback: bool = False
 
 
 class LibrarySession(Closeable):
@@ -105,6 +106,7 @@ class LibrarySession(Closeable):
                 raise UsageError(f"it has {len(data)} bytes.", where=tensor.name)
             self._ffi.memmove(getattr(self._in, tensor.field), data, tensor.size_bytes)
         more = tuple(item for item in (self._params, self._devices) if item is not None)
+        more += (self._ffi.NULL,) * self._model.has_probe_callback
         run = getattr(self._library, self._model.run_symbol)
         status = run(self._in, self._out, self._pools, *more)
         if status != 0:
@@ -238,6 +240,7 @@ def _declarations(model: LibraryModel) -> str:
     if model.devices:
         lines += _device_declarations(model, arguments[2])
         arguments.append(f"struct {name}_devices *")
+    arguments += ["void *"] * model.has_probe_callback
     lines.append(f"int32_t {model.run_symbol}({', '.join(arguments)});")
     return "\n".join(lines)
 

@@ -229,6 +229,7 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
         has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
         state=tuple(tensor.buffer for tensor in module.io.state),
         devices=tuple(sorted(devices)),
+        has_probe_callback=compiled.options.emit_probe_callback,
         const_pools=tuple(
             LibraryConstants(image.pool.name, image.pool.scope, image.data)
             for image in unlinked_pool_images(module)

@@ -44,7 +44,7 @@ def make_selftest(compiled: Compilation, devices: tuple[str, ...]) -> SourceTree
 
 
 def _answers(compiled: Compilation) -> dict[str, Any]:
-    """Return seeds and answers of the samples whose outputs have the most distinct values."""
+    """Return seeds and answers of the samples with the most distinct output values."""
     io, module = compiled.module.io, compiled.imported
     seeds = range(1, 1 + (SAMPLES if io.state else CANDIDATES))
     samples = [pseudo_random_sample(io.inputs, seed) for seed in seeds]
@@ -52,11 +52,11 @@ def _answers(compiled: Compilation) -> dict[str, Any]:
         outputs = run_numpy_reference(module, samples).outputs
     else:
         outputs = run_interpreter(compiled.module, samples).outputs
-    distinct = [sum(np.unique(values).size for values in found.values()) for found in outputs]
+    distinct = [sum(np.unique(values).size for values in row.values()) for row in outputs]
     chosen = sorted(sorted(range(len(seeds)), key=lambda index: -distinct[index])[:SAMPLES])
-    found = [list(zip(io.outputs, outputs[index].values(), strict=True)) for index in chosen]
-    integers = [[v.tobytes() for t, v in row if not t.type.dtype.is_float] for row in found]
-    floats = zip(*[[(t, v) for t, v in row if t.type.dtype.is_float] for row in found], strict=True)
+    rows = [list(zip(io.outputs, outputs[index].values(), strict=True)) for index in chosen]
+    integers = [[v.tobytes() for t, v in row if not t.type.dtype.is_float] for row in rows]
+    floats = zip(*[[(t, v) for t, v in row if t.type.dtype.is_float] for row in rows], strict=True)
     return {
         "seeds": [seeds[index] for index in chosen],
         "crcs": [f"0x{zlib.crc32(b''.join(row)):08x}u" for row in integers if row],
@@ -89,12 +89,12 @@ def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
 
 def _float_answers(tensor: IoTensor, values: Sequence[Array]) -> dict[str, Any]:
     step = -(-tensor.type.elements // FLOATS_MAX)
-    taken = np.stack([array.reshape(-1)[::step] for array in values])
+    strided = np.stack([array.reshape(-1)[::step] for array in values])
     tolerance = WHOLE_MODEL.relative * float(np.abs(values).max()) + WHOLE_MODEL.absolute
-    literals = [float_literal(float(value), FLOAT32).text for value in taken.reshape(-1)]
+    literals = [float_literal(float(value), FLOAT32).text for value in strided.reshape(-1)]
     return {
         "field": tensor.buffer,
-        "count": taken.shape[1],
+        "count": strided.shape[1],
         "step": step,
         "tolerance": float_literal(tolerance, FLOAT32).text,
         "rows": textwrap.wrap(", ".join(literals) + ",", 92),

@@ -18,6 +18,7 @@ def model_values(summary: CompilationSummary, devices: tuple[str, ...]) -> dict[
     buffers = [*([] if io.stream_input_rows else inputs), *outputs]
     is_linked = summary.options.get("link_params", True)
     more = [*([] if is_linked else [f"&{name}_params"]), *([f"&{name}_devices"] if devices else [])]
+    more += ["NULL"] * bool(summary.options.get("emit_probe_callback"))
     has_init = any(b.kind == "const" for b in (summary.plan.buffers if summary.plan else ()))
     return {
         "name": name,

@@ -23,6 +23,8 @@ def make_emit_options(board: Board, options: Options) -> EmitOptions:
         tool_version=VERSION,
         inline_asm=options.inline_asm,
         emit_step_api=options.emit_step_api,
+        emit_probe_callback=options.emit_probe_callback,
+        emit_descriptor=options.emit_descriptor,
         tvm_api=options.c_api == "tvm",
         notes=format_tuning_flags(board),
         c_standard=options.c_standard,

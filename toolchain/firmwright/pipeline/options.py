@@ -29,6 +29,8 @@ class Options:
     link_params: bool = True
     inline_asm: bool = True
     emit_step_api: bool = False
+    emit_probe_callback: bool = False
+    emit_descriptor: bool = False
     c_api: str = "own"
     name: str = ""
     ram_bytes: int | None = None

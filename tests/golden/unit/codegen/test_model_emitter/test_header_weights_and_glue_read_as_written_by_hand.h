@@ -47,9 +47,9 @@ extern "C" {
 /* The symbols of functions that run the model end in a hash of this interface, so that a program
  * compiled with another version of this header does not link. */
 #ifdef M_CHECK_SIZES
-#define m_run m_run_abi_063d0816_sizes
+#define m_run m_run_abi_2a06d517_sizes
 #else
-#define m_run m_run_abi_063d0816
+#define m_run m_run_abi_2a06d517
 #endif
 /* A hash of the model's sources: model_id in metadata.json. */
 extern const uint8_t m_id[16];
@@ -74,6 +74,10 @@ extern const char m_version[];
 /* real = scale * (value - zero point) */
 #define M_T_X_SCALE 0.5f
 #define M_T_X_ZERO_POINT (-3)
+#define M_T_X_QUANTIZE(real) \
+    ((int8_t)m_quantize( \
+        (real), M_T_X_SCALE, \
+        M_T_X_ZERO_POINT, INT8_MIN, INT8_MAX))
 
 /* Output 0: serving/y:0, int8 */
 #define M_T_Y_SHAPE { 3 }
@@ -84,6 +88,26 @@ extern const char m_version[];
 /* real = scale * (value - zero point) */
 #define M_T_Y_SCALE 0.5f
 #define M_T_Y_ZERO_POINT (-3)
+#define M_T_Y_DEQUANTIZE(value) \
+    (M_T_Y_SCALE * \
+     (float)((value) - M_T_Y_ZERO_POINT))
+
+/* The integer of a real number, rounded to nearest and saturated. As in TFLite, ties round away from 0.
+ * NaN becomes `low`. */
+static inline int32_t m_quantize(
+    float real, float scale, int32_t zero_point, int32_t low, int32_t high)
+{
+    const float least = (float)(low - zero_point);
+    const float most = (float)(high - zero_point);
+    const float steps = real / scale;
+    const float bounded = steps > least ? (steps < most ? steps : most) : least;
+    const int32_t whole = (int32_t)bounded;
+    const float rest = bounded - (float)whole;
+    const int up = rest >= 0.5f;
+    const int down = rest <= -0.5f;
+
+    return zero_point + whole + up - down;
+}
 
 struct m_inputs {
     int8_t *t_x;
