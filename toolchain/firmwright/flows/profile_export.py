@@ -77,8 +77,8 @@ def make_trace(compiled: Compilation, measured: Profile) -> dict[str, Any]:
         facts |= {"schedule": operator.schedule, measured.unit: operator.count}
         duration = 1e6 * (span.end - span.begin) / per_second
         events.append({**event, **place, "dur": duration, "args": facts})
-    facts = {"board": measured.board, "clock_hz": measured.clock_hz, "unit": measured.unit}
-    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": facts}
+    conditions = {"board": measured.board, "clock_hz": measured.clock_hz, "unit": measured.unit}
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": conditions}
 
 
 def make_node_data(measured: Profile) -> dict[str, Any]:
