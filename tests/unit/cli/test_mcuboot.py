@@ -139,6 +139,13 @@ def test_wrong_options_are_explained(fw, key, project, tmp_path, arguments, what
     assert "Traceback" not in done.err
 
 
+def test_only_updates_are_confirmed(fw, project: Path):
+    said = fw("flash", project, *BOARD[2:], "--runner", "pyocd", "--confirm")
+    assert (said.status, "--confirm needs --runner mcuboot" in said.err) == (2, True)
+    said = fw("flash", project, "--runner", "mcuboot", "--port", "/dev/null")
+    assert (said.status, "this is not an update for MCUboot" in said.err) == (2, True)
+
+
 def test_a_board_without_slots_is_refused(fw, key: Path, digits_path: Path):
     signed = ("--format", "mcuboot", "--key", key, "--package-version", "1.0.0")
     done = fw("export", digits_path, "--board", "mps2-an386", *signed)

@@ -31,33 +31,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ".tflite, .onnx, .pt2 or .fwir file, or a folder written by compile or, for mcuboot, by "
         "export --format mcuboot",
     )
-    add_runner_options(parser)
-    add_options(
-        parser,
-        """
-        --verify  read the flash back and compare
-        --confirm  for mcuboot: keep the images without a test, even if they do not run
-        --dry-run  print the commands without running them
-        """,
-    )
-    arguments.add_compile_options(parser)
-
-
-def add_runner_options(parser: argparse.ArgumentParser) -> None:
     arguments.add_runner_option(parser, MCUBOOT)
     add_options(
         parser,
         """
         --address --port WHERE  for gdb: HOST:PORT or unix:PATH; for serial and mcuboot: the port;
             for uf2: the volume's folder
+        --verify  read the flash back and compare
+        --confirm  for mcuboot: keep the images without a test, even if they do not run
+        --dry-run  print the commands without running them
         """,
         address={"default": ""},
     )
+    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
     if args.runner == MCUBOOT:
         return _send_update(args)
+    if args.confirm:
+        what = "--confirm needs --runner mcuboot; other tools replace the firmware at once."
+        raise UsageError(what, where=NAME, hint="omit --confirm.")
     plan = make_flash_plan(args)
     commands = plan.commands(verify=args.verify)
     if args.dry_run:

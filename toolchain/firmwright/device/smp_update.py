@@ -172,7 +172,7 @@ async def _send_update(
 async def _await_server(port: str) -> None:
     """Wait for an SMP server; ask Firmwright firmware once to restart into the boot loader."""
     smpclient, os_group = _smpclient(), _smpclient("requests.os_management")
-    deadline, asked = time.monotonic() + PATIENCE_S, False
+    deadline, has_restarted = time.monotonic() + PATIENCE_S, False
     while time.monotonic() < deadline:
         transport = _smpclient("transport.serial").SMPSerialTransport()
         client = smpclient.SMPClient(transport, port, _KNOCK_S)
@@ -182,8 +182,8 @@ async def _await_server(port: str) -> None:
             await client.disconnect()
             return
         await client.disconnect()
-        if not asked:
-            asked = True
+        if not has_restarted:
+            has_restarted = True
             _restart_firmware(port)
     raise DeviceTimeoutError(
         f"no SMP server answered within {PATIENCE_S:g} s.",
@@ -233,8 +233,8 @@ def _is_running(image: SignedImage, before: Mapping[tuple[int, int], Any]) -> bo
 async def _upload(client: Any, image: SignedImage, port: str, *, to_primary: bool) -> None:
     async for offset in client.upload(image.data, image.primary if to_primary else image.secondary):
         log.info("%s: %d of %d bytes", image.file, offset, len(image.data))
-    found = (await _states(client, port)).get((image.number, 0 if to_primary else 1))
-    if found is None or found.hash != image.digest:
+    state = (await _states(client, port)).get((image.number, 0 if to_primary else 1))
+    if state is None or state.hash != image.digest:
         what = f"MCUboot does not accept image {image.number}, {image.file}."
         hint = "sign it by the device's key, with a --security-counter that is not lower."
         raise DeviceError(what, where=port, hint=hint)

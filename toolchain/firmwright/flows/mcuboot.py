@@ -66,23 +66,23 @@ def _payloads(
     files: Mapping[str, bytes],
     only: int | None,
 ) -> dict[int, bytes]:
-    found = {}
+    payloads = {}
     for number, (region, _) in enumerate(slots.slots):
         if only not in (None, number):
             continue
         if region == board.flash.name:
             image = build_project(source) if isinstance(source, Path) else build_image(source)
             assert image.bin is not None  # the board has flash
-            found[number] = image.bin.read_bytes()
+            payloads[number] = image.bin.read_bytes()
         for path, data in files.items():
             if path.startswith("model/") and path.endswith(f"_{region}.bin"):
-                found[number] = data
-    if only is not None and only not in found:
+                payloads[number] = data
+    if only is not None and only not in payloads:
         region = slots.slots[only][0] if only < len(slots.slots) else ""
         what = f"there is nothing for image {only}."
         hint = f"compile with --const-pool {region}:external." if region else "omit --image."
         raise UsageError(what, where=board.name, hint=hint)
-    return found
+    return payloads
 
 
 def read_update(folder: Path) -> Update:
