@@ -77,6 +77,14 @@ def test_cmake_builds_the_library_and_its_example_runs(digits: Compilation, tmp_
 
 
 @pytest.mark.qemu
+def test_a_header_has_the_stack_that_the_build_measured(digits: Compilation, tmp_path: Path):
+    export_model(digits, "makefile", tmp_path, measure_stack=True)
+    header = (tmp_path / "model" / "digits.h").read_text(encoding="utf-8")
+    size_bytes = build_image(digits).stack.size_bytes
+    assert f"#define DIGITS_STACK_BYTES {size_bytes}\n" in header
+
+
+@pytest.mark.qemu
 def test_make_builds_for_this_machine_and_for_a_chip(digits: Compilation, tmp_path: Path):
     need("make")
     export_model(digits, "makefile", tmp_path)

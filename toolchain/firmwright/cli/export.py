@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         --format  the build system
         -o --output PATH  output folder; for mlf and cmsis-pack a file (default: named after the
             model)
+        --measure-stack  build the model and define NAME_STACK_BYTES, the stack of a run
         --with-tests  include the model file, known answers and tests for pytest --fw-board B
         """,
         format={"choices": (*FORMATS, MCUBOOT), "required": True},
@@ -76,7 +77,12 @@ def run(args: argparse.Namespace) -> Outcome:
         return _export_update(args, metadata)
     compiled = _compile(args)
     tree, output = export_model(
-        compiled, args.format, args.output, with_tests=args.with_tests, metadata=metadata
+        compiled,
+        args.format,
+        args.output,
+        with_tests=args.with_tests,
+        measure_stack=args.measure_stack,
+        metadata=metadata,
     )
     data: dict[str, Any] = {
         "model": compiled.summary.model,

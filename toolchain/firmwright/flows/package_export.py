@@ -13,7 +13,9 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
 from firmwright.codegen.model_interface import collect_device_calls
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import write_file
+from firmwright.flows.model_session import c_prefix
 from firmwright.flows.package_selftest import make_selftest
 from firmwright.flows.reference_outputs import compute_reference, reference_runtime
 from firmwright.flows.sample_batches import Tensors, generate_samples, npz_bytes
@@ -37,6 +39,7 @@ def export_model(
     output: str | Path | None = None,
     *,
     with_tests: bool = False,
+    measure_stack: bool = False,
     metadata: PackageMetadata = NO_METADATA,
 ) -> tuple[SourceTree, Path]:
     """Write the package to `output`, by default a name that the format makes usual.
@@ -44,6 +47,10 @@ def export_model(
     Return its files and its path.
     """
     exported = _export_input(compiled, metadata)
+    if measure_stack:
+        parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
+        headers = dict(map(_header_with_stack_size, parts))
+        exported = replace(exported, tree=SourceTree({**exported.tree.files, **headers}))
     if with_tests or form == "mlf":
         _check_single(compiled, "--with-tests" if with_tests else "--format mlf")
     if with_tests and form == "mlf":
@@ -73,6 +80,19 @@ def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> 
     if isinstance(compiled, Bundle):
         return exported
     return replace(exported, text=print_module(compiled.module), devices=devices)
+
+
+def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
+    """Return the path and the text of the model's header with the stack that a run needs."""
+    image, name = build_image(compiled), c_prefix(compiled)
+    if not image.stack_is_known:
+        what = "the stack of a run is not known."
+        raise UsageError(what, where=name, hint="omit --measure-stack.")
+    header = str(compiled.tree.files[f"model/{name}.h"])
+    mark = "/* Operators that the model executes. */\n"
+    macro = f"#define {name.upper()}_STACK_BYTES {image.stack.size_bytes}\n\n"
+    note = "/* The stack of a run in bytes, with the compiler and flags named above. */\n"
+    return f"model/{name}.h", header.replace(mark, note + macro + mark)
 
 
 def _check_single(compiled: Compilation | Bundle, option: str) -> None:

@@ -92,8 +92,8 @@ extern const char m_version[];
     (M_T_Y_SCALE * \
      (float)((value) - M_T_Y_ZERO_POINT))
 
-/* The integer of a real number, rounded to nearest and saturated. As in TFLite, ties round away from 0.
- * NaN becomes `low`. */
+/* The integer of a real number, rounded to nearest and saturated; NaN becomes `low`.
+ * Ties round away from zero, as in TFLite. */
 static inline int32_t m_quantize(
     float real, float scale, int32_t zero_point, int32_t low, int32_t high)
 {
