@@ -39,6 +39,7 @@ def zig_command() -> tuple[str, ...]:
 
 
 def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
+    """Return the compiler flags for `board`; () if Zig has no C library for the core."""
     if board.is_host:
         return (*language_flags(c_standard), *runtime_defines(board), "-g")
     target = () if board.core in _WITHOUT_LIBRARY else zig_target(board)

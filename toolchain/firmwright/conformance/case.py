@@ -71,6 +71,7 @@ def random_scales(rng: np.random.Generator, count: int) -> tuple[float, ...]:
 
 
 def quantized(shape: Sequence[int], dtype: str, scale: float, zero_point: int = 0) -> CaseTensor:
+    """Return a tensor with one scale, which is rounded to float32."""
     return CaseTensor(tuple(shape), dtype, (float32(scale),), (zero_point,))
 
 

@@ -174,6 +174,7 @@ def _overlapping_anchors(rng: np.random.Generator, count: int) -> Array:
 def _detection_case(
     name: str, anchors: Array, classes: int, most: int, scores: Array | None, **changed: object
 ) -> ConformanceCase:
+    """Return a case with at most `most` results; `scores` are sampled if None."""
     count = len(anchors)
     inputs = (
         CaseTensor((1, count, 4), "float32"),

@@ -117,6 +117,7 @@ def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[N
 
 
 def operator_chains(pattern: Pattern) -> list[OperatorChain]:
+    """Return the operator chains that a pattern covers, first operator first; [] if it branches."""
     match pattern:
         case AlternativesPattern(choices=choices):
             return [chain for choice in choices for chain in operator_chains(choice)]

@@ -195,6 +195,7 @@ def _by_values(
 
 
 def _compared(operator: _ComparableOperator, expected: Array, data: bytes) -> Comparison | None:
+    """Compare an output; return None if the received data does not have the expected size."""
     if len(data) != expected.nbytes:
         return None
     actual = np.frombuffer(data, expected.dtype).reshape(expected.shape)

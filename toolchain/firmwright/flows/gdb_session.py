@@ -42,6 +42,7 @@ class DebugCommands:
 
 
 def debug_commands(board: Board, elf: Path, address: str, operator: int | None) -> DebugCommands:
+    """Return the commands for `elf` on `board`; `address` is the emulator's GDB stub, if any."""
     server, target = ((), address) if address else _server(board.name, board.flash_tools)
     steps = [f"target remote {target}"]
     if operator is not None:

@@ -158,6 +158,7 @@ class _Bounds:
 def _least_sums(
     definition: Definition, factors: Array, values: Array, low: Array, high: Array
 ) -> Array:
+    """Return the least sum in [low, high] that is mapped to each value or beyond, else high + 1."""
     shape = np.broadcast_shapes(factors.shape, values.shape)
     below, reaching = (np.broadcast_to(end, shape).copy() for end in (low - 1, high + 1))
     while (reaching - below > 1).any():

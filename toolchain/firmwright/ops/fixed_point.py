@@ -27,6 +27,7 @@ FACTORS = (
 
 
 def exp_on_negative_values(a: Array, integer_bits: int) -> Array:
+    """Return e^a for a <= 0; `a` has at most 5 integer bits."""
     fraction_bits = 31 - integer_bits
     quarter = 1 << (fraction_bits - 2)
     part = (a & (quarter - 1)) - quarter

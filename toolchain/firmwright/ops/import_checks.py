@@ -25,6 +25,8 @@ def importer(
     *,
     outputs: int | None = 1,
 ) -> Importer:
+    """Return an importer of `op` that keeps the inputs `keep`, by default all required ones."""
+
     def run(context: ImportContext) -> ImportedCall:
         require_tensors(context, inputs, outputs=outputs)
         return ImportedCall(op, attrs(context), tuple(range(inputs)) if keep is None else keep)

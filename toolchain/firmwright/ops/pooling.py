@@ -142,6 +142,7 @@ def window_sums(x: Array, window: conv_window.ConvWindow) -> Array:
 
 
 def _average_row_access(call: OpCall) -> RowWindow | RowReduction | None:
+    """Return the row window of an unpadded call, or the row reduction of a global pool."""
     window = pool_window(call)
     if any(window.padding[:2]):
         return None

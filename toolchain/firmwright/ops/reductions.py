@@ -167,6 +167,7 @@ def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _row_reduction(call: OpCall) -> RowReduction | None:
+    """Return the row reduction if exactly rows and columns are reduced, else None."""
     x = call.input(0)
     if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
         return None

@@ -34,6 +34,7 @@ ACTIVATIONS = {
 
 
 def quantization_of(kind: TensorType) -> Quantization:
+    """Return the quantization of a tensor; NotSupportedError if it has none."""
     if kind.quantization is None:
         raise NotSupportedError(f"an {kind.dtype.name} tensor without quantization")
     return kind.quantization

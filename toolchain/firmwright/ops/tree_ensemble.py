@@ -117,6 +117,7 @@ def _grid(thresholds: Array) -> ThresholdGrid | None:
 
 
 def grid_thresholds(forest: Forest, column_grids: Grids) -> Array:
+    """Return thresholds as uint16 positions on their columns' grids; the lowest is 0."""
     factors = np.array([2.0**grid.shift for grid in column_grids])
     lows = np.array([grid.low for grid in column_grids], np.int64)
     scaled = (forest.thresholds.astype(np.float64) * factors[forest.columns]).astype(np.int64)

@@ -127,6 +127,7 @@ def write_request(
 
 
 def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[str, Any]:
+    """Run the worker `module` on `folder` and return its answer; raise the errors it reports."""
     _run_worker_process(folder, module, tool, timeout_s)
     answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     match answer.get("error"):

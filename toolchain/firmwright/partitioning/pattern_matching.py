@@ -98,6 +98,7 @@ def _match(
     module: IRModule,
     free: Collection[int],
 ) -> CallGroup | None:
+    """Return the match of `entry` that ends at call `index`; None if its predicate rejects it."""
     calls = match_pattern(entry.pattern, index, PatternGraph(function, module, free))
     if calls is None or not entry.predicate(make_match(calls, item, function, module)):
         return None

@@ -103,6 +103,7 @@ class ChannelOrder:
 
 
 def order_computed_channels(b: Kernel, constants: ConstantChannels, block: int = 1) -> ChannelOrder:
+    """Order the computed channels (at least one), repeating the last one to fill its block."""
     channels = constants.channels
     rows = [channel for channel in range(channels) if channel not in constants.values] or [0]
     rows += rows[-1:] * (-len(rows) % block)

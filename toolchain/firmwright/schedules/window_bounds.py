@@ -46,6 +46,7 @@ def group_outputs(outputs: range, valid: Callable[[int], range]) -> list[ValidTa
 
 
 def split_by_valid_rows_and_columns(op: OpCall) -> list[tuple[ValidTapRun, ValidTapRun]]:
+    """Return (rows, columns) runs of a depthwise layer; none if an output has no valid tap."""
     window = window_of(op, op.input(1).shape[1:3])
     rows, columns = (
         split_by_valid_taps(window, axis, op.output.shape[1 + axis]) for axis in (0, 1)

@@ -61,6 +61,7 @@ def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.P
 
 
 def _move(b: Builder, x: tir.Buffer, start: int, y: tir.Buffer, elements: int) -> None:
+    """Emit y[0..elements) = x[start..start + elements) in ascending order."""
     size = x.dtype.size_bytes
     if elements * size % 4 or start * size % 4:
         with b.for_("i", elements) as i:

@@ -153,6 +153,7 @@ class SegmentCandidates:
 
 
 def _with_scratch_limit(segment: FusedSegment, limit_bytes: int) -> FusedSegment | None:
+    """Return the segment with the fastest kernels within the limit, or None if a call has none."""
     lean = [
         [item for item in row_kernels.candidates if item.scratch_bytes <= limit_bytes]
         for row_kernels in segment.kernels

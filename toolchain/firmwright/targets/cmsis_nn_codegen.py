@@ -51,6 +51,7 @@ def write_wrapper_function(
     kernel: BackendKernel, params: Sequence[str], lines: Sequence[str],
     arguments: Sequence[tir.Buffer],
 ) -> None:  # fmt: skip
+    """Write a C file with the function `kernel.symbol`, and the kernel that calls it."""
     head = _head(f"void {kernel.symbol}(", params)
     wrap = partial(textwrap.fill, width=_COLUMNS, initial_indent=" " * 4)
     body = "\n".join(wrap(line, subsequent_indent=" " * 8) for line in lines)
@@ -171,6 +172,7 @@ def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> in
 
 
 def reversed_weights_bytes(call: OpCall) -> int:
+    """Return the size of the reversed weights of arm_transpose_conv_wrapper_s8, or 0."""
     outputs, height, width, depth = call.input(1).shape
     is_convolution = max(call.ints_attr("stride")) <= 2 and depth > _REVERSED_CHANNELS
     return outputs * height * width * depth if is_convolution else 0

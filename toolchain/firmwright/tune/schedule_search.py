@@ -277,6 +277,7 @@ class _SearchRun:
     def _write(
         self, rest: Iterator[MeasurementKey], upcoming: MeasurementKey | None
     ) -> MeasurementKey | None:
+        """Write the known measurements, `upcoming` first; return the first unknown key."""
         while upcoming is not None and (measurement := self.log_writer.find(upcoming)) is not None:
             self.log_writer.append(measurement)
             upcoming = next(rest, None)

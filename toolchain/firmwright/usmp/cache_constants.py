@@ -88,6 +88,7 @@ def _with_requested(module: IRModule) -> IRModule:
 
 
 def describe_program_memory(module: IRModule) -> PoolInfo | None:
+    """Describe the program memory as a pool; return None if its speed is unknown."""
     bandwidth, latency = module.attrs.get("program_bandwidth"), module.attrs.get("program_latency")
     if not isinstance(bandwidth, float):
         return None

@@ -192,6 +192,7 @@ def _joint_names(module: IRModule) -> dict[str, str]:
 def _shift_live_ranges(
     names: Mapping[str, str], buffer: BufferInfo, begin: int, end: int, total: int
 ) -> BufferInfo:
+    """Return `buffer` with live ranges in joint time; its model's run ends at time `end`."""
     live = [LiveRange(begin + part.first, begin + part.end) for part in buffer.live]
     if buffer.kind in ("input", *PERSISTENT_KINDS):
         live[0] = LiveRange(0, live[0].end)

@@ -128,6 +128,7 @@ def rank_pools(
     pools: Sequence[PoolInfo],
     traffic: Mapping[str, MemoryTraffic],
 ) -> tuple[BufferInfo, ...]:
+    """Return the buffers with their pools ordered, best first; `traffic` is by buffer name."""
     if not can_rank_pools(buffers, pools):
         return tuple(buffers)
     ranked = sorted(_candidates(buffers, pools), key=lambda pool: transfer_cycles(_UNIT, pool))

@@ -312,6 +312,7 @@ class NodeContext:
         return tuple(int(n) for n in self.array(index, what).reshape(-1))
 
     def axis(self, default: int | None = None, rank: int | None = None) -> int:
+        """Return the attribute `axis`, counted from 0; `rank` defaults to that of input 0."""
         axis, size = self.attr("axis", default), self.rank if rank is None else rank
         if not isinstance(axis, int) or not -size <= axis < size:
             raise NotSupportedError(f"axis {axis} of {size} dimensions")

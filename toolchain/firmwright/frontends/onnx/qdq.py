@@ -151,6 +151,7 @@ def following_quantize(
 def attach_quantization(
     x: ConstantValue, scale: QdqValue | None, zero_point: QdqValue | None, axis: int
 ) -> ConstantValue | None:
+    """Return a constant with the quantization from DequantizeLinear's operands, or None."""
     if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
         return None
     array = x.array

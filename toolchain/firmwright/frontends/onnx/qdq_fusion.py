@@ -102,6 +102,7 @@ class Fusion:
         return _quantized_input(self.operands[0])
 
     def constant_operands(self) -> tuple[ConstantValue | None, ...] | None:
+        """Return the operands after the first, or None if they are not all constant."""
         rest = self.operands[1:]
         constants = tuple(x for x in rest if x is None or isinstance(x, ConstantValue))
         return constants if len(constants) == len(rest) else None

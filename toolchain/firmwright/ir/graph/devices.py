@@ -54,6 +54,7 @@ def with_memory_scope(value: Value, scope: str) -> Value:
 
 
 def executing_device(call: Call) -> str:
+    """Return the device that executes `call`, or "" for the main core."""
     name = device_name(call.outputs[0].virtual_device) if call.outputs else ""
     return "" if name == MAIN_DEVICE else name
 

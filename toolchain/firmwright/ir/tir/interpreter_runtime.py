@@ -148,6 +148,7 @@ def to_scalar(scalar: Any) -> Value:
 
 
 def allocate_undefined(buffer: tir.Buffer, lanes: int, shape: tuple[int, ...]) -> Pointer:
+    """Allocate poisoned memory for `buffer`, one copy per lane in `lanes`."""
     size = -(-buffer.size_bytes // LANE_ALIGNMENT) * LANE_ALIGNMENT
     storage = np.full(lanes * size, POISON, dtype=np.uint8)
     if lanes == 1:

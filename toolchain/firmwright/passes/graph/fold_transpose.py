@@ -29,6 +29,7 @@ def input_permutations(call: Call) -> tuple[Perm, ...]:
 
 
 def with_input_permutations(call: Call, perms: tuple[Perm, ...]) -> Call:
+    """Return a call that reads its inputs through `perms`; identity permutations are dropped."""
     attrs: dict[str, Attr] = {k: v for k, v in call.attrs.items() if k != "perms"}
     if any(perm != tuple(range(len(perm))) for perm in perms):
         attrs["perms"] = perms

@@ -26,6 +26,7 @@ MIN_WORK_TO_SPLIT = 4096
 
 
 def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
+    """Return the module with calls split; the identical module if there is only one core."""
     entry, cores = module.entry, module_cores(module)
     if len(cores) < 2 or not isinstance(entry, Function):
         return module

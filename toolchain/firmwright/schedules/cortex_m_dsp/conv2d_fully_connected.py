@@ -87,6 +87,7 @@ def convolve_in_blocks(
     b: Kernel, source: Im2colSource, gemm: GemmKernel, shape: Sequence[int],
     first: ArithExpr | int = 0, *, backward: bool = False,
 ) -> None:  # fmt: skip
+    """Convolve block by block; the output of `shape` begins at output pixel `first`."""
     layout, window, block = source.layout, source.layout.window, gemm.pixels
     _, out_height, out_width, _ = shape
     rows = shape[0] * out_height

@@ -56,6 +56,7 @@ def _post_transform_name(c: NodeContext) -> str:
 
 
 def _row_softmax(c: NodeContext, scores: OnnxValue, keeps_zeros: bool) -> OnnxValue:
+    """Return the softmax along rows; with `keeps_zeros`, zero scores stay zero."""
     formula = "exp(a - b)"
     if keeps_zeros:
         formula = "where(abs(a) > 0.0000001, exp(a - b), a * exp(-b))"

@@ -117,6 +117,7 @@ class ConstantFilters:
     def operands(
         self, image: OnnxValue, filters: Array, axis: int = 0, rows: slice = slice(None)
     ) -> list[OnnxValue]:
+        """Return the operands of an image operator; `axis` of `filters` is that of the outputs."""
         operands = [image, ConstantValue(filters, self.w.name, _rows(self.w, rows, axis))]
         if self.bias is not None:
             array = self.bias.array.reshape(-1)[rows]
@@ -170,6 +171,7 @@ def emit_conv2d(
     result: TensorType | None = None,
     activation: str = "none",
 ) -> OnnxValue:
+    """Emit conv2d or depthwise_conv2d calls; `result` is the type of a quantized result."""
     emit, groups = c.emit, int(c.attr("group", 1))
     image, filters = to_nhwc(emit, x), _filters_to_ohwi(constants.w.array)
     attrs = {**window.image_attrs, "activation": activation}

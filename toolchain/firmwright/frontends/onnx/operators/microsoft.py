@@ -68,6 +68,7 @@ def _attend(c: NodeContext, h: Heads, mask: OnnxValue | None, bias: OnnxValue | 
 
 
 def _key_mask(c: NodeContext, mask: OnnxValue, batch: int, length: int, total: int) -> OnnxValue:
+    """Return a mask, positive where a key is used, that broadcasts to [batch, 1, length, total]."""
     shape = mask.shape
     if shape == (batch, total):
         return c.emit.reshape(mask, (batch, 1, 1, total))
