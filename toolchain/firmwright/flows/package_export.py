@@ -51,8 +51,10 @@ def export_model(
         parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
         headers = dict(map(_header_with_stack_size, parts))
         exported = replace(exported, tree=SourceTree({**exported.tree.files, **headers}))
-    if with_tests or form == "mlf":
-        _check_single(compiled, "--with-tests" if with_tests else "--format mlf")
+    option = "--with-tests" if with_tests else "--format mlf"
+    if isinstance(compiled, Bundle) and (with_tests or form == "mlf"):
+        what = f"{option} accepts a single model; {len(compiled.parts)} were given."
+        raise UsageError(what, hint="export the models separately with it.")
     if with_tests and form == "mlf":
         raise UsageError("the library format cannot contain tests.", hint="--format cmake.")
     tests = _tests(compiled) if with_tests and isinstance(compiled, Compilation) else None
@@ -93,12 +95,6 @@ def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
     macro = f"#define {name.upper()}_STACK_BYTES {image.stack.size_bytes}\n\n"
     note = "/* The stack of a run in bytes, with the compiler and flags named above. */\n"
     return f"model/{name}.h", header.replace(mark, note + macro + mark)
-
-
-def _check_single(compiled: Compilation | Bundle, option: str) -> None:
-    if isinstance(compiled, Bundle):
-        what = f"{option} accepts a single model; {len(compiled.parts)} were given."
-        raise UsageError(what, hint="export the models separately with it.")
 
 
 def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str | Path) -> None:

@@ -6,7 +6,7 @@ Each format is a folder in `templates/`; NAME in paths is the package's name, VE
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -146,16 +146,8 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
         "needs_math": any("#include <math.h>" in text for text in sources.values()),
         "headers": [name for name in sorted(files) if name.endswith(".h")],
         "prints_floats": any(t["is_float"] for model in models for t in model["outputs"]),
-        "shared_pools": _shared_pools(models) if shares else {},
-    }
-
-
-def _shared_pools(models: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the models of each pool, which occupy it in turn."""
-    names = {pool["name"]: None for model in models for pool in model["pools"]}
-    return {
-        name: [model for model in models if name in [pool["name"] for pool in model["pools"]]]
-        for name in names
+        "pool_names": list(dict.fromkeys(pool["name"] for m in models for pool in m["pools"])),
+        "shares_memory": shares,
     }
 
 

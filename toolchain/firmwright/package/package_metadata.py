@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
 
-NO_VERSION = "0.0.0"
-NO_MAINTAINER = "Model Owner"
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 _URL = re.compile(r"https?://[!-~]+")
 
@@ -21,8 +19,8 @@ class PackageMetadata:
     """
 
     name: str = ""
-    version: str = NO_VERSION
-    maintainer: str = NO_MAINTAINER
+    version: str = "0.0.0"
+    maintainer: str = "Model Owner"
     url: str = ""
     license: str = ""
     license_text: str = ""
@@ -32,12 +30,7 @@ class PackageMetadata:
         owner = self.maintainer if self.maintainer.isprintable() and self.vendor else ""
         for option, value, is_valid, hint in (
             ("package-name", self.name, self.name in ("", identifier), f"such as {identifier}."),
-            (
-                "package-version",
-                self.version,
-                _VERSION.fullmatch(self.version),
-                "a semantic version, such as 1.4.0.",
-            ),
+            ("package-version", self.version, _VERSION.fullmatch(self.version), "such as 1.4.0."),
             ("maintainer", self.maintainer, owner, "such as 'Ada Co <ml@ada.example>'."),
             ("url", self.url, not self.url or _URL.fullmatch(self.url), "an https:// address."),
         ):
@@ -45,22 +38,9 @@ class PackageMetadata:
                 raise UsageError(f"invalid --{option} {value!r}.", hint=hint)
 
     @property
-    def release(self) -> str:
-        """The version without pre-release and build, for tools that take numbers only."""
-        return re.split("[-+]", self.version)[0]
-
-    @property
-    def maintainer_name(self) -> str:
-        return self.maintainer.partition("<")[0].strip()
-
-    @property
-    def email(self) -> str:
-        return self.maintainer.partition("<")[2].rstrip("> ")
-
-    @property
     def vendor(self) -> str:
         """The maintainer's name with the characters that a CMSIS pack permits."""
-        return re.sub(r"[^A-Za-z0-9_]+", "-", self.maintainer_name).strip("-")
+        return re.sub(r"[^A-Za-z0-9_]+", "-", self.maintainer.partition("<")[0]).strip("-")
 
 
 NO_METADATA = PackageMetadata()
