@@ -8,7 +8,7 @@ from firmwright.ir.graph.opdef import OpDef
 from firmwright.ops.registry import op_table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
-ABSENT, ALIKE = "not in this profile", "the same"
+ABSENT, ALIKE = "not in this profile", "same"
 
 
 def _table() -> dict[str, list[str]]:
