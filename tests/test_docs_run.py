@@ -54,7 +54,6 @@ REASONS = {
     "needs Zephyr's west": r"^west ",
     "needs a copy of CMSIS-NN": r"--cmsis-nn",
     "needs the benchmark's samples": r"--dataset|--serve",
-    "needs a loader that answers": r"--port /dev/pts",
     "fetches from the network": r"pip install|fetch\.py",
     "is the whole test suite": r"\bfw test|scons check",
     "takes minutes for each board": r"bench .*--predict",
