@@ -41,7 +41,7 @@ BLOCK = re.compile(
 PROGRAMS = (
     "firmwright", "./fw", "python", "python3", "pip", "pytest", "make", "cc", "west", "dask",
     "qemu-system-arm", "timeout", "tail", "mkdir", "scons", "export", ".venv/bin/scons",
-    ".venv/bin/pytest", "./digits", "./tasks", "jupyter",
+    ".venv/bin/pytest", "./digits", "./tasks", "jupyter", "cd",
 )  # fmt: skip
 """The first words of lines that are commands."""
 OURS = ("firmwright", "./fw")
