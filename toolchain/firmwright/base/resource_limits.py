@@ -29,13 +29,11 @@ UNROLLED_MAX: Final = 1 << 16
 
 
 def scaled_limit(limit: int) -> int:
-    """Return the limit times the user's factor."""
     factor = os.environ.get(LIMIT_FACTOR_VARIABLE, "")
     return limit * int(factor) if factor.isdecimal() else limit
 
 
 def expansion_limits() -> tuple[int, int]:
-    """Return the limits of operators and of levels."""
     return scaled_limit(EXPANDED_CALLS_MAX), scaled_limit(NESTING_MAX)
 
 

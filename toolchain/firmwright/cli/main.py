@@ -107,8 +107,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Raise _TerminatedError at SIGTERM, if this is the main thread."""
-
     def stop(*_: object) -> None:
         raise _TerminatedError
 

@@ -15,12 +15,10 @@ _CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\u200d\u2010-\u2029\u202f-\u2065\u20
 
 
 def visible_text(text: str) -> str:
-    """Return text that may quote a model or a device, with control characters escaped."""
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def open_closed_streams() -> None:
-    """Replace output streams that the caller has closed."""
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:
             closed = Path(os.devnull).open("w", encoding="utf-8", newline="")  # noqa: SIM115 - until the end

@@ -40,7 +40,6 @@ class Timeouts:
 
     @classmethod
     def within(cls, seconds: float) -> Timeouts:
-        """Return limits for requests that must each end within this time."""
         answer_s = min(cls().answer_s, seconds)
         return cls(hello_s=answer_s, answer_s=answer_s, run_s=seconds)
 

@@ -145,7 +145,6 @@ class NodeTranslation:
         return self.writer.program.types[name]
 
     def reserve(self, size_bytes: int) -> None:
-        """Raise NotSupportedError if the constants of the translation become too large."""
         self.writer.computed.spend(size_bytes)
 
     # ---- nodes -----------------------------------------------------------------------------------
