@@ -330,6 +330,7 @@ def expected_outputs(compiled: Compilation) -> dict[str, list[int]]:
 @pytest.mark.parametrize(
     "options",
     [
+        {"emit_probe_callback": True, "emit_descriptor": True},
         {"io_buffers": "caller", "link_params": False, "stream_input_rows": True},
         {"const_pools": (PoolInfo("wide", access="ro", scope="async"),)},
         *(
