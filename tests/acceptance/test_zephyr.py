@@ -46,6 +46,7 @@ K_THREAD_DEFINE(ticker, 1024, tick, NULL, NULL, NULL, -1, 0, 0);
 int main(void)
 {
     struct sensor_outputs out;
+    printk("self-test %d\\n", (int)check_sensor());
     for (uint32_t n = 0; n < sizeof samples / sizeof samples[0]; ++n) {
         const uint32_t before = switches;
         memcpy(sample, samples[n], sizeof sample);
@@ -135,6 +136,7 @@ def test_a_module_called_sensor_runs_in_zephyr(
     runs = [line.split() for line in printed(build, machine, "end") if line.startswith("run")]
     assert [[int(word) for word in words[3:]] for words in runs] == references(model, samples)
     assert {words[1] for words in runs} == {"0"}
+    assert "sensor: self-test passed" in lines
     preempted = [int(words[2].rstrip(":")) for words in runs]
     assert min(preempted) > 0, "an inference was not preempted"
 
@@ -145,7 +147,7 @@ def write_loop(main: Path, samples: Sequence[Tensors]) -> None:
     rows = ["{" + ", ".join(map(str, one["image"].reshape(-1))) + "}," for one in samples]
     data = ["static const int8_t samples[][SENSOR_IMAGE_SIZE] = {", *rows, "};"]
     given = "static int8_t sample[SENSOR_IMAGE_SIZE];\n\n/* Run one inference on"
-    text = text.split("/* Run sensor once")[0].replace("/* Run one inference on", given)
+    text = text.split("/* Test sensor")[0].replace("/* Run one inference on", given)
     text = text.replace("memset(in.image, 0,", "memcpy(in.image, sample,")
     head = "#include <zephyr/kernel.h>\n"
     main.write_text(head + text + "\n".join(data) + LOOP, encoding="utf-8")
