@@ -82,7 +82,6 @@ def measure_models(
     modes: Sequence[str] = (BALANCED,),
     executor: Executor = _HERE,
 ) -> tuple[BenchmarkRow, ...]:
-    """Return a row for each model on each board in each mode, in that order."""
     is_local = isinstance(executor, LocalExecutor)
     calls = [
         partial(measure_model, path, board, mode, None if is_local else path.read_bytes())

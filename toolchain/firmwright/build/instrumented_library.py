@@ -18,7 +18,6 @@ _FILES = ("fwr_access_trace.c", "fwr_access_trace.h")
 
 
 def build_instrumented_library(folder: Path, name: str) -> Path:
-    """Build the instrumented library of model `name` from the sources in `folder`/model."""
     if shutil.which(COMPILER) is None:
         what = f"the compiler {COMPILER} is not installed."
         raise ToolMissingError(what, hint=f"apt install {debian_packages('')}.")

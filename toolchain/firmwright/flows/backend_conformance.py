@@ -143,7 +143,6 @@ class _ChainRun:
     options: Mapping[str, Any]
 
     def results(self, backend: Backend, cases: Sequence[NamedCase]) -> Iterator[PatternResult]:
-        """Yield the result on `cases` for each pattern of the backend that covers the chain."""
         numerics = str(self.options.get("numerics", "litert"))
         module = append_operators(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
         owners = {

@@ -58,7 +58,6 @@ def take_census(tasks: Sequence[CensusTask], executor: Executor) -> tuple[Census
 
 
 def run_in_process(task: CensusTask) -> CensusEntry:
-    """Run `examine_model` in a new process and wait for its entry."""
     with (
         tempfile.TemporaryDirectory(prefix="firmwright-census-") as name,
         provide_file(task.path, task.content) as path,

@@ -64,7 +64,6 @@ class CoreTimeline:
         return instructions
 
     def overlaps(self) -> Iterator[tuple[CoreCall, CoreCall]]:
-        """Yield each call of the first core with each overlapping call of the second."""
         for a in (call for call in self.calls if call.core == 0):
             for b in (call for call in self.calls if call.core == 1):
                 if b.started[0] <= a.begin[0] and a.end[0] <= b.awaited[0]:

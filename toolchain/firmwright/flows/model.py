@@ -73,12 +73,10 @@ def load_model(
 
 
 def model_inputs(model: Model) -> tuple[IoTensor, ...]:
-    """Return the inputs of a model that is not lowered yet."""
     return tuple(IoTensor(value.name, value.name, value.type) for value in _graph(model).params)
 
 
 def model_outputs(model: Model) -> tuple[IoTensor, ...]:
-    """Return the outputs of a model that is not lowered yet."""
     return tuple(IoTensor(value.name, value.name, value.type) for value in _graph(model).results)
 
 

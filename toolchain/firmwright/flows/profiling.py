@@ -150,7 +150,6 @@ def _probed(
     runs: int,
     predictions: Mapping[int, int],
 ) -> tuple[int, tuple[OperatorCost, ...]]:
-    """Return the median cost of a run with probes and the median cost of each operator."""
     totals: list[int] = []
     counts: list[tuple[OperatorCount, ...]] = []
     for total in device.measurements(sample, runs):

@@ -128,7 +128,6 @@ def verify_in_parts(
     expected: Sequence[Tensors] | None = None,
     open_with: Callable[[Compilation], ModelSession] = open_session,
 ) -> Verification:
-    """Verify parts of `batch` on the machines of `executor`; models with state have one part."""
     check_recording(batch, expected)
     size = len(batch.samples) if compiled.module.io.state else SAMPLES_PER_TASK
     calls = []

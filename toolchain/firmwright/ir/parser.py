@@ -62,7 +62,6 @@ def parse_module(
 
 
 def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
-    """Read the section after `data {` and return its bytes by hash."""
     chunks: dict[str, list[str]] = {}
     digest, closed = "", False
     first = text.count("\n", 0, start) + 1

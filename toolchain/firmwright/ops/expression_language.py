@@ -321,7 +321,6 @@ def compose_expressions(
     second_names: Mapping[str, str],
     place: str,
 ) -> str:
-    """Return the second formula with the first one substituted for its input `place`."""
     assigned = {name for name, _ in (*parse(first)[0], *parse(second)[0])}
 
     def fresh(text: str, reserved: set[str]) -> dict[str, str]:

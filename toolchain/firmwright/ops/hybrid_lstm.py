@@ -61,7 +61,6 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _products(call: OpCall, row: Array, weights: Sequence[Array], first: int) -> list[Array]:
-    """Return the scaled products of a row with the weights of each gate."""
     quantized, scale, offset = quantize_array(row, asymmetric=bool(call.attrs["asymmetric"]))
     steps, products = quantized.astype(np.int64) - offset, []
     for gate in range(_GATES):

@@ -56,7 +56,6 @@ class StridedCopy:
     result: int = 0
 
     def merge_loops(self) -> "StridedCopy":
-        """Merge loops that are contiguous and drop loops of one iteration."""
         loops: list[CopyAxis] = []
         for axis in self.axes:
             if axis.extent == 1 and axis.is_plain:

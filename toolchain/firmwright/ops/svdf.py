@@ -72,7 +72,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def state_zero_point(call: OpCall) -> int:
-    """Return the zero point of the state, which LiteRT does not have."""
     state = call.input(_STATE)
     is_ignored = state.dtype == FLOAT32 or (call.numerics != "tflm" and state.dtype == INT16)
     return 0 if is_ignored else requantize.per_tensor_quant(state).zero_point

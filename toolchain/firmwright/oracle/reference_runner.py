@@ -113,7 +113,6 @@ def run_reference(
 def write_request(
     folder: Path, model: bytes, inputs: Sequence[Mapping[str, Array]], more: Mapping[str, Any]
 ) -> None:
-    """Write the worker's input: the model, the samples, and request.json with `more`."""
     names = list(inputs[0])
     if any(set(sample) != set(names) for sample in inputs):
         raise UsageError("the samples do not all name the same inputs.")
@@ -127,7 +126,6 @@ def write_request(
 
 
 def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[str, Any]:
-    """Run the worker `module` on `folder` and return its answer; raise the errors it reports."""
     _run_worker_process(folder, module, tool, timeout_s)
     answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     match answer.get("error"):

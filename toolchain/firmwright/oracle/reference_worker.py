@@ -285,7 +285,6 @@ def open_runtime(
 
 
 def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
-    """Return the model with `subgraph` and the first subgraph exchanged."""
     package = TflmRuntime.package if numerics == "tflm" else LiteRtRuntime.package
     try:
         import flatbuffers  # type: ignore[import-untyped]  # has no type hints

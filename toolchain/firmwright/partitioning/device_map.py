@@ -72,7 +72,6 @@ class DeviceMap:
         return frozenset(pool.name for pool in self.module.pools if target in pool.targets)
 
     def parameter_scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
-        """Yield values passed to kernel parameters with a special memory scope, and that scope."""
         callee = self.module.callee(call.op)
         if not isinstance(callee, tir.PrimFunc):
             return

@@ -20,7 +20,6 @@ _ACCESS: Mapping[str, tir.AccessMode] = {"in": "r", "const": "r", "out": "w", "i
 
 
 def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
-    """Return a pointer to all of `buffer` with the access mode of the given parameter role."""
     return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, _ACCESS[role])
 
 
@@ -31,7 +30,6 @@ def call_kernel(
     call: Call,
     op: int,
 ) -> tir.PrimFuncCall:
-    """Return the kernel call that implements `call`, with the buffers of `values` as arguments."""
     args = tuple(
         pointer(buffers[value.name], param.role)
         for value, param in zip(values, kernel.params, strict=True)

@@ -51,7 +51,6 @@ def write_wrapper_function(
     kernel: BackendKernel, params: Sequence[str], lines: Sequence[str],
     arguments: Sequence[tir.Buffer],
 ) -> None:  # fmt: skip
-    """Write a C file with the function `kernel.symbol`, and the kernel that calls it."""
     head = _head(f"void {kernel.symbol}(", params)
     wrap = partial(textwrap.fill, width=_COLUMNS, initial_indent=" " * 4)
     body = "\n".join(wrap(line, subsequent_indent=" " * 8) for line in lines)

@@ -121,7 +121,6 @@ def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
 
 
 def live_sets_by_time(buffers: Sequence[BufferInfo], end: int) -> Iterator[tuple[int, ...]]:
-    """Yield the positions of all live buffers at each time before `end`."""
     changes = _changes(buffers)
     alive: set[int] = set()
     shown: tuple[int, ...] = ()

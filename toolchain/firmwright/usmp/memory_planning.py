@@ -128,7 +128,6 @@ def _replace_allocates_by_views(
 
 
 def make_pool_buffers(plan: Plan, pools: Sequence[PoolInfo]) -> dict[str, tir.Buffer]:
-    """Return the byte buffers of the used pools, in the order of `pools`."""
     alignments: dict[str, int] = {}
     for buffer in plan.buffers:
         pool = plan.placements[buffer.name].pool

@@ -128,7 +128,6 @@ def rank_pools(
     pools: Sequence[PoolInfo],
     traffic: Mapping[str, MemoryTraffic],
 ) -> tuple[BufferInfo, ...]:
-    """Return the buffers with their pools ordered, best first; `traffic` is by buffer name."""
     if not can_rank_pools(buffers, pools):
         return tuple(buffers)
     ranked = sorted(_candidates(buffers, pools), key=lambda pool: transfer_cycles(_UNIT, pool))
@@ -164,7 +163,6 @@ def has_known_speed(pool: PoolInfo) -> bool:
 
 
 def transfer_cycles(moved: MemoryTraffic, pool: PoolInfo) -> float:
-    """Return the cycles that the traffic takes in a pool of known speed."""
     assert pool.read_bandwidth is not None
     assert pool.write_bandwidth is not None
     return (

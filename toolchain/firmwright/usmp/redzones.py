@@ -30,7 +30,6 @@ class RelocatedBuffer:
 
 
 def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
-    """Return the module with redzones in its pools, and both offsets of each buffer."""
     main = module.entry
     if module.plan is None or not isinstance(main, tir.PrimFunc):
         raise InternalError(f"module {module.name} has no memory plan.")

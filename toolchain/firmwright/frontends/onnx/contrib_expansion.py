@@ -312,7 +312,6 @@ _STATISTICS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 def expand_contrib_operators(
     nodes: Sequence[Message],
 ) -> tuple[tuple[Message, ...], dict[str, str]]:
-    """Return the nodes with all operators expanded, and the operator of each new result."""
     expanded: list[Message] = []
     titles: dict[str, str] = {}
     for node in nodes:

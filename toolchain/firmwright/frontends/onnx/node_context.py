@@ -48,7 +48,6 @@ def supported_dtype(name: str) -> DType:
 
 
 def vector_shape(count: int, axis: int, rank: int) -> tuple[int, ...]:
-    """Return the shape in which a vector broadcasts along `axis` of a tensor with `rank` axes."""
     return tuple(count if k == axis else 1 for k in range(rank))
 
 

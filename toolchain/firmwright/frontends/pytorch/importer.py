@@ -44,7 +44,6 @@ def import_pytorch(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
 def translate_program(
     program: ExportedProgram, file: str
 ) -> tuple[OnnxModel, list[UnsupportedItem]]:
-    """Return the program as an ONNX model, and the nodes that have no translation."""
     return _ProgramTranslator(program, file).run()
 
 

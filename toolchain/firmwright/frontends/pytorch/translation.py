@@ -53,7 +53,6 @@ class NodeWriter:
         return candidate
 
     def rename(self, first: int, old: str, new: str) -> None:
-        """Rename the value `old` to `new` wherever `nodes[first:]` use it."""
         for index in range(first, len(self.nodes)):
             node = self.nodes[index]
             inputs = tuple(new if name == old else name for name in node.input)

@@ -135,7 +135,6 @@ class _Rewrite:
         return result
 
     def add_number(self, index: int, number: float, node: RawNode) -> int:
-        """Append a node that adds `number` to a float tensor; return the index of the sum."""
         like, data = self.tensors[index], np.float32(number).tobytes()
         scalar = replace(like, shape=(), shape_signature=(), buffer=data)
         term = self.new_tensor(scalar, "term")

@@ -95,7 +95,6 @@ class RowWindow:
         return tuple(value for value in call.variables if value not in whole)
 
     def for_bands(self, count: int) -> RowWindow:
-        """Return the window of a band of `count` consecutive output rows."""
         height = self.stride * (count - 1) + self.window_height
         return replace(self, window_height=height, stride=self.stride * count)
 

@@ -270,7 +270,6 @@ class AccessTracer:
         self._accesses(point, nodes, write=False)
 
     def _accesses(self, point: _ProgramPoint, nodes: Iterable[tir.Expr], *, write: bool) -> None:
-        """Record the accesses in `nodes` to the output (`write`) or to the input."""
         for part in (part for node in nodes for part in walk(node)):
             match part:
                 case tir.BufferLoad(b) | tir.AccessPtr(b) if self._is_output.get(b.name) is write:

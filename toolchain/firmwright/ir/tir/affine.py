@@ -170,7 +170,6 @@ class Bounds:
         return inner._at_most(start, var, 0)._below(var, start, extent)
 
     def assume(self, cond: tir.Expr, holds: bool = True) -> Bounds:
-        """Return the bounds where `cond` is known to be true (or false)."""
         match cond:
             case tir.Not(a):
                 return self.assume(a, not holds)

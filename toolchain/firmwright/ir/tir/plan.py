@@ -81,7 +81,6 @@ class OffsetConstraint(Generic[BufferKey]):
         return replace(self, a=a, b=b)
 
     def seen_from(self, buffer: BufferKey) -> OffsetConstraint[BufferKey]:
-        """Return the constraint with `buffer` as b."""
         if buffer == self.b:
             return self
         residue = -self.residue % self.modulus if self.modulus > 1 else 0

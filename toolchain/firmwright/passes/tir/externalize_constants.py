@@ -49,7 +49,6 @@ def differing_constants(kernels: Sequence[tir.PrimFunc]) -> list[str]:
 
 
 def constant_arguments(kernel: tir.PrimFunc, names: Sequence[str]) -> ExtraArguments:
-    """Return the constants that the linked buffers `names` of `kernel` hold."""
     nodes = {node.buffer.name: node for node in linked_constants(kernel)}
     return tuple((nodes[name].constant, nodes[name].buffer) for name in names)
 
@@ -80,7 +79,6 @@ class _MainConstants:
 def redirect_calls(
     main: tir.PrimFunc, calls: Mapping[str, tuple[str, ExtraArguments]]
 ) -> tir.PrimFunc:
-    """Redirect calls in `main` to other functions and append arguments."""
     constants = _MainConstants(main)
 
     def rule(node: Node) -> Node | None:

@@ -175,7 +175,6 @@ class _TemplateBuilder:
 
 
 def _is_value(node: Node, stored: bool) -> bool:
-    """Return whether the operands of `node` contribute to the stored value."""
     match node:
         case tir.Binary(op):
             return stored and op in _SCALAR

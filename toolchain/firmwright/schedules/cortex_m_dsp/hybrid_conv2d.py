@@ -142,7 +142,6 @@ def _make_end(
     op: OpCall, b: Kernel, activations: QuantizedRow, bias: Array | None, scales: Array | None, *,
     joins_scales: bool = False,
 ) -> Callable[[ChannelOrder, bool], DequantizeEpilogue]:  # fmt: skip
-    """Return the builder of the epilogue from the channel order and whether these are paired."""
     kernel = weights_of(op)
     totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
     sums = None if activations.offset is None else totals

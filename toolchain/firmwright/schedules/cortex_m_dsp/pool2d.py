@@ -92,7 +92,6 @@ def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
 
 
 def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExpr], None]) -> None:
-    """Call `take` with each word of the window that begins at `start`."""
     size = pool_window(op).size
     _, _, cols, channels = op.input(0).shape
     unroll = size[1] if size[1] <= _MAX_UNROLLED else 1

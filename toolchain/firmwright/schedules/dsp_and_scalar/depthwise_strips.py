@@ -55,7 +55,6 @@ class _DepthwiseTaps:
         return value - self.zero_point if self.zero_point else value
 
     def product(self, total: ArithExpr, x: ArithExpr, w: ArithExpr, channel: int) -> ArithExpr:
-        """Return `total` plus the product for one channel of the block."""
         if self.channels == _PAIR:
             return call_intrinsic(("smlabb", "smlatt")[channel], [x, w, total], INT32)
         return total + x * w

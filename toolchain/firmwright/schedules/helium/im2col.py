@@ -55,7 +55,6 @@ def gather_bytes(
     b: Kernel, target: tir.Buffer, at: ArithExpr | int, source: tir.Buffer, start: ArithExpr,
     reach: int, offsets: tir.Buffer, count: int,
 ) -> None:  # fmt: skip
-    """Gather `count` elements of `source`, at `offsets` from `start`, to `target` at `at`."""
     for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
         elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
         vectors = -(-elements // GATHER_LANES)

@@ -61,7 +61,6 @@ class _ScalarChannel:
     finish: FinishElement
 
     def plus_outside(self, total: ArithExpr, taps: Iterable[tuple[int, int]]) -> ArithExpr:
-        """Return `total` plus the contribution of `taps` (ky, kx) outside the input."""
         if self.layer.zero_point:
             for ky, kx in taps:
                 total = total + self.weights[ky][kx] * self.layer.zero_point
@@ -128,7 +127,6 @@ class _ScalarOutputRow:
 
 
 def _row(b: Kernel, op: OpCall, channel: _ScalarChannel, at: Position, rows: range) -> None:
-    """Compute one output row of one channel; `rows` are the valid tap rows."""
     window, (n, oy, c) = channel.window, at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape
@@ -195,7 +193,6 @@ def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> No
 
 
 def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int) -> ArithExpr:
-    """Return `total` plus the taps of window column `kx` at input column `ix`."""
     if not 0 <= ix < row.channel.window.input_size[1]:
         return row.channel.plus_outside(total, ((ky, kx) for ky in row.rows))
     for ky in row.rows:
