@@ -46,6 +46,7 @@ GENERATED = {
     "NAME_weights.h", "model/NAME.h", "runtime/", "build/stack.json",
     "my_boards/small-m4/board.toml", "npu1/__init__.py", "npu1/npu1.h", "npu1/npu1.c",
     "labels.csv", "manifest.json", "firmwright.toml", "test_firmware.py",
+    "firmwright_model.h",
 }  # fmt: skip
 """Files of a project that `compile` writes, and those that readers of the guides write."""
 
@@ -92,12 +93,18 @@ def pieces(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_is_valid(page: Path) -> None:
     targets = re.findall(r"\]\(([^)\s]+)\)", prose(page))
-    missing = [
-        target
-        for target in targets
-        if not target.startswith(("http", "#")) and not (page.parent / target).exists()
-    ]
+    missing = []
+    for target in (item for item in targets if not item.startswith("http")):
+        file, _, anchor = target.partition("#")
+        linked = page.parent / file if file else page
+        if not linked.exists() or (anchor and anchor not in anchors(linked)):
+            missing.append(target)
     assert not missing
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -48,6 +48,7 @@ OURS = ("firmwright", "./fw")
 REASONS = {
     "needs a board": r"--port|\bflash\b|nucleo",
     "needs a debugger's server": r"--address localhost",
+    "waits for the runner": r"--serve",
     "needs TensorFlow": r"import tensorflow",
     "needs PyTorch": r"torch\.",
     "needs a cluster": r"dask|--scheduler",
