@@ -1,8 +1,9 @@
 """QEMU as a transport; the board's UART is the emulator's stdin and stdout.
 
 A pipe needs no TCP port and reveals immediately that the emulator died. A board whose link is in
-memory is accessed over the emulator's GDB stub. With `-icount shift=0`, one instruction takes one
-nanosecond of virtual time, so counts are exact and reproducible.
+memory is accessed over the emulator's GDB stub. One instruction takes one nanosecond of virtual
+time (`-icount shift=0`), so counts are exact and reproducible, unless the emulator keeps pace with
+the host's time.
 """
 
 import shutil
@@ -21,6 +22,8 @@ from firmwright.device.rtt_transport import RttTransport
 
 PACKAGES = {"qemu-system-arm": "qemu-system-arm", "qemu-system-riscv32": "qemu-system-misc"}
 _START_S: Final = 10.0
+PACE_MAX: Final = 10
+"""The limit of QEMU's `-icount shift`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class QemuCommand:
 
     `plugin` is the argument of `-plugin` (see instruction_counter.py). `loads` are copied into
     memory before the firmware starts. `gdb` is the path of a debugger's socket; the processor then
-    waits for the debugger, and an image is optional. Without `has_uart`, the link uses memory.
+    waits for the debugger, and an image is optional. Without `has_uart`, the link uses memory. With
+    `pace`, an instruction takes 2^pace nanoseconds, and virtual time is not ahead of the host's.
     """
 
     machine: str
@@ -41,6 +45,7 @@ class QemuCommand:
     loads: tuple[PreloadedMemory, ...] = ()
     gdb: str = ""
     has_uart: bool = True
+    pace: int = 0
 
     def arguments(self) -> list[str]:
         unused = [arg for _ in range(self.uart) for arg in ("-serial", "null")]
@@ -50,7 +55,7 @@ class QemuCommand:
             *self.extra,
             *(() if self.kernel is None else ("-kernel", str(self.kernel))),
             *(arg for load in self.loads for arg in ("-device", _loader(load))),
-            *("-icount", "shift=0"),
+            *("-icount", f"shift={self.pace}" + (",align=on" if self.pace else "")),
             *(("-plugin", self.plugin) if self.plugin else ()),
             *("-display", "none", "-monitor", "none", "-nodefaults"),
             *("-chardev", "stdio,id=link,signal=off"),

@@ -7,6 +7,7 @@ with several windows, window size and stride in bytes. The results of a file's w
 
 import csv
 import logging
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import numpy as np
 from firmwright.base.errors import UsageError
 from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
 from firmwright.device.pty_process import PtyProcess
-from firmwright.device.qemu_process import QemuCommand
+from firmwright.device.qemu_process import PACE_MAX, QemuCommand
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.metrics import area_under_curve, top_k_accuracy
@@ -122,10 +123,20 @@ def open_benchmark(
 
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
-    """Run the firmware on a pseudo terminal for the benchmark's own runner."""
-    run, image = compiled.board.run, build_image(compiled)
+    """Run the firmware on a pseudo terminal for the benchmark's own runner.
+
+    With a clock, the emulator keeps pace with the host's time, which the runner measures too.
+    """
+    task, run = compiled.task, compiled.board.run
+    if task is not None and task.clock_hz:
+        pace = min(max(round(math.log2(1e9 / task.clock_hz)), 0), PACE_MAX)
+        compiled = replace(compiled, task=replace(task, pace=pace))
+    image = build_image(compiled)
     if run.kind == "qemu":
-        command = QemuCommand(run.machine, image.elf, run.program, tuple(run.args))
+        command = QemuCommand(
+            run.machine, image.elf, run.program, tuple(run.args),
+            pace=compiled.task.pace if compiled.task else 0,
+        )  # fmt: skip
         return PtyProcess(command.arguments())
     if run.kind == "host":
         return PtyProcess([image.elf])

@@ -25,7 +25,7 @@ class MlperfTask:
 
     With `is_error`, the single result is the difference between output and input. With `streams`,
     the firmware records detections. With `energy`, it marks times on a pin. `clock_hz` replaces the
-    emulator's clock of 1 GHz.
+    emulator's clock of 1 GHz, and an instruction takes 2^`pace` nanoseconds of the emulator's time.
     """
 
     name: str
@@ -37,6 +37,7 @@ class MlperfTask:
     streams: bool = False
     energy: bool = False
     clock_hz: int = 0
+    pace: int = 0
 
     @property
     def sample_bytes(self) -> int:
@@ -98,7 +99,7 @@ def _glue(io: IoBinding, board: Board, task: MlperfTask) -> str:
         ".sample = (uint8_t *)sample",
         *([".quantised = quantised"] if quantised else []),
         f".sample_bytes = {task.sample_bytes}u",
-        f".units_per_second = {task.clock_hz or _units_per_second(board)}u",
+        f".units_per_second = {task.clock_hz << task.pace or _units_per_second(board)}u",
         f".input = FWR_MLPERF_{task.sample.upper()}",
         f".results = {'FWR_MLPERF_ERROR' if task.is_error else 'FWR_MLPERF_OUTPUTS'}",
         f".streams = {int(task.streams)}",
