@@ -19,8 +19,7 @@
 #define configUSE_PORT_OPTIMISED_TASK_SELECTION 1
 #define INCLUDE_vTaskDelay 1
 #define configASSERT(holds) \
-    while (!(holds)) { \
-    }
+    while (!(holds)) {}
 
 #define vPortSVCHandler SVC_Handler
 #define xPortPendSVHandler PendSV_Handler

@@ -16,8 +16,7 @@ void SysTick_Handler(void);
 
 static void stop(void)
 {
-    for (;;) {
-    }
+    for (;;) {}
 }
 
 void reset(void)
@@ -37,8 +36,22 @@ void reset(void)
 
 /* Handlers 11, 14 and 15 are FreeRTOS's. */
 __attribute__((section(".vectors"), used)) static void (*const vectors[])(void) = {
-    (void (*)(void))stack_top, reset, stop, stop, stop, stop, stop, stop, stop, stop, stop,
-    SVC_Handler, stop, stop, PendSV_Handler, SysTick_Handler,
+    (void (*)(void))stack_top,
+    reset,
+    stop,
+    stop,
+    stop,
+    stop,
+    stop,
+    stop,
+    stop,
+    stop,
+    stop,
+    SVC_Handler,
+    stop,
+    stop,
+    PendSV_Handler,
+    SysTick_Handler,
 };
 
 void board_init(void)
@@ -54,7 +67,6 @@ int32_t board_read(void)
 
 void board_write(uint8_t byte)
 {
-    while ((UART_STATE & 1u) != 0) {
-    }
+    while ((UART_STATE & 1u) != 0) {}
     UART_DATA = byte;
 }

@@ -18,8 +18,7 @@ extern uint32_t stack_top[];
 
 static void write_byte(char byte)
 {
-    while ((UART_STATE & 1u) != 0) {
-    }
+    while ((UART_STATE & 1u) != 0) {}
     UART_DATA = (uint8_t)byte;
 }
 
@@ -32,8 +31,7 @@ static void write_text(const char *text)
 
 static uint8_t next_byte(void)
 {
-    while ((UART_STATE & 2u) == 0) {
-    }
+    while ((UART_STATE & 2u) == 0) {}
     return (uint8_t)UART_DATA;
 }
 
@@ -68,7 +66,9 @@ void reset(void)
             classify();
             break;
         case 'p':
-            write_text(secure_classify((const int8_t *)S_RAM, scores) == VENEER_E_POINTER ? "refused\n" : "error\n");
+            write_text(secure_classify((const int8_t *)S_RAM, scores) == VENEER_E_POINTER
+                           ? "refused\n"
+                           : "error\n");
             break;
         case 'r':
             write_byte((char)*(volatile uint8_t *)S_RAM);
@@ -81,10 +81,12 @@ void reset(void)
 
 static void stop(void)
 {
-    for (;;) {
-    }
+    for (;;) {}
 }
 
 __attribute__((section(".vectors"), used)) static void (*const vectors[])(void) = {
-    (void (*)(void))stack_top, reset, stop, stop,
+    (void (*)(void))stack_top,
+    reset,
+    stop,
+    stop,
 };

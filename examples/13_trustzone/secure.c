@@ -27,11 +27,11 @@
 #define MPU_RLAR REG(0xE000EDA0u)
 #define MPU_MAIR0 REG(0xE000EDC0u)
 #define VTOR_NS REG(0xE002ED08u)
-#define NSCCFG REG(0x50080014u)         /* IoT Kit: code may contain veneers */
-#define UART_IS_NS REG(0x50080084u)     /* APBNSPPCEXP1 */
-#define MPC_SSRAM1 0x58007000u          /* memory protection controllers */
+#define NSCCFG REG(0x50080014u)     /* IoT Kit: code may contain veneers */
+#define UART_IS_NS REG(0x50080084u) /* APBNSPPCEXP1 */
+#define MPC_SSRAM1 0x58007000u      /* memory protection controllers */
 #define MPC_SSRAM3 0x58009000u
-#define UART_DATA REG(0x50200000u)      /* secure alias of the console */
+#define UART_DATA REG(0x50200000u) /* secure alias of the console */
 #define UART_STATE REG(0x50200004u)
 
 extern uint32_t data_load[], data_start[], data_end[], bss_start[], bss_end[], stack_top[];
@@ -48,8 +48,10 @@ __attribute__((cmse_nonsecure_entry)) int32_t secure_classify(const int8_t *imag
     struct digits_inputs in;
     struct digits_outputs out;
 
-    if (cmse_check_address_range((void *)image, DIGITS_IMAGE_SIZE, CMSE_NONSECURE | CMSE_MPU_READ) == NULL ||
-        cmse_check_address_range(scores, DIGITS_DIGIT_SIZE, CMSE_NONSECURE | CMSE_MPU_READWRITE) == NULL) {
+    if (cmse_check_address_range((void *)image, DIGITS_IMAGE_SIZE,
+                                 CMSE_NONSECURE | CMSE_MPU_READ) == NULL ||
+        cmse_check_address_range(scores, DIGITS_DIGIT_SIZE, CMSE_NONSECURE | CMSE_MPU_READWRITE) ==
+            NULL) {
         return VENEER_E_POINTER;
     }
     digits_map_io(&pools, &in, &out);
@@ -70,8 +72,8 @@ static void sau_region(uint32_t number, uint32_t start, uint32_t end, uint32_t i
 }
 
 /* Regions of whole 32 bytes; `access` is 1 for read and write, 3 for reading. */
-static void mpu_region(uint32_t number, uint32_t start, uint32_t end, uint32_t access, uint32_t memory_type,
-                       uint32_t never_executed)
+static void mpu_region(uint32_t number, uint32_t start, uint32_t end, uint32_t access,
+                       uint32_t memory_type, uint32_t never_executed)
 {
     MPU_RNR = number;
     MPU_RBAR = start | access << 1 | never_executed;
@@ -113,8 +115,7 @@ static void divide_memory(void)
 static void write_text(const char *text)
 {
     for (; *text != '\0'; text++) {
-        while ((UART_STATE & 1u) != 0) {
-        }
+        while ((UART_STATE & 1u) != 0) {}
         UART_DATA = (uint8_t)*text;
     }
 }
@@ -123,14 +124,12 @@ static void secure_fault(void)
 {
     UART_IS_NS = 0;
     write_text("secure fault\n");
-    for (;;) {
-    }
+    for (;;) {}
 }
 
 static void stop(void)
 {
-    for (;;) {
-    }
+    for (;;) {}
 }
 
 void reset(void)

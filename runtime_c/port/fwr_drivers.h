@@ -19,11 +19,12 @@
 void fwr_clock_init(void);
 int fwr_clock_is_raised(void);
 
-/* Only if the board enables caches. The ranges are lines that belong to one buffer. */
+/* Only if the board enables caches. `start` is an address; the lines of a range belong to one
+ * buffer. */
 void fwr_caches_init(void);
-void fwr_cache_clean(const void *start, uint32_t size);
-void fwr_cache_clean_invalidate(const void *start, uint32_t size);
-void fwr_cache_invalidate(const void *start, uint32_t size);
+void fwr_cache_clean(uint32_t start, uint32_t size);
+void fwr_cache_clean_invalidate(uint32_t start, uint32_t size);
+void fwr_cache_invalidate(uint32_t start, uint32_t size);
 
 /* The console's clock after fwr_clock_init(). */
 #if defined(FWR_CLOCK_RAISED_HZ)

@@ -5,7 +5,9 @@
 #include <bootutil/security_cnt.h>
 
 #define AREA(image, slot) \
-    {(uint8_t)(2 * (image) + (slot)), SLOT_ADDRESS(image, slot), SLOT_BYTES(image)}
+    { \
+        (uint8_t)(2 * (image) + (slot)), SLOT_ADDRESS(image, slot), SLOT_BYTES(image) \
+    }
 
 static const struct flash_area areas[] = {AREA(0, 0), AREA(0, 1), AREA(1, 0), AREA(1, 1)};
 #define AREA_COUNT ((int)(sizeof areas / sizeof areas[0]))
@@ -97,7 +99,8 @@ int flash_area_id_from_direct_image(int image_id)
     return image_id == 0 ? 0 : image_id - 1;
 }
 
-/* ---- Security counters: products keep them in OTP or trusted storage --------------------------- */
+/* ---- Security counters: products keep them in OTP or trusted storage ---------------------------
+ */
 
 static uint32_t *counter(uint32_t image)
 {

@@ -7,7 +7,7 @@
 #define MCUBOOT_SIGN_EC256
 #define MCUBOOT_USE_TINYCRYPT
 #define MCUBOOT_VALIDATE_PRIMARY_SLOT
-#define MCUBOOT_HW_ROLLBACK_PROT /* by security counter, in SECURITY_COUNTERS of port.h */
+#define MCUBOOT_HW_ROLLBACK_PROT       /* by security counter, in SECURITY_COUNTERS of port.h */
 #define MCUBOOT_DOWNGRADE_PREVENTION 1 /* by version */
 #define MCUBOOT_DOWNGRADE_PREVENTION_SECURITY_COUNTER 0
 

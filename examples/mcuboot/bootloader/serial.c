@@ -67,7 +67,8 @@ static void write_text(const char *text, int size)
 
 const struct boot_uart_funcs serial_functions = {read_line, write_text};
 
-/* ---- Base 64 and CRC -------------------------------------------------------------------------- */
+/* ---- Base 64 and CRC --------------------------------------------------------------------------
+ */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -135,7 +136,8 @@ uint16_t crc16_ccitt(uint16_t crc, const void *data, int size)
     return crc;
 }
 
-/* ---- Time and reset ----------------------------------------------------------------------------- */
+/* ---- Time and reset -----------------------------------------------------------------------------
+ */
 
 uint32_t k_uptime_get_32(void)
 {

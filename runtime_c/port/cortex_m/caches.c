@@ -39,27 +39,27 @@ void fwr_caches_init(void)
     __asm__ volatile("dsb\n\tisb" ::: "memory");
 }
 
-static void maintain(volatile uint32_t *operation, const void *start, uint32_t size)
+static void maintain(volatile uint32_t *operation, uint32_t start, uint32_t size)
 {
-    const uint32_t end = (uint32_t)start + size;
+    const uint32_t end = start + size;
     __asm__ volatile("dsb" ::: "memory");
-    for (uint32_t line = (uint32_t)start & ~(LINE_BYTES - 1u); line < end; line += LINE_BYTES) {
+    for (uint32_t line = start & ~(LINE_BYTES - 1u); line < end; line += LINE_BYTES) {
         *operation = line;
     }
     __asm__ volatile("dsb\n\tisb" ::: "memory");
 }
 
-void fwr_cache_clean(const void *start, uint32_t size)
+void fwr_cache_clean(uint32_t start, uint32_t size)
 {
     maintain(&SCB_DCCMVAC, start, size);
 }
 
-void fwr_cache_clean_invalidate(const void *start, uint32_t size)
+void fwr_cache_clean_invalidate(uint32_t start, uint32_t size)
 {
     maintain(&SCB_DCCIMVAC, start, size);
 }
 
-void fwr_cache_invalidate(const void *start, uint32_t size)
+void fwr_cache_invalidate(uint32_t start, uint32_t size)
 {
     maintain(&SCB_DCIMVAC, start, size);
 }

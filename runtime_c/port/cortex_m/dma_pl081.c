@@ -64,7 +64,7 @@ static struct {
     uint32_t from;
     uint32_t to;
     uint32_t left; /* bytes not yet in a list */
-    const void *destination;
+    uint32_t destination;
     uint32_t size;
     uint32_t failed;
 } copy;
@@ -117,7 +117,7 @@ static void begin_list(void)
     }
     list[count - 1u].next = 0;
     list[count - 1u].control |= CONTROL_INTERRUPT;
-    MAINTAIN(clean, list, sizeof list);
+    MAINTAIN(clean, (uint32_t)list, sizeof list);
     order_memory();
     CH_FROM = list[0].from;
     CH_TO = list[0].to;
@@ -160,10 +160,10 @@ int32_t fwr_port_copy_start(void *to, const void *from, uint32_t size)
     copy.from = (uint32_t)from;
     copy.to = (uint32_t)to;
     copy.left = size;
-    copy.destination = to;
+    copy.destination = copy.to;
     copy.size = size;
-    MAINTAIN(clean, from, size);
-    MAINTAIN(clean_invalidate, to, size);
+    MAINTAIN(clean, copy.from, size);
+    MAINTAIN(clean_invalidate, copy.to, size);
     if (size != 0) {
         begin_list();
     }

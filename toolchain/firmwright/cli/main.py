@@ -26,7 +26,7 @@ from firmwright import cli
 from firmwright.base import errors
 from firmwright.base.version import JSON_VERSION, VERSION
 from firmwright.cli.help_texts import format_examples, format_verbs
-from firmwright.cli.printing import open_closed_streams, write_text, write_traceback
+from firmwright.cli.printing import open_closed_streams, print_text, write_traceback
 from firmwright.cli.progress import show_progress
 from firmwright.cli.project_file import find_project_file, parse_with_project
 from firmwright.cli.verb import CliParser, Outcome, Verb, fields_of
@@ -149,7 +149,7 @@ def _parse(verbs_by_name: Mapping[str, Verb], words: Sequence[str]) -> argparse.
         return _parser(verbs_by_name).parse_args(words)
     args, applied = parse_with_project(project, words, _parser(verbs()))
     if applied and not args.json:
-        write_text(
+        print_text(
             f"firmwright: {', '.join(applied)} from {os.path.relpath(project)}",
             sys.stderr,
             is_colored=True,
@@ -198,14 +198,14 @@ def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
     if as_json:
         head = {"schema": JSON_VERSION, "verb": verb, "ok": error is None}
         failure = {} if error is None else {"error": error_object(error)}
-        write_text(
+        print_text(
             json.dumps(to_json_value({**head, **failure, **outcome.data}), indent=2), sys.stdout
         )
     else:
         if outcome.text:
-            write_text(outcome.text, sys.stdout, is_colored=True)
+            print_text(outcome.text, sys.stdout, is_colored=True)
         if error is not None:
-            write_text(f"firmwright: {error}", sys.stderr, is_colored=True)
+            print_text(f"firmwright: {error}", sys.stderr, is_colored=True)
     return errors.EXIT_OK if error is None else error.exit_code
 
 
@@ -247,6 +247,6 @@ def _print_interruption(verb: str, *, as_json: bool) -> None:
     if as_json:
         error = {"code": "interrupted", "what": "interrupted.", "where": "", "hint": ""}
         outcome = {"schema": JSON_VERSION, "verb": verb, "ok": False, "error": error}
-        write_text(json.dumps(outcome, indent=2), sys.stdout)
+        print_text(json.dumps(outcome, indent=2), sys.stdout)
     else:
-        write_text("firmwright: interrupted.", sys.stderr)
+        print_text("firmwright: interrupted.", sys.stderr)

@@ -7,7 +7,7 @@ import time
 from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_seconds
-from firmwright.cli.printing import write_text
+from firmwright.cli.printing import print_text
 from firmwright.cli.verb import Outcome, add_options
 from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport, find_serial_port, usb_ports
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> Outcome:
             data = line.read(4096, POLL_S)
             received += data
             if data and not args.json:
-                write_text(escape_unprintable(data), sys.stdout, end="")
+                print_text(escape_unprintable(data), sys.stdout, end="")
     except KeyboardInterrupt:
         pass
     finally:

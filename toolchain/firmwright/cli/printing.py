@@ -25,7 +25,7 @@ def open_closed_streams() -> None:
             setattr(sys, stream, closed)
 
 
-def write_text(text: str, stream: TextIO, end: str = "\n", *, is_colored: bool = False) -> None:
+def print_text(text: str, stream: TextIO, end: str = "\n", *, is_colored: bool = False) -> None:
     """Print text without control characters, with colors if possible and requested.
 
     Exit if the stream cannot be written.
@@ -41,11 +41,11 @@ def write_text(text: str, stream: TextIO, end: str = "\n", *, is_colored: bool =
     except OSError as problem:
         if stream is sys.stdout:
             what = f"firmwright: the output cannot be written: {problem.strerror}."
-            write_text(what, sys.stderr)
+            print_text(what, sys.stderr)
         # Keep the interpreter from flushing to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         sys.exit(EXIT_FAILED)
 
 
 def write_traceback() -> None:
-    write_text(traceback.format_exc(), sys.stderr, end="")
+    print_text(traceback.format_exc(), sys.stderr, end="")

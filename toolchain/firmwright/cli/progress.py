@@ -15,7 +15,7 @@ from html import escape
 from importlib import import_module
 from typing import Any, Protocol
 
-from firmwright.cli.printing import visible_text, write_text
+from firmwright.cli.printing import print_text, visible_text
 
 LOGGER = logging.getLogger("firmwright")
 COUNT = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
@@ -56,7 +56,7 @@ class _LastMessage(logging.Handler):
 
 
 def _print_line(message: str) -> None:
-    write_text(message, sys.stderr)
+    print_text(message, sys.stderr)
 
 
 @contextlib.contextmanager
