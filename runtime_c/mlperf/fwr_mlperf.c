@@ -437,7 +437,8 @@ static void dispatch(char *command)
     } else if (strcmp(word, "results") == 0) {
         do_results();
     } else if (strcmp(word, "help") == 0) {
-        say("m-[name profile timestamp help; db load N, db HH.., db print; infer N [W=10]; results");
+        say("m-[name profile timestamp help; db load N, db HH.., db print; infer N [W=10]; "
+            "results");
         say(task->streams ? "; start stop print_detections]\r\n" : "]\r\n");
     } else if (!do_stream(word)) {
         say_line("e-[Unknown command: ", word, "]");

@@ -16,7 +16,7 @@ import pytest
 
 from firmwright.artifacts import SourceTree, replace_file
 from firmwright.base.errors import DeviceTimeoutError
-from firmwright.cli.printing import write_text, write_traceback
+from firmwright.cli.printing import print_text, write_traceback
 from firmwright.device.errors import Timeouts
 from firmwright.device.link_protocol import (
     KIND_ANSWER,
@@ -196,7 +196,7 @@ def test_a_traceback_has_no_control_characters(capsys: pytest.CaptureFixture[str
         raise ValueError("a\x1b[2Jb")
     except ValueError:
         write_traceback()
-    write_text("\x9b31m", sys.stdout, end="")
+    print_text("\x9b31m", sys.stdout, end="")
     said = capsys.readouterr()
     assert r"ValueError: a\x1b[2Jb" in said.err
     assert said.out == r"\x9b31m"
