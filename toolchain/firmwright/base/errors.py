@@ -84,6 +84,12 @@ class UnsupportedError(FirmwrightError):
         self.items = tuple(items)
 
 
+class PluginError(UsageError):
+    """A defect of an installed or registered extension, such as an exception in a backend."""
+
+    code = "plugin"
+
+
 class BoardError(FirmwrightError):
     """A board or SoC file that violates the schema, or an unknown board."""
 

@@ -1,6 +1,7 @@
 """A reader of sections and symbols of little-endian ELF files (System V ABI, chapter 4)."""
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ _SHF_ALLOC: Final = 2
 _SHF_EXECINSTR: Final = 4
 _SHF_TLS: Final = 0x400
 _EXTERNAL: Final = ".external."
+_STB_GLOBAL: Final = 1
 _STT_OBJECT: Final = 1
 _STT_FUNC: Final = 2
 
@@ -54,6 +56,15 @@ def read_sections_and_symbols(path: Path) -> tuple[tuple[SectionSize, ...], tupl
     counted = filter(_is_counted, sections)
     sized = tuple(SectionSize(s.name, s.address, s.size, _kind(s)) for s in counted)
     return sized, _read_symbols(data, layout, sections)
+
+
+def external_definitions(data: bytes) -> list[str]:
+    """Return the global symbols that an object defines, without weak ones; [] if it is not ELF."""
+    if data[:4] != b"\x7fELF" or data[5:6] != b"\x01":
+        return []
+    layout = _ELF64 if data[4] == 2 else _ELF32
+    symbols = _raw_symbols(data, layout, _read_sections(data, layout))
+    return [name for name, info, index, *_ in symbols if info >> 4 == _STB_GLOBAL and index]
 
 
 def is_elf(path: Path) -> bool:
@@ -113,6 +124,20 @@ def _read_symbols(
     data: bytes, layout: _ElfLayout, sections: list[_ElfSection]
 ) -> tuple[SymbolSize, ...]:
     symbols = []
+    for name, info, index, value, size in _raw_symbols(data, layout, sections):
+        if info & 0xF not in (_STT_OBJECT, _STT_FUNC) or not size or index >= len(sections):
+            continue
+        home = sections[index]
+        if _is_counted(home):
+            symbol = without_abi_hash(name)
+            symbols.append(SymbolSize(symbol, value, size, home.name, _kind(home)))
+    return tuple(sorted(symbols, key=lambda s: (s.address, s.name)))
+
+
+def _raw_symbols(
+    data: bytes, layout: _ElfLayout, sections: list[_ElfSection]
+) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield name, info, section index, value and size of each symbol."""
     for table in (s for s in sections if s.type == _SHT_SYMTAB):
         names = sections[table.link].offset
         for at in range(table.offset, table.offset + table.size, layout.symbol.size):
@@ -121,13 +146,7 @@ def _read_symbols(
                 name, info, _, index, value, size = fields
             else:
                 name, value, size, info, _, index = fields
-            if info & 0xF not in (_STT_OBJECT, _STT_FUNC) or not size or index >= len(sections):
-                continue
-            home = sections[index]
-            if _is_counted(home):
-                symbol = without_abi_hash(_text(data, names + name))
-                symbols.append(SymbolSize(symbol, value, size, home.name, _kind(home)))
-    return tuple(sorted(symbols, key=lambda s: (s.address, s.name)))
+            yield _text(data, names + name), info, index, value, size
 
 
 def _text(data: bytes, start: int) -> str:

@@ -1,21 +1,20 @@
 """Hand-written C of backends and users: callable functions and their source files.
 
-Functions in a backend's table become intrinsics. Other functions are declared by the kernel that
-calls them (attribute `extern`).
+Functions in a backend's table are intrinsics; a kernel's attribute `extern` declares others.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from firmwright.base.errors import ModelError
+from firmwright.base.errors import ModelError, PluginError
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.traversal import statements, walk
-from firmwright.partitioning.function_targets import functions_for
+from firmwright.partitioning.function_targets import functions_for, with_new_files
 from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
 from firmwright.targets.backend import Backend
 from firmwright.targets.registry import backend_of
@@ -27,17 +26,51 @@ BUILD_FLAGS_FILE = "build.json"
 
 def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable:
     """Return `base` with the functions of the backends and those that kernels declare."""
-    intrinsics: dict[str, Intrinsic] = {}
-    for _, backend in module_backends(module):
-        intrinsics |= {item.name: item for item in backend.intrinsics}
+    table = _IntrinsicCollector(module.name, dict(base))
+    for name, backend in module_backends(module):
+        for item in backend.intrinsics:
+            table.add(item, f"the backend {name}")
     for function in module.functions.values():
         if isinstance(function, tir.PrimFunc) and "extern" in function.attrs:
             declared = function.attrs["extern"]
             names = declared if isinstance(declared, tuple) else (declared,)
             evaluated = [n for n in statements(function.body) if isinstance(n, tir.Evaluate)]
             calls = [node.call for node in evaluated if node.call.name in names]
-            intrinsics |= {call.name: _extern(call) for call in calls}
-    return {**base, **intrinsics} if intrinsics else base
+            for call in calls:
+                table.add(_extern(call), f"the kernel @{function.name}")
+    return table.known if table.symbols else base
+
+
+@dataclass(frozen=True, slots=True)
+class _IntrinsicCollector:
+    """Intrinsics by name; a name has one meaning, and an external symbol one C declaration."""
+
+    module: str
+    known: dict[str, Intrinsic]
+    symbols: dict[str, tuple[Intrinsic, str]] = field(default_factory=dict)
+
+    def add(self, item: Intrinsic, origin: str) -> None:
+        symbol = item.symbol or item.name
+        same_name = self.known.setdefault(item.name, item)
+        same_symbol, other = self.symbols.setdefault(symbol, (same_name, origin))
+        if _declaration(item) != _declaration(same_symbol):
+            problem = f"and {other} declare the function {symbol} with different parameters"
+        elif _meaning(item) != _meaning(same_name):
+            problem = f"defines the intrinsic {item.name}, which exists with another meaning"
+        else:
+            return
+        hint = "another name, such as `kernel.symbol`, or one with the backend's name as a prefix."
+        raise PluginError(f"{origin} {problem}.", where=self.module, hint=hint)
+
+
+def _declaration(item: Intrinsic) -> Hashable:
+    operands = [(o.kind == "ptr", o.dtype.name, o.access) for o in item.operands]
+    return item.header, repr(item.result), tuple(operands)
+
+
+def _meaning(item: Intrinsic) -> Hashable:
+    function = getattr(item.meaning, "__qualname__", item.meaning)
+    return item.symbol, item.portable, tuple(sorted(item.text.items())), function
 
 
 def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
@@ -74,16 +107,15 @@ def add_library_files(module: IRModule) -> IRModule:
     The attribute `backend_checks` lists the library versions that a run checks first, as "function
     version".
     """
-    files: dict[str, bytes] = {}
     checks: dict[str, None] = {}
     for name, backend in module_backends(module):
         kernels = [func for func in functions_for(module, name) if isinstance(func, tir.PrimFunc)]
         if kernels:
-            files |= _library(module, name, backend, kernels)
+            files = _library(module, name, backend, kernels)
+            module = with_new_files(module, files, f"the library of target {name}")
             if backend.check:
                 checks[f"{backend.check} {backend.data_version}"] = None
-    module = module.with_attrs(backend_checks=tuple(checks)) if checks else module
-    return replace(module, files={**files, **module.files}) if files else module
+    return module.with_attrs(backend_checks=tuple(checks)) if checks else module
 
 
 def _library(

@@ -18,7 +18,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.patterns import call_patterns
 from firmwright.ir.module import IRModule
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp
-from firmwright.partitioning.function_targets import target_of
+from firmwright.partitioning.function_targets import target_of, with_new_files
 from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.kernel_builder import BackendKernel
@@ -84,11 +84,9 @@ def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, C
     lowered = kernel.lowered()
     function = replace(lowered.function, attrs={**lowered.function.attrs, "schedule": op.function})
     files = {f"{CUSTOM_FILES_DIR}/{file}": text.encode() for file, text in op.sources.items()}
-    module = replace(
-        module.with_function(function),
-        constants={**module.constants, **lowered.constants},
-        files={**module.files, **files},
-    )
+    constants = {**module.constants, **lowered.constants}
+    module = replace(module.with_function(function), constants=constants)
+    module = with_new_files(module, files, f"the custom operator {op.name}")
     return module, replace(call, op=f"@{name}", inputs=call.variables, attrs={})
 
 

@@ -1,6 +1,9 @@
-"""The target of each function, and a check that a target's pass changed only its own functions."""
+"""The target of each function, and checks of what the hooks and passes of targets produce."""
 
-from firmwright.base.errors import UsageError
+from collections.abc import Mapping
+from dataclasses import replace
+
+from firmwright.base.errors import PluginError, UsageError
 from firmwright.ir.module import AnyFunction, IRModule
 
 
@@ -10,6 +13,18 @@ def target_of(function: AnyFunction) -> str:
 
 def functions_for(module: IRModule, target: str) -> list[AnyFunction]:
     return [func for func in module.functions.values() if target_of(func) == target]
+
+
+def with_new_files(module: IRModule, files: Mapping[str, bytes], origin: str) -> IRModule:
+    """Add C files; raise PluginError if one exists with other content."""
+    for path, data in files.items():
+        if module.files.get(path, data) != data:
+            raise PluginError(
+                f"{origin} writes the file {path}, which exists with other content.",
+                where=module.name,
+                hint="a file name per region, such as that of `kernel.symbol`.",
+            )
+    return replace(module, files={**module.files, **files}) if files else module
 
 
 def check_only_modified(before: IRModule, after: IRModule, target: str, label: str) -> None:
@@ -33,6 +48,9 @@ def check_only_modified(before: IRModule, after: IRModule, target: str, label: s
                 where=before.name,
                 hint="a new constant under another name.",
             )
+    for path, data in before.files.items():
+        if after.files.get(path, data) != data:
+            raise PluginError(f"{label} changed the file {path}.", where=before.name)
     for field in ("name", "targets", "pools", "io", "attrs"):
         if getattr(before, field) != getattr(after, field):
             raise UsageError(

@@ -12,7 +12,12 @@ from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node
-from firmwright.partitioning.function_targets import check_only_modified, functions_for, target_of
+from firmwright.partitioning.function_targets import (
+    check_only_modified,
+    functions_for,
+    target_of,
+    with_new_files,
+)
 from firmwright.passes.tir.dce import reachable_functions
 from firmwright.targets.registry import target_kind_of
 from firmwright.targets.target_kind import FunctionHook, Hook, HookName, LoweredFunction
@@ -97,11 +102,9 @@ def _replace_by_kernel(
             raise UsageError(message, where=module.name)
     folder = f"{BACKEND_FILES_DIR}/{module.targets[target].kind}"
     files = {f"{folder}/{name}": data for name, data in lowered.files.items()}
-    return replace(
-        module.with_function(kernel),
-        constants={**module.constants, **lowered.constants},
-        files={**module.files, **files},
-    )
+    constants = {**module.constants, **lowered.constants}
+    module = replace(module.with_function(kernel), constants=constants)
+    return with_new_files(module, files, f"{pass_label}, for @{function.name},")
 
 
 def _check_params(function: Function, kernel: tir.PrimFunc, pass_label: str) -> None:

@@ -15,6 +15,7 @@ from firmwright.base.recursion import call_with_stack, raise_recursion_limit
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags as build_flags
+from firmwright.build.external_symbols import check_external_symbols
 from firmwright.build.project_files import project_files
 from firmwright.codegen.emit_options import check_common_style
 from firmwright.codegen.model_emitter import emit_model
@@ -31,6 +32,7 @@ from firmwright.package.mlperf import MlperfTask, make_mlperf_project
 from firmwright.package.option_serialization import serialize_options
 from firmwright.package.project_writer import add_file_list, write_project
 from firmwright.partitioning.backend_libraries import add_library_files, collect_intrinsics
+from firmwright.partitioning.function_targets import with_new_files
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import canonical_target_string
 from firmwright.pipeline.configuration import configure_module, make_emit_options
@@ -162,6 +164,7 @@ def _emit_compilation(
     verify_module(module, op_table(), intrinsics)
     compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)
     with_files = add_library_files(module)
+    check_external_symbols(with_files.files, module.files)
     tree = emit_model(with_files, intrinsics, make_emit_options(board, options))
     summary = summarize_compilation(
         module,
@@ -211,8 +214,13 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     intrinsics: IntrinsicTable = INTRINSICS
     for part in parts:
         intrinsics = collect_intrinsics(part.module, intrinsics)
+    with_files = [add_library_files(part.module) for part in parts]
+    backend_files = parts[0].module
+    for module in with_files:
+        backend_files = with_new_files(backend_files, module.files, f"the model {module.name}")
+    check_external_symbols(backend_files.files, {p for part in parts for p in part.module.files})
     tree = emit_multi_model_firmware(
-        [add_library_files(part.module) for part in parts],
+        with_files,
         intrinsics,
         make_emit_options(parts[0].board, common),
         order=order,

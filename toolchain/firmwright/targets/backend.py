@@ -41,10 +41,8 @@ class PatternEntry:
 class Backend:
     """Base class of backends; subclasses override attributes and methods as needed.
 
-    Either `lower` or `generate` generates kernels. Both receive a `BackendKernel` for a region of
-    the graph that matched an entry of `patterns` (several entries with `merge_regions`). `lower`
-    emits loops and calls of `intrinsics`; `generate` writes C files and a call of the functions
-    that they define.
+    Either `lower`, which emits loops and calls of `intrinsics`, or `generate`, which writes C files
+    and calls of their functions, generates the kernel of a region that matched `patterns`.
     """
 
     name: str = ""
@@ -105,8 +103,7 @@ class Backend:
     def cost(self, match: Match) -> int | None:
         """Return the modeled cycles of one run of the match, or None if it must be measured.
 
-        Use this for accelerators that the emulator does not model; one cycle counts as one
-        instruction.
+        One cycle counts as one instruction in an emulator.
         """
         return None
 

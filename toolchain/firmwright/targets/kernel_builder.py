@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from firmwright.base.dtypes import UINT8, DType
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, PluginError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph.evaluate import make_op_call
@@ -97,7 +97,10 @@ class BackendKernel(Builder):
 
     def file(self, name: str, text: str | bytes) -> None:
         """Add a C source or header to the backend's folder in the project."""
-        self.files[name] = text.encode() if isinstance(text, str) else text
+        data = text.encode() if isinstance(text, str) else text
+        if self.files.setdefault(name, data) != data:
+            what = f"the file {name} is written twice, with other content."
+            raise PluginError(what, where=f"@{self.graph.name}")
 
     def run(self, function: str, arguments: Sequence[KernelArgument]) -> None:
         """Call an intrinsic with whole buffers and numbers.

@@ -51,6 +51,12 @@ def collect_needed_files(
     return dict(sorted(files.items()))
 
 
+def defined_symbols(source: str) -> set[str]:
+    """Return the functions and tables that a C source defines with external linkage."""
+    text = _COMMENT.sub("", source)
+    return {*_defined(text), *_TABLE.findall(text)}
+
+
 def _defined(text: str) -> list[str]:
     """Return the names of the functions with external linkage."""
     definitions = _DEFINITION.finditer(text)

@@ -1,9 +1,8 @@
 """vanilla: an example accelerator that works concurrently with the core.
 
-It executes int8 convolutions and fully connected layers with the default loops, so any C compiler
-can build it. Its interface resembles hardware: numbered calls are started and awaited in order. On
-a board with a spare core, that core executes the calls and inter-core events signal their start;
-elsewhere a C model executes each call when it starts.
+It executes int8 convolutions and fully connected layers with the default loops. Numbered calls are
+started and awaited in order. On a board with a spare core, that core executes the calls; elsewhere
+a C model executes each call when it starts.
 """
 
 from collections.abc import Sequence
