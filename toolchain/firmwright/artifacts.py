@@ -43,6 +43,13 @@ class SourceTree:
                 raise InternalError("a file of a source tree leaves its folder.", where=path)
         object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
 
+    def encoded(self) -> dict[str, bytes]:
+        """Return the bytes of each file by its path."""
+        return {
+            path: content.encode("utf-8") if isinstance(content, str) else content
+            for path, content in self.files.items()
+        }
+
     def merged(self, other: SourceTree) -> SourceTree:
         twice = sorted(self.files.keys() & other.files.keys())
         if twice:
@@ -57,8 +64,7 @@ class SourceTree:
         """
         staged: dict[Path, Path] = {}
         try:
-            for path, content in self.files.items():
-                data = content.encode("utf-8") if isinstance(content, str) else content
+            for path, data in self.encoded().items():
                 file = directory / path
                 if file.is_file() and file.read_bytes() == data:
                     continue

@@ -11,6 +11,8 @@ from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
 if TYPE_CHECKING:
     from firmwright.boards.memory import MemoryRegion
 
+MCUBOOT: Final = "mcuboot"
+"""The name of MCUboot as a package format and as a runner."""
 HEADER_BYTES_MIN: Final = 32
 ALIGNMENTS: Final = (1, 2, 4, 8, 16, 32)
 

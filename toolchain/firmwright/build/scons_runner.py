@@ -7,7 +7,6 @@ worst-case stack use of the first image.
 import json
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.artifacts import Compiler, Image, StackUsage, Variant
+from firmwright.base.child_process import run_program
 from firmwright.base.errors import ToolFailedError, UsageError
 from firmwright.build import image_sizes
 from firmwright.build.compiler_selection import choose_compiler, require_compiler
@@ -207,21 +207,14 @@ def _link_anyway(build: _ProjectBuild, output: str) -> Path | None:
 
 def _run(build: _ProjectBuild, command: Sequence[str]) -> tuple[int, str]:
     shared = {} if build.objects is None else {"FIRMWRIGHT_OBJECTS": str(build.objects)}
-    try:
-        done = subprocess.run(
-            command,
-            cwd=build.directory,
-            env={**os.environ, **shared, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=BUILD_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as problem:
-        what = f"the build took longer than {BUILD_TIMEOUT_S:g} s."
-        raise ToolFailedError(what, command=command, where=str(build.directory)) from problem
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+    return run_program(
+        command,
+        "the build",
+        timeout_s=BUILD_TIMEOUT_S,
+        where=str(build.directory),
+        folder=build.directory,
+        environment={**shared, "LC_ALL": "C"},
+    )
 
 
 def _stack_use(build: _ProjectBuild) -> tuple[StackUsage, StackUsage]:

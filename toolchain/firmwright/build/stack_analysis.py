@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from firmwright.artifacts import StackUsage
+from firmwright.base.c_identifiers import without_abi_hash
 from firmwright.base.errors import ToolFailedError
 
-_HEADER: Final = re.compile(r"^([0-9a-f]+) <([^>]+?)(?:_abi_[0-9a-f]{8})?>:$")
+_HEADER: Final = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
 _LINE: Final = re.compile(r"^\s*([0-9a-f]+):\t(?:[0-9a-f ]+\t)?(\S+)(?:\s+(.*))?$")
 _BRANCH: Final = re.compile(
     r"(?:b|blx?|b(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le))(?:\.[nw])?"
@@ -153,7 +154,8 @@ def _parse(disassembly: str) -> dict[int, _Function]:
     for line in disassembly.splitlines():
         header = _HEADER.match(line)
         if header:
-            current = functions.setdefault(int(header[1], 16), _Function(header[2]))
+            name = without_abi_hash(header[2])
+            current = functions.setdefault(int(header[1], 16), _Function(name))
             continue
         instruction = _LINE.match(line)
         if instruction:

@@ -101,10 +101,19 @@ def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
     commands = []
     for manager in ("apt install ", "pip install "):
         names = (text.split(",")[0] for text in missing if text.startswith(manager))
-        packages = [name.removeprefix(manager) for name in names]
+        packages = dict.fromkeys(name.removeprefix(manager) for name in names)
+        extras = ",".join(filter(None, (_extra(package) for package in packages)))
+        others = [package for package in packages if not _extra(package)]
         if packages:
-            commands.append(manager + " ".join(dict.fromkeys(packages)))
+            ours = [f"'firmwright[{extras}]'"] if extras else []
+            commands.append(manager + " ".join([*ours, *others]))
     return tuple(commands)
+
+
+def _extra(package: str) -> str:
+    """Return X for 'firmwright[X]', else ""."""
+    found = re.match(r"'firmwright\[(\w+)\]'", package)
+    return found[1] if found else ""
 
 
 # ---- Python -------------------------------------------------------------------------------------

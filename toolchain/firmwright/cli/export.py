@@ -7,6 +7,7 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
+from firmwright.boards.mcuboot import MCUBOOT
 from firmwright.build import read_project_board
 from firmwright.cli import arguments
 from firmwright.cli.model_list import (
@@ -24,7 +25,6 @@ from firmwright.package.package_metadata import NO_METADATA, PackageMetadata
 from firmwright.pipeline import Bundle, Compilation, bundle
 
 NAME = "export"
-MCUBOOT = "mcuboot"
 HELP = "export models as a package for another build system"
 
 
@@ -114,14 +114,12 @@ def _compile(args: argparse.Namespace) -> Compilation | Bundle:
 
 
 def _export_update(args: argparse.Namespace, metadata: PackageMetadata) -> Outcome:
-    missing = {
-        "--key": not args.key,
-        "--package-version": args.package_version == NO_METADATA.version,
-    }
-    if any(missing.values()):
-        name = next(option for option, is_missing in missing.items() if is_missing)
-        hint = f"add {name}; firmwright export --help describes it."
-        raise UsageError(f"signed images need {name}.", where=NAME, hint=hint)
+    unset = {"--key": None, "--package-version": NO_METADATA.version}
+    given = {"--key": args.key, "--package-version": args.package_version}
+    for name, value in given.items():
+        if value == unset[name]:
+            hint = f"add {name}; firmwright export --help describes it."
+            raise UsageError(f"signed images need {name}.", where=NAME, hint=hint)
     folder = Path(args.models[0])
     source: Compilation | Bundle | Path = folder if folder.is_dir() else _compile(args)
     board = (

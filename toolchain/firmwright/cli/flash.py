@@ -9,6 +9,7 @@ from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, load_board
+from firmwright.boards.mcuboot import MCUBOOT
 from firmwright.build import build_project
 from firmwright.cli import arguments
 from firmwright.cli.text_table import format_table
@@ -20,7 +21,6 @@ from firmwright.flows.flashing import FlashPlan, flash, plan_flashing
 from firmwright.flows.mcuboot import read_update
 
 NAME = "flash"
-MCUBOOT = "mcuboot"
 """The runner that sends a signed update, for any board with MCUboot."""
 HELP = "flash firmware to a board and start it"
 
@@ -102,10 +102,8 @@ def _ask(ports: Sequence[SerialPortInfo]) -> SerialPortInfo:
             return ports[int(answer) - 1]
 
 
-_STATES = {
-    "installed": "",
+_STATE_NOTES = {
     "test": "the application confirms it, or the next restart reverts it.",
-    "permanent": "",
     "unconfirmed": "the application has not confirmed it: this restart reverts it.",
 }
 
@@ -124,7 +122,8 @@ def _send_update(args: argparse.Namespace) -> Outcome:
         port = find_serial_port(update.board, usb, usb_ports(), port_prompt())
     results = send_update(update.images, port, confirm=args.confirm)
     rows = [[r.image, r.version, r.file, r.sent_bytes, r.state] for r in results]
-    notes = sorted({f"{r.state}: {_STATES[r.state]}" for r in results if _STATES[r.state]})
+    states = sorted({r.state for r in results} & _STATE_NOTES.keys())
+    notes = [f"{state}: {_STATE_NOTES[state]}" for state in states]
     table = format_table(["image", "version", "file", "bytes sent", "state"], rows)
     data = {"runner": args.runner, "place": port, "images": [asdict(r) for r in results]}
     return Outcome(data, "\n".join([table, *notes]))

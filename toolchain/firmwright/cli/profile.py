@@ -213,27 +213,22 @@ def milliseconds(measured: Profile, count: int) -> float | None:
 
 def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | None) -> str:
     total = sum(operator.count for operator in measured.operators) or 1
-    head = ["operator", "kind", "MACs", measured.unit, "ms", "per MAC", "share", ""]
-    is_wide = measured.exact is not None or comparison is not None
-    if is_wide:
-        head[5:] = ["share"]
-    if measured.exact is not None:
-        head.insert(4, "cycles")
-    if comparison is not None:
-        head.insert(4, "change")
-    rows: list[list[Cell]] = []
+    rows: list[dict[str, Cell]] = []
     for index, operator in enumerate(measured.operators):
-        name, kind, macs, count = operator.name, operator.kind, operator.macs, operator.count
+        macs, count = operator.macs, operator.count
         share = count / total
-        ms = milliseconds(measured, operator.modeled_cycles or count)
-        row: list[Cell] = [name, kind, macs or None, count, None if ms is None else f"{ms:.3f}"]
-        row += [count / macs if macs else None, f"{100 * share:4.1f} %", "█" * round(12 * share)]
-        if is_wide:
-            row[5:] = [row[6]]
-        if measured.exact is not None:
-            row.insert(4, operator.modeled_cycles)
+        row: dict[str, Cell] = {"#": operator.index, "operator": operator.name}
+        row |= {"kind": operator.kind, "MACs": macs or None, measured.unit: count}
         if comparison is not None:
-            row.insert(4, comparison["operators"][index]["change"])
+            row["change"] = comparison["operators"][index]["change"]
+        if measured.exact is not None:
+            row["cycles"] = operator.modeled_cycles
+        ms = milliseconds(measured, operator.modeled_cycles or count)
+        row["ms"] = None if ms is None else f"{ms:.3f}"
+        if measured.exact is None and comparison is None:
+            row["per MAC"] = count / macs if macs else None
+        row["share"] = f"{100 * share:4.1f} %"
+        if measured.exact is None and comparison is None:
+            row[""] = "█" * round(12 * share)
         rows.append(row)
-    numbers = [operator.index for operator in measured.operators]
-    return format_table(["#", *head], [[n, *row] for n, row in zip(numbers, rows, strict=True)])
+    return format_table(list(rows[0]) if rows else [], [list(row.values()) for row in rows])

@@ -158,10 +158,9 @@ def recorded_options(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any
 
 
 def _compare(folder: Path, project: Compilation | Bundle, model: str) -> ReproductionResult:
-    files = project.project().files
+    files = project.project().encoded()
     different, missing = [], []
-    for path, content in sorted(files.items()):
-        data = content.encode() if isinstance(content, str) else content
+    for path, data in sorted(files.items()):
         if not (folder / path).is_file():
             missing.append(path)
         elif (folder / path).read_bytes() != data:

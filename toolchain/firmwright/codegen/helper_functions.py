@@ -264,12 +264,10 @@ def _arm_saturation(dtype: DType, shift: int) -> list[str]:
 
 
 def _riscv_saturation(dtype: DType, shift: int) -> list[str]:
-    """Return code that saturates to 8 bits with one branch, taken for values in range.
-
-    A value in range has no bits above the width of the type after the minimum is subtracted. Any
-    other value is replaced by all ones or zeros, depending on its sign, and an exclusive or turns
-    that into a limit.
-    """
+    """Return code that saturates to 8 bits with one branch, taken for values in range."""
+    # A value in range has no bits above the width of the type after the minimum is subtracted. Any
+    # other value is replaced by all ones or zeros, depending on its sign, and an exclusive or turns
+    # that into a limit.
     steps = [
         f"srai %0, %2, {shift}",
         *([f"addi %1, %0, {-dtype.min}"] if dtype.signed else []),

@@ -23,11 +23,9 @@ def run_symbol(tree: SourceTree, name: str) -> str:
 def model_id(tree: SourceTree) -> str:
     """Return a hash of the model's files, which host and firmware compare: 32 hex digits."""
     digest = hashlib.sha256()
-    for path, content in sorted(tree.files.items()):
+    for path, content in tree.encoded().items():
         if path.startswith(("model/", "backend/")):
-            data = content.encode() if isinstance(content, str) else content
-            # without the copy of the hash itself
-            data = _ID_ARRAY.sub(rb"\1", data)
+            data = _ID_ARRAY.sub(rb"\1", content)  # without the copy of the hash itself
             digest.update(f"{path}\0{len(data)}\0".encode())
             digest.update(data)
     return digest.hexdigest()[:32]

@@ -115,10 +115,8 @@ class RequestChannel:
             self._note_loss(command, losses, deadline, accepted=accepted, may_split=may_split)
 
     def _clear_line(self, requests: Sequence[Frame], losses: int) -> Frame | None:
-        """After a loss, end a partial frame in the firmware's receiver and wait for its report.
-
-        A receiver without FIFO drops bytes while it reports, so nothing may be sent meanwhile.
-        """
+        """After a loss, end a partial frame in the firmware's receiver and wait for its report."""
+        # A receiver without FIFO drops bytes while it reports, so nothing may be sent meanwhile.
         if not losses:
             return None
         self._transport.write(b"\0")

@@ -106,8 +106,7 @@ def _cached_folder(project: SourceTree, compiler: Compiler) -> Iterator[Path]:
 
 def _key(project: SourceTree) -> str:
     digest = hashlib.sha256()
-    for path, content in project.files.items():
-        data = content.encode() if isinstance(content, str) else content
+    for path, data in project.encoded().items():
         digest.update(f"{path}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()[:24]
 

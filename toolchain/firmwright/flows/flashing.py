@@ -7,13 +7,13 @@ A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a ser
 import contextlib
 import logging
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.artifacts import Image
+from firmwright.base.child_process import run_program
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
 from firmwright.base.platform_compat import current_user_tag
 from firmwright.boards import Board
@@ -175,24 +175,13 @@ def _run(command: ToolCommand, tool: FlashTool, board: str) -> None:
         what = f"{command[0]} is not installed."
         raise ToolMissingError(what, where=board, hint=f"{tool.install}.")
     log.info("%s", " ".join(command))
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=TOOL_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as problem:
-        what = f"{command[0]} took longer than {TOOL_TIMEOUT_S:g} s."
-        raise ToolFailedError(what, command=command, where=board) from problem
-    if done.returncode != 0:
+    status, printed = run_program(command, command[0], timeout_s=TOOL_TIMEOUT_S, where=board)
+    if status != 0:
         raise ToolFailedError(
             f"{command[0]} could not flash the board.",
             command=command,
-            exit_status=done.returncode,
-            output=done.stdout.decode("utf-8", "replace"),
+            exit_status=status,
+            output=printed,
             where=board,
             hint="check cable and probe; firmwright flash --dry-run prints the command.",
         )

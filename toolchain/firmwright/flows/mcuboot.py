@@ -55,8 +55,7 @@ def _project_files(source: Compilation | Bundle | Path) -> Mapping[str, bytes]:
     if isinstance(source, Path):
         paths = [source / MARKER, *source.glob("model/*.bin")]
         return {path.relative_to(source).as_posix(): path.read_bytes() for path in paths}
-    content = source.project().files.items()
-    return {path: text.encode() if isinstance(text, str) else text for path, text in content}
+    return source.project().encoded()
 
 
 def _payloads(

@@ -177,8 +177,7 @@ def _prepare(compiled: Compilation, session: Session, baud: int) -> None:
 
 def params_block(compiled: Compilation) -> bytes | None:
     """Return the constants of a model that does not link them, in the firmware's format."""
-    content = compiled.tree.files.get(f"model/{c_prefix(compiled)}.params.bin")
-    return content.encode() if isinstance(content, str) else content
+    return compiled.tree.encoded().get(f"model/{c_prefix(compiled)}.params.bin")
 
 
 def c_prefix(compiled: Compilation) -> str:

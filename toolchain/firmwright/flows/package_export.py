@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import InternalError, UsageError
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
 from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.firmware_images import build_image
@@ -90,11 +90,13 @@ def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
     if not image.stack_is_known:
         what = "the stack of a run is not known."
         raise UsageError(what, where=name, hint="omit --measure-stack.")
-    header = str(compiled.tree.files[f"model/{name}.h"])
-    mark = "/* Operators that the model executes. */\n"
-    macro = f"#define {name.upper()}_STACK_BYTES {image.stack.size_bytes}\n\n"
+    path = f"model/{name}.h"
+    head, mark, rest = str(compiled.tree.files[path]).partition("/* Operators that the model")
+    if not mark:
+        raise InternalError("the header does not describe the operators.", where=path)
     note = "/* The stack of a run in bytes, with the compiler and flags named above. */\n"
-    return f"model/{name}.h", header.replace(mark, note + macro + mark)
+    macro = f"#define {name.upper()}_STACK_BYTES {image.stack.size_bytes}\n\n"
+    return path, "".join((head, note, macro, mark, rest))
 
 
 def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str | Path) -> None:

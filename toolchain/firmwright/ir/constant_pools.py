@@ -5,7 +5,6 @@ Constants of a retrained model with the same code therefore suit a program that 
 """
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,7 +21,6 @@ UNLINKED_SCOPES = ("external", "port", "async")
 """Scopes of read-only pools whose bytes are not part of the program image."""
 UNADDRESSABLE_SCOPES = ("port", "async")
 """Scopes that the core cannot address; constants are copied to RAM before use."""
-_SPAN = re.compile(r'span\("(?:[^"\\]|\\.)*", \d+, \d+(?:, "(?:[^"\\]|\\.)*")?\)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,21 @@ def is_linked(module: IRModule, constant: str) -> bool:
 
 
 def build_pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
+    image = _pool_contents(module, pool)
+    if image.data and pool.scope in UNLINKED_SCOPES:
+        padding = bytes(-len(image.data) % IMAGE_ALIGNMENT)
+        return PoolImage(pool, image.data + padding + _hash_code(module), image.offsets)
+    return image
+
+
+def pool_image_bytes(module: IRModule, pool: PoolInfo) -> int:
+    """Return the size of the pool's image without computing its hash."""
+    size = len(_pool_contents(module, pool).data)
+    hashed = hash_bytes(pool) if size else 0
+    return size + (-size % IMAGE_ALIGNMENT if hashed else 0) + hashed
+
+
+def _pool_contents(module: IRModule, pool: PoolInfo) -> PoolImage:
     offsets: dict[str, int] = {}
     data = bytearray()
     for name, constant in module.constants.items():
@@ -62,8 +75,6 @@ def build_pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
             data += bytes(-len(data) % IMAGE_ALIGNMENT)
             offsets[name] = len(data)
             data += constant.data
-    if data and pool.scope in UNLINKED_SCOPES:
-        data += bytes(-len(data) % IMAGE_ALIGNMENT) + _hash_code(module)
     return PoolImage(pool, bytes(data), offsets)
 
 
@@ -77,9 +88,8 @@ def _hash_code(module: IRModule) -> bytes:
         page.line(f"{path} {hashlib.sha256(file).hexdigest()}")
     for function in module.functions.values():
         if not isinstance(function, Function):
-            print_prim(function, page)
-    text = _SPAN.sub("", page.text())
-    return hashlib.sha256(text.encode()).digest()[:_HASH_BYTES]
+            print_prim(function, page, spans=False)
+    return hashlib.sha256(page.text().encode()).digest()[:_HASH_BYTES]
 
 
 def hash_bytes(pool: PoolInfo) -> int:

@@ -102,12 +102,10 @@ def _clz(x: Any) -> Any:
 
 
 def _logarithm(x: Any) -> Any:
-    """Return ln(x) as TFLite's log_x_for_x_greater_than_or_equal_to_1 computes it.
-
-    x is written as r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used, which is
-    near s = (1/2)^(1/4). Then ln(x) = p ln 2 + ln r with ln r = ln(r / s) - (ln 2) / 4, and ln(r /
-    s) is a rational function of q = 2 (r - s).
-    """
+    """Return ln(x) as TFLite's log_x_for_x_greater_than_or_equal_to_1 computes it."""
+    # x is written as r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used, which
+    # is near s = (1/2)^(1/4). Then ln(x) = p ln 2 + ln r with ln r = ln(r / s) - (ln 2) / 4, and
+    # ln(r / s) is a rational function of q = 2 (r - s).
     high_mul = saturating_rounding_doubling_high_mul
     z = np.asarray(x, np.int64)
     lead = _clz(z)
@@ -198,11 +196,9 @@ def _normalize_for_rsqrt(x: Any) -> tuple[Any, Any]:
 
 
 def _rsqrt_multiplier(x: Any) -> Any:
-    """Return the multiplier of TFLite's GetInvSqrtQuantizedMultiplierExp; 0 counts as 1.
-
-    1 / sqrt(x) is about multiplier * 2^(shift - 31). Five Newton steps y = (3/2) y - (a / 2) y^3
-    from y = 1 give 1 / sqrt(a); the multiplier is sqrt(1/2) times that.
-    """
+    """Return the multiplier of TFLite's GetInvSqrtQuantizedMultiplierExp; 0 counts as 1."""
+    # 1 / sqrt(x) is about multiplier * 2^(shift - 31). Five Newton steps y = (3/2) y - (a / 2) y^3
+    # from y = 1 give 1 / sqrt(a); the multiplier is sqrt(1/2) times that.
     high_mul = saturating_rounding_doubling_high_mul
     value, right = _normalize_for_rsqrt(x)
     half = rounding_divide_by_pot(value >> 1, 1)

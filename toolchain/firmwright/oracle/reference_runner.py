@@ -6,7 +6,6 @@ A model that crashes, hangs or exhausts the interpreter causes a clear error.
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.base.child_process import run_program
 from firmwright.base.errors import InternalError, ToolFailedError, ToolMissingError, UsageError
 
 Numerics = Literal["litert", "tflm"]
@@ -146,27 +146,27 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
 def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> None:
     source_root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH", "")
-    environment = os.environ | {
+    environment = {
         "PYTHONPATH": os.pathsep.join(filter(None, (source_root, inherited))),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     # -P: the folder's files must not be importable.
     command = [sys.executable, "-P", "-m", f"firmwright.oracle.{module}", str(folder)]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        what = f"{oracle} did not finish within {timeout_s:g} s."
-        raise ToolFailedError(what, command=command, hint="fewer samples.") from error
-    if done.returncode == 0 and (folder / "answer.json").is_file():
+    status, printed = run_program(
+        command,
+        oracle,
+        timeout_s=timeout_s,
+        hint="fewer samples.",
+        folder=folder,
+        environment=environment,
+    )
+    if status == 0 and (folder / "answer.json").is_file():
         return
     raise ToolFailedError(
-        f"{oracle} crashed on this model ({_format_exit_status(done.returncode)}).",
+        f"{oracle} crashed on this model ({_format_exit_status(status)}).",
         command=command,
-        exit_status=done.returncode,
-        output=done.stdout.decode("utf-8", "replace"),
+        exit_status=status,
+        output=printed,
         hint="--numerics tflm, if the model was made for TFLM."
         if oracle == RUNTIME_TITLES["litert"]
         else "",

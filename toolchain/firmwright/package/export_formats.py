@@ -116,8 +116,7 @@ def archive_name(exported: ExportInput, form: str) -> str:
 def zip_tree(tree: SourceTree) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in tree.files.items():
-            data = content.encode() if isinstance(content, str) else content
+        for path, data in tree.encoded().items():
             info = zipfile.ZipInfo(path, _LONG_AGO)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16

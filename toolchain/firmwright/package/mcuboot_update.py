@@ -6,7 +6,6 @@ packages, which other SMP clients read too.
 
 import importlib.util
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from firmwright.artifacts import SourceTree
+from firmwright.base.child_process import run_program
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 from firmwright.boards import Board
 from firmwright.boards.mcuboot import McubootSlots
@@ -80,20 +80,13 @@ def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSi
             *("--header-size", hex(slots.header_bytes), "--slot-size", hex(slot_bytes)),
             *("--align", str(slots.align), *signing.more, str(source), str(target)),
         ]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=SIGN_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode != 0:
+        status, printed = run_program(command, "imgtool", timeout_s=SIGN_TIMEOUT_S)
+        if status != 0:
             raise ToolFailedError(
                 "imgtool did not sign the image.",
                 command=command,
-                exit_status=done.returncode,
-                output=done.stdout.decode("utf-8", "replace"),
+                exit_status=status,
+                output=printed,
                 hint="check --key, --package-version, --imgtool-args and the board's [mcuboot].",
             )
         return target.read_bytes()

@@ -12,7 +12,7 @@ from firmwright.base.errors import InternalError
 from firmwright.base.version import ABI, METADATA_VERSION
 from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.ir import tir
-from firmwright.ir.constant_pools import build_pool_image, constant_pools
+from firmwright.ir.constant_pools import constant_pools, pool_image_bytes
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.plan import BufferInfo, Plan
 from firmwright.ir.tir.traversal import callees, prim_calls, used_constants, walk
@@ -122,9 +122,7 @@ def _tensor(tensor: IoTensor, plan: Plan | None) -> summaries.TensorSummary:
 
 
 def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
-    constant_bytes = {
-        pool.name: len(build_pool_image(module, pool).data) for pool in constant_pools(module)
-    }
+    constant_bytes = {p.name: pool_image_bytes(module, p) for p in constant_pools(module)}
     used_bytes = {**(module.plan.pool_bytes if module.plan else {}), **constant_bytes}
     pools = {pool.name: pool for pool in module.pools}
     return {

@@ -31,8 +31,7 @@ def build_mlf(name: str, tree: SourceTree, summary: CompilationSummary, text: st
 def tar_tree(tree: SourceTree) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for path, content in tree.files.items():
-            data = content.encode() if isinstance(content, str) else content
+        for path, data in tree.encoded().items():
             info = tarfile.TarInfo(f"./{path}")
             info.size, info.mode, info.mtime = len(data), 0o644, 0
             archive.addfile(info, io.BytesIO(data))

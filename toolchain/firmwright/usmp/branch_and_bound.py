@@ -211,10 +211,8 @@ def _connected_groups(bounds: DifferenceBounds, numbers: IntArray) -> list[IntAr
 
 
 def _without_symmetry(bounds: DifferenceBounds) -> list[int]:
-    """Return constraints that may be decided as "b above a" without loss of generality.
-
-    These are pairs of equal buffers, and one constraint to exclude mirror images.
-    """
+    """Return constraints that may be decided as "b above a" without loss of generality."""
+    # These are pairs of equal buffers, and one constraint to exclude mirror images.
     constraints, sizes = bounds.constraints, bounds.sizes
     equal = [n for n, c in enumerate(constraints) if _are_interchangeable(bounds.problem, c)]
     if not _is_mirror_symmetric(bounds):

@@ -51,10 +51,8 @@ def collect_planning_input(
     live = compute_live_ranges(flow, at_entry, at_exit)
     users = _accessing_targets(module, main, flow)
     pins = _pinned_pools(main, flow, module.pools)
-    shared, lines = (
-        _buffers_of_other_masters(flow, kinds),
-        {p.name: p.cache_line for p in module.pools},
-    )
+    shared = _buffers_of_other_masters(flow, kinds)
+    lines = {pool.name: pool.cache_line for pool in module.pools}
     buffers = []
     for name, allocate in flow.allocates.items():
         ranges = _extend_to_caller_accesses(live[name], kinds[name], name in at_exit, flow.end_time)

@@ -1,11 +1,11 @@
 """Conversion of Keras models by TensorFlow, in a child process, to .tflite models."""
 
 import logging
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from firmwright.base.child_process import run_program
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.frontends.keras.child import OPEN_BATCH
 
@@ -40,23 +40,15 @@ def convert_keras(data: bytes, file: str) -> bytes:
         child = Path(__file__).with_name("child.py")
         command = [sys.executable, str(child), str(source), str(target)]
         log.info("converting %s by TensorFlow", file)
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, timeout=_TIMEOUT_S, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise ToolFailedError(f"{file}: TensorFlow did not convert it in time.") from error
-        if done.returncode == _WITHOUT_TENSORFLOW:
+        status, printed = run_program(command, "TensorFlow", timeout_s=_TIMEOUT_S, where=file)
+        if status == _WITHOUT_TENSORFLOW:
             raise ToolMissingError(
                 f"{file} is a Keras model, but TensorFlow is not installed.", hint=KERAS_HINT
             )
-        if done.returncode or not target.is_file():
+        if status or not target.is_file():
             raise ToolFailedError(
-                f"TensorFlow cannot convert {file}.",
-                exit_status=done.returncode,
-                output=done.stdout.decode("utf-8", "replace"),
+                f"TensorFlow cannot convert {file}.", exit_status=status, output=printed
             )
-        if OPEN_BATCH.encode() in done.stdout:
+        if OPEN_BATCH in printed:
             log.warning("%s: the batch size is open and taken as 1.", file)
         return target.read_bytes()

@@ -284,11 +284,9 @@ class AccessTracer:
         self._events.append((point.time, place, size, write))
 
     def _needed_ends(self, loop: tir.For) -> int:
-        """Return how many iterations at each end of the loop determine the hull; 0 if all do.
-
-        The distance from a write to a later read is linear in the iterations of the two. Its
-        extremes are at equal, adjacent or extreme iterations, the first and last of each.
-        """
+        """Return how many iterations at each end of the loop determine the hull; 0 if all do."""
+        # The distance from a write to a later read is linear in the iterations of the two. Its
+        # extremes are at equal, adjacent or extreme iterations, the first and last of each.
         if not self._is_linear_in(loop.body, {loop.var.name}):
             return 0
         return len(self._kinds_below(loop.body)) or 1

@@ -46,8 +46,8 @@ _BARE_CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
 ScopedStmt = tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
 
 
-def print_prim(func: tir.PrimFunc, page: IRWriter) -> None:
-    printer = TIRPrinter(index_dtype(func))
+def print_prim(func: tir.PrimFunc, page: IRWriter, *, spans: bool = True) -> None:
+    printer = TIRPrinter(index_dtype(func), spans=spans)
     params = ",\n".join(
         f"{p.role} {printer.declared(p.value)}"
         if isinstance(p.value, tir.Buffer)
@@ -59,7 +59,7 @@ def print_prim(func: tir.PrimFunc, page: IRWriter) -> None:
         head += f"\nindex({printer.index.short})"
     if func.attrs:
         head += f"\nattrs {format_attrs(func.attrs)}"
-    if func.span != Span(""):
+    if spans and func.span != Span(""):
         head += f"\n{format_span(func.span)}"
     page.put(head + " {")
     printer.body(func.body, page)
@@ -110,10 +110,11 @@ def evident_dtype(expr: tir.Expr) -> DType | None:
 class TIRPrinter:
     """Printer of expressions and statements for one index type."""
 
-    __slots__ = ("index",)
+    __slots__ = ("index", "spans")
 
-    def __init__(self, index: DType) -> None:
+    def __init__(self, index: DType, *, spans: bool = True) -> None:
         self.index = index
+        self.spans = spans
 
     def expr(self, expr: tir.Expr, want: DType | None, above: int = 0) -> str:
         """Format `expr`; literals default to `want`; `above` is the parent's precedence."""
@@ -276,7 +277,8 @@ class TIRPrinter:
         text = f"call {phase}{place}{format_global(stmt.callee)}({self.args(stmt.args)})"
         if stmt.op != -1:
             text += f" op {stmt.op}"
-        return text if stmt.span == Span("") else f"{text}\n{format_span(stmt.span)}"
+        has_span = self.spans and stmt.span != Span("")
+        return f"{text}\n{format_span(stmt.span)}" if has_span else text
 
 
 def _format_literal(expr: tir.IntImm | tir.FloatImm, want: DType | None) -> str:

@@ -97,10 +97,8 @@ class _CallScheduler:
 
 
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
-    """Move waits before directly preceding starts, which reduces the calls in flight.
-
-    The start of a copy is not moved: it is short, whereas the awaited call may take long.
-    """
+    """Move waits before directly preceding starts, which reduces the calls in flight."""
+    # The start of a copy is not moved: it is short, whereas the awaited call may take long.
     reordered: list[tir.Stmt] = []
     for stmt in stmts:
         position = len(reordered)

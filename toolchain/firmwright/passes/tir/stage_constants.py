@@ -18,8 +18,8 @@ from firmwright.ir.constant_pools import (
     IMAGE_ALIGNMENT,
     UNADDRESSABLE_SCOPES,
     UNLINKED_SCOPES,
-    build_pool_image,
     constant_pools,
+    pool_image_bytes,
 )
 from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.module import IRModule, Pass
@@ -87,7 +87,7 @@ def run(module: IRModule) -> IRModule:
     module = drop_unreferenced_constants(module)
     # Sizes are known only after blocks have duplicated shared constants.
     for pool in pools.values():
-        need = len(build_pool_image(module, pool).data)
+        need = pool_image_bytes(module, pool)
         if pool.size_bytes is not None and need > pool.size_bytes:
             raise constants_do_not_fit(pool, need, [pool])
     return module
