@@ -82,13 +82,13 @@ int32_t fwr_port_core_wait(uint32_t call);
 
 /* ---- Provided by a port with a DMA controller ------------------------------------------------ */
 
-/* Starts a copy between regions that do not overlap, after earlier copies. Returns 0 or a negative
- * enum fwr_status. */
-int32_t fwr_port_copy_start(void *to, const void *from, uint32_t size);
+/* Starts a copy between regions that do not overlap, after earlier copies of the channel. Returns 0 or
+ * a negative enum fwr_status. */
+int32_t fwr_port_copy_start(uint32_t channel, void *to, const void *from, uint32_t size);
 
-/* Waits, asleep, until all copies have completed and are visible. Returns 0, or a negative enum
- * fwr_status after an error of the controller. */
-int32_t fwr_port_copy_wait(void);
+/* Waits, asleep, until the copies of a channel have completed and are visible. Returns 0, or a negative
+ * enum fwr_status after an error of the controller. */
+int32_t fwr_port_copy_wait(uint32_t channel);
 
 /* ---- Optional; fwr_defaults.c provides empty defaults ---------------------------------------- */
 

@@ -5,13 +5,15 @@
 #include "fwr.h"
 #include "port/fwr_port.h"
 
-int32_t fwr_port_copy_start(void *to, const void *from, uint32_t size)
+int32_t fwr_port_copy_start(uint32_t channel, void *to, const void *from, uint32_t size)
 {
+    (void)channel;
     (void)memcpy(to, from, size);
     return FWR_OK;
 }
 
-int32_t fwr_port_copy_wait(void)
+int32_t fwr_port_copy_wait(uint32_t channel)
 {
+    (void)channel;
     return FWR_OK;
 }

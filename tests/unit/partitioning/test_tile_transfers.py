@@ -26,12 +26,12 @@ from firmwright.pipeline import Compilation
 BANK = (PoolInfo("sram"), PoolInfo("bank", targets=("vanilla",)))
 
 
-def chain(*operators: str) -> IRModule:
-    """Return a chain of operators on 16 x 8 x 8; each "conv2d" has its own weights."""
+def chain(*operators: str, rows: int = 16) -> IRModule:
+    """Return a chain of operators on `rows` x 8 x 8; each "conv2d" has its own weights."""
     rng = np.random.Generator(np.random.PCG64(5))
     constants: dict[str, Constant] = {}
     lines = []
-    kind = "i8[1, 16, 8, 8] quant(12.0, -2)"
+    kind = f"i8[1, {rows}, 8, 8] quant(12.0, -2)"
     for number, op in enumerate(operators):
         source, output = f"%v{number}", f"%v{number + 1}"
         if op != "conv2d":
@@ -125,6 +125,22 @@ def test_transfers_of_tiles_overlap_with_the_engine() -> None:
         under_way += {"svanilla0": 1, "wvanilla0": -1}.get(step, 0)
         beside += [step] if step == "sdma0" and under_way else []
     assert len(beside) == 2, "of four copies: the second one in, and the first one out"
+
+
+@pytest.mark.host_c
+def test_two_channels_transfer_tiles_in_and_out_at_once() -> None:
+    module = chain("conv2d", rows=32)
+    one, two = compiled(module), compiled(module, devices=("cpu0", "dma0", "dma1"))
+    assert is_right(two, module)
+    in_flight: set[str] = set()
+    together = 0
+    for step in steps(two):
+        in_flight = in_flight | {step[1:]} if step[0] == "s" else in_flight - {step[1:]}
+        together += in_flight == {"dma0", "dma1", "vanilla0"}
+    assert together == 2, "of four tiles, the third and fourth in, the first and second out"
+    assert one.module.plan is not None
+    assert two.module.plan is not None
+    assert two.module.plan.pool_bytes == one.module.plan.pool_bytes
 
 
 def test_double_buffers_take_less_of_the_bank_than_whole_tensors() -> None:

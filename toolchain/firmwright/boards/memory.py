@@ -7,6 +7,8 @@ from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
 
 MemoryKind = Literal["flash", "ram"]
 ADDRESSES: Final = 1 << 32
+BANDWIDTH: Final = 4.0
+"""The bytes per cycle of memory that states no bandwidth: 32 bits without wait states."""
 
 
 def _read_identifier(table: TomlTable, key: str) -> str:

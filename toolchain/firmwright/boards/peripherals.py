@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
 from firmwright.boards.clock import Clock
-from firmwright.boards.memory import ADDRESSES
+from firmwright.boards.memory import ADDRESSES, BANDWIDTH
 from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
+from firmwright.ir.core import PoolInfo
 
 CounterUnit = Literal["instructions", "cycles", "ns"]
 RegisterWrites = tuple[tuple[int, int], ...]
@@ -28,8 +29,8 @@ CORES_DRIVERS: Final = {"cortex_m": ("sse200",)}
 DMA_DRIVERS: Final = {"cortex_m": ("pl081",)}
 WATCHDOG_DRIVERS: Final = {"cortex_m": ("cmsdk",)}
 
-DMA_DEVICE: Final = "dma0"
-"""The device name of the DMA controller in `--devices` and virtual devices."""
+HOST_CHANNELS: Final = 2
+"""The number of DMA channels that the host simulates."""
 HOST_CORES: Final = 8
 """The number of cores on the host, where threads simulate them."""
 _PIN: Final = re.compile(r"P([A-K])(\d|1[0-5])")
@@ -110,11 +111,27 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class DmaController:
-    """A DMA controller for memory-to-memory copies; `interrupt` signals the end of a copy."""
+    """A DMA controller for memory-to-memory copies; `interrupt` signals the end of a copy.
+
+    A copy takes `setup` cycles and then, for each `burst` bytes, `burst_cycles` in addition to the
+    time of its bytes. Channels share the bandwidth. The defaults are estimates.
+    """
 
     driver: Annotated[str, TomlKey(choices=DMA_DRIVERS)]
     base: int
     interrupt: int
+    channels: Annotated[int, TomlKey(minimum=1, maximum=8)] = 1
+    setup: int = 16
+    burst: Annotated[int, TomlKey(minimum=1)] = 16
+    burst_cycles: int = 4
+
+    def bus_cycles(self, size_bytes: int, source: PoolInfo, target: PoolInfo) -> float:
+        """Return the cycles of a copy without `setup`; reads and writes alternate."""
+        bursts = -(-size_bytes // self.burst)
+        latency = (source.read_latency or 0) + (target.write_latency or 0)
+        per_byte = 1 / (source.read_bandwidth or BANDWIDTH)
+        per_byte += 1 / (target.write_bandwidth or BANDWIDTH)
+        return size_bytes * per_byte + bursts * (self.burst_cycles + latency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +168,12 @@ def read_watchdog(table: TomlTable, port: str, clock_hz: int) -> Watchdog | None
             f"which counts to {_WATCHDOG_TICKS_MAX}.",
         )
     return watchdog if watchdog.timeout_ms else None
+
+
+def copy_channels(dma: DmaController | None, *, is_host: bool) -> tuple[str, ...]:
+    """Return the device names of the DMA channels in `--devices` and virtual devices."""
+    count = HOST_CHANNELS if is_host else 0 if dma is None else dma.channels
+    return tuple(f"dma{number}" for number in range(count))
 
 
 def core_count(cores: Cores | None, *, is_host: bool) -> int:

@@ -17,7 +17,7 @@ from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import LINE_COLUMNS
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.devices import is_copy_device
+from firmwright.ir.graph.devices import is_copy_device, parse_device
 from firmwright.ir.module import IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.ir.tir.verify_async_calls import without_phase
@@ -58,6 +58,11 @@ class DeviceCalls:
     @property
     def is_copier(self) -> bool:
         return is_copy_device(self.name)
+
+    @property
+    def channel(self) -> int:
+        """Return the device's number, which is the channel of a DMA device."""
+        return parse_device(self.name).device_id
 
     def number(self, call: tir.PrimFuncCall) -> int:
         """Return the number of `call`; a start and its wait have the same number."""

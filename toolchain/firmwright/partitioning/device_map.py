@@ -5,9 +5,10 @@ A pool with targets is private: only the devices of those targets, and the copy 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import COPY_DEVICE_ATTR, COPY_OP, MAIN_DEVICE
+from firmwright.ir.graph.devices import COPY_DEVICES_ATTR, COPY_OP, MAIN_DEVICE, device_name
 from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.function_targets import target_of
@@ -36,9 +37,10 @@ class DeviceMap:
         writable = tuple(pool.name for pool in self.module.pools if pool.access == "rw")
         return writable or ("sram",)
 
-    @property
-    def copy_device(self) -> str:
-        return str(self.module.attrs.get(COPY_DEVICE_ATTR, MAIN_DEVICE))
+    def copy_device(self, *, outward: bool) -> str:
+        """Return the device of copies from (`outward`) or to private memory."""
+        devices = cast("tuple[str, ...]", self.module.attrs.get(COPY_DEVICES_ATTR, (MAIN_DEVICE,)))
+        return devices[-1 if outward else 0]
 
     @property
     def shared_pools(self) -> frozenset[str]:
@@ -50,7 +52,8 @@ class DeviceMap:
     def device_for(self, call: Call) -> ExecutionDevice:
         """Return the device that the targets assign to `call`, by default the main core."""
         if call.op == COPY_OP:
-            return ExecutionDevice(self.copy_device, frozenset(self.pools))
+            copier = device_name(call.outputs[0].virtual_device) or self.copy_device(outward=False)
+            return ExecutionDevice(copier, frozenset(self.pools))
         match = self.backend_for(call)
         if match is None:
             return ExecutionDevice(MAIN_DEVICE, self.shared_pools)

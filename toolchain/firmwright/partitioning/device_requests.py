@@ -5,13 +5,13 @@ from collections.abc import Collection, Sequence
 from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
 from firmwright.boards import Board
-from firmwright.boards.peripherals import DMA_DEVICE as DMA
-from firmwright.boards.peripherals import core_count
+from firmwright.boards.peripherals import copy_channels, core_count
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.devices import (
-    COPY_DEVICE_ATTR,
+    COPY_DEVICES_ATTR,
     DEVICES_ATTR,
     MAIN_DEVICE,
+    is_copy_device,
     parse_device,
     with_device,
     with_memory_scope,
@@ -46,8 +46,9 @@ def apply_device_requests(
         attrs["fallback"] = True
     if engines and board.cores is not None and "cpu1" not in devices:
         attrs["engine_core"] = engines[0]  # the spare core emulates the engine
-    if DMA in devices or (engines and board.dma is not None):
-        attrs[COPY_DEVICE_ATTR] = DMA
+    copiers = tuple(filter(is_copy_device, devices))
+    if copiers or (engines and board.dma is not None):
+        attrs[COPY_DEVICES_ATTR] = copiers or copy_channels(board.dma, is_host=False)
     if places:
         attrs["device_assignments"] = tuple(places)
     module = module.with_attrs(**attrs)
@@ -109,14 +110,14 @@ def _check_assignments(
 
 def _check_names(devices: Sequence[str], board: Board) -> None:
     cores = [f"cpu{number}" for number in range(core_count(board.cores, is_host=board.is_host))]
-    copiers = [DMA] if board.is_host or board.dma is not None else []
+    copiers = copy_channels(board.dma, is_host=board.is_host)
     for name in devices:
         parse_device(name)
         if devices.count(name) > 1:
             raise UsageError(f"the device {name} is named twice.")
         if name not in (*cores, *copiers):
             has = f"the cores {', '.join(cores)}" if cores[1:] else "one core, cpu0"
-            has += f", and {DMA}" if copiers else ""
+            has += f", and {', '.join(copiers)}" if copiers else ""
             raise UsageError(
                 f"there is no device {name}: the board has {has}.",
                 where=board.name,

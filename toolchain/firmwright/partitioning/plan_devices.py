@@ -274,9 +274,9 @@ class _CopyPlanner:
                     inputs.append(None if value is None else self.assign(value))
             outputs = tuple(self.assign(value) for value in call.outputs)
             body.append(replace(call, inputs=tuple(inputs), outputs=outputs))
-        entry, copy_device = self.planner.entry, self.planner.device_map.copy_device
+        entry, device_map = self.planner.entry, self.planner.device_map
         results = tuple(
-            with_device(with_memory_scope(value, ""), copy_device)
+            with_device(with_memory_scope(value, ""), device_map.copy_device(outward=True))
             if value.name in self.hidden_results
             else self.assign(value)
             for value in entry.results
@@ -293,7 +293,9 @@ class _CopyPlanner:
         if (value.name, pool) in self.copies:
             return []
         source = self.assign(value)
+        device_map = self.planner.device_map
+        device = device_map.copy_device(outward=pool in device_map.shared_pools)
         target = replace(source, name=self.names.unique(f"{value.name}_in_{pool}"))
-        target = with_memory_scope(with_device(target, self.planner.device_map.copy_device), pool)
+        target = with_memory_scope(with_device(target, device), pool)
         self.copies[value.name, pool] = target
         return [Call(COPY_OP, (source,), (target,), {}, span)]

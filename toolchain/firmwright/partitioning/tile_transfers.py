@@ -96,18 +96,18 @@ class _TileTransferBuilder:
         return slice_rows(inner, rows, (engine.device,) * count, self.names)
 
     def _pipeline(self, call: Call, region: Function, parts: Sequence[RowSlice]) -> list[Call]:
-        copier = self.device_map.copy_device
+        inward, outward = (self.device_map.copy_device(outward=out) for out in (False, True))
         body: list[Call] = []
         late: list[Call] = []
         seen: list[Value] = []
         for part in parts:
             (x,) = part.call.variables
-            inside = replace(with_device(x, copier), name=self.names.unique(f"{x.name}_in"))
+            inside = replace(with_device(x, inward), name=self.names.unique(f"{x.name}_in"))
             body += [*part.slices, Call(COPY_OP, (x,), (inside,), {}, call.span)]
             body.append(self._call_of(part, region, inside))
             body += late
             outside_name = self.names.unique(f"{part.output.name}_out")
-            outside = replace(with_device(part.output, copier), name=outside_name)
+            outside = replace(with_device(part.output, outward), name=outside_name)
             late = [Call(COPY_OP, (part.output,), (outside,), {}, call.span)]
             seen.append(outside)
         return [*body, *late, concatenate_parts(call, seen, 1)]

@@ -72,15 +72,16 @@ class _CallScheduler:
     def _await(self, regions: MemoryEffects, device: str) -> None:
         """Wait for calls in flight that conflict with the effects of the next statement.
 
-        Earlier calls on the same device are then complete as well, so their memory is released too.
+        Earlier calls on the same device are awaited too, and earlier copies on all channels, so that
+        their memory is released.
         """
         due: dict[str, int] = {}
         for position, call in enumerate(self.in_flight):
             in_order = bool(device) and call.device == device and not self.fallback
             if not in_order and find_conflict(self.analysis.effects_of(call), regions):
-                due[call.device] = position
+                due[_queue(call)] = position
         for position, call in enumerate(tuple(self.in_flight)):
-            if position <= due.get(call.device, -1):
+            if position <= due.get(_queue(call), -1):
                 self.done.append(replace(call, phase="wait"))
                 self.in_flight.remove(call)
 
@@ -94,6 +95,10 @@ class _CallScheduler:
             without_phase(before) if isinstance(before, tir.PrimFuncCall) else before
         )
         return is_ordered or find_conflict(effects, regions) is None
+
+
+def _queue(call: tir.PrimFuncCall) -> str:
+    return "dma" if is_copy_device(call.device) else call.device
 
 
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
