@@ -13,7 +13,7 @@ from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op, wildcard
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.byoc import partition_module
+from firmwright.partitioning.byoc import partition_module, run_partition
 from firmwright.partitioning.collage import (
     PartitionCandidate,
     RegionCost,
@@ -186,10 +186,10 @@ def test_a_result_is_text_that_can_be_edited_and_applied():
     text = a_result(module)
     parts = read_partition(text, "it.json")
     assert [(part.target, part.makes) for part in parts] == [("one", ("a", "b")), ("two", ("c",))]
-    again = partition_module(module, PassTimer(), make_strategy(parts, "it.json"))
+    again = run_partition(module, PassTimer(), make_strategy(parts, "it.json"))
     assert again == partition_module(module, PassTimer())
     edited = read_partition(text.replace('"target": "two"', '"target": "cpu"', 1), "it.json")
-    result = partition_module(module, PassTimer(), make_strategy(edited, "it.json"))
+    result = run_partition(module, PassTimer(), make_strategy(edited, "it.json"))
     assert [call.op for call in function_of(result).body] == ["@one_add_relu_0", "tanh"]
     assert '"makes": [\n            "a"\n          ]' in text  # the alternatives for that call
 
@@ -199,14 +199,14 @@ def test_invalid_results_are_rejected():
     text = a_result(module)
     wrong = read_partition(text.replace('"target": "two"', '"target": "one"', 1), "it.json")
     with pytest.raises(UsageError) as error:
-        partition_module(module, PassTimer(), make_strategy(wrong, "it.json"))
+        run_partition(module, PassTimer(), make_strategy(wrong, "it.json"))
     assert str(error.value) == (
         "it.json: one does not take c as one part. "
         "Try: a target of the part's alternatives, or cpu."
     )
     first = read_partition(text, "it.json")[0]
     with pytest.raises(UsageError, match=r"it\.json: two parts have the tensor a\."):
-        partition_module(module, PassTimer(), make_strategy([first, first], "it.json"))
+        run_partition(module, PassTimer(), make_strategy([first, first], "it.json"))
     for broken in ("{}", '{"schema": 2, "parts": []}', "[1]", "no"):
         with pytest.raises(UsageError, match=r"it\.json: this is not a partition result"):
             read_partition(broken, "it.json")

@@ -239,7 +239,10 @@ def add_partition_options(parser: ParserOrGroup) -> None:
             matches), collage (the cheapest, measured), none, or a FILE of partition
             --save-partition (default: eager)
         --partition-log LOG  log of collage measurements, read and appended to
+        --offload TENSOR=TARGET  assign the operator that makes TENSOR to this target, or to cpu;
+            --partition assigns the others
         """,
+        offload={"type": option_values.tensor_target, **REPEATABLE},
         cmsis_nn={"action": _StoreInEnvironment, "const": PATH_VARIABLE},
         partition={"default": EAGER},
         partition_log={"default": ""},

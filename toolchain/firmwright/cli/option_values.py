@@ -89,6 +89,14 @@ def pool_assignment(text: str) -> tuple[str, str]:
     return tensor, pool_name
 
 
+def tensor_target(text: str) -> tuple[str, str]:
+    """Parse TENSOR=TARGET."""
+    tensor, _, target = text.rpartition("=")
+    if not tensor or not target:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected TENSOR=TARGET")
+    return tensor, target
+
+
 def device_assignment(text: str) -> tuple[str, str, str]:
     """Parse TENSOR=DEVICE[:POOL]."""
     tensor, _, target = text.rpartition("=")

@@ -86,13 +86,14 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _partitioned_model(args: argparse.Namespace) -> Model:
     if args.partition == partition_methods.EAGER:
-        return partition(arguments.load_model_argument(args), args.target, args.numerics or "")
+        model = arguments.load_model_argument(args)
+        return partition(model, args.target, args.numerics or "", offload=dict(args.offload))
     model, options = partition_methods.partition_model(
         arguments.load_model_argument(args),
         arguments.compile_options(args),
         arguments.partition_request(args),
     )
-    if args.partition == partition_methods.NONE and options["target"]:
+    if args.partition == partition_methods.NONE and options["target"] and not args.offload:
         return partition(model, options["target"], args.numerics or "")
     return model
 

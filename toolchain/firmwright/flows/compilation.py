@@ -1,8 +1,4 @@
-"""Compiles a model with the options recorded in its module and those of the user.
-
-A module saved during a compilation records the options of that compilation, which cannot be
-changed.
-"""
+"""Compiles a model with the options recorded in its module and those of the user."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.per_target_passes import PassTimer
-from firmwright.partitioning.target_resolution import format_targets, is_backend
+from firmwright.partitioning.target_resolution import extend_targets, format_targets, is_backend
 from firmwright.pipeline import (
     Compilation,
     Options,
@@ -76,20 +72,25 @@ def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
         )
     if "stage" in module.attrs:
         return _options_of_started_module(module, given)
-    return Options(**{**_options_in_text(module, given), **given})
+    recorded = _options_in_text(module, given)
+    if "partitioned" in module.attrs:  # then `target` of the user is in addition to the module's
+        given = {name: value for name, value in given.items() if name != "target"}
+    return Options(**{**recorded, **given})
 
 
 def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options recorded in a module that no pass has changed yet.
+    """Return the options recorded in a module that no pass has changed yet; defaults of the user's.
 
-    The user may override all of them. The core and pools belong to the recorded board and do not
-    apply to another one.
+    The core and pools apply to the recorded board only.
     """
     attrs = module.attrs
     options = _recorded_options(module)
     board = given.get("board", attrs.get("board"))
     is_same = board == attrs.get("board", board)
     targets = [target for target in module.targets.values() if is_same or is_backend(target)]
+    if "partitioned" in attrs and given.get("target"):
+        table = {name: target for name, target in module.targets.items() if target in targets}
+        targets = list(extend_targets(table, given["target"]).values())
     if targets:
         options["target"] = format_targets(targets)
     if not is_same:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,10 +16,12 @@ from firmwright.frontends.onnx import ModelOverrides
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.printer import print_module
-from firmwright.partitioning import target_resolution
 from firmwright.partitioning.byoc import partition_module
+from firmwright.partitioning.pattern_matching import MatchCondition
 from firmwright.partitioning.per_target_passes import PassTimer
+from firmwright.partitioning.target_resolution import extend_targets
 from firmwright.pipeline import source_digest
+from firmwright.targets.backend import match_always
 from firmwright.targets.registry import parse_targets
 
 MODEL_SUFFIXES = (".tflite", ".onnx", ".pt2")
@@ -119,25 +121,30 @@ def split_entry_point(path: str | Path) -> tuple[Path, str]:
     return Path(f"{stem}.tflite"), signature
 
 
-def partition(model: Model, targets: str, numerics: str = "") -> Model:
-    """Assign each operator to one of the targets, in order of preference.
+def partition(
+    model: Model,
+    targets: str,
+    numerics: str = "",
+    *,
+    offload: Mapping[str, str] | None = None,
+    where: MatchCondition = match_always,
+) -> Model:
+    """Assign the operators without a target to the targets, in order of preference.
 
-    Operators of backends become functions with a target attribute; the remaining operators run on
-    a core, which may be named as the last target. The module's text holds the complete partition
-    and the recorded `numerics`, on which predicates of backends may depend.
+    The remaining operators run on the core. `offload` maps tensors to the targets (or `cpu`) of
+    their operators; `where` is a condition on other matches. Backends may depend on `numerics`.
     """
-    parsed = parse_targets(targets)
     if "stage" in model.module.attrs:
         what = "the module is lowered already, so its target is fixed."
         raise UsageError(what, where=model.file, hint="partition the model file instead.")
-    core = target_resolution.find_core(parsed)
-    table = {
-        **({target_resolution.CORE_TARGET_NAME: core} if core else {}),
-        **target_resolution.name_targets(filter(target_resolution.is_backend, parsed)),
-    }
-    plain = model.module.with_attrs(numerics=numerics) if numerics else model.module
-    module = partition_module(replace(plain, targets=table), PassTimer())
-    return replace(model, module=module)
+    is_partitioned = "partitioned" in model.module.attrs
+    before = model.module.targets if is_partitioned else {}
+    module = replace(model.module, targets=extend_targets(before, targets))
+    module = module.with_attrs(numerics=numerics) if numerics else module
+    module = module.with_attrs(offload=tuple(offload.items())) if offload else module
+    requested = parse_targets(targets, tuple(before.values()))
+    names = {name for name, target in module.targets.items() if target in requested}
+    return replace(model, module=partition_module(module, PassTimer(), names, where))
 
 
 def save_module(module: IRModule, path: str | Path) -> None:

@@ -2,22 +2,25 @@
 
 The functions have the attributes `target` (a name in the module's table), `symbol` (a C name), and
 `composite` if they are a single entry of the backend's pattern table. Names do not depend on other
-parts of the model. The attribute `partitioned` marks the result. The passes that backends add
-before and after partitioning run here.
+parts of the model. The module's attribute `partitioned` lists the backends for which this was done;
+later ones receive the calls that are still open.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.custom_ops import lower_custom_ops
 from firmwright.partitioning.function_targets import functions_for, target_of
+from firmwright.partitioning.offload import annotate_offloaded_calls, without_core_annotations
 from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
+    MatchCondition,
     PartitionStrategy,
     greedy_cover,
     with_unmatched,
@@ -25,6 +28,7 @@ from firmwright.partitioning.pattern_matching import (
 from firmwright.partitioning.per_target_passes import PassTimer, run_phase
 from firmwright.partitioning.regions import CallGroup, merge_regions, sort_topologically
 from firmwright.partitioning.target_resolution import active_backends
+from firmwright.targets.backend import match_always
 
 log = logging.getLogger(__name__)
 _NAMED_OPS = 4
@@ -32,28 +36,65 @@ _NAMED_OPS = 4
 
 
 def partition_module(
-    module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover
+    module: IRModule,
+    watch: PassTimer,
+    names: Collection[str] | None = None,
+    where: MatchCondition = match_always,
 ) -> IRModule:
-    if not active_backends(module) or module.attrs.get("partitioned"):
+    """Assign open calls to the backends `names`, by default those for which this was not done.
+
+    `where` is a condition on their matches; the other backends take offloaded calls only.
+    """
+    backends = active_backends(module)
+    if names is None:
+        names = {item.name for item in backends} - {*partitioned_for(module)}
+    if not names and "offload" not in module.attrs:
         return lower_custom_ops(module)
-    return run_partition(run_pre_partition(module, watch), watch, choose)
+    active = [
+        replace(item, where=where if item.name in names else _match_never) for item in backends
+    ]
+    return run_partition(run_pre_partition(module, watch, active), watch, greedy_cover, active)
 
 
-def run_pre_partition(module: IRModule, watch: PassTimer) -> IRModule:
+def _match_never(match: Match) -> bool:
+    return False
+
+
+def partitioned_for(module: IRModule) -> tuple[str, ...]:
+    done = module.attrs.get("partitioned", ())
+    return tuple(map(str, done)) if isinstance(done, tuple) else tuple(module.targets)
+
+
+def run_pre_partition(
+    module: IRModule, watch: PassTimer, active: Sequence[ActiveBackend]
+) -> IRModule:
     """Run the passes of backends that precede partitioning, so that patterns see their result."""
-    return run_phase(module, "pre_partition", watch)
+    after = run_phase(module, "pre_partition", watch, [item.name for item in active])
+    return annotate_offloaded_calls(_keep_assigned(module, after), active)
 
 
 def run_partition(
-    module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover
+    module: IRModule,
+    watch: PassTimer,
+    choose: PartitionStrategy = greedy_cover,
+    active: Sequence[ActiveBackend] | None = None,
 ) -> IRModule:
-    active = active_backends(module)
-    module = _partition_functions(module, active, choose)
-    for item in active:
-        if choose is greedy_cover and not functions_for(module, item.name):
-            log.warning("%s: the backend %s takes none of its operators", module.name, item.name)
-    module = run_phase(module, "post_partition", watch)
-    return lower_custom_ops(module.with_attrs(partitioned=True))
+    active = active_backends(module) if active is None else active
+    names = [item.name for item in active if item.where is not _match_never]
+    before, module = module, _partition_functions(module, active, choose)
+    for name in names:
+        if choose is greedy_cover and not functions_for(module, name):
+            log.warning("%s: the backend %s takes none of its operators", module.name, name)
+    after = run_phase(module, "post_partition", watch, [item.name for item in active])
+    module = _keep_assigned(before, after)
+    done = tuple(dict.fromkeys((*partitioned_for(module), *names)))
+    return lower_custom_ops(without_core_annotations(module.with_attrs(partitioned=done)))
+
+
+def _keep_assigned(before: IRModule, after: IRModule) -> IRModule:
+    """Return `after` with the functions that had a target in `before` unchanged."""
+    assigned = {name: func for name, func in before.functions.items() if target_of(func)}
+    return replace(after, functions={**after.functions, **assigned})
 
 
 def _partition_functions(

@@ -1,9 +1,8 @@
 """Collage: find the partition with the least cost, given the cost of each candidate region.
 
-The search is a shortest path over sets of covered calls. Each step adds a region that covers the
-first uncovered call. Two partial programs that cover the same calls with the same targets at the
-border are interchangeable. Memory is estimated as a region's workspace plus the bytes live at its
-last call in file order.
+The search is a shortest path over sets of covered calls; each step covers the first uncovered call.
+Partial programs with the same covered calls and targets at the border are interchangeable. Memory
+is a region's workspace plus the bytes live at its last call in file order.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from firmwright.base.errors import PluginError, UsageError
+from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import AnyFunction, IRModule
 
 
@@ -25,6 +26,17 @@ def with_new_files(module: IRModule, files: Mapping[str, bytes], origin: str) ->
                 hint="a file name per region, such as that of `kernel.symbol`.",
             )
     return replace(module, files={**module.files, **files}) if files else module
+
+
+def targets_by_tensor(module: IRModule) -> dict[str, str]:
+    """Return the target of the operator that makes each first output; "" if it has none yet."""
+    return {
+        call.outputs[0].name: target_of(function)
+        for function in module.functions.values()
+        if isinstance(function, Function)
+        for call in function.body
+        if not (call.target and call.op.startswith("@"))
+    }
 
 
 def check_only_modified(before: IRModule, after: IRModule, target: str, label: str) -> None:

@@ -1,7 +1,6 @@
 """The partition of a model as a result: regions, their targets and costs, and the alternatives.
 
-Calls are identified by the tensors that they define, so that users can edit the JSON form. The
-regions of a result are matched again when it is applied.
+Calls are identified by the tensors that they define. A result that is applied is matched again.
 """
 
 import json
@@ -14,6 +13,7 @@ from firmwright.base.json_input import parse_json
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.collage import PartitionCandidate, RegionCost
+from firmwright.partitioning.function_targets import targets_by_tensor
 from firmwright.partitioning.pattern_matching import ActiveBackend, PartitionStrategy, all_matches
 from firmwright.partitioning.regions import CallGroup
 from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
@@ -112,7 +112,8 @@ def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> Partition
     def choose(
         function: Function, module: IRModule, active: Sequence[ActiveBackend]
     ) -> list[CallGroup]:
-        places = {call.outputs[0].name: i for i, call in enumerate(function.body)}
+        body = enumerate(function.body)
+        places = {call.outputs[0].name: i for i, call in body if call.op[0] != "@"}
         matches = {(g.target, g.calls): g for g in all_matches(function, module, active)}
         groups: list[CallGroup] = []
         for region in regions:
@@ -134,17 +135,17 @@ def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> Partition
 
 
 def check_tensors(regions: Sequence[PartitionedRegion], module: IRModule, where: str) -> None:
-    """Raise UsageError if a region names a tensor that no call of the module defines."""
-    defined = {
-        call.outputs[0].name
-        for function in module.functions.values()
-        if isinstance(function, Function)
-        for call in function.body
-    }
-    for name in (name for region in regions for name in region.makes):
-        if name not in defined:
-            message = f"no operator of the model makes the tensor {name}."
-            raise UsageError(message, where=where, hint="the result of a search for this model.")
+    """Raise UsageError if a region names an unknown tensor, or one assigned to another target."""
+    owners = targets_by_tensor(module)
+    for region in regions:
+        for name in region.makes:
+            if name not in owners:
+                message = f"no operator of the model makes the tensor {name}."
+                hint = "the result of a search for this model."
+                raise UsageError(message, where=where, hint=hint)
+            if owners[name] not in ("", region.target):
+                message = f"the operator of {name} is assigned to {owners[name]} already."
+                raise UsageError(message, where=where, hint="the model file itself.")
 
 
 def _check_disjoint(groups: Sequence[CallGroup], function: Function, where: str) -> None:

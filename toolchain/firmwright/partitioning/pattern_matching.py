@@ -1,9 +1,9 @@
 """Match the patterns of backends against a graph function.
 
-`greedy_cover` assigns each call to the first backend that matches it. `all_matches` lists all
-matches of all backends, overlapping or not. Annotated calls belong to their target only.
+Annotated calls belong to their target only.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,16 +12,22 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match, PatternGraph, match_pattern
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.regions import CallGroup, merge_regions
-from firmwright.targets.backend import Backend, PatternEntry
+from firmwright.targets.backend import Backend, PatternEntry, match_always
+
+MatchCondition = Callable[[Match], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveBackend:
-    """A backend of a compilation, with its target and the target's name in the module."""
+    """A backend of a compilation, with its target and the target's name in the module.
+
+    `where` is the user's condition on matches without annotated calls.
+    """
 
     name: str
     target: Target
     backend: Backend
+    where: MatchCondition = match_always
 
 
 PartitionStrategy = Callable[[Function, IRModule, Sequence[ActiveBackend]], Sequence[CallGroup]]
@@ -31,18 +37,28 @@ PartitionStrategy = Callable[[Function, IRModule, Sequence[ActiveBackend]], Sequ
 def greedy_cover(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> list[CallGroup]:
-    """Return each backend's matches in order of preference, then annotated calls."""
+    """Return the matches in order of preference, first those with annotated calls."""
     groups: list[CallGroup] = []
-    for item in active:
+    annotated = {i for i, c in enumerate(function.body) if c.target and not c.op.startswith("@")}
+    rounds = (annotated, set[int]()) if annotated else (set[int](),)
+    for required, item in itertools.product(rounds, active):
         free = _free(function, item) - {index for group in groups for index in group.calls}
         for entry in item.backend.table:
             for index in reversed(range(len(function.body))):
                 group = _match(entry, index, item, function, module, free)
-                if group is not None:
+                if group is not None and (not required or required & set(group.calls)):
                     groups.append(group)
                     free -= set(group.calls)
     covered = {index for group in groups for index in group.calls}
     return groups + [g for g in annotated_calls(function, active) if g.calls[0] not in covered]
+
+
+def annotated_cover(
+    function: Function, module: IRModule, active: Sequence[ActiveBackend]
+) -> list[CallGroup]:
+    """Return the groups of `greedy_cover` with an annotated call."""
+    groups = greedy_cover(function, module, active)
+    return [group for group in groups if any(function.body[i].target for i in group.calls)]
 
 
 def annotated_calls(function: Function, active: Sequence[ActiveBackend]) -> Iterator[CallGroup]:
@@ -55,7 +71,7 @@ def annotated_calls(function: Function, active: Sequence[ActiveBackend]) -> Iter
 def all_matches(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> list[CallGroup]:
-    """Return every match of every backend; for backends that merge regions, whole regions too."""
+    """Return all matches, overlapping or not, and whole regions of backends that merge them."""
     matches: dict[tuple[str, tuple[int, ...]], CallGroup] = {}
     for item in active:
         free = _free(function, item)
@@ -100,7 +116,11 @@ def _match(
 ) -> CallGroup | None:
     """Return the match of `entry` that ends at call `index`; None if its predicate rejects it."""
     calls = match_pattern(entry.pattern, index, PatternGraph(function, module, free))
-    if calls is None or not entry.predicate(make_match(calls, item, function, module)):
+    if calls is None:
+        return None
+    match = make_match(calls, item, function, module)
+    is_annotated = any(call.target for call in match.calls)
+    if not entry.predicate(match) or not (is_annotated or item.where(match)):
         return None
     return CallGroup(calls, item.name, ((entry.name, calls),))
 

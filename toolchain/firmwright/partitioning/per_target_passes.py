@@ -59,8 +59,12 @@ def make_per_target_pass(step: Pass, names: Collection[str], watch: PassTimer) -
     return Pass(step.name, run)
 
 
-def run_phase(module: IRModule, phase: Phase, watch: PassTimer) -> IRModule:
-    for name, target in module.targets.items():
+def run_phase(
+    module: IRModule, phase: Phase, watch: PassTimer, names: Collection[str] | None = None
+) -> IRModule:
+    """Run the passes that targets, or those with these names, add at a phase."""
+    for name in module.targets if names is None else names:
+        target = module.targets[name]
         for step in target_kind_of(target).phases.get(phase, ()):
             label = f"the {phase} pass {step.name} of target {name}"
             module = _run_own_pass(step, module, name, label, phase, watch)

@@ -1,8 +1,8 @@
 """Merge groups of calls with the same target into convex regions.
 
 A group is convex if no path leads from it through an outside call back into it. Only groups
-connected by a tensor are merged, earliest pair first. If several small regions compete for a call,
-all ways to merge are tried, and the one with the fewest parameters and results is selected.
+connected by a tensor are merged, earliest pair first; among few groups, all ways to merge are
+tried, and the one with the fewest parameters and results is selected.
 """
 
 from __future__ import annotations

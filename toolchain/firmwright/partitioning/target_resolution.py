@@ -35,6 +35,21 @@ def find_core(targets: Sequence[Target]) -> Target | None:
     return cores[0] if cores else None
 
 
+def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
+    """Add the targets of `text` to a module's table; a core replaces the one of the table.
+
+    An equal target is not added again, and one without attributes is the target of its kind.
+    """
+    cores = {CORE_TARGET_NAME: table[CORE_TARGET_NAME]} if CORE_TARGET_NAME in table else {}
+    backends = [target for name, target in table.items() if name != CORE_TARGET_NAME]
+    requested = parse_targets(text, tuple(table.values()))
+    core = find_core(requested)
+    for target in filter(is_backend, requested):
+        if requested.count(target) > backends.count(target):
+            backends.append(target)
+    return {**({CORE_TARGET_NAME: core} if core else cores), **name_targets(backends)}
+
+
 def name_targets(targets: Iterable[Target]) -> dict[str, Target]:
     named: dict[str, Target] = {}
     for target in targets:

@@ -61,6 +61,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
             for name in ("ram_bytes", "flash_bytes")
             if (value := getattr(options, name)) is not None
         },
+        **({"offload": options.offload} if options.offload else {}),
         **({"recompute": True} if options.recompute else {}),
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
     )

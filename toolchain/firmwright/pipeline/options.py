@@ -19,6 +19,7 @@ class Options:
 
     board: str = "host"
     target: str = ""
+    offload: tuple[tuple[str, str], ...] = ()
     numerics: str = "litert"
     optimize: str = "balanced"
     planner: str = DEFAULT_PLANNER

@@ -5,6 +5,7 @@ in backend_registry.py.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from firmwright.base.errors import UsageError
@@ -48,27 +49,36 @@ def target_features(target: Target) -> frozenset[str]:
 # ---- as text -----------------------------------------------------------------------------------
 
 
-def parse_targets(text: str) -> tuple[Target, ...]:
-    """Parse targets in order of preference, such as `a,b -x=1`, or a JSON array of objects."""
+def parse_targets(text: str, known: Sequence[Target] = ()) -> tuple[Target, ...]:
+    """Parse targets such as `a,b -x=1`, or a JSON array of objects.
+
+    Missing attributes are those of a target of the kind in `known`, or the defaults.
+    """
     if text.lstrip().startswith(("[", "{")):
         parsed = _json(text)
-        return tuple(map(target_from_json, parsed if isinstance(parsed, list) else [parsed]))
-    return tuple(parse_target(part) for part in text.split(","))
+        items = parsed if isinstance(parsed, list) else [parsed]
+        return tuple(target_from_json(item, known) for item in items)
+    return tuple(parse_target(part, known) for part in text.split(","))
 
 
-def parse_target(text: str) -> Target:
-    """Parse `kind -name=value -flag ...` or JSON; missing attributes take their defaults."""
+def parse_target(text: str, known: Sequence[Target] = ()) -> Target:
+    """Parse one target, `kind -name=value -flag ...` or JSON."""
     if text.lstrip().startswith("{"):
-        return target_from_json(_json(text))
+        return target_from_json(_json(text), known)
     words = text.split()
     if not words:
         raise UsageError("the target is empty.", hint="--target 'cortex-m -mcpu=cortex-m4'.")
     kind = target_kind_of(Target(words[0]))
-    attrs = {name: spec.default for name, spec in kind.attrs.items()}
+    attrs = _missing_attrs(kind, known)
     for word in words[1:]:
         name, equals, value = word.lstrip("-").partition("=")
         attrs[name] = _checked(kind, name, _spec(kind, name), value if equals else "true")
     return Target(kind.name, tuple(sorted(attrs.items())))
+
+
+def _missing_attrs(kind: TargetKind, known: Sequence[Target]) -> dict[str, int | bool | str]:
+    like = next((target for target in known if target.kind == kind.name), Target(kind.name))
+    return {name: spec.default for name, spec in kind.attrs.items()} | dict(like.attrs)
 
 
 def _checked(kind: TargetKind, name: str, spec: TargetAttribute, value: str) -> int | bool | str:
@@ -106,8 +116,8 @@ def target_to_json(target: Target) -> dict[str, Any]:
     return {"kind": target.kind, "attrs": dict(target.attrs)}
 
 
-def target_from_json(data: Any) -> Target:
-    """Check and return the target of a JSON object; missing attributes take their defaults."""
+def target_from_json(data: Any, known: Sequence[Target] = ()) -> Target:
+    """Check and return the target of a JSON object."""
     if not isinstance(data, dict) or set(data) - {"kind", "attrs"} or "kind" not in data:
         raise UsageError(
             f"the target {json.dumps(data)} is not an object with kind and attrs.",
@@ -117,7 +127,7 @@ def target_from_json(data: Any) -> Target:
     attrs_data = data.get("attrs", {})
     if not isinstance(attrs_data, dict):
         raise UsageError(f"target {kind.name}: attrs are an object, not {json.dumps(attrs_data)}.")
-    attrs = {name: spec.default for name, spec in kind.attrs.items()}
+    attrs = _missing_attrs(kind, known)
     for name, value in attrs_data.items():
         spec = _spec(kind, name)
         text = str(value).lower() if isinstance(value, bool) else str(value)

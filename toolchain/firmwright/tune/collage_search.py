@@ -1,9 +1,8 @@
 """Collage search: find the cheapest partition of a model by measuring its regions.
 
-The search minimizes the sum of the regions' measured costs. As a program may cost more than this
-sum, whole programs are measured too: the best sum, the order of preference (`eager`), and the core
-alone (`none`). The best one is chosen. If the first does not fit, others with less memory are
-tried.
+The search minimizes the sum of the regions' costs. A program may cost more than this sum, so whole
+programs are measured too: the best sum, the order of preference (`eager`), and the core alone
+(`none`). If the best sum does not fit, others with less memory are tried.
 """
 
 import logging
@@ -40,6 +39,7 @@ from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
     PartitionStrategy,
     all_matches,
+    annotated_cover,
     greedy_cover,
     with_unmatched,
 )
@@ -79,7 +79,7 @@ def search_collage(
     at: MeasurementContext,
     cost_log: RegionCostLog,
 ) -> CollageResult:
-    """Search for a partition; raise UsageError if already partitioned or without backends."""
+    """Search for a partition of the open calls; raise UsageError without backends."""
     module = _prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
@@ -94,7 +94,7 @@ class _CollageSearch:
     cost_log: RegionCostLog
 
     def run(self) -> CollageResult:
-        strategies = {"eager": greedy_cover, "none": _core_only}
+        strategies = {"eager": greedy_cover, "none": annotated_cover}
         modules = {how: self._run_partition(choose) for how, choose in strategies.items()}
         totals = {how: self._program_cost(module) for how, module in modules.items()}
         searched = [self._search_function(function) for function in self._functions()]
@@ -109,11 +109,8 @@ class _CollageSearch:
             parts = self._parts(searched, picked)
             if not totals["collage"].reason.startswith(_NO_ROOM):
                 break
-        is_annotated = any(call.target for f in self._functions() for call in f.body)
-        best = min(
-            ("collage", "eager", *(() if is_annotated else ("none",))),
-            key=lambda how: self._ranking_key(totals[how]),
-        )
+        order = ("collage", "eager", "none")
+        best = min(order, key=lambda how: self._ranking_key(totals[how]))
         if best != "collage":
             parts = self._parts(searched, self._programs(searched, strategies[best]))
         targets = ", ".join(map(str, self.module.targets.values()))
@@ -139,14 +136,18 @@ class _CollageSearch:
     def _search_function(self, function: Function) -> _Searched:
         active = active_backends(self.module)
         groups = all_matches(function, self.module, active)
-        singles = [(i,) for i, call in enumerate(function.body) if not call.target]
+        annotated = {
+            i for i, call in enumerate(function.body) if call.target not in ("", CORE_TARGET_NAME)
+        }
+        singles = [(i,) for i in range(len(function.body)) if i not in annotated]
         core = {calls: CallGroup(calls) for calls in (*singles, *(g.calls for g in groups))}
-        annotated = {i for i, call in enumerate(function.body) if call.target}
-        groups = [*groups, *(g for g in core.values() if not annotated & set(g.calls))]
+        groups += [g for g in core.values() if not annotated & set(g.calls)]
+        groups += _assigned(function)
         prices = RegionCostEstimator(self.module, self.options, self.setup, self.at, self.cost_log)
         costs = prices.estimate(function, groups)
         candidates = [PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)]
-        first = with_unmatched(function, greedy_cover(function, self.module, active))
+        eager = [*greedy_cover(function, self.module, active), *_assigned(function)]
+        first = with_unmatched(function, eager)
         priced = restrict_to_known_costs(candidates, first)
         programs = search_partitions(function, priced, self._transfer)
         if self.options.optimize == "ram":
@@ -165,7 +166,8 @@ class _CollageSearch:
         active = active_backends(self.module)
         for function, candidates, _ in searched:
             costs = {(c.group.target, c.group.calls): c.cost for c in candidates}
-            groups = with_unmatched(function, choose(function, self.module, active))
+            chosen = choose(function, self.module, active)
+            groups = with_unmatched(function, [*chosen, *_assigned(function)])
             parts = (
                 PartitionCandidate(g, costs.get((g.target, g.calls), RegionCost("unknown")))
                 for g in groups
@@ -248,43 +250,55 @@ def apply_partition(
     return make_portable(model, divided, options)
 
 
+def offload_only(model: Model, options: Options) -> Model:
+    """Assign the operators that the user offloads, and leave the others open."""
+    divided = run_partition(_prepare_module(model, options), PassTimer(), annotated_cover)
+    return make_portable(model, divided, options)
+
+
 def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
     targets = parse_targets(options.target)
     core, table = find_core(targets), name_targets(filter(is_backend, targets))
     if core:
         table = {CORE_TARGET_NAME: core, **table}
-    attrs = {**model.module.attrs, "numerics": options.numerics, "partitioned": True}
+    done = divided.attrs["partitioned"]
+    attrs = {**model.module.attrs, "numerics": options.numerics, "partitioned": done}
     pools, io = model.module.pools, model.module.io
     module = replace(divided, targets=table, pools=pools, io=io, attrs=attrs)
     return replace(model, module=module)
 
 
 def _prepare_module(model: Model, options: Options) -> IRModule:
-    if "stage" in model.module.attrs or model.module.attrs.get("partitioned"):
+    if "stage" in model.module.attrs:
         raise UsageError(
-            "the module's operators are already assigned to targets.",
+            "the module is lowered already, so its target is fixed.",
             where=model.file or model.name,
             hint="the model file itself.",
         )
     board = load_board(options.board, options.board_dirs)
-    module = run_pre_partition(configure_module(model.module, board, options), PassTimer())
-    if not active_backends(module):
+    module = configure_module(model.module, board, options)
+    if not (active := active_backends(module)):
         raise UsageError(
             "there is nothing to choose: no backend is among the targets.",
             hint="--target 'npu1, ...'; firmwright backends lists them.",
         )
-    return module
+    return run_pre_partition(module, PassTimer(), active)
 
 
 _NO_ROOM = "it does not fit:"
 
 
-def _core_only(
-    function: Function, module: IRModule, active: Sequence[ActiveBackend]
-) -> Sequence[CallGroup]:
-    return ()
-
-
 def _by_function(programs: Mapping[str, PartitionedProgram]) -> PartitionStrategy:
-    groups = {name: program.groups for name, program in programs.items()}
-    return lambda function, module, active: groups.get(function.name, [])
+    def choose(
+        function: Function, module: IRModule, active: Sequence[ActiveBackend]
+    ) -> list[CallGroup]:
+        groups = programs[function.name].groups if function.name in programs else []
+        return [group for group in groups if group not in _assigned(function)]
+
+    return choose
+
+
+def _assigned(function: Function) -> list[CallGroup]:
+    """Return the calls that an earlier partition assigned to targets."""
+    body = enumerate(function.body)
+    return [CallGroup((i,), call.target) for i, call in body if call.target and call.op[0] == "@"]

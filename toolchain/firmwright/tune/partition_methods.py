@@ -1,7 +1,7 @@
 """Partition a model by method: `eager`, `none`, `collage`, or a file with a search's result.
 
-`eager` is the pipeline's default and `none` assigns everything to the core. `collage` measures on
-boards that can be run; otherwise it uses cost models and logs a warning.
+`none` assigns the open operators to the core. `collage` uses cost models on boards that cannot be
+measured.
 """
 
 import logging
@@ -17,7 +17,12 @@ from firmwright.flows.model import Model
 from firmwright.partitioning.partition_result import read_partition
 from firmwright.partitioning.target_resolution import find_core
 from firmwright.targets.registry import parse_targets
-from firmwright.tune.collage_search import CollageResult, apply_partition, search_collage
+from firmwright.tune.collage_search import (
+    CollageResult,
+    apply_partition,
+    offload_only,
+    search_collage,
+)
 from firmwright.tune.kernel_measurement import (
     MeasurementSetup,
     make_measurement_setup,
@@ -47,6 +52,8 @@ def partition_model(
     match request.how:
         case "eager":
             return model, options
+        case "none" if options.get("offload"):
+            return offload_only(model, options_for(model.module, options)), options
         case "none":
             core = find_core(parse_targets(options["target"])) if options.get("target") else None
             return model, {**options, "target": str(core) if core else ""}
