@@ -10,6 +10,8 @@ import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+
 from firmwright.base.errors import DeviceError
 from firmwright.base.version import ABI as ABI
 
@@ -301,4 +303,7 @@ def decode_tensor(payload: bytes) -> tuple[str, int]:
     code, size_bytes = unpack_payload("<BI", payload, "tensor description")
     if code not in DTYPE_NAMES:
         raise DeviceError(f"the firmware describes a tensor of unknown dtype code {code}.")
+    if size_bytes % np.dtype(DTYPE_NAMES[code]).itemsize:
+        what = f"the firmware describes {size_bytes} bytes of {DTYPE_NAMES[code]} values."
+        raise DeviceError(what)
     return DTYPE_NAMES[code], size_bytes

@@ -36,7 +36,7 @@ def output_shape(call: OpCall) -> tuple[int, ...]:
     if len(w.shape) != 2:
         raise NotSupportedError(f"weights of {len(w.shape)} dimensions")
     outputs, inputs = w.shape
-    if x.elements % inputs:
+    if not inputs or x.elements % inputs:
         raise NotSupportedError(f"{x.elements} input elements in rows of {inputs}")
     if not call.int_attr("keep_dims"):
         return (x.elements // inputs, outputs)

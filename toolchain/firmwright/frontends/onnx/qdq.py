@@ -162,6 +162,8 @@ def attach_quantization(
     if scale.array.ndim > 1:
         return None
     points = np.zeros((), np.int64) if zero_point is None else zero_point.array.astype(np.int64)
+    if points.size not in (1, scale.array.size):
+        return None
     if array.dtype == np.uint8:
         array = (array.astype(np.int64) - UNSIGNED_OFFSET).astype(np.int8)
         points = points - UNSIGNED_OFFSET

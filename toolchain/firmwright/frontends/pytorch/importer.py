@@ -104,8 +104,10 @@ class _ProgramTranslator:
                 raise NotSupportedError(OPERATOR_IS_UNSUPPORTED)
             self.check_memory(index, node)
             results = translator(NodeTranslation(node, writer, stem))
-        except NotSupportedError as error:
-            self.items.append(UnsupportedItem(node.target, f"{self.file}: {stem}", str(error)))
+        except (NotSupportedError, TypeError, ValueError, ArithmeticError) as error:
+            known = isinstance(error, NotSupportedError)
+            reason = str(error) if known else f"invalid arguments ({error!s:.60})"
+            self.items.append(UnsupportedItem(node.target, f"{self.file}: {stem}", reason))
             del writer.nodes[first:]
             results = [name or "" for name in node.outputs]
         values = [results] if isinstance(results, str) else list(results)

@@ -120,17 +120,17 @@ class NodeTranslation:
         value = self.node.args.get(name)
         if not isinstance(value, Ref):
             raise NotSupportedError(f"an argument {name!r} that is not a tensor")
-        return self._declared(value.name)
+        return self.declared(value.name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return fixed_shape(self.type_of(name))
 
     def output_shape(self, index: int = 0) -> tuple[int, ...]:
-        return fixed_shape(self._declared(self.node.outputs[index]))
+        return fixed_shape(self.declared(self.node.outputs[index]))
 
     def dtype(self, index: int = 0) -> str:
         """Return the element type of a result."""
-        return self._declared(self.node.outputs[index]).dtype
+        return self.declared(self.node.outputs[index]).dtype
 
     def axis(self, name: str, rank: int, default: int | None = None) -> int:
         axis = self.arg(name, default)
@@ -138,7 +138,7 @@ class NodeTranslation:
             raise NotSupportedError(f"axis {axis} of {rank} dimensions")
         return axis % max(rank, 1)
 
-    def _declared(self, name: str | None) -> ProgramType:
+    def declared(self, name: str | None) -> ProgramType:
         if name is None or name not in self.writer.program.types:
             raise NotSupportedError("a value without a type")
         return self.writer.program.types[name]

@@ -65,7 +65,7 @@ def _repeat(t: NodeTranslation) -> str:
 def _cat(t: NodeTranslation) -> str:
     tensors = t.node.args.get("tensors")
     parts = tensors if isinstance(tensors, list) else []
-    kinds = [t.writer.program.types[p.name] for p in parts if isinstance(p, Ref)]
+    kinds = [t.declared(p.name) for p in parts if isinstance(p, Ref)]
     names = [
         name if kind.dtype == t.dtype() else t.cast(name, t.dtype())
         for name, kind in zip(t.tensors("tensors"), kinds, strict=True)
@@ -244,7 +244,7 @@ def _indices(t: NodeTranslation) -> list[tuple[int, Ref]]:
     indices = t.node.args.get("indices")
     items = list(enumerate(indices)) if isinstance(indices, list) else []
     selected = [(axis, item) for axis, item in items if isinstance(item, Ref)]
-    kinds = {t.writer.program.types[item.name].dtype for _, item in selected}
+    kinds = {t.declared(item.name).dtype for _, item in selected}
     if not kinds or not kinds <= {"int32", "int64"}:
         raise NotSupportedError(
             "a mask as index, because the number of results depends on the data"
@@ -285,7 +285,7 @@ def _index_copy(t: NodeTranslation) -> str:
 
 
 def _scatter_slices(t: NodeTranslation, axis: int, index: Ref, source: str) -> str:
-    shape, count = t.shape("self"), t.writer.program.types[index.name].shape
+    shape, count = t.shape("self"), t.declared(index.name).shape
     if len(count) != 1 or len(t.shape(source)) != len(shape):
         raise NotSupportedError("indices of more than one axis")
     part = [int(count[0]) if k == axis else n for k, n in enumerate(shape)]
