@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import INT8, INT32
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import InternalError, UsageError
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model_session import c_prefix, open_session
+from firmwright.flows.run_schedule import check_races, modeled_times, schedule_run
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo
@@ -19,7 +22,9 @@ from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
-from firmwright.ir.tir.traversal import prim_calls
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.traversal import Node, prim_calls, walk
+from firmwright.ir.tir.verify_async_calls import diagnose_async_calls
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 
@@ -197,3 +202,89 @@ def test_a_tiled_module_is_the_same_from_its_text() -> None:
 def test_missing_copy_device_is_reported() -> None:
     with pytest.raises(UsageError, match="there is no device dma0: the board has one core, cpu0"):
         compile_for(chain("relu"), board="mps2-an386", devices=("cpu0", "dma0"))
+
+
+def on_board() -> Compilation:
+    """Return four tiles on an engine with modeled speed and transfers."""
+    target = "vanilla -macs-per-cycle=16"
+    return compile_for(chain("conv2d", rows=32), board="mps2-an521", target=target)
+
+
+@pytest.mark.qemu
+def test_double_buffering_hides_transfers() -> None:
+    line = measure_instructions(on_board()).timeline
+    assert line is not None
+    assert line.parallel.transfers > 3000
+    assert line.makespan < 0.8 * line.parallel.sequential
+    spans = {name: [c for c in line.schedule if c.call.device == name] for name in ("dma0", "dma1")}
+    at_once = [
+        (a, b) for a in spans["dma0"] for b in spans["dma1"] if a.begin < b.end and b.begin < a.end
+    ]
+    assert len(at_once) == 2, "the third and fourth tile in, the first and second out"
+
+
+# ---- planted defects ----------------------------------------------------------------------------
+
+
+def changed(done: Compilation, rule: Callable[[Node], Node | None]) -> IRModule:
+    main = done.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    return done.module.with_function(rewrite_func(main, rule))
+
+
+def findings(done: Compilation, module: IRModule) -> tuple[list[str], str]:
+    """Return the findings of the verifier and of the trace."""
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    counts = {call.op: 4000 for call in prim_calls(main.body) if call.op >= 0}
+    schedule = schedule_run(module, counts, modeled_times(done))
+    try:
+        check_races(module, schedule.calls)
+    except InternalError as error:
+        return diagnose_async_calls(main, module.functions), str(error)
+    return diagnose_async_calls(main, module.functions), ""
+
+
+def test_a_wait_that_is_too_late_is_found_by_verifier_and_trace() -> None:
+    tiled = on_board()
+
+    def later(node: Node) -> Node | None:
+        """Move the first wait for a tile after the start of the engine that reads it."""
+        if not isinstance(node, tir.Seq):
+            return None
+        phases = [(s.device, s.phase) for s in node.stmts if isinstance(s, tir.PrimFuncCall)]
+        if ("dma0", "wait") not in phases:
+            return None
+        at = phases.index(("dma0", "wait"))
+        assert phases[at + 1] == ("vanilla0", "start")
+        stmts = list(node.stmts)
+        stmts.insert(at + 1, stmts.pop(at))
+        return tir.Seq(tuple(stmts))
+
+    assert findings(tiled, tiled.module) == ([], "")
+    verifier, trace = findings(tiled, changed(tiled, later))
+    assert re.match(
+        r"@vanilla_conv2d_0_1 op 2 on vanilla0 reads bank \[0, 576\) while "
+        r"@device_copy_1 op 1 on dma0 is in flight",
+        verifier[0],
+    )
+    assert "operator 2 reads bank [0, 576) at 0, but operator 1 on dma0 uses it until" in trace
+
+
+def test_one_buffer_instead_of_two_is_found_by_verifier_and_trace() -> None:
+    tiled = on_board()
+
+    def shared(node: Node) -> Node | None:
+        """Place the second input tile where the first one is."""
+        if isinstance(node, tir.DeclBuffer) and node.buffer.name == "v0_rows_1_in":
+            return tir.DeclBuffer(node.buffer, first.source, node.body)
+        return None
+
+    main = tiled.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    declared = [node for node in walk(main.body) if isinstance(node, tir.DeclBuffer)]
+    (first,) = (node for node in declared if node.buffer.name == "v0_rows_in")
+    verifier, trace = findings(tiled, changed(tiled, shared))
+    assert any("writes bank [0, 640) while @vanilla_conv2d" in line for line in verifier)
+    assert "operator 2 reads bank [0, 576)" in trace
+    assert "but operator 4 on dma0 uses it until" in trace

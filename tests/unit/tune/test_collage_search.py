@@ -9,16 +9,20 @@ import pytest
 from toy_backends import chain
 
 from firmwright.base.errors import UsageError
+from firmwright.boards import load_board
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for
+from firmwright.flows.compilation import compile_for, options_for
 from firmwright.flows.model import Model, load_model, save_module
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import op
 from firmwright.partitioning.collage import RegionCost
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.cmsis_nn import PATH_VARIABLE
 from firmwright.tune import collage_search as collage_module
+from firmwright.tune.kernel_measurement import measurement_context
 from firmwright.tune.partition_methods import PartitionRequest, partition_model, search_partition
+from firmwright.tune.region_cost_log import RegionCostLog
 from firmwright.tune.region_costs import RegionCostEstimator
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -193,3 +197,19 @@ def test_goal_ram_chooses_the_program_with_least_workspace(
     bytes_of = {how: total.workspace_bytes for how, total in actual.totals.items()}
     assert bytes_of[actual.chosen] == min(bytes_of.values()) < bytes_of["eager"]
     assert {part.target for part in actual.parts} == {"cpu"}
+
+
+def test_transfers_cost_what_the_dma_controller_takes() -> None:
+    options = options_for(TOY, {"board": "mps2-an521", "target": "vanilla"})
+    module = collage_module._prepare_module(Model(TOY), options)
+    search = collage_module._CollageSearch(
+        Model(TOY), module, options, None, measurement_context(options, "modeled"), RegionCostLog()
+    )
+    dma = load_board("mps2-an521").dma
+    assert dma is not None
+    plain = PoolInfo("any")
+    expected = dma.setup + dma.bus_cycles(1000, plain, plain)
+    assert (
+        search._transfer("", "vanilla", 1000) == search._transfer("vanilla", "", 1000) == expected
+    )
+    assert search._transfer("", "", 1000) == 0

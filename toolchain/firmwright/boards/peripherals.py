@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Annotated, Final, Literal
 
 from firmwright.boards.clock import Clock
@@ -125,13 +126,13 @@ class DmaController:
     burst: Annotated[int, TomlKey(minimum=1)] = 16
     burst_cycles: int = 4
 
-    def bus_cycles(self, size_bytes: int, source: PoolInfo, target: PoolInfo) -> float:
+    def bus_cycles(self, size_bytes: int, source: PoolInfo, target: PoolInfo) -> int:
         """Return the cycles of a copy without `setup`; reads and writes alternate."""
         bursts = -(-size_bytes // self.burst)
         latency = (source.read_latency or 0) + (target.write_latency or 0)
         per_byte = 1 / (source.read_bandwidth or BANDWIDTH)
         per_byte += 1 / (target.write_bandwidth or BANDWIDTH)
-        return size_bytes * per_byte + bursts * (self.burst_cycles + latency)
+        return ceil(size_bytes * per_byte) + bursts * (self.burst_cycles + latency)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> Outcome:
         runs=args.runs,
     )
     if args.trace:
-        write_json(args.trace, make_trace(compiled, measured))
+        write_json(args.trace, make_trace(measured))
     if args.node_data:
         write_json(args.node_data, make_node_data(measured))
     data = profile_to_json(measured)
@@ -121,6 +121,8 @@ def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
     return {
         "instructions": line.executed,
         "modeled_makespan": line.makespan,
+        "modeled_sequential": line.parallel.sequential,
+        "modeled_transfers": line.parallel.transfers,
         "overlapping_calls": sum(1 for _ in line.overlaps()),
         "trace": [{"operator": call.op, **fields_of(call, names)} for call in line.calls],
     }
@@ -179,7 +181,7 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         )
     if measured.clock_hz:
         rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
-    cycles = measured.exact.total.cycles if measured.exact else None
+    cycles = modeled_run(measured)
     ms = milliseconds(measured, cycles or measured.total)
     if ms is not None:
         assumed = ", with one cycle for each instruction" if measured.unit == "instructions" else ""
@@ -195,7 +197,7 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
             line = measured.exact.timeline
             shares = " and ".join(f"{count:,}" for count in line.executed)
             rows.append(("on two cores", f"{shares} instructions"))
-            rows.append(("in parallel, modeled", f"{line.makespan:,} instructions"))
+            rows.append(("in parallel", f"{line.makespan:,} instructions, {line.parallel}"))
         if measured.exact.timing_source:
             rows.append(("cycle model", measured.exact.timing_source))
     if comparison is not None:
@@ -203,6 +205,14 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         if comparison["mismatched_conditions"]:
             rows.append(("conditions that differ", ", ".join(comparison["mismatched_conditions"])))
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
+
+
+def modeled_run(measured: Profile) -> int | None:
+    """Return the modeled cycles of a run, with all devices in parallel; None without a model."""
+    exact = measured.exact
+    if exact is None or exact.timeline is None:
+        return None if exact is None else exact.total.cycles
+    return exact.timeline.makespan
 
 
 def milliseconds(measured: Profile, count: int) -> float | None:

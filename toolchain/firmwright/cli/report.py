@@ -89,6 +89,8 @@ def format_summary(report: BuildReport, output: str | None) -> str:
         ("flash", f"{report.flash_bytes:,} bytes, including {model_flash} of the model"),
         (f"{report.unit} per run", report.total),
     ]
+    if report.parallel is not None:
+        rows.append(("in parallel", f"{report.parallel.makespan:,}, {report.parallel}"))
     if output:
         rows.append(("page", output))
     lines = [format_pairs(rows)]

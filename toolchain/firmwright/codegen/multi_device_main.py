@@ -74,7 +74,8 @@ def _transfer_of(context: EmitContext, device: DeviceCalls) -> str:
     with out.function(context.definition("transfer_of", device.name)):
         out.line("switch (call) {")
         for number, call in enumerate(device.calls):
-            source, target = (_pool_address(context, arg) for arg in call.args)
+            # Arguments after these are sizes of a shared kernel.
+            source, target = (_pool_address(context, arg) for arg in call.args[:2])
             out.line(f"case {number}:")
             with out.indent():
                 out.line(f"return ({kind}){{{target}, {source}, {_copied_bytes(call)}}};")

@@ -1,9 +1,8 @@
 """The timeline of a run on two cores: the calls of each core and the modeled makespan.
 
 An emulator runs one core at a time, so its clock shows the sum of both. The makespan is modeled
-from the instruction counts: each core executes its calls in order, a call on the second core starts
-after its request by the first, and a wait ends after the awaited call. Polling during waits is not
-counted. A DMA copy counts only the instructions that start it; an emulated transfer takes no time.
+from the instruction counts and the times of transfers (flows/run_schedule.py): a wait ends after the
+awaited call. Polling during waits is not counted. A cycle counts as an instruction.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,11 +13,19 @@ from firmwright.base.errors import UsageError
 from firmwright.codegen.function_printer import without_constant_copies
 from firmwright.device.instruction_counter import FunctionEntry
 from firmwright.flows.model_session import c_prefix
+from firmwright.flows.run_schedule import (
+    ModeledTime,
+    ModeledTimes,
+    RunSchedule,
+    ScheduledCall,
+    modeled_times,
+)
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.pipeline import Compilation
+from firmwright.report.model import ParallelRun
 
 _STARTS, _WAITS, _IDLES = "fwr_port_core_start", "fwr_port_core_wait", "core_main"
 _COPIES = ("fwr_port_copy_start", "fwr_port_copy_wait")
@@ -45,12 +52,17 @@ class CoreCall:
 class CoreTimeline:
     """The calls in order of their start, and the instructions of each core outside its waits.
 
-    `makespan` is modeled, in instructions.
+    `parallel` and `schedule` are modeled, in instructions.
     """
 
     calls: tuple[CoreCall, ...]
     executed: tuple[int, int]
-    makespan: int
+    parallel: ParallelRun
+    schedule: tuple[ScheduledCall, ...]
+
+    @property
+    def makespan(self) -> int:
+        return self.parallel.makespan
 
     @property
     def busiest(self) -> int:
@@ -75,7 +87,7 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
     main = compiled.module.entry
     if not isinstance(main, tir.PrimFunc):
         return ()
-    if all(call.phase == "call" for call in _core_calls(compiled.module, main)):
+    if all(call.phase == "call" for call in prim_calls(main.body)):
         return ()
     if any(isinstance(node, tir.For | tir.If | tir.While) for node in walk(main.body)):
         return ()  # the call that a start belongs to depends on the run
@@ -133,8 +145,15 @@ def build_timeline(
         sum(span.instructions for span in remote),
     )
     ordered = tuple(sorted(core_calls, key=lambda call: (sum(call.begin), call.core)))
-    makespan = _makespan(calls, spans[0], [span.instructions for span in remote], least_wait)
-    return CoreTimeline(ordered, executed, makespan)
+    modeled, counts = modeled_times(compiled), [span.instructions for span in remote]
+    steps_of_main = list(prim_calls(without_constant_copies(compiled.module, main.body)))
+    schedule = _schedule(steps_of_main, spans[0], counts, modeled, least_wait)
+    transfers = sum(time.cycles for time in modeled.values() if time.bus)
+    engine = sum(
+        modeled.get(c.op, ModeledTime(n)).cycles for c, n in zip(starts, counts, strict=True)
+    )
+    run = ParallelRun(schedule.now, executed[0] + engine + transfers, transfers)
+    return CoreTimeline(ordered, executed, run, tuple(schedule.calls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,27 +195,28 @@ def _core_intervals(
             begun = (name, step.executed)
 
 
-def _makespan(
+def _schedule(
     calls: Sequence[tir.PrimFuncCall],
     spans: Sequence[_CoreInterval],
     others: Sequence[int],
+    modeled: ModeledTimes,
     least_wait: int,
-) -> int:
-    """Return the modeled end of the run, in instructions, if both cores work concurrently."""
-    starts = [call for call in calls if call.phase == "start"]
-    waits = iter([call for call in calls if call.phase == "wait"])
-    number = 0
-    now = free = 0
-    ends: dict[tuple[str, int], int] = {}
+) -> RunSchedule:
+    """Return the schedule of the run if all devices work concurrently, in instructions."""
+    schedule, steps, counts = RunSchedule(modeled), iter(calls), iter(others)
+    started: dict[int, int] = {}
     for span in spans:
-        if span.name == _WAITS:
-            call = next(waits)
-            now = max(now, ends[_call_key(call)]) + least_wait
-            continue
-        now += span.instructions
-        if span.name == _STARTS:
-            call = starts[number]
-            free = max(now, free) + others[number]
-            ends[_call_key(call)] = free
-            number += 1
-    return now
+        call = next(steps) if span.name in ("", _STARTS, _WAITS, *_COPIES) else None
+        if span.name in (_WAITS, _COPIES[1]):
+            assert call is not None
+            schedule.add(call, started.pop(call.op))
+            schedule.now += least_wait if span.name == _WAITS else span.instructions
+        elif span.name == "":
+            assert call is not None
+            schedule.add(call, span.instructions)
+        else:
+            schedule.now += span.instructions
+            if call is not None:
+                started[call.op] = next(counts) if span.name == _STARTS else 0
+                schedule.add(call, started[call.op])
+    return schedule

@@ -27,6 +27,7 @@ from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.ir import tir
 from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.pipeline import Compilation
+from firmwright.report.model import ParallelRun
 from firmwright.targets import instruction_decoders
 from firmwright.targets.core_timing import CORE_TIMINGS, CoreTiming
 from firmwright.targets.instruction_decoders import INSTRUCTION_KINDS, Instruction, InstructionKind
@@ -66,6 +67,10 @@ class InstructionCounts:
     timer: int
     resolution: int
     timeline: CoreTimeline | None = None
+
+    @property
+    def parallel(self) -> ParallelRun | None:
+        return None if self.timeline is None else self.timeline.parallel
 
     @property
     def until_over(self) -> int:

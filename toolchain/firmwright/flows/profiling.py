@@ -23,6 +23,13 @@ from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.html import profile_html
 from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions
 from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.run_schedule import (
+    ModeledTimes,
+    ScheduledCall,
+    check_races,
+    modeled_times,
+    schedule_run,
+)
 from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.pipeline import Compilation
 from firmwright.report.model import PoolUsage
@@ -36,8 +43,9 @@ RUNS = 11
 class OperatorCost:
     """The cost of one operator in the profile's unit, rounded to the counter's resolution.
 
-    `predicted` is the cost model's value in instructions. `modeled_cycles` and `kinds`
-    (instructions by kind) are set in exact profiles only. `least` is the minimum over all runs.
+    `predicted` is the cost model's value in instructions. `modeled_cycles` are set in exact
+    profiles, and for transfers and engines that an emulator does not model. `kinds` (instructions
+    by kind) are set in exact profiles only. `least` is the minimum over all runs.
     """
 
     index: int
@@ -77,6 +85,7 @@ class Profile:
     clock_hz: int = 0
     flags: str = ""
     pools: tuple[PoolUsage, ...] = ()
+    schedule: tuple[ScheduledCall, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -124,13 +133,20 @@ def profile(
     clock_hz = board.clock_hz if board.clock is None or info.start_up_text else board.clock.hz
     compiler = choose_compiler(compiler)
     flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
+    modeled = modeled_times(compiled)
+    if counts is not None and counts.timeline is not None:
+        schedule = counts.timeline.schedule
+    else:
+        counted = {operator.index: operator.count for operator in operators}
+        schedule = tuple(schedule_run(compiled.module, counted, modeled).calls)
+    check_races(compiled.module, schedule)
     return Profile(
         model=compiled.module.name,
         board=compiled.board.name,
         unit=info.counter_unit,
         total=total,
         resolution=math.ceil(info.counter_scale),
-        operators=operators,
+        operators=tuple(_with_modeled(operator, modeled) for operator in operators),
         probe_overhead=probed - total,
         stack_bytes=stack_bytes,
         stack_reserve_bytes=info.stack_bytes,
@@ -140,7 +156,13 @@ def profile(
         clock_hz=clock_hz,
         flags=" ".join((compiler, MODEL_OPTIMIZATION, *flags(board))),
         pools=tuple(PoolUsage(n, p.bytes, p.limit_bytes) for n, p in pools),
+        schedule=schedule,
     )
+
+
+def _with_modeled(cost: OperatorCost, modeled: ModeledTimes) -> OperatorCost:
+    time = modeled.get(cost.index)
+    return cost if time is None else replace(cost, modeled_cycles=time.cycles)
 
 
 def _probed(

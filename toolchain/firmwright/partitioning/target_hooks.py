@@ -8,7 +8,10 @@ from dataclasses import replace
 
 from firmwright.base.errors import UsageError
 from firmwright.ir import tir
+from firmwright.ir.core import Attrs
+from firmwright.ir.graph.devices import CYCLES_ATTR
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
+from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node
@@ -19,7 +22,8 @@ from firmwright.partitioning.function_targets import (
     with_new_files,
 )
 from firmwright.passes.tir.dce import reachable_functions
-from firmwright.targets.registry import target_kind_of
+from firmwright.targets.kernel_builder import flatten_calls
+from firmwright.targets.registry import backend_of, target_kind_of
 from firmwright.targets.target_kind import FunctionHook, Hook, HookName, LoweredFunction
 
 BACKEND_FILES_DIR = "backend"
@@ -94,7 +98,7 @@ def _replace_by_kernel(
 ) -> IRModule:
     _check_params(function, lowered.function, pass_label)
     target = target_of(function)
-    attrs = {**lowered.function.attrs, "target": target}
+    attrs = {**lowered.function.attrs, "target": target, **_declared_cost(function, module)}
     kernel = replace(lowered.function, name=function.name, attrs=attrs, span=function.body[-1].span)
     for name, constant in lowered.constants.items():
         if module.constants.get(name, constant) != constant:
@@ -105,6 +109,16 @@ def _replace_by_kernel(
     constants = {**module.constants, **lowered.constants}
     module = replace(module.with_function(kernel), constants=constants)
     return with_new_files(module, files, f"{pass_label}, for @{function.name},")
+
+
+def _declared_cost(function: Function, module: IRModule) -> Attrs:
+    target = module.targets[target_of(function)]
+    backend = backend_of(target)
+    if backend is None:
+        return {}
+    calls = tuple(flatten_calls(function, module))
+    cycles = backend.cost(Match(calls, module, target, backend.version))
+    return {} if cycles is None else {CYCLES_ATTR: cycles}
 
 
 def _check_params(function: Function, kernel: tir.PrimFunc, pass_label: str) -> None:

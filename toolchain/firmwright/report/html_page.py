@@ -118,6 +118,10 @@ def _cards(report: BuildReport, earlier: Mapping[str, Any] | None) -> Iterator[S
     if report.macs:
         note = f"{report.total / report.macs:.2f} per multiply-add"
     yield card("one run", report.total, report.unit, note, old.get("total"))
+    if report.parallel is not None:
+        before = (old.get("parallel") or {}).get("makespan")
+        run = report.parallel
+        yield card("one run in parallel", run.makespan, report.unit, str(run), before)
 
 
 def _map(report: BuildReport, pool: str) -> str:

@@ -108,6 +108,19 @@ class ReportFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class ParallelRun:
+    """The modeled length of a run on several devices, without concurrency, and of its transfers."""
+
+    makespan: int
+    sequential: int
+    transfers: int
+
+    def __str__(self) -> str:
+        part = f"modeled, {self.makespan / max(1, self.sequential):.2f} of the sum"
+        return f"{part}; transfers {self.transfers:,}" if self.transfers else part
+
+
+@dataclass(frozen=True, slots=True)
 class BuildReport:
     """The results of building one model for one board; `total` and all counts are in `unit`.
 
@@ -145,6 +158,7 @@ class BuildReport:
     findings: tuple[ReportFinding, ...] = ()
     search: PartitionSearch | None = None
     evaluation: Evaluation | None = None
+    parallel: ParallelRun | None = None
 
     @property
     def macs(self) -> int:

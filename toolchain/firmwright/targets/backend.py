@@ -107,9 +107,12 @@ class Backend:
         """
         return None
 
-    def transfer(self, size_bytes: int) -> int:
-        """Return the cycles to transfer a tensor of `size_bytes` to or from the backend."""
-        return 0
+    def transfer(self, size_bytes: int) -> int | None:
+        """Return the cycles to transfer a tensor of `size_bytes` to or from the backend.
+
+        None means that of the board's DMA controller, if the backend has a private pool.
+        """
+        return None
 
     def library(self, target: Target) -> str:
         """Return the library's version; measurements are valid only for that version."""

@@ -5,7 +5,7 @@ started and awaited in order. On a board with a spare core, that core executes t
 a C model executes each call when it starts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from firmwright.base.dtypes import INT8
@@ -18,7 +18,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.kernel_builder import flatten_calls
-from firmwright.targets.target_kind import Hooks, LoweredFunction, TargetKind
+from firmwright.targets.target_kind import Hooks, LoweredFunction, TargetAttribute, TargetKind
 
 _OPERATORS = ("conv2d", "fully_connected")
 
@@ -29,16 +29,27 @@ class VanillaAccelerator(Backend):
     name = "vanilla"
     device = "vanilla0"
     tiles = 4
+    attrs: Mapping[str, TargetAttribute] = {
+        "macs-per-cycle": TargetAttribute(0, "modeled speed; 0: that of the core that executes it")
+    }
 
     def patterns(self) -> Sequence[PatternEntry]:
         weighted = (wildcard(), constant(), constant())
         return [PatternEntry(name, op(name, *weighted), _is_int8) for name in _OPERATORS]
 
+    def cost(self, match: Match) -> int | None:
+        speed = int(match.target.attr("macs-per-cycle"))
+        calls = zip(match.calls, match.ops, strict=True)
+        macs = sum(op_table()[call.op].macs(described) for call, described in calls)
+        return -(-macs // speed) if speed > 0 else None
+
     @cached_property
     def kind(self) -> TargetKind:
         hooks = Hooks(relay_to_tir=_lower_default_loops)
         doc = str(type(self).__doc__)
-        return TargetKind(self.name, doc, is_core=False, hooks=hooks, passes=self.passes)
+        return TargetKind(
+            self.name, doc, self.attrs, is_core=False, hooks=hooks, passes=self.passes
+        )
 
 
 def _is_int8(match: Match) -> bool:

@@ -26,6 +26,7 @@ from firmwright.partitioning.collage import (
     restrict_to_known_costs,
     search_partitions,
 )
+from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.partition_result import (
     PartitionedRegion,
@@ -155,9 +156,22 @@ class _CollageSearch:
         return function, candidates, programs
 
     def _transfer(self, source: str, to: str, size_bytes: int) -> int:
-        backends = {item.name: item.backend for item in active_backends(self.module)}
-        ends = (backends[name] for name in (source, to) if name in backends)
-        return sum(backend.transfer(size_bytes) for backend in ends)
+        total = 0
+        for item in active_backends(self.module):
+            if item.name in (source, to):
+                declared = item.backend.transfer(size_bytes)
+                dma = self._dma_transfer(item.name, size_bytes)
+                total += dma if declared is None else declared
+        return total
+
+    def _dma_transfer(self, target: str, size_bytes: int) -> int:
+        dma = load_board(self.options.board, self.options.board_dirs).dma
+        device_map, pools = DeviceMap(self.module), self.module.pools
+        inside = [p for p in pools if p.name in device_map.private_pools(target)]
+        outside = [p for p in pools if p.name in device_map.shared_pools]
+        if dma is None or not inside or not outside:
+            return 0
+        return dma.setup + dma.bus_cycles(size_bytes, outside[0], inside[0])
 
     def _programs(
         self, searched: Sequence[_Searched], choose: PartitionStrategy

@@ -20,6 +20,8 @@ COPY_OP = "device_copy"
 """The operator that copies a tensor from one memory to another."""
 COPY_DEVICES_ATTR = "copiers"
 """Module attribute that lists the devices that execute `COPY_OP`, by default `MAIN_DEVICE`."""
+CYCLES_ATTR = "modeled_cycles"
+"""Kernel attribute with the cycles of a call, if its backend declares them (`Backend.cost`)."""
 CONSTANTS_POOL_ATTR = "constants_pool"
 """Kernel attribute that names the pool to which its constants are copied before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")

@@ -1,0 +1,170 @@
+"""The schedule of a run on several devices: when each call begins and ends, modeled.
+
+The main core executes its calls in order, any other device its own in the order of their starts. An
+emulated transfer takes no time, so its time is modeled from the board file: transfers in flight
+share the bandwidth, and a start on a busy channel waits for the earlier transfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import combinations
+from math import ceil
+
+from firmwright.base.errors import InternalError
+from firmwright.ir import tir
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.graph.devices import CYCLES_ATTR, is_copy_device
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, find_conflict
+from firmwright.ir.tir.traversal import prim_calls
+from firmwright.pipeline import Compilation
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledCall:
+    """A call and the time from its begin to its end."""
+
+    call: tir.PrimFuncCall
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModeledTime:
+    """The cycles of a call that an emulator does not model; `bus` are those of shared bandwidth."""
+
+    cycles: int
+    bus: int = 0
+
+
+ModeledTimes = Mapping[int, ModeledTime]
+"""Modeled times by operator."""
+
+
+def modeled_times(compiled: Compilation) -> dict[int, ModeledTime]:
+    """Return the times of DMA transfers and of engines with a declared cost, if emulated."""
+    module, dma = compiled.module, compiled.board.dma
+    main = module.entry
+    if compiled.board.counter.unit != "instructions" or not isinstance(main, tir.PrimFunc):
+        return {}
+    analysis = MemoryEffectAnalysis(main, module.functions)
+    pools = {pool.name: pool for pool in module.pools}
+    times: dict[int, ModeledTime] = {}
+    for call in prim_calls(main.body):
+        kernel = module.functions[call.callee]
+        if is_copy_device(call.device) and dma is not None:
+            source, target = analysis.effects_of(call)
+            ends = (pools.get(at.root, PoolInfo(at.root)) for at in (source, target))
+            bus = dma.bus_cycles(source.end - source.first, *ends)
+            times[call.op] = ModeledTime(dma.setup + bus, bus)
+        elif call.device and isinstance(kernel, tir.PrimFunc) and CYCLES_ATTR in kernel.attrs:
+            times[call.op] = ModeledTime(int(str(kernel.attrs[CYCLES_ATTR])))
+    return times
+
+
+def schedule_run(module: IRModule, counts: Mapping[int, int], modeled: ModeledTimes) -> RunSchedule:
+    """Return the schedule of calls with these counts; the iterations of a loop count once."""
+    schedule, left = RunSchedule(modeled), dict(counts)
+    main = module.entry
+    for call in prim_calls(main.body) if isinstance(main, tir.PrimFunc) else ():
+        if call.op in counts:
+            schedule.add(call, left[call.op])
+            if call.phase == "call":
+                left[call.op] = 0
+    return schedule
+
+
+def check_races(module: IRModule, schedule: Sequence[ScheduledCall]) -> None:
+    """Raise InternalError if a call accesses memory during a call that uses it elsewhere."""
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    analysis = MemoryEffectAnalysis(main, module.functions)
+    ordered = sorted(schedule, key=lambda item: item.begin)
+    effects = [(item, analysis.effects_of(item.call)) for item in ordered]
+    for (a, used), (b, accessed) in combinations(effects, 2):
+        is_parallel = b.begin < a.end and a.call.device != b.call.device
+        effect = find_conflict(used, accessed) if is_parallel else None
+        if effect is not None:
+            raise InternalError(
+                f"in the trace, operator {b.call.op} {'writes' if effect.written else 'reads'} "
+                f"{effect.root} [{effect.first}, {effect.end}) at {b.begin}, but operator "
+                f"{a.call.op} on {a.call.device or 'the main core'} uses it until {a.end}."
+            )
+
+
+@dataclass(slots=True)
+class _Transfer:
+    call: tir.PrimFuncCall
+    begin: int
+    ready: int
+    left: Fraction
+    end: int = 0
+
+
+@dataclass
+class RunSchedule:
+    """Places calls in the order of the main; `now` is the time of the main core."""
+
+    modeled: ModeledTimes
+    now: int = 0
+    calls: list[ScheduledCall] = field(default_factory=list)
+    _free: dict[str, int] = field(default_factory=dict)
+    _open: dict[tuple[str, int], int] = field(default_factory=dict)
+    _transfers: dict[str, _Transfer] = field(default_factory=dict)
+    _time: Fraction = Fraction(0)
+
+    def add(self, call: tir.PrimFuncCall, count: int) -> None:
+        """Add the next step of the main; a modeled time replaces `count`."""
+        time = self.modeled.get(call.op, ModeledTime(count))
+        if time.bus and call.phase == "start":
+            self._finish(call.device)  # the earlier transfer
+            self._advance(self.now)
+            ready = self.now + time.cycles - time.bus
+            self._transfers[call.device] = _Transfer(call, self.now, ready, Fraction(time.bus))
+        elif time.bus and call.phase == "wait":
+            self._finish(call.device)
+        elif call.phase == "call":
+            self._record(call, self.now, self.now + count)
+            self.now += count
+        elif call.phase == "start":
+            begin = max(self.now, self._free.get(call.device, 0))
+            self._open[call.device, call.op] = begin
+            self._free[call.device] = begin + time.cycles
+        else:
+            begin = self._open.pop((call.device, call.op), self.now)
+            end = begin + time.cycles
+            # A measured transfer lasts until its wait.
+            end = max(self.now, end) if is_copy_device(call.device) else end
+            self._record(call, begin, end)
+            self.now = max(self.now, end)
+
+    def _record(self, call: tir.PrimFuncCall, begin: int, end: int) -> None:
+        if end > begin:
+            self.calls.append(ScheduledCall(call, begin, end))
+
+    def _finish(self, device: str) -> None:
+        """Wait for the transfer on a channel."""
+        transfer = self._transfers.get(device)
+        if transfer is not None:
+            self._advance(self.now)
+            self._advance(None, transfer)
+            del self._transfers[device]
+            self._record(transfer.call, transfer.begin, transfer.end)
+            self.now = max(self.now, transfer.end)
+
+    def _advance(self, until: int | None, awaited: _Transfer | None = None) -> None:
+        """Continue the transfers until a time, or until one of them ends."""
+        while (awaited is None or awaited.left) and (until is None or self._time < until):
+            active = [item for item in self._transfers.values() if item.left]
+            on_bus = [item for item in active if item.ready <= self._time]
+            events = [Fraction(item.ready) for item in active if item not in on_bus]
+            events += [self._time + item.left * len(on_bus) for item in on_bus]
+            events += [Fraction(until)] if until is not None else []
+            step = min(events) - self._time
+            self._time += step
+            for item in on_bus:
+                item.left -= step / len(on_bus)
+                item.end = ceil(self._time)
