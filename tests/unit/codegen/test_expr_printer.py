@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -101,26 +100,23 @@ def kernel(stores: list[tuple[DType, tir.Expr]]) -> Builder:
     b = Builder("k")
     counts = {d.name: sum(d is e for e, _ in stores) for d in (*INTS, BOOL)}
     outs: dict[str, tir.Buffer] = {}
-    with ExitStack() as stack:
-        for d in (*INTS, BOOL):
-            carrier = INT64 if d is UINT64 else d
-            suffix = "_raw" if d is UINT64 else ""
-            count, size = max(1, counts[d.name]), d.size_bytes
-            y = b.buffer_param(f"o_{d.short}{suffix}", carrier, (count,), "out", size)
-            x = None
-            if d is not BOOL:
-                x = b.buffer_param(f"{d.short}{suffix}", carrier, (SIZE,), "in", size)
-            if d is UINT64 and x is not None:
-                window = b.view("u64", x, 0, (SIZE,), dtype=d, alignment=8)
-                x = stack.enter_context(window)
-                window = b.view("o_u64", y, 0, (count,), dtype=d, access="rw", alignment=8)
-                y = stack.enter_context(window)
-            assert x is None or x == INPUTS[d.name]
-            outs[d.name] = y
-        next_index = dict.fromkeys(counts, 0)
-        for dtype, node in stores:
-            b.store(outs[dtype.name], [tir.IntImm(next_index[dtype.name], INT32)], node)
-            next_index[dtype.name] += 1
+    for d in (*INTS, BOOL):
+        carrier = INT64 if d is UINT64 else d
+        suffix = "_raw" if d is UINT64 else ""
+        count, size = max(1, counts[d.name]), d.size_bytes
+        y = b.buffer_param(f"o_{d.short}{suffix}", carrier, (count,), "out", size)
+        x = None
+        if d is not BOOL:
+            x = b.buffer_param(f"{d.short}{suffix}", carrier, (SIZE,), "in", size)
+        if d is UINT64 and x is not None:
+            x = b.view("u64", x, 0, (SIZE,), dtype=d, alignment=8)
+            y = b.view("o_u64", y, 0, (count,), dtype=d, access="rw", alignment=8)
+        assert x is None or x == INPUTS[d.name]
+        outs[d.name] = y
+    next_index = dict.fromkeys(counts, 0)
+    for dtype, node in stores:
+        b.store(outs[dtype.name], [tir.IntImm(next_index[dtype.name], INT32)], node)
+        next_index[dtype.name] += 1
     return b
 
 

@@ -26,7 +26,8 @@ def dense(rows: int = 3, depth: int = 8) -> Builder:
     rng = np.random.default_rng(1)
     w = b.constant("w", rng.integers(-128, 128, (rows, depth)), INT8, 4)
     bias = b.constant("bias", rng.integers(-99, 99, rows), INT32)
-    with b.for_("o", rows) as o, b.view("row", w, o * depth, (depth,)) as row:
+    with b.for_("o", rows) as o:
+        row = b.view("row", w, o * depth, (depth,))
         acc = b.reg("acc", INT32)
         b.store(acc, [0], b.load(bias, [o]))
         with b.for_("k", depth) as k:
@@ -129,8 +130,8 @@ def test_the_runtime_names_every_type_that_a_tensor_may_have() -> None:
 def test_memory_that_is_not_planned_is_a_bug_with_its_name(module_of) -> None:
     b = Builder("k")
     y = b.buffer_param("y", INT8, (1,), "out")
-    with b.allocate("column", INT8, (4,)) as column:
-        b.store(column, [0], 1)
-        b.store(y, [0], b.load(column, [0]))
+    column = b.allocate("column", INT8, (4,))
+    b.store(column, [0], 1)
+    b.store(y, [0], b.load(column, [0]))
     with pytest.raises(InternalError, match="the memory of column is not planned"):
         emit_model(module_of(b), {})

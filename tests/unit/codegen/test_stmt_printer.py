@@ -83,11 +83,9 @@ def words(alignment: int) -> Builder:
     x, y = io(b, INT8, 17)
     start = 1 if alignment == 1 else 4
     same = {"dtype": UINT32, "alignment": alignment}
-    with (
-        b.view("w", x, start, (3,), **same) as w,
-        b.view("o", y, start, (3,), access="rw", **same) as o,
-        b.for_("i", 3) as i,
-    ):
+    w = b.view("w", x, start, (3,), **same)
+    o = b.view("o", y, start, (3,), access="rw", **same)
+    with b.for_("i", 3) as i:
         b.store(o, [i], b.load(w, [i]) + 1)
     return b
 
@@ -120,8 +118,9 @@ def test_unused_buffers_are_not_declared(module_of) -> None:
     x, y = io(b, INT8, 4)
     b.constant("unused", np.zeros(3), INT8)
     b.reg("spare", INT32)
-    with b.view("view", x, 0, (4,)), b.let("n", 7):
-        b.store(y, [0], 1)
+    b.view("view", x, 0, (4,))
+    b.let("n", 7)
+    b.store(y, [0], 1)
     assert body(source(module_of(b)), "k") == "y[0] = 1;\n(void)x;\n"
 
 
@@ -129,8 +128,8 @@ def test_colliding_names_in_a_block_are_numbered(module_of) -> None:
     b = Builder("k")
     x, y = io(b, INT8, 4)
     for name in ("int", "x"):
-        with b.let(name, b.load_i32(x, [0])) as value:
-            b.store(y, [0], value.cast(INT8))
+        value = b.let(name, b.load_i32(x, [0]))
+        b.store(y, [0], value.cast(INT8))
     text = body(source(module_of(b)), "k")
     assert "const int32_t int_ = x[0];" in text
     assert "const int32_t x_1 = x[0];" in text
@@ -171,9 +170,9 @@ def test_while_loops_and_lets_compute(run_kernel) -> None:
         b.store(n, [0], b.load(x, [i]))
         b.store(steps, [0], 0)
         with b.while_(b.load(n, [0]) > 1):
-            with b.let("half", b.load(n, [0]) / 2) as half:
-                odd = (b.load(n, [0]) % 2).equal(1)
-                b.store(n, [0], select(odd, b.load(n, [0]) * 3 + 1, half))
+            half = b.let("half", b.load(n, [0]) / 2)
+            odd = (b.load(n, [0]) % 2).equal(1)
+            b.store(n, [0], select(odd, b.load(n, [0]) * 3 + 1, half))
             b.store(steps, [0], b.load(steps, [0]) + 1)
         b.store(y, [i], b.load(steps, [0]))
     got = run_kernel(b, {"x": np.array([1, 7, 27], np.int32)})["y"]

@@ -115,11 +115,12 @@ def test_float_sums_round_to_single_precision_at_every_step() -> None:
 def test_select_not_and_let_work_in_lanes_and_outside() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (6,), "in"), b.buffer_param("y", INT32, (7,), "out")
-    with b.for_("i", 6) as i, b.let("v", b.load(x, [i]), INT32) as v:
+    with b.for_("i", 6) as i:
+        v = b.let("v", b.load(x, [i]), INT32)
         inside = logical_and(v > -2, logical_not(v.equal(1)))
         b.store(y, [i], select(inside, v, 99))
-    with b.let("first", b.load(x, [0])) as v:
-        b.store(y, [6], select(v < 0, v, 7))
+    v = b.let("first", b.load(x, [0]))
+    b.store(y, [6], select(v < 0, v, 7))
     out = np.zeros(7, np.int32)
     run(b, x=np.array([-3, -2, -1, 0, 1, 2], np.int32), y=out)
     assert out.tolist() == [99, 99, -1, 0, 99, 2, -3]
@@ -179,7 +180,8 @@ def test_overlapped_arguments_are_executed_in_the_program_order(offset: int) -> 
 def test_views_reinterpret_bytes() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (8,), "in"), b.buffer_param("y", INT32, (2,), "out")
-    with b.view("words", x, 0, (2,), dtype=INT32) as words, b.for_("i", 2) as i:
+    words = b.view("words", x, 0, (2,), dtype=INT32)
+    with b.for_("i", 2) as i:
         b.store(y, [i], b.load(words, [i]))
     out = np.zeros(2, np.int32)
     run(b, x=np.array([1, 0, 0, 0, -1, -1, -1, -1], np.int8), y=out)
@@ -189,11 +191,11 @@ def test_views_reinterpret_bytes() -> None:
 def test_views_may_start_at_odd_bytes() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (9,), "inout"), b.buffer_param("y", INT16, (4,), "out")
-    with b.view("halves", x, 1, (4,), dtype=INT16, access="rw") as halves:
-        with b.for_("i", 4) as i:
-            b.store(y, [i], b.load(halves, [i]))
-        with b.for_("i", 2) as i:
-            b.store(halves, [i], 0x0102)
+    halves = b.view("halves", x, 1, (4,), dtype=INT16, access="rw")
+    with b.for_("i", 4) as i:
+        b.store(y, [i], b.load(halves, [i]))
+    with b.for_("i", 2) as i:
+        b.store(halves, [i], 0x0102)
     source = np.array([9, 1, 0, 2, 0, 3, 0, 4, 0], np.int8)
     out = np.zeros(4, np.int16)
     run(b, x=source, y=out)
@@ -204,7 +206,8 @@ def test_views_may_start_at_odd_bytes() -> None:
 def test_strided_buffers_skip_elements() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (12,), "in"), b.buffer_param("y", INT8, (3, 2), "out")
-    with b.view("column", x, 1, (3, 2), strides=(4, 1)) as v, b.for_("i", 3) as i:
+    v = b.view("column", x, 1, (3, 2), strides=(4, 1))
+    with b.for_("i", 3) as i:
         for j in range(2):
             b.store(y, [i, j], b.load(v, [i, j]))
     out = np.zeros((3, 2), np.int8)

@@ -145,7 +145,8 @@ def test_a_register_read_before_it_is_written_is_an_error() -> None:
 def test_undefined_memory_does_not_read_as_zero() -> None:
     b = Builder("f")
     y = b.buffer_param("y", INT8, (4,), "out")
-    with b.allocate("t", INT8, (4,)) as t, b.for_("i", 4) as i:
+    t = b.allocate("t", INT8, (4,))
+    with b.for_("i", 4) as i:
         b.store(y, [i], b.load(t, [i]))
     out = np.zeros(4, np.int8)
     run(b, y=out)
@@ -159,15 +160,16 @@ def test_inputs_and_constants_are_not_written() -> None:
     assert failing(b, x=np.zeros(1, np.int8)) == "@f: x is written, but is read-only"
     c = Builder("g")
     w = c.constant("w", np.zeros(2), INT8)
-    with c.view("v", w, 0, (2,), access="w") as v:
-        c.store(v, [0], 1)
+    v = c.view("v", w, 0, (2,), access="w")
+    c.store(v, [0], 1)
     assert failing(c) == "@g: w is read-only and a pointer would write it"
 
 
 def test_pointers_stay_inside_their_buffer() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (8,), "in"), b.buffer_param("y", INT8, (2,), "out")
-    with b.for_("i", 2) as i, b.view("v", x, i * 5, (4,)) as v:
+    with b.for_("i", 2) as i:
+        v = b.view("v", x, i * 5, (4,))
         b.store(y, [i], b.load(v, [3]))
     message = failing(b, x=np.zeros(8, np.int8), y=np.zeros(2, np.int8))
     assert "are not inside x, which has 8." in message

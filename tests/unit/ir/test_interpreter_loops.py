@@ -196,7 +196,8 @@ def test_branches_and_while_loops_diverge_per_lane() -> None:
 def test_scratch_inside_a_loop_is_private_to_an_iteration() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (6, 8), "in"), b.buffer_param("y", INT32, (6,), "out")
-    with b.for_("i", 6) as i, b.allocate("column", INT16, (8,)) as column:
+    with b.for_("i", 6) as i:
+        column = b.allocate("column", INT16, (8,))
         with b.for_("k", 8) as k:
             b.store(column, [k], b.load(x, [i, binary_expr("sub", 7, k)]).cast(INT16))
         acc = b.reg("acc", INT32)
@@ -231,14 +232,13 @@ def packed_gemm(pixels: int, depth: int, channels: int) -> tuple[Builder, Array]
     x = b.buffer_param("x", INT8, (pixels, depth), "in")
     y = b.buffer_param("y", INT32, (pixels, channels), "out")
     w = b.constant("w", weights, INT16, alignment=4)
-    with b.for_("block", pixels // 4) as block, b.allocate("column", INT16, (4, depth)) as column:
+    with b.for_("block", pixels // 4) as block:
+        column = b.allocate("column", INT16, (4, depth))
         with b.for_("p", 4) as p, b.for_("k", depth) as k:
             b.store(column, [p, k], b.load(x, [block * 4 + p, k]).cast(INT16))
-        with (
-            b.view("words", column, 0, (4, depth // 2), dtype=INT32) as words,
-            b.for_("pair", channels // 2) as pair,
-            b.view("row", w, pair * (depth * 2), (depth // 2, 2), dtype=INT32) as row,
-        ):
+        words = b.view("words", column, 0, (4, depth // 2), dtype=INT32)
+        with b.for_("pair", channels // 2) as pair:
+            row = b.view("row", w, pair * (depth * 2), (depth // 2, 2), dtype=INT32)
             acc = b.reg("acc", INT32, 8)
             for n in range(8):
                 b.store(acc, [n], 0)
@@ -288,18 +288,18 @@ def scratch_kernel(carried: bool) -> tir.PrimFunc:
     if carried:
         with b.for_("k0", 8) as k:
             b.store(column, [k], 0)
-    with b.view("whole", column, 0, (8,), access="rw") as whole:
-        with b.for_("i", 6) as i:
-            with b.for_("k", 8) as k:
-                old = b.load(whole, [k]) if carried else 1
-                b.store(column, [k], b.load(x, [i, k]).cast(INT16) + old)
-            acc = b.reg("acc", INT32)
-            b.store(acc, [0], 0)
-            with b.for_("k", 8) as k:
-                b.store(acc, [0], b.load(acc, [0]) + b.load(whole, [k]).cast(INT32))
-            b.store(y, [i], b.load(acc, [0]))
+    whole = b.view("whole", column, 0, (8,), access="rw")
+    with b.for_("i", 6) as i:
         with b.for_("k", 8) as k:
-            b.store(z, [k], b.load(column, [k]).cast(INT32))
+            old = b.load(whole, [k]) if carried else 1
+            b.store(column, [k], b.load(x, [i, k]).cast(INT16) + old)
+        acc = b.reg("acc", INT32)
+        b.store(acc, [0], 0)
+        with b.for_("k", 8) as k:
+            b.store(acc, [0], b.load(acc, [0]) + b.load(whole, [k]).cast(INT32))
+        b.store(y, [i], b.load(acc, [0]))
+    with b.for_("k", 8) as k:
+        b.store(z, [k], b.load(column, [k]).cast(INT32))
     return b.build()
 
 

@@ -36,7 +36,8 @@ def conv() -> tuple[tir.PrimFunc, dict[str, Constant]]:
     with b.for_("oy", 5) as oy, b.for_("ox", 5) as ox, b.for_("oc", 2, kind="unrolled") as oc:
         acc = b.reg("acc", INT32)
         b.store(acc, [0], 0)
-        with b.for_("ky", 3) as ky, b.let("iy", oy * 2 + ky - 1) as iy:
+        with b.for_("ky", 3) as ky:
+            iy = b.let("iy", oy * 2 + ky - 1)
             with b.if_(logical_and(iy >= 0, iy < 9)), b.for_("c", 4) as c:
                 product = b.load_i32(x, [0, iy, ox, c]) * b.load_i32(w, [oc, ky, 1, c])
                 b.store(acc, [0], b.load(acc, [0]) + (product + 128) * 3)

@@ -33,7 +33,9 @@ def one_of_each() -> tir.PrimFunc:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (16,), "in"), b.buffer_param("y", INT8, (16,), "out")
     w = b.constant("w", np.arange(16), INT8)
-    with b.for_("i", 4) as i, b.let("j", i * 4) as j, b.view("row", x, j, (4,)) as row:
+    with b.for_("i", 4) as i:
+        j = b.let("j", i * 4)
+        row = b.view("row", x, j, (4,))
         acc = b.reg("acc", INT32)
         b.store(acc, [0], b.load_i32(row, [0]))
         with b.if_(i > 1):

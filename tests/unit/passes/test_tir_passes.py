@@ -173,7 +173,8 @@ def test_a_branch_does_not_assume_memory_that_it_writes() -> None:
 def test_loops_of_one_iteration_and_lets_of_a_variable_disappear() -> None:
     b = Builder("f")
     y = b.buffer_param("y", INT32, (8,), "out")
-    with b.for_("i", 8) as i, b.for_("one", 1) as one, b.let("at", i + one) as at:
+    with b.for_("i", 8) as i, b.for_("one", 1) as one:
+        at = b.let("at", i + one)
         b.store(y, [at], 3)
     body = simplify(b.build()).body
     assert not any(isinstance(node, tir.Let) for node in walk(body))
@@ -183,10 +184,12 @@ def test_loops_of_one_iteration_and_lets_of_a_variable_disappear() -> None:
 def test_unrolled_copies_have_unique_names() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (12,), "in"), b.buffer_param("y", INT32, (3,), "out")
-    with b.for_("r", 3, kind="unrolled") as r, b.view("row", x, r * 4, (4,)) as row:
+    with b.for_("r", 3, kind="unrolled") as r:
+        row = b.view("row", x, r * 4, (4,))
         acc = b.reg("acc", INT32)
         b.store(acc, [0], 0)
-        with b.for_("k", 4) as k, b.let("at", k + 0) as at:
+        with b.for_("k", 4) as k:
+            at = b.let("at", k + 0)
             b.store(acc, [0], b.load(acc, [0]) + b.load(row, [at]))
         b.store(y, [r], b.load(acc, [0]))
     func = b.build()
@@ -227,8 +230,10 @@ def kernel(name: str, seed: int, zero_point: int, channels: int = 6, row: bool =
     y = b.buffer_param("y", INT8, (6, channels), "out")
     w = b.constant("w", rng.integers(-127, 128, (channels, 4)), INT8)
     bias = b.constant("bias", rng.integers(-999, 999, channels), INT32)
-    with b.for_("block", 3) as block, b.allocate("column", INT32, (2, 4)) as column:
-        with b.for_("p", 2) as p, b.for_("k", 4) as k, b.let("at", block * 2 + p) as at:
+    with b.for_("block", 3) as block:
+        column = b.allocate("column", INT32, (2, 4))
+        with b.for_("p", 2) as p, b.for_("k", 4) as k:
+            at = b.let("at", block * 2 + p)
             inside = logical_and(at >= 0, at < 6)
             with b.if_(inside):
                 b.store(column, [p, k], b.load_i32(x, [minimum(at, 5), k]) - zero_point)

@@ -36,8 +36,8 @@ def copy_kernel(name: str, scratch_bytes: int = 0, times: int = 2, **attrs: obje
     y = b.buffer_param("y", INT8, (64,), "out")
     with b.for_("again", times), b.for_("i", 64) as i:
         if scratch_bytes:
-            with b.allocate("acc", INT32, (scratch_bytes // 4,), alignment=8) as acc:
-                b.store(acc, [0], b.load_i32(x, [i]))
+            acc = b.allocate("acc", INT32, (scratch_bytes // 4,), alignment=8)
+            b.store(acc, [0], b.load_i32(x, [i]))
         b.store(y, [i], b.load(x, [i]))
     return b.build(op="copy", **attrs)  # type: ignore[arg-type]
 

@@ -78,13 +78,11 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
         best, where = b.register("best", x.dtype), b.register("where", b.y.dtype)
         best.set(b.load(x, index))
         where.set(0)
-        with (
-            b.for_("k", x.shape[axis]) as k,
-            b.let("item", b.load(x, _replace_axis(index, axis, k))) as item,
-            b.if_(binary_expr(op, item, best.value)),  # type: ignore[arg-type]  # a comparison
-        ):
-            best.set(item)
-            where.set(k.cast(b.y.dtype))
+        with b.for_("k", x.shape[axis]) as k:
+            item = b.let("item", b.load(x, _replace_axis(index, axis, k)))
+            with b.if_(binary_expr(op, item, best.value)):  # type: ignore[arg-type]  # a comparison
+                best.set(item)
+                where.set(k.cast(b.y.dtype))
         b.store(b.y, [*index[:axis], *index[axis + 1 :]], where.value)
 
 
@@ -121,20 +119,19 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
         best, where = b.register("best", x.dtype), b.register("where", indices.dtype)
         best.set(b.load(x, outer))
         where.set(-1)
-        with ExitStack() as inner:
-            i = inner.enter_context(b.for_("i", x.shape[axis]))
-            item = inner.enter_context(b.let("item", b.load(x, _replace_axis(outer, axis, i))))
-            last = inner.enter_context(b.let("last", binary_expr("max", rank - 1, 0)))
+        with b.for_("i", x.shape[axis]) as i:
+            item = b.let("item", b.load(x, _replace_axis(outer, axis, i)))
+            last = b.let("last", binary_expr("max", rank - 1, 0))
             value, there = (b.load(t, _replace_axis(outer, axis, last)) for t in (values, indices))
             # After the previous rank: a worse value, or an equal value at a higher index.
             worse = binary_expr(after, item, value)  # type: ignore[arg-type]  # a comparison
             same = logical_and(item.equal(value), i.cast(indices.dtype) > there)
             is_candidate = binary_expr("or", rank.equal(0), binary_expr("or", worse, same))
-            inner.enter_context(b.if_(is_candidate))
-            ahead = binary_expr(before, item, best.value)  # type: ignore[arg-type]  # a comparison
-            inner.enter_context(b.if_(binary_expr("or", where.value < 0, ahead)))
-            best.set(item)
-            where.set(i.cast(indices.dtype))
+            with b.if_(is_candidate):
+                ahead = binary_expr(before, item, best.value)  # type: ignore[arg-type]  # a comparison
+                with b.if_(binary_expr("or", where.value < 0, ahead)):
+                    best.set(item)
+                    where.set(i.cast(indices.dtype))
         b.store(values, _replace_axis(outer, axis, rank), best.value)
         b.store(indices, _replace_axis(outer, axis, rank), where.value)
 

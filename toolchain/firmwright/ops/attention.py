@@ -14,7 +14,6 @@ Semantics: ONNX's Attention. Scores and sums are float32; the order of additions
 import math
 import operator
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import reduce
 
@@ -132,7 +131,7 @@ class _Loops:
         size = _cache_shape(self.call, index)[3]
         return next(n for n in range(min(_BLOCK, size), 0, -1) if size % n == 0)
 
-    def cache(self, index: int) -> AbstractContextManager[tir.Buffer]:
+    def cache(self, index: int) -> tir.Buffer:
         """View keys or values as [batch, keys, heads, size]."""
         shape = _, keys, heads, size = _cache_shape(self.call, index)
         first = self.call.int_attr("heads_first")
@@ -166,14 +165,14 @@ def lower(call: OpCall, b: Kernel) -> None:
         loops.table(*item) for item in (("key_scales", 1, 0), ("scales", 2, 0), ("zeros", 2, 1))
     ]
     with Nest() as enter:
-        query = enter(b.view("query", b.input(_QUERY), 0, (batch, rows, heads, size)))
-        out = enter(b.view("out", b.y, 0, (batch, rows, heads, value_size), access="w"))
-        key, value = (enter(loops.cache(index)) for index in (_KEY, _VALUE))
-        scores = enter(b.allocate("scores", FLOAT32, (keys, tile)))
+        query = b.view("query", b.input(_QUERY), 0, (batch, rows, heads, size))
+        out = b.view("out", b.y, 0, (batch, rows, heads, value_size), access="w")
+        key, value = (loops.cache(index) for index in (_KEY, _VALUE))
+        scores = b.allocate("scores", FLOAT32, (keys, tile))
         n, row = enter(b.for_("n", batch)), enter(b.for_("row", rows))
-        used = enter(b.let("used", _keys_in_use(call, b, n, row).cast(INT32))).cast(INDEX)
+        used = b.let("used", _keys_in_use(call, b, n, row).cast(INT32)).cast(INDEX)
         index = enter(b.for_("tile", heads // tile))
-        first = enter(b.let("first", index * tile))
+        first = b.let("first", index * tile)
         place = _HeadTile(n, row, first, index // (group // tile), used)
         highest = _score(loops, place, query, key, scores, tables[0])
         totals = _exponentials(loops, place, scores, highest)
@@ -209,9 +208,9 @@ def _score(
                 if scales is not None:
                     x = x * b.load(scales, [tile.shared, start + c])
                 b.store(q, [h * block + c], x)
-        with b.for_("t", tile.used) as t, Nest() as enter:
+        with b.for_("t", tile.used) as t:
             k = [
-                enter(b.let("k", b.load(key, [tile.n, t, tile.shared, start + c]).cast(FLOAT32)))
+                b.let("k", b.load(key, [tile.n, t, tile.shared, start + c]).cast(FLOAT32))
                 for c in range(block)
             ]
             for h in range(loops.heads):
@@ -219,10 +218,10 @@ def _score(
                 total = reduce(operator.add, terms)
                 if start:
                     total = b.load(scores, [t, h]) + total
-                with b.let("score", total) as score:
-                    b.store(scores, [t, h], score)
-                    if start + block == size:
-                        b.store(highest, [h], maximum(b.load(highest, [h]), score))
+                score = b.let("score", total)
+                b.store(scores, [t, h], score)
+                if start + block == size:
+                    b.store(highest, [h], maximum(b.load(highest, [h]), score))
     return highest
 
 
@@ -237,9 +236,9 @@ def _exponentials(
     with b.for_("t", tile.used) as t:
         for h in range(loops.heads):
             below = b.load(scores, [t, h]) - b.load(highest, [h])
-            with b.let("power", call_intrinsic("exp2_below_f32", [below], FLOAT32)) as power:
-                b.store(scores, [t, h], power)
-                b.store(totals, [h], b.load(totals, [h]) + power)
+            power = b.let("power", call_intrinsic("exp2_below_f32", [below], FLOAT32))
+            b.store(scores, [t, h], power)
+            b.store(totals, [h], b.load(totals, [h]) + power)
     return totals
 
 
@@ -252,24 +251,24 @@ def _add_values(
         sums = b.reg("sum", FLOAT32, loops.heads * block)
         for k in range(loops.heads * block):
             b.store(sums, [k], 0.0)
-        with b.for_("t", tile.used) as t, Nest() as enter:
-            weights = [enter(b.let("weight", b.load(scores, [t, h]))) for h in range(loops.heads)]
+        with b.for_("t", tile.used) as t:
+            weights = [b.let("weight", b.load(scores, [t, h])) for h in range(loops.heads)]
             for c in range(block):
                 x = b.load(value, [tile.n, t, tile.shared, start + c]).cast(FLOAT32)
-                with b.let("v", x) as v:
-                    for h, weight in enumerate(weights):
-                        at = [h * block + c]
-                        b.store(sums, at, b.load(sums, at) + weight * v)
+                v = b.let("v", x)
+                for h, weight in enumerate(weights):
+                    at = [h * block + c]
+                    b.store(sums, at, b.load(sums, at) + weight * v)
         for h in range(loops.heads):
             total = b.load(totals, [h])
             one = ArithExpr(immediate(1.0, FLOAT32))
-            with b.let("inverse", one / maximum(total, 1.0)) as inverse:
-                for c in range(block):
-                    mean = b.load(sums, [h * block + c])
-                    if scales is not None and points is not None:
-                        mean = mean - b.load(points, [tile.shared, start + c]) * total
-                        mean = mean * b.load(scales, [tile.shared, start + c])
-                    b.store(out, [tile.n, tile.row, tile.head + h, start + c], mean * inverse)
+            inverse = b.let("inverse", one / maximum(total, 1.0))
+            for c in range(block):
+                mean = b.load(sums, [h * block + c])
+                if scales is not None and points is not None:
+                    mean = mean - b.load(points, [tile.shared, start + c]) * total
+                    mean = mean * b.load(scales, [tile.shared, start + c])
+                b.store(out, [tile.n, tile.row, tile.head + h, start + c], mean * inverse)
 
 
 OPDEF = OpDef(

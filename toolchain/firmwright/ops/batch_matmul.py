@@ -111,7 +111,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             if wide == FLOAT32
             else int16x8.requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
         )
-        x, y, z = (index_by_batch(call, b, stack, loops, index) for index in (0, 1, 2))
+        x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
         at = [stack.enter_context(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
         own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
         i = stack.enter_context(b.for_("row", rows))
@@ -132,15 +132,12 @@ def _product(call: OpCall, left: ArithExpr, right: ArithExpr, wide: DType) -> Ar
     return (a * c).cast(wide)
 
 
-def index_by_batch(
-    call: OpCall, b: Kernel, stack: ExitStack, loops: Sequence[tuple[int, set[int]]], index: int
-) -> tir.Buffer:
+def index_by_batch(b: Kernel, loops: Sequence[tuple[int, set[int]]], index: int) -> tir.Buffer:
     """Return a view of input `index` (2: the output): one axis per batch loop, then the matrix."""
     buffer = b.y if index == 2 else b.input(index)
     own = [n for n, moving in loops if index == 2 or index in moving]
     name, access = ("left", "right", "out")[index], "w" if index == 2 else "r"
-    window = b.view(name, buffer, 0, (*own, *buffer.shape[-2:]), access=access)  # type: ignore[arg-type]  # r or w
-    return stack.enter_context(window)
+    return b.view(name, buffer, 0, (*own, *buffer.shape[-2:]), access=access)  # type: ignore[arg-type]  # r or w
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

@@ -62,17 +62,14 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     axis, shape = call.int_attr("axis"), call.output.shape
     rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])
-    with b.view("rows", b.y, 0, (rows, row), access="w") as y:
-        begin = 0
-        for index in range(len(call.inputs)):
-            part = math.prod(call.input(index).shape[axis:])
-            with (
-                b.view("part", b.input(index), 0, (rows, part)) as x,
-                b.for_("r", rows) as r,
-                b.for_("i", part) as i,
-            ):
-                b.store(y, [r, i + begin], b.load(x, [r, i]))
-            begin += part
+    y = b.view("rows", b.y, 0, (rows, row), access="w")
+    begin = 0
+    for index in range(len(call.inputs)):
+        part = math.prod(call.input(index).shape[axis:])
+        x = b.view("part", b.input(index), 0, (rows, part))
+        with b.for_("r", rows) as r, b.for_("i", part) as i:
+            b.store(y, [r, i + begin], b.load(x, [r, i]))
+        begin += part
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

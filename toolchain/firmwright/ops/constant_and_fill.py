@@ -41,7 +41,8 @@ def _constant_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
 def _constant_lower(call: OpCall, b: Kernel) -> None:
     (values,) = _constant_reference(call, ())
     table = b.constant("values", values.reshape(-1), call.output.dtype)
-    with b.view("whole", b.y, 0, (values.size,), access="w") as y, b.for_("i", values.size) as i:
+    y = b.view("whole", b.y, 0, (values.size,), access="w")
+    with b.for_("i", values.size) as i:
         b.store(y, [i], b.load(table, [i]))
 
 
@@ -88,8 +89,9 @@ def _fill_lower(call: OpCall, b: Kernel) -> None:
     if not call.inputs:
         lower_fill(b, b.y, 0)
         return
-    with b.view("from", b.input(0), 0, (1,)) as x, b.let("value", b.load(x, [0])) as value:
-        lower_fill(b, b.y, value)
+    x = b.view("from", b.input(0), 0, (1,))
+    value = b.let("value", b.load(x, [0]))
+    lower_fill(b, b.y, value)
 
 
 OPDEFS: tuple[OpDef, ...] = (

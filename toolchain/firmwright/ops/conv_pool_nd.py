@@ -59,7 +59,7 @@ class WindowNd:
             for axis, out in enumerate(outputs):
                 k = stack.enter_context(b.for_(f"k{axis}", self.size[axis]))
                 position = out * self.stride[axis] + k * self.step[axis] + self.first[axis]
-                i = stack.enter_context(b.let(f"p{axis}", position))
+                i = b.let(f"p{axis}", position)
                 spread, end = self.spread[axis], self.inputs[axis] * self.spread[axis]
                 if self._exceeds_input(axis):
                     stack.enter_context(b.if_(logical_and(i >= 0, i < end)))
@@ -160,10 +160,11 @@ def lower(call: OpCall, b: Kernel) -> None:
     x, w, groups = b.input(0), b.input(1), call.int_attr("groups")
     window, filters = window_of(call, w.shape[2:]), _filters_per_group(call)
     count = x.shape[1] // groups
-    with ExitStack() as stack:
-        n = stack.enter_context(b.for_("n", x.shape[0]))
-        m = stack.enter_context(b.for_("m", filters * groups))
-        index = stack.enter_context(b.loops("o", window.outputs))
+    with (
+        b.for_("n", x.shape[0]) as n,
+        b.for_("m", filters * groups) as m,
+        b.loops("o", window.outputs) as index,
+    ):
         initial = b.load(b.input(2), [m]) if call.has_input(2) else 0.0 if x.dtype.is_float else 0
         acc = b.register("acc", x.dtype, initial)
         with window.taps(b, index) as (taps, positions), b.for_("c", count) as c:
@@ -236,10 +237,11 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
         for axis, counts in enumerate(_tap_counts(call, window)):
             name = f"counts{axis}"
             factors.append(b.constant(name, counts.astype(np.float32), FLOAT32))
-    with ExitStack() as stack:
-        n = stack.enter_context(b.for_("n", x.shape[0]))
-        c = stack.enter_context(b.for_("c", x.shape[1]))
-        index = stack.enter_context(b.loops("o", window.outputs))
+    with (
+        b.for_("n", x.shape[0]) as n,
+        b.for_("c", x.shape[1]) as c,
+        b.loops("o", window.outputs) as index,
+    ):
         is_max = kind == "max"
         acc = b.register("acc", x.dtype if is_max else FLOAT32, _least(x.dtype) if is_max else 0.0)
         with window.taps(b, index) as (_, positions):
@@ -247,14 +249,14 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
             if is_max:
                 acc.set(maximum(acc.value, item))
             else:
-                with lower_expression(b, _formula(call, "term"), [item]) as term:
-                    acc.add(term)
+                term = lower_expression(b, _formula(call, "term"), [item])
+                acc.add(term)
         result = acc.value
         if factors:
             pairs = zip(factors, index, strict=True)
             result = result / reduce(mul, (b.load(table, [i]) for table, i in pairs))
-        with lower_expression(b, _formula(call, "final"), [result]) as final:
-            b.store(b.y, [n, c, *index], final)
+        final = lower_expression(b, _formula(call, "final"), [result])
+        b.store(b.y, [n, c, *index], final)
 
 
 def _macs(call: OpCall) -> int:

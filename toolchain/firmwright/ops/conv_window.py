@@ -81,7 +81,7 @@ class ConvWindow:
         k_name, i_name = ("ky", "iy") if axis == 0 else ("kx", "ix")
         k = stack.enter_context(b.for_(k_name, self.size[axis]))
         position = out * self.stride[axis] + k * self.dilation[axis] - self.padding[2 * axis]
-        i = stack.enter_context(b.let(i_name, position))
+        i = b.let(i_name, position)
         if self.guarded(axis):
             stack.enter_context(b.if_(logical_and(i >= 0, i < self.input_size[axis])))
         return k, i

@@ -123,11 +123,8 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
     before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     quantized, is_sum = _is_quantized(call), call.str_attr("step") == "add"
     wide, join = INT32 if quantized else kind, operator.add if is_sum else operator.mul
-    with (
-        b.views("values sums", (before, count, after), b.input(0), b.y) as (x, y),
-        b.for_("outer", before) as outer,
-        b.for_("inner", after) as inner,
-    ):
+    x, y = b.views("values sums", (before, count, after), b.input(0), b.y)
+    with b.for_("outer", before) as outer, b.for_("inner", after) as inner:
         acc = b.register("acc", wide)
         start = _initial_sum(call) if quantized else 0 if is_sum else 1
         acc.set(ArithExpr(immediate(start, wide)))
@@ -135,10 +132,10 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
             at = [outer, count - 1 - k if call.int_attr("reverse") else k, inner]
             item = b.load(x, at)
             item = _lower_term(call, item) if quantized else item
-            with b.let("total", wrapping(join, acc.value, item)) as total:
-                result = acc.value if call.int_attr("exclusive") else total
-                b.store(y, at, _lower_output(call, result) if quantized else result)
-                acc.set(total)
+            total = b.let("total", wrapping(join, acc.value, item))
+            result = acc.value if call.int_attr("exclusive") else total
+            b.store(y, at, _lower_output(call, result) if quantized else result)
+            acc.set(total)
 
 
 def _cumsum_attrs(context: ImportContext) -> Attrs:

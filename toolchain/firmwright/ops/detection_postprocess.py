@@ -14,7 +14,6 @@ TFLite orders equal scores by a partial sort.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -108,28 +107,27 @@ def lower(call: OpCall, b: Kernel) -> None:
     count = call.input(0).shape[1]
     for output in b.outputs[:3]:
         lower_fill(b, output, 0)
-    with ExitStack() as stack:
-        corners = stack.enter_context(b.allocate("corners", FLOAT32, (count, 4)))
-        best_scores = stack.enter_context(b.allocate("best", FLOAT32, (count,)))
-        classes = stack.enter_context(b.allocate("classes", INT32, (count,)))
-        is_open = stack.enter_context(b.allocate("is_open", UINT8, (count,)))
-        with b.for_("i", count) as i:
-            lower_box_decoding(b, corners, i)
-            _classify(call, b, (best_scores, classes, is_open), i)
-        box_count, chosen = b.reg("found", INT32), b.reg("chosen", INT32)
-        b.store(box_count, [0], 0)
-        with b.for_("d", call.int_attr("max_detections")) as d:
-            lower_best_box(b, lambda i: b.load(best_scores, [i]), is_open, chosen, count)
-            with b.if_(b.load(chosen, [0]) >= 0):
-                place = minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX)
-                with b.let("place", place) as at:
-                    for k in range(4):
-                        b.store(b.outputs[0], [0, d, k], b.load(corners, [at, k]))
-                    b.store(b.outputs[1], [0, d], b.load(classes, [at]).cast(FLOAT32))
-                    b.store(b.outputs[2], [0, d], b.load(best_scores, [at]))
-                    b.store(box_count, [0], b.load(box_count, [0]) + 1)
-                    lower_suppression(b, corners, is_open, at)
-        b.store(b.outputs[3], [0], b.load(box_count, [0]).cast(FLOAT32))
+    corners = b.allocate("corners", FLOAT32, (count, 4))
+    best_scores = b.allocate("best", FLOAT32, (count,))
+    classes = b.allocate("classes", INT32, (count,))
+    is_open = b.allocate("is_open", UINT8, (count,))
+    with b.for_("i", count) as i:
+        lower_box_decoding(b, corners, i)
+        _classify(call, b, (best_scores, classes, is_open), i)
+    box_count, chosen = b.reg("found", INT32), b.reg("chosen", INT32)
+    b.store(box_count, [0], 0)
+    with b.for_("d", call.int_attr("max_detections")) as d:
+        lower_best_box(b, lambda i: b.load(best_scores, [i]), is_open, chosen, count)
+        with b.if_(b.load(chosen, [0]) >= 0):
+            place = minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX)
+            at = b.let("place", place)
+            for k in range(4):
+                b.store(b.outputs[0], [0, d, k], b.load(corners, [at, k]))
+            b.store(b.outputs[1], [0, d], b.load(classes, [at]).cast(FLOAT32))
+            b.store(b.outputs[2], [0, d], b.load(best_scores, [at]))
+            b.store(box_count, [0], b.load(box_count, [0]) + 1)
+            lower_suppression(b, corners, is_open, at)
+    b.store(b.outputs[3], [0], b.load(box_count, [0]).cast(FLOAT32))
 
 
 def lower_box_decoding(b: Kernel, corners: tir.Buffer, i: ArithExpr) -> None:
@@ -138,9 +136,10 @@ def lower_box_decoding(b: Kernel, corners: tir.Buffer, i: ArithExpr) -> None:
         size = b.load(anchors, [i, axis + 2])
         center = b.load(boxes, [0, i, axis]) / scales[axis] * size + b.load(anchors, [i, axis])
         power = intrinsic("exp_f32", [b.load(boxes, [0, i, axis + 2]) / scales[axis + 2]], FLOAT32)
-        with b.let("center", center) as middle, b.let("half", power * 0.5 * size) as half:
-            b.store(corners, [i, axis], middle - half)
-            b.store(corners, [i, axis + 2], middle + half)
+        middle = b.let("center", center)
+        half = b.let("half", power * 0.5 * size)
+        b.store(corners, [i, axis], middle - half)
+        b.store(corners, [i, axis + 2], middle + half)
 
 
 def _classify(call: OpCall, b: Kernel, into: Sequence[tir.Buffer], i: ArithExpr) -> None:
@@ -149,13 +148,11 @@ def _classify(call: OpCall, b: Kernel, into: Sequence[tir.Buffer], i: ArithExpr)
     score, kind = b.register("score", FLOAT32), b.register("kind", INT32)
     score.set(b.load(b.input(1), [0, i, column_count - class_count]))
     kind.set(0)
-    with (
-        b.for_("c", class_count) as c,
-        b.let("item", b.load(b.input(1), [0, i, c + (column_count - class_count)])) as item,
-        b.if_(item > score.value),
-    ):
-        score.set(item)
-        kind.set(c.cast(INT32))
+    with b.for_("c", class_count) as c:
+        item = b.let("item", b.load(b.input(1), [0, i, c + (column_count - class_count)]))
+        with b.if_(item > score.value):
+            score.set(item)
+            kind.set(c.cast(INT32))
     b.store(best_scores, [i], score.value)
     b.store(classes, [i], kind.value)
     is_high = score.value >= float_attr(call, "score_threshold")
@@ -182,14 +179,14 @@ def lower_best_box(
 def lower_suppression(b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: ArithExpr) -> None:
     """Emit the removal of box `at` and of every box that overlaps it by more than the threshold."""
     b.store(is_open, [at], 0)
-    with b.for_("j", b.call.input(0).shape[1]) as j, ExitStack() as stack:
+    with b.for_("j", b.call.input(0).shape[1]) as j:
         areas: list[ArithExpr] = []
         for name, place in (("area", at), ("other_area", j)):
             height, width = (
                 b.load(corners, [place, axis + 2]) - b.load(corners, [place, axis])
                 for axis in (0, 1)
             )
-            areas.append(stack.enter_context(b.let(name, height * width)))
+            areas.append(b.let(name, height * width))
         extents = [
             maximum(
                 minimum(b.load(corners, [at, axis + 2]), b.load(corners, [j, axis + 2]))
@@ -198,7 +195,7 @@ def lower_suppression(b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: A
             )
             for axis in (0, 1)
         ]
-        intersection = stack.enter_context(b.let("intersection", extents[0] * extents[1]))
+        intersection = b.let("intersection", extents[0] * extents[1])
         has_area = logical_and(areas[0] > 0.0, areas[1] > 0.0)
         ratio = intersection / (areas[0] + areas[1] - intersection)
         with b.if_(has_area), b.if_(ratio > float_attr(b.call, "iou_threshold")):
@@ -273,19 +270,18 @@ def lower_by_class(call: OpCall, b: Kernel) -> None:
     count, limit = call.input(0).shape[1], call.int_attr("max_detections")
     lower_fill(b, b.outputs[0], 0)
     lower_fill(b, b.outputs[1], 0)
-    with ExitStack() as stack:
-        corners = stack.enter_context(b.allocate("corners", FLOAT32, (count, 4)))
-        is_open = stack.enter_context(b.allocate("is_open", UINT8, (count,)))
-        boxes = stack.enter_context(b.allocate("boxes", INT32, (limit,)))
-        with b.for_("i", count) as i:
-            lower_box_decoding(b, corners, i)
-        with b.for_("d", limit) as d:
-            b.store(boxes, [d], 0)
-            b.store(b.outputs[2], [0, d], _LOWEST)
-        box_count = b.reg("found", INT32)
-        b.store(box_count, [0], 0)
-        _lower_classes(b, corners, is_open, boxes, box_count)
-        _lower_results(b, corners, boxes, box_count)
+    corners = b.allocate("corners", FLOAT32, (count, 4))
+    is_open = b.allocate("is_open", UINT8, (count,))
+    boxes = b.allocate("boxes", INT32, (limit,))
+    with b.for_("i", count) as i:
+        lower_box_decoding(b, corners, i)
+    with b.for_("d", limit) as d:
+        b.store(boxes, [d], 0)
+        b.store(b.outputs[2], [0, d], _LOWEST)
+    box_count = b.reg("found", INT32)
+    b.store(box_count, [0], 0)
+    _lower_classes(b, corners, is_open, boxes, box_count)
+    _lower_results(b, corners, boxes, box_count)
 
 
 def _lower_classes(
@@ -305,11 +301,9 @@ def _lower_classes(
             b.store(is_open, [i], is_high.cast(UINT8))
         with b.for_("t", min(call.int_attr("detections_per_class"), count)):
             lower_best_box(b, score, is_open, chosen, count)
-            with (
-                b.if_(b.load(chosen, [0]) >= 0),
-                b.let("at", minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX)) as at,
-                b.let("value", score(at)) as value,
-            ):
+            with b.if_(b.load(chosen, [0]) >= 0):
+                at = b.let("at", minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX))
+                value = b.let("value", score(at))
                 lower_suppression(b, corners, is_open, at)
                 b.store(box_count, [0], minimum(b.load(box_count, [0]) + 1, limit))
                 with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
@@ -334,10 +328,10 @@ def _lower_insertion(
             b.store(boxes, [j], b.load(boxes, [j - 1]))
             place.set((j - 1).cast(INT32))
     slot_index = minimum(maximum(place.value, 0), limit - 1).cast(INDEX)
-    with b.let("slot", slot_index) as slot:
-        b.store(scores, [0, slot], value)
-        b.store(kinds, [0, slot], kind.cast(INT32).cast(FLOAT32))
-        b.store(boxes, [slot], at.cast(INT32))
+    slot = b.let("slot", slot_index)
+    b.store(scores, [0, slot], value)
+    b.store(kinds, [0, slot], kind.cast(INT32).cast(FLOAT32))
+    b.store(boxes, [slot], at.cast(INT32))
 
 
 def _lower_results(b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, total: tir.Buffer) -> None:
@@ -345,9 +339,9 @@ def _lower_results(b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, total: tir
     with b.for_("d", b.call.int_attr("max_detections")) as d:
         with b.if_(d.cast(INT32) < b.load(total, [0])):
             place = minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX)
-            with b.let("box", place) as box:
-                for k in range(4):
-                    b.store(b.outputs[0], [0, d, k], b.load(corners, [box, k]))
+            box = b.let("box", place)
+            for k in range(4):
+                b.store(b.outputs[0], [0, d, k], b.load(corners, [box, k]))
         with b.if_(d.cast(INT32) >= b.load(total, [0])):
             b.store(b.outputs[2], [0, d], 0.0)
     b.store(b.outputs[3], [0], b.load(total, [0]).cast(FLOAT32))

@@ -7,7 +7,7 @@ ONNX's DynamicQuantizeLinear, which divides by the scale and rounds half to even
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,8 +137,8 @@ def quantize_row(
     else:
         offset = None
         passes.find_max_magnitude(b, row, high)
-        with _symmetric_scale(b, high, scale) as inverse:
-            passes.quantize_values(b, row, target, inverse, None)
+        inverse = _symmetric_scale(b, high, scale)
+        passes.quantize_values(b, row, target, inverse, None)
     if weight_scale is not None:
         b.store(scale, [0], b.load(scale, [0]) * weight_scale)
     return QuantizedRow(scale, offset)
@@ -153,11 +153,9 @@ def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> Quantized
     b.store(scale, [0], call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
     below = (0.0 - b.load(low, [0])) / b.load(scale, [0])
     b.store(offset, [0], call_intrinsic("nearest_even", [below], INT32) - 128)
-    with (
-        b.view("values", row.buffer, row.start, (row.size,)) as values,
-        b.view("flat", target, 0, (row.size,), access="w") as flat,
-        b.for_("i", row.size) as i,
-    ):
+    values = b.view("values", row.buffer, row.start, (row.size,))
+    flat = b.view("flat", target, 0, (row.size,), access="w")
+    with b.for_("i", row.size) as i:
         steps = call_intrinsic("nearest_even", [b.load(values, [i]) / b.load(scale, [0])], INT32)
         shifted = maximum(minimum(steps + b.load(offset, [0]), INT8.max), INT8.min)
         b.store(flat, [i], shifted.cast(INT8))
@@ -173,12 +171,9 @@ def _value_bits(b: Kernel, row: FloatRow, dtype: DType) -> Iterator[ArithExpr]:
     """
     size = row.size
     unroll = next(count for count in (4, 2, 1) if size % count == 0)
-    with (
-        b.view("values", row.buffer, row.start, (size,), dtype=dtype, alignment=4) as values,
-        b.for_("i", size // unroll) as i,
-        b.for_("u", unroll, kind="unrolled") as u,
-        b.let("bits", b.load(values, [i * unroll + u])) as bits,
-    ):
+    values = b.view("values", row.buffer, row.start, (size,), dtype=dtype, alignment=4)
+    with b.for_("i", size // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
+        bits = b.let("bits", b.load(values, [i * unroll + u]))
         yield bits
 
 
@@ -201,16 +196,12 @@ def _find_min_max(b: Kernel, row: FloatRow, low: tir.Buffer, high: tir.Buffer) -
     b.store(high, [0], call_intrinsic("float_of_bits", [max_bits.value], FLOAT32))
 
 
-@contextmanager
-def _symmetric_scale(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> Iterator[ArithExpr]:
-    with (
-        b.let("reach", b.load(high, [0])) as reach,
-        # A batch of zeros stays zero under any finite factor.
-        b.let("divisor", maximum(reach, _LEAST_REACH)) as divisor,
-    ):
-        b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
-        # No magnitude exceeds `reach`, so no result is below -127.
-        yield ArithExpr(immediate(_SYMMETRIC_LIMIT, FLOAT32)) / divisor
+def _symmetric_scale(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> ArithExpr:
+    reach = b.let("reach", b.load(high, [0]))
+    divisor = b.let("divisor", maximum(reach, _LEAST_REACH))
+    b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
+    # No magnitude exceeds `reach`, so no result is below -127.
+    return ArithExpr(immediate(_SYMMETRIC_LIMIT, FLOAT32)) / divisor
 
 
 def _quantize_values(
@@ -218,12 +209,10 @@ def _quantize_values(
 ) -> None:
     size = target.elements
     unroll = next(count for count in (4, 2, 1) if size % count == 0)
-    with ExitStack() as stack:
-        factor = stack.enter_context(b.let("inverse", inverse))
-        values = stack.enter_context(b.view("values", row.buffer, row.start, (size,)))
-        flat = stack.enter_context(b.view("flat", target, 0, (size,), access="w"))
-        i = stack.enter_context(b.for_("i", size // unroll))
-        u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
+    factor = b.let("inverse", inverse)
+    values = b.view("values", row.buffer, row.start, (size,))
+    flat = b.view("flat", target, 0, (size,), access="w")
+    with b.for_("i", size // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
         steps = [b.load(values, [i * unroll + u]) * factor, 0 if offset is None else offset]
         nearest = call_intrinsic("nearest_int8", steps, INT32)
         b.store(flat, [i * unroll + u], nearest.cast(INT8))

@@ -76,8 +76,7 @@ def loop_over_elements(b: Kernel) -> Iterator[ElementLoop]:
         extents = [extent for extent, moving in loops if index is None or index in moving]
         if extents and tuple(extents) == x.shape:
             return x
-        window = b.view(name, x, 0, extents or [1], access=access)
-        return stack.enter_context(window)
+        return b.view(name, x, 0, extents or [1], access=access)
 
     with ExitStack() as stack:
         flat_sources = [flat(index, x, f"in{index}", "r") for index, x in enumerate(sources)]

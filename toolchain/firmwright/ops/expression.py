@@ -120,7 +120,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     loop = permuted_elements if has_permuted_inputs(call) else loop_over_elements
-    with loop(b) as (values, store), lower_expression(b, call.str_attr("formula"), values) as value:
+    with loop(b) as (values, store):
+        value = lower_expression(b, call.str_attr("formula"), values)
         store(value)
 
 
@@ -193,8 +194,8 @@ def lower_reduction(call: OpCall, b: Kernel) -> None:
                 load_element(b, source, perm, index, len(unreduced.shape))
                 for source, perm in zip(sources, input_permutations(call), strict=True)
             ]
-            with lower_expression(b, call.str_attr("formula"), values) as value:
-                acc.set(binary_expr(_STEPS[step][0], acc.value, value))
+            value = lower_expression(b, call.str_attr("formula"), values)
+            acc.set(binary_expr(_STEPS[step][0], acc.value, value))
         b.store(b.y, output_index(call, index), acc.value)
 
 

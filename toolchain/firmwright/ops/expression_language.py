@@ -8,8 +8,7 @@ and element types as conversions (`int32(a)`). `inf` and `nan` are literals.
 """
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -201,17 +200,15 @@ class TirAlgebra:
         return self._bind(name, value) if isinstance(value, ArithExpr) else value
 
 
-@contextmanager
-def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> Iterator[ArithExpr]:
+def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> ArithExpr:
     """Emit variables for the assignments of the formula and yield its value."""
-    with ExitStack() as stack:
 
-        def let(name: str, value: ArithExpr) -> ArithExpr:
-            return stack.enter_context(b.let(name, value))
+    def let(name: str, value: ArithExpr) -> ArithExpr:
+        return b.let(name, value)
 
-        bound = [let(name, value) for name, value in zip(INPUT_NAMES, inputs, strict=False)]
-        result = evaluate(text, bound, TirAlgebra(let))
-        yield result if isinstance(result, ArithExpr) else ArithExpr(as_expr(result, FLOAT32))
+    bound = [let(name, value) for name, value in zip(INPUT_NAMES, inputs, strict=False)]
+    result = evaluate(text, bound, TirAlgebra(let))
+    return result if isinstance(result, ArithExpr) else ArithExpr(as_expr(result, FLOAT32))
 
 
 def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:

@@ -178,12 +178,10 @@ def _rfft_lower(call: OpCall, b: Kernel) -> None:
     x, length = call.input(0), call.int_attr("length")
     frames = x.elements // x.shape[-1]
     transform = fft_lowering.FftBuilder(b, x.dtype, length // 2, reverse=False)
-    with (
-        b.view("samples", b.input(0), 0, (frames, x.shape[-1])) as samples,
-        b.view("bins", b.y, 0, (frames, length // 2 + 1, 2), access="w") as bins,
-        b.allocate("numbers", x.dtype, (length // 2, 2)) as numbers,
-        b.for_("frame", frames) as frame,
-    ):
+    samples = b.view("samples", b.input(0), 0, (frames, x.shape[-1]))
+    bins = b.view("bins", b.y, 0, (frames, length // 2 + 1, 2), access="w")
+    numbers = b.allocate("numbers", x.dtype, (length // 2, 2))
+    with b.for_("frame", frames) as frame:
         transform.load_samples(samples, frame, numbers)
         transform.transform(numbers)
         transform.unpack_real_bins(numbers, bins, frame)
@@ -193,12 +191,10 @@ def _irfft_lower(call: OpCall, b: Kernel) -> None:
     x, length = call.input(0), call.int_attr("length")
     frames = x.elements // x.shape[-1]
     transform = fft_lowering.FftBuilder(b, x.dtype, length // 2, reverse=True)
-    with (
-        b.view("bins", b.input(0), 0, (frames, length // 2 + 1, 2)) as bins,
-        b.allocate("joined", x.dtype, (length // 2, 2)) as packed,
-        b.for_("frame", frames) as frame,
-        b.view("numbers", b.y, frame * length, (length // 2, 2), access="rw") as numbers,
-    ):
+    bins = b.view("bins", b.input(0), 0, (frames, length // 2 + 1, 2))
+    packed = b.allocate("joined", x.dtype, (length // 2, 2))
+    with b.for_("frame", frames) as frame:
+        numbers = b.view("numbers", b.y, frame * length, (length // 2, 2), access="rw")
         transform.pack_real_bins(bins, frame, packed)
         transform.load_permuted(packed, numbers)
         transform.transform(numbers)

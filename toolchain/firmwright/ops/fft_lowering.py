@@ -130,16 +130,16 @@ class FftBuilder:
         """Store the bins of the real samples, given the transform of the sample pairs."""
         b, count = self.b, self.count
         circle = self._real_twiddle_table()
-        with self._bind("first", self._scale(self._load(numbers, 0), 2)) as first:
-            self._store(bins, [frame, 0], (first[0] + first[1], self._zero))
-            self._store(bins, [frame, count], (first[0] - first[1], self._zero))
+        first = self._bind("first", self._scale(self._load(numbers, 0), 2))
+        self._store(bins, [frame, 0], (first[0] + first[1], self._zero))
+        self._store(bins, [frame, count], (first[0] - first[1], self._zero))
         with b.for_("k", count // 2) as k:
             near, far = self._load(numbers, k + 1), self._load(numbers, (k * -1) + (count - 1))
-            with self._sum_and_difference(near, far, circle, k) as (total, difference):
-                sums = total[0] + difference[0], total[1] + difference[1]
-                self._store(bins, [frame, k + 1], self._halve(sums))
-                sums = total[0] - difference[0], difference[1] - total[1]
-                self._store(bins, [frame, (k * -1) + (count - 1)], self._halve(sums))
+            total, difference = self._sum_and_difference(near, far, circle, k)
+            sums = total[0] + difference[0], total[1] + difference[1]
+            self._store(bins, [frame, k + 1], self._halve(sums))
+            sums = total[0] - difference[0], difference[1] - total[1]
+            self._store(bins, [frame, (k * -1) + (count - 1)], self._halve(sums))
 
     def pack_real_bins(self, bins: tir.Buffer, frame: ArithExpr, joined: tir.Buffer) -> None:
         """Store the transform of the sample pairs, given the bins of the real samples."""
@@ -147,15 +147,15 @@ class FftBuilder:
         circle = self._real_twiddle_table()
         first = b.load(bins, [frame, 0, 0]).cast(self.wide)
         last = b.load(bins, [frame, count, 0]).cast(self.wide)
-        with self._bind("ends", (self._wrap(first + last), self._wrap(first - last))) as e:
-            self._store(joined, [0], self._scale(e, 2))
+        e = self._bind("ends", (self._wrap(first + last), self._wrap(first - last)))
+        self._store(joined, [0], self._scale(e, 2))
         with b.for_("k", count // 2) as k:
             near = self._load(bins, k + 1, frame)
             far = self._load(bins, (k * -1) + (count - 1), frame)
-            with self._sum_and_difference(near, far, circle, k) as (total, difference):
-                self._store(joined, [k + 1], (total[0] + difference[0], total[1] + difference[1]))
-                sums = total[0] - difference[0], difference[1] - total[1]
-                self._store(joined, [(k * -1) + (count - 1)], sums)
+            total, difference = self._sum_and_difference(near, far, circle, k)
+            self._store(joined, [k + 1], (total[0] + difference[0], total[1] + difference[1]))
+            sums = total[0] - difference[0], difference[1] - total[1]
+            self._store(joined, [(k * -1) + (count - 1)], sums)
 
     def normalize_floats(self, numbers: tir.Buffer) -> None:
         """Divide floats by the length; integers were scaled in every stage."""
@@ -175,21 +175,20 @@ class FftBuilder:
         i: ArithExpr,
         circle: tir.Buffer,
     ) -> None:
-        with ExitStack() as names:
-            parts: list[Complex] = []
-            for q, position in enumerate(positions):
-                scaled = self._scale(self._load(numbers, position), stage.radix)
-                part = names.enter_context(self._bind("abcd"[q], scaled))
-                if q:
-                    turn = self._twiddle(circle, i * (q * stage.blocks), is_unity=stage.size == 1)
-                    rotated = self._multiply(part, turn)
-                    part = names.enter_context(self._bind(f"{'abcd'[q]}_turned", rotated))
-                parts.append(part)
-            sums = parts if stage.radix == 2 else self._even_odd_sums(parts, names)
-            for position, number in zip(positions, self._add(sums), strict=True):
-                self._store(numbers, [position], number)
+        parts: list[Complex] = []
+        for q, position in enumerate(positions):
+            scaled = self._scale(self._load(numbers, position), stage.radix)
+            part = self._bind("abcd"[q], scaled)
+            if q:
+                turn = self._twiddle(circle, i * (q * stage.blocks), is_unity=stage.size == 1)
+                rotated = self._multiply(part, turn)
+                part = self._bind(f"{'abcd'[q]}_turned", rotated)
+            parts.append(part)
+        sums = parts if stage.radix == 2 else self._even_odd_sums(parts)
+        for position, number in zip(positions, self._add(sums), strict=True):
+            self._store(numbers, [position], number)
 
-    def _even_odd_sums(self, parts: Sequence[Complex], names: ExitStack) -> list[Complex]:
+    def _even_odd_sums(self, parts: Sequence[Complex]) -> list[Complex]:
         a, b, c, d = parts
         rows = (
             ("even", a[0] + c[0], a[1] + c[1]),
@@ -197,10 +196,7 @@ class FftBuilder:
             ("outer", b[0] + d[0], b[1] + d[1]),
             ("across", b[0] - d[0], b[1] - d[1]),
         )
-        return [
-            names.enter_context(self._bind(name, (self._wrap(re), self._wrap(im))))
-            for name, re, im in rows
-        ]
+        return [self._bind(name, (self._wrap(re), self._wrap(im))) for name, re, im in rows]
 
     def _add(self, sums: Sequence[Complex]) -> list[Complex]:
         if len(sums) == 2:
@@ -213,30 +209,20 @@ class FftBuilder:
             (even[0] - outer[0], even[1] - outer[1]),
             (odd[0] - across[1], odd[1] + across[0]),
         ]
-        return (
-            [sums_of_four[0], sums_of_four[3], sums_of_four[2], sums_of_four[1]]
-            if self.reverse
-            else sums_of_four
-        )
+        return [sums_of_four[k] for k in (0, 3, 2, 1)] if self.reverse else sums_of_four
 
-    @contextmanager
     def _sum_and_difference(
         self, near: Complex, far: Complex, circle: tir.Buffer, k: ArithExpr
-    ) -> Iterator[tuple[Complex, Complex]]:
-        """Yield half of near + conj(far), and half of near - conj(far) times a twiddle factor."""
-        with ExitStack() as names:
-
-            def named(name: str, number: Complex) -> Complex:
-                return names.enter_context(self._bind(name, number))
-
-            a = named("near", self._scale(near, 2))
-            over = named("far", (far[0], self._wrap(far[1] * -1)))
-            c = named("conjugate", self._scale(over, 2))
-            sums = self._wrap(a[0] + c[0]), self._wrap(a[1] + c[1])
-            differences = self._wrap(a[0] - c[0]), self._wrap(a[1] - c[1])
-            total, difference = named("total", sums), named("rest", differences)
-            turn = self._twiddle(circle, k, is_unity=False)
-            yield total, named("turned", self._multiply(difference, turn))
+    ) -> tuple[Complex, Complex]:
+        """Return half of near + conj(far), and half of near - conj(far) times a twiddle factor."""
+        a = self._bind("near", self._scale(near, 2))
+        over = self._bind("far", (far[0], self._wrap(far[1] * -1)))
+        c = self._bind("conjugate", self._scale(over, 2))
+        sums = self._wrap(a[0] + c[0]), self._wrap(a[1] + c[1])
+        differences = self._wrap(a[0] - c[0]), self._wrap(a[1] - c[1])
+        total, difference = self._bind("total", sums), self._bind("rest", differences)
+        turn = self._twiddle(circle, k, is_unity=False)
+        return total, self._bind("turned", self._multiply(difference, turn))
 
     # ---- numbers ---------------------------------------------------------------------------------
 
@@ -260,13 +246,10 @@ class FftBuilder:
                 stride *= stage.radix
             yield position, source
 
-    @contextmanager
-    def _bind(self, name: str, number: Complex) -> Iterator[Complex]:
-        with (
-            self.b.let(f"{name}_re", number[0], self.wide) as real,
-            self.b.let(f"{name}_im", number[1], self.wide) as imaginary,
-        ):
-            yield real, imaginary
+    def _bind(self, name: str, number: Complex) -> Complex:
+        real = self.b.let(f"{name}_re", number[0], self.wide)
+        imaginary = self.b.let(f"{name}_im", number[1], self.wide)
+        return real, imaginary
 
     def _load(self, source: tir.Buffer, *where: ExprLike) -> Complex:
         """Load the number at index `where[0]`, of frame `where[1]` if given."""

@@ -55,8 +55,8 @@ def lower_table_sum(call: OpCall, b: Kernel) -> None:
     table = b.constant("table", np.array(call.ints_attr("table")), INT32)
     with loop_over_elements(b) as (values, store):
         entry = b.load(table, [values[1].cast(INDEX) - INT8.min])
-        with b.let("v", values[0].cast(INT32) * call.int_attr("multiplier") + entry) as v:
-            store(_narrowed(call, v, INT32))
+        v = b.let("v", values[0].cast(INT32) * call.int_attr("multiplier") + entry)
+        store(_narrowed(call, v, INT32))
 
 
 def fitted_product(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -71,8 +71,8 @@ def lower_fitted_product(call: OpCall, b: Kernel) -> None:
     )
     with loop_over_elements(b) as (values, store):
         left, right = centered(call, *values)
-        with b.let("v", (left * right).cast(INT64) * multiplier + addend) as v:
-            store(_narrowed(call, v, INT64))
+        v = b.let("v", (left * right).cast(INT64) * multiplier + addend)
+        store(_narrowed(call, v, INT64))
 
 
 def _opdef(

@@ -129,24 +129,22 @@ def lower(call: OpCall, b: Kernel) -> None:
         is_int16 = int16x8.is_int16x8(call)
         step = defined_requantization(call) if is_int16 else int8_requantization(call)
         finish = int16x8.requantize_epilogue(b, step, sum_dtype, call.output.dtype)
-    with (
-        b.for_("n", call.input(0).elements // inputs) as n,
-        b.view("row", b.input(0), n * inputs, (inputs,)) as row,
-        b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
-        b.for_("o", outputs) as o,
-    ):
-        acc = b.register("acc", sum_dtype, 0.0 if is_float else b.load(bias, [o]))
-        with b.for_("i", inputs) as i:
-            if is_float:
-                acc.add(b.load(row, [i]) * b.load(w, [o, i]))
+    with b.for_("n", call.input(0).elements // inputs) as n:
+        row = b.view("row", b.input(0), n * inputs, (inputs,))
+        out = b.view("out", b.y, n * outputs, (outputs,), access="w")
+        with b.for_("o", outputs) as o:
+            acc = b.register("acc", sum_dtype, 0.0 if is_float else b.load(bias, [o]))
+            with b.for_("i", inputs) as i:
+                if is_float:
+                    acc.add(b.load(row, [i]) * b.load(w, [o, i]))
+                else:
+                    steps = b.load_i32(w, [o, i]) - requantize.weight_zero_point(call)
+                    acc.add((b.load_i32(row, [i]) * steps).cast(sum_dtype))
+            if finish is None:  # the bias comes last, as in the reference kernel
+                total = acc.value + b.load(bias, [o])
+                b.store(out, [o], requantize.apply_activation(total, activation))
             else:
-                steps = b.load_i32(w, [o, i]) - requantize.weight_zero_point(call)
-                acc.add((b.load_i32(row, [i]) * steps).cast(sum_dtype))
-        if finish is None:  # the bias comes last, as in the reference kernel
-            total = acc.value + b.load(bias, [o])
-            b.store(out, [o], requantize.apply_activation(total, activation))
-        else:
-            b.store(out, [o], finish(acc.value, o))
+                b.store(out, [o], finish(acc.value, o))
 
 
 def macs(call: OpCall) -> int:

@@ -16,7 +16,6 @@ out-of-range indices; here, indices are clamped, so that no access leaves a tens
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -144,12 +143,12 @@ def _clamped_index(
     return minimum(maximum(select(index < 0, index + size, index), 0), size - 1)
 
 
-def _tir_coordinates(b: Kernel, stack: ExitStack, at: Sequence[ArithExpr]) -> list[ArithExpr]:
+def _tir_coordinates(b: Kernel, at: Sequence[ArithExpr]) -> list[ArithExpr]:
     """Return the coordinates in x of the result at `at`."""
     call, x, indices = b.call, b.input(0), b.input(1)
 
     def bound(name: str, index: Sequence[ArithExpr | int], size: int) -> ArithExpr:
-        return stack.enter_context(b.let(name, _clamped_index(b, indices, index, size)))
+        return b.let(name, _clamped_index(b, indices, index, size))
 
     match call.str_attr("mode"):
         case "along":
@@ -178,8 +177,8 @@ def _copied_as(dtype: DType, count: int) -> tuple[DType, int]:
 def lower_read(call: OpCall, b: Kernel) -> None:
     """Look up each index once; inner loops copy whole slices."""
     if call.str_attr("mode") == "elements":
-        with b.loops("i", call.output.shape) as at, ExitStack() as stack:
-            b.store(b.y, at, b.load(b.input(0), _tir_coordinates(b, stack, at)))
+        with b.loops("i", call.output.shape) as at:
+            b.store(b.y, at, b.load(b.input(0), _tir_coordinates(b, at)))
         return
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
     along = call.str_attr("mode") == "along"
@@ -189,28 +188,23 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     count, axes = math.prod(tuples[batch:]), x[first : first + named]
     kind, size = _copied_as(call.input(0).dtype, size)
     view = partial(b.view, dtype=kind, alignment=min(kind.size_bytes, KERNEL_ALIGNMENT))
-    with (
-        view("slices", b.input(0), 0, (batches, before, *axes, size)) as source,
-        b.view("places", b.input(1), 0, (batches, count, named)) as index_view,
-        view("out", b.y, 0, (batches, before, count, size), access="w") as y,
-        b.for_("batch", batches) as n,
-        b.for_("outer", before) as outer,
-        b.for_("i", count) as i,
-        ExitStack() as stack,
-    ):
+    source = view("slices", b.input(0), 0, (batches, before, *axes, size))
+    index_view = b.view("places", b.input(1), 0, (batches, count, named))
+    y = view("out", b.y, 0, (batches, before, count, size), access="w")
+    with b.for_("batch", batches) as n, b.for_("outer", before) as outer, b.for_("i", count) as i:
         at = [
-            stack.enter_context(b.let(f"at{k}", _clamped_index(b, index_view, [n, i, k], length)))
+            b.let(f"at{k}", _clamped_index(b, index_view, [n, i, k], length))
             for k, length in enumerate(axes)
         ]
-        c = stack.enter_context(b.for_("c", size))
-        b.store(y, [n, outer, i, c], b.load(source, [n, outer, *at, c]))
+        with b.for_("c", size) as c:
+            b.store(y, [n, outer, i, c], b.load(source, [n, outer, *at, c]))
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:
     updates, step = b.input(2), call.str_attr("step")
     lower_flat_copy(b, b.input(0), b.y)
-    with b.loops("u", updates.shape) as index, ExitStack() as stack:
-        position = _tir_coordinates(b, stack, index)
+    with b.loops("u", updates.shape) as index:
+        position = _tir_coordinates(b, index)
         value = b.load(updates, index)
         if step != "none":
             value = binary_expr(_STEPS[step][0], b.load(b.y, position), value)
@@ -245,12 +239,11 @@ def _update_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
 def _update_lower(call: OpCall, b: Kernel) -> None:
     shape, part = call.input(0).shape, call.input(1).shape
     lower_flat_copy(b, b.input(0), b.y)
-    with ExitStack() as stack:
-        first = [
-            stack.enter_context(b.let(f"first{k}", clamp_index(b.load(b.input(2), [k]), n - m + 1)))
-            for k, (n, m) in enumerate(zip(shape, part, strict=True))
-        ]
-        index = stack.enter_context(b.loops("i", part))
+    first = [
+        b.let(f"first{k}", clamp_index(b.load(b.input(2), [k]), n - m + 1))
+        for k, (n, m) in enumerate(zip(shape, part, strict=True))
+    ]
+    with b.loops("i", part) as index:
         position = [a + i for a, i in zip(first, index, strict=True)]
         b.store(b.y, position, b.load(b.input(1), index))
 
@@ -289,17 +282,15 @@ def _scatter_lower(call: OpCall, b: Kernel) -> None:
     slices, named, size = _scatter_parts(call)
     shape = call.ints_attr("shape")
     lower_fill(b, b.y, 0)
-    with ExitStack() as stack:
-        x = stack.enter_context(b.view("parts", b.input(1), 0, (slices, size)))
-        index_view = stack.enter_context(b.view("places", b.input(0), 0, (slices, named)))
-        y = stack.enter_context(b.view("out", b.y, 0, (*shape[:named], size), access="rw"))
-        i = stack.enter_context(b.for_("i", slices))
+    x = b.view("parts", b.input(1), 0, (slices, size))
+    index_view = b.view("places", b.input(0), 0, (slices, named))
+    y = b.view("out", b.y, 0, (*shape[:named], size), access="rw")
+    with b.for_("i", slices) as i:
         coordinates = [
-            stack.enter_context(b.let(f"at{k}", clamp_index(b.load(index_view, [i, k]), shape[k])))
-            for k in range(named)
+            b.let(f"at{k}", clamp_index(b.load(index_view, [i, k]), shape[k])) for k in range(named)
         ]
-        c = stack.enter_context(b.for_("c", size))
-        b.store(y, [*coordinates, c], _add(b.load(y, [*coordinates, c]), b.load(x, [i, c])))
+        with b.for_("c", size) as c:
+            b.store(y, [*coordinates, c], _add(b.load(y, [*coordinates, c]), b.load(x, [i, c])))
 
 
 def _add(a: ArithExpr, b: ArithExpr) -> ArithExpr:

@@ -52,12 +52,12 @@ def lower(call: OpCall, b: Kernel) -> None:
     (rows, depth), (columns,) = matrix_shape(call, 0), call.output.shape[-1:]
     loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], call.output.shape[:-2])
     with Nest() as enter:
-        x, y, z = (index_by_batch(call, b, enter, loops, index) for index in (0, 1, 2))
+        x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
         at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
         own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
         i = enter(b.for_("row", rows))
-        values = enter(b.allocate("values", FLOAT32, (depth,)))
-        quantized = enter(b.allocate("quantized", INT8, (depth,)))
+        values = b.allocate("values", FLOAT32, (depth,))
+        quantized = b.allocate("quantized", INT8, (depth,))
         with b.for_("k", depth) as k:
             place = [*own[0], *([k, i] if is_transposed(call, 0) else [i, k])]
             b.store(values, [k], b.load(x, place))

@@ -82,7 +82,7 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
     window, table = window_of(call, (w.shape[1], w.shape[2])), None
     with Nest() as enter:
         n = enter(b.for_("n", x.shape[0]))
-        target = enter(b.allocate("quantized", INT8, (1, *x.shape[1:])))
+        target = b.allocate("quantized", INT8, (1, *x.shape[1:]))
         row = quantize_input(call, b, n, target)
         if row.offset is not None:
             table = b.constant("scales", np.array(quantization_of(call.input(1)).scales), FLOAT32)

@@ -41,15 +41,13 @@ def lower(call: OpCall, b: Kernel) -> None:
     size = call.input(1).elements // entries
     scales = np.array(quantization_of(call.input(1)).scales)
     factors = b.constant("scales", scales, FLOAT32)
-    with (
-        b.view("table", b.input(1), 0, (entries, size)) as table,
-        b.view("out", b.y, 0, (count, size), access="w") as out,
-        b.for_("n", count) as n,
-        b.let("index", minimum(maximum(b.load(b.input(0), [n]), 0), entries - 1)) as index,
-        b.for_("i", size) as i,
-    ):
-        scale = b.load(factors, [index if len(scales) > 1 else 0])
-        b.store(out, [n, i], b.load(table, [index, i]).cast(FLOAT32) * scale)
+    table = b.view("table", b.input(1), 0, (entries, size))
+    out = b.view("out", b.y, 0, (count, size), access="w")
+    with b.for_("n", count) as n:
+        index = b.let("index", minimum(maximum(b.load(b.input(0), [n]), 0), entries - 1))
+        with b.for_("i", size) as i:
+            scale = b.load(factors, [index if len(scales) > 1 else 0])
+            b.store(out, [n, i], b.load(table, [index, i]).cast(FLOAT32) * scale)
 
 
 OPDEF = OpDef(

@@ -79,13 +79,13 @@ def quantized_rows(
     inputs, elements = call.input(1).shape[1], call.input(0).elements
     with Nest() as enter:
         if is_whole(call):
-            quantized = enter(b.allocate("quantized", INT8, (elements,)))
+            quantized = b.allocate("quantized", INT8, (elements,))
             whole = quantize_row_onnx(b, FloatRow(b.input(0), 0, elements), quantized)
             n = enter(b.for_("n", elements // inputs))
-            yield n, enter(b.view("row", quantized, n * inputs, (inputs,), alignment=4)), whole
+            yield n, b.view("row", quantized, n * inputs, (inputs,), alignment=4), whole
             return
         n = enter(b.for_("n", elements // inputs))
-        quantized = enter(b.allocate("quantized", INT8, (inputs,)))
+        quantized = b.allocate("quantized", INT8, (inputs,))
         row = FloatRow(b.input(0), n * inputs, inputs)
         of_row = quantize_row(
             b, row, quantized, weight_scale=weight_scale,
@@ -99,23 +99,19 @@ def lower(call: OpCall, b: Kernel) -> None:
     outputs, inputs = w.shape
     per_channel = len(scales) > 1 or is_whole(call)
     table = b.constant("scales", np.resize(scales, outputs), FLOAT32) if per_channel else None
-    with (
-        quantized_rows(call, b, None if per_channel else float(scales[0])) as (n, quantized, row),
-        b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
-        b.for_("o", outputs) as o,
-    ):
-        acc = b.register("acc", INT32, 0)
-        with b.for_("i", inputs) as i:
-            acc.add(row.load(b, quantized, [i]) * b.load_i32(w, [o, i]))
-        scale = b.load(row.scale, [0])
-        if table is not None:
-            scale = scale * b.load(table, [o])
-        total = acc.value.cast(FLOAT32) * scale
-        if call.has_input(_BIAS):
-            with b.view("bias", b.input(_BIAS), 0, (outputs,)) as bias:
+    with quantized_rows(call, b, None if per_channel else float(scales[0])) as (n, quantized, row):
+        out = b.view("out", b.y, n * outputs, (outputs,), access="w")
+        with b.for_("o", outputs) as o:
+            acc = b.register("acc", INT32, 0)
+            with b.for_("i", inputs) as i:
+                acc.add(row.load(b, quantized, [i]) * b.load_i32(w, [o, i]))
+            scale = b.load(row.scale, [0])
+            if table is not None:
+                scale = scale * b.load(table, [o])
+            total = acc.value.cast(FLOAT32) * scale
+            if call.has_input(_BIAS):
+                bias = b.view("bias", b.input(_BIAS), 0, (outputs,))
                 total = total + b.load(bias, [o])
-                b.store(out, [o], apply_activation(total, call.str_attr("activation")))
-        else:
             b.store(out, [o], apply_activation(total, call.str_attr("activation")))
 
 

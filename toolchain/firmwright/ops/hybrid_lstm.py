@@ -94,7 +94,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         sources = FloatRow(b.input(0), start, inputs), FloatRow(hidden, n * units, units)
         rows = []
         for name, source in zip(("x", "h"), sources, strict=True):
-            target = enter(b.allocate(f"quantized_{name}", INT8, (source.size,)))
+            target = b.allocate(f"quantized_{name}", INT8, (source.size,))
             asymmetric = bool(call.attrs["asymmetric"])
             row = quantize_row(b, source, target, weight_scale=None, asymmetric=asymmetric)
             rows.append((target, row))
@@ -121,7 +121,8 @@ def _add_products(
     products = b.reg("products", INT32, _GATES)
     for gate in range(_GATES):
         b.store(products, [gate], 0)
-    with b.for_("i", quantized.elements) as i, b.let("item", row.load(b, quantized, [i])) as item:
+    with b.for_("i", quantized.elements) as i:
+        item = b.let("item", row.load(b, quantized, [i]))
         for gate in range(_GATES):
             product = item * b.load_i32(b.input(first + gate), [u, i])
             b.store(products, [gate], b.load(products, [gate]) + product)

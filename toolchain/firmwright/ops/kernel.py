@@ -18,7 +18,7 @@ Position: TypeAlias = tuple[ArithExpr, ArithExpr, ArithExpr]
 
 
 class Nest(ExitStack):
-    """Enters loops, bindings and views, each inside the one before: `i = enter(b.for_("i", 4))`."""
+    """Enters loops, each inside the one before: `i = enter(b.for_("i", 4))`."""
 
     __call__ = ExitStack.enter_context
 
@@ -50,18 +50,12 @@ class Kernel(Builder):
         with ExitStack() as stack:
             yield [stack.enter_context(self.for_(f"{name}{k}", n)) for k, n in enumerate(extents)]
 
-    @contextmanager
-    def views(
-        self, names: str, shape: Sequence[int], *buffers: tir.Buffer
-    ) -> Iterator[list[tir.Buffer]]:
+    def views(self, names: str, shape: Sequence[int], *buffers: tir.Buffer) -> list[tir.Buffer]:
         """Declare views of whole buffers with `shape`: outputs are write-only, inputs read-only."""
-        with ExitStack() as stack:
-            yield [
-                stack.enter_context(
-                    self.view(name, x, 0, shape, access="w" if x in self.outputs else "r")
-                )
-                for name, x in zip(names.split(), buffers, strict=True)
-            ]
+        return [
+            self.view(name, x, 0, shape, access="w" if x in self.outputs else "r")
+            for name, x in zip(names.split(), buffers, strict=True)
+        ]
 
     @property
     def y(self) -> tir.Buffer:

@@ -7,8 +7,6 @@ Semantics: TFLite's activations and its reference integer Logistic and Tanh.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 
@@ -143,33 +141,26 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
     table = b.constant("sigmoid", sigmoid_table(), UINT16)
     multiplier, shift = _step_multiplier(call)
     half = 1 << shift >> 1
-    with (
-        elementwise.loop_over_elements(b) as (values, store),
-        b.let("value", (values[0].cast(INT32) * multiplier + half) >> shift) as value,
-        lookup_sigmoid(b, table, value, call.op == "tanh") as y,
-    ):
+    with elementwise.loop_over_elements(b) as (values, store):
+        value = b.let("value", (values[0].cast(INT32) * multiplier + half) >> shift)
+        y = lookup_sigmoid(b, table, value, call.op == "tanh")
         store(y.cast(INT16))
 
 
-@contextmanager
-def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> Iterator[ArithExpr]:
+def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> ArithExpr:
     """Emit the kernel equivalent of `lookup_sigmoid_array`; `x` should be a variable."""
     bits = _fraction_bits(tanh)
-    with (
-        b.let("distance", minimum(maximum(x, 0 - x), _LAST << bits)) as distance,
-        b.let("entry", ((distance >> bits) & _LAST).cast(INDEX)) as entry,
-        b.let("low", b.load_i32(table, [entry])) as low,
-        b.let(
-            "raised",
-            low * (1 << bits)
-            + (distance & ((1 << bits) - 1)) * (b.load_i32(table, [entry + 1]) - low),
-        ) as raised,
-    ):
-        if tanh:
-            yield select(x >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
-            return
-        cut = minimum(raised, INT16.max << 10)
-        yield select(x >= 0, cut + 512, (1 << 25) + 511 - cut) >> 10
+    distance = b.let("distance", minimum(maximum(x, 0 - x), _LAST << bits))
+    entry = b.let("entry", ((distance >> bits) & _LAST).cast(INDEX))
+    low = b.let("low", b.load_i32(table, [entry]))
+    raised = b.let(
+        "raised",
+        low * (1 << bits) + (distance & ((1 << bits) - 1)) * (b.load_i32(table, [entry + 1]) - low),
+    )
+    if tanh:
+        return select(x >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
+    cut = minimum(raised, INT16.max << 10)
+    return select(x >= 0, cut + 512, (1 << 25) + 511 - cut) >> 10
 
 
 # ---- float32 -----------------------------------------------------------------------------------
@@ -184,11 +175,9 @@ def _logistic(x: Array) -> Array:
 
 def _lower_logistic(call: OpCall, b: Kernel) -> None:
     """Emit quotients with denominator 1 + e^-|x|, which never overflows."""
-    with (
-        elementwise.loop_over_elements(b) as (values, store),
-        b.let("x", values[0]) as x,
-        b.let("power", call_intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32)) as power,
-    ):
+    with elementwise.loop_over_elements(b) as (values, store):
+        x = b.let("x", values[0])
+        power = b.let("power", call_intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32))
         quotient = select(x < 0.0, power, 1.0) / (power + 1.0)
         store(select(x < _EXP_BELOW, power, quotient))
 

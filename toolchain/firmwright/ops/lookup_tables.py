@@ -8,8 +8,7 @@ the lowest input plus i steps of 128, corrected by half of the interpolation err
 the step. Semantics: TFLite's LUTPopulate and LUTLookup for int16.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -40,7 +39,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     count, table = call.output.elements, b.input(1)
-    with b.views("in out", (count,), b.input(0), b.y) as (x, y), b.for_("i", count) as i:
+    x, y = b.views("in out", (count,), b.input(0), b.y)
+    with b.for_("i", count) as i:
         b.store(y, [i], b.load(table, [b.load(x, [i]).cast(INDEX) - INT8.min]))
 
 
@@ -93,20 +93,18 @@ def lookup_array(table: Array, x: Array) -> Array:
     return np.asarray(table[entry] + ((slope * part + _HALF) >> _STEP_BITS))
 
 
-@contextmanager
-def lookup(
-    b: Builder, table: tir.Buffer, x: ArithExpr, *, slope_wraps: bool = False
-) -> Iterator[ArithExpr]:
-    """Emit a lookup of `x`, an int32 within the int16 range, and yield the interpolated value.
+def lookup(b: Builder, table: tir.Buffer, x: ArithExpr, *, slope_wraps: bool = False) -> ArithExpr:
+    """Emit a lookup of `x`, an int32 within the int16 range, and return the interpolated value.
 
     LiteRT's slopes are int16: with `slope_wraps`, a slope of the table exceeds them.
     """
     entry = ((x >> _STEP_BITS) + _STEPS // 2).cast(INDEX)
-    with b.let("entry", entry) as index, b.let("base", b.load_i32(table, [index])) as base:
-        slope = b.load_i32(table, [index + 1]) - base
-        slope = slope.cast(INT16).cast(INT32) if slope_wraps else slope
-        part = x & ((1 << _STEP_BITS) - 1)
-        yield base + ((slope * part + _HALF) >> _STEP_BITS)
+    index = b.let("entry", entry)
+    base = b.let("base", b.load_i32(table, [index]))
+    slope = b.load_i32(table, [index + 1]) - base
+    slope = slope.cast(INT16).cast(INT32) if slope_wraps else slope
+    part = x & ((1 << _STEP_BITS) - 1)
+    return base + ((slope * part + _HALF) >> _STEP_BITS)
 
 
 def lookup_int8(
@@ -150,11 +148,9 @@ def interpolate_int16(
         entries = table(call)
         lut = b.constant("table", entries, INT16)
         slope_wraps = int(np.abs(np.diff(entries)).max()) > INT16.max
-        with (
-            elementwise.loop_over_elements(b) as (values, store),
-            b.let("value", values[0].cast(INT32)) as value,
-            lookup(b, lut, value, slope_wraps=slope_wraps) as y,
-        ):
+        with elementwise.loop_over_elements(b) as (values, store):
+            value = b.let("value", values[0].cast(INT32))
+            y = lookup(b, lut, value, slope_wraps=slope_wraps)
             store(y.cast(INT16))
 
     return elementwise.ElementwiseKernel(reference, lower, elementwise.check_symmetric_int16)

@@ -17,7 +17,6 @@ Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -264,9 +263,9 @@ def finish_float(call: OpCall, b: Kernel, sums: tir.Buffer, state: Index, y: Ind
     cell = f * b.load(b.outputs[2], state) + i * g
     if limit:
         cell = minimum(maximum(cell, -limit), limit)
-    with b.let("cell", cell) as value:
-        b.store(b.outputs[2], state, value)
-        b.store(b.y, y, o * _tanh(value))
+    value = b.let("cell", cell)
+    b.store(b.outputs[2], state, value)
+    b.store(b.y, y, o * _tanh(value))
 
 
 def _sum_dtype(call: OpCall) -> DType:
@@ -327,53 +326,50 @@ class _UnitBuilder:
             b.store(sums, [gate], b.load(bias, [u]))
         with b.for_("i", call.input(0).shape[2]) as i:
             self._accumulate(sums, b.load(b.input(0), [*at, i]), 0, [u, i])
-        with ExitStack() as stack:
-            halves = [] if self.is_real else self._input_products(stack, sums, u)
-            with b.for_("j", call.input(HIDDEN_STATE).shape[1]) as j:
-                self._accumulate(sums, b.load(b.outputs[1], [n, j]), len(_GATES), [u, j])
-            if self.is_real:
-                finish_float(call, b, sums, [n, u], [*at, u])
-            else:
-                self._finish_integer(stack, sums, halves, [n, u], [*at, u])
+        halves = [] if self.is_real else self._input_products(sums, u)
+        with b.for_("j", call.input(HIDDEN_STATE).shape[1]) as j:
+            self._accumulate(sums, b.load(b.outputs[1], [n, j]), len(_GATES), [u, j])
+        if self.is_real:
+            finish_float(call, b, sums, [n, u], [*at, u])
+        else:
+            self._finish_integer(sums, halves, [n, u], [*at, u])
 
     def _accumulate(self, sums: tir.Buffer, item: ArithExpr, first: int, at: Index) -> None:
         b, narrow = self.b, FLOAT32 if self.is_real else INT32
-        with b.let("item", item.cast(narrow)) as value:
-            for gate in range(len(_GATES)):
-                weight = b.load(self.weights[first + gate], at).cast(narrow)
-                product = (value * weight).cast(self.wide)
-                b.store(sums, [gate], b.load(sums, [gate]) + product)
+        value = b.let("item", item.cast(narrow))
+        for gate in range(len(_GATES)):
+            weight = b.load(self.weights[first + gate], at).cast(narrow)
+            product = (value * weight).cast(self.wide)
+            b.store(sums, [gate], b.load(sums, [gate]) + product)
 
-    def _input_products(self, stack: ExitStack, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
+    def _input_products(self, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
         """Bind each gate's requantized product with x, then restart the sums."""
         b, products = self.b, []
         for gate, (_, recurrent) in enumerate(self.biases):
             factor, _ = gate_factors(self.call, gate)
             product = _saturate(self._requantize_sum(b.load(sums, [gate]), factor))
-            products.append(stack.enter_context(b.let(f"{_GATES[gate]}_x", product)))
+            products.append(b.let(f"{_GATES[gate]}_x", product))
             b.store(sums, [gate], 0 if recurrent is None else b.load(recurrent, [u]))
         return products
 
-    def _finish_integer(
-        self, stack: ExitStack, sums: tir.Buffer, halves: Index, state: Index, y: Index
-    ) -> None:
+    def _finish_integer(self, sums: tir.Buffer, halves: Index, state: Index, y: Index) -> None:
         call, b, bits = self.call, self.b, _cell_bits(self.call)
         gates = []
         for gate, half in enumerate(halves):
             other = self._requantize_sum(b.load(sums, [gate]), gate_factors(call, gate)[1])
             other = _saturate(other) if _as_tflm(call) else other
-            total = stack.enter_context(b.let(f"{_GATES[gate]}_sum", _saturate(half + other)))
-            activation = self._activate(stack, total, _GATE_BITS, gate == _CELL_GATE)
-            gates.append(stack.enter_context(b.let(_GATES[gate], activation)))
+            total = b.let(f"{_GATES[gate]}_sum", _saturate(half + other))
+            activation = self._activate(total, _GATE_BITS, gate == _CELL_GATE)
+            gates.append(b.let(_GATES[gate], activation))
         i, f, g, o = gates
         retained = self._shift_right(f * b.load_i32(b.outputs[2], state), 15)
         cell = _saturate(_saturate(retained) + _saturate(self._shift_right(i * g, 15 + bits)))
         limit = int(cell_clip(call))
         if limit:
             cell = minimum(maximum(cell, -limit), limit)
-        value = stack.enter_context(b.let("cell_value", cell))
+        value = b.let("cell_value", cell)
         b.store(b.outputs[2], state, value.cast(INT16))
-        out = o * self._activate(stack, value, bits, True)
+        out = o * self._activate(value, bits, True)
         scaled = intrinsic("requantize_twice", [out, *hidden_factor(call)], INT32)
         total = scaled + per_tensor_quant(call.input(HIDDEN_STATE)).zero_point
         b.store(b.y, y, clamp(total, b.y.dtype.min, b.y.dtype.max, b.y.dtype))
@@ -385,12 +381,11 @@ class _UnitBuilder:
             )
         return intrinsic("requantize_twice", [acc, *factor], INT32)
 
-    def _activate(self, stack: ExitStack, x: ArithExpr, bits: int, is_tanh: bool) -> ArithExpr:
+    def _activate(self, x: ArithExpr, bits: int, is_tanh: bool) -> ArithExpr:
         if self.table is None:
             return intrinsic("sigmoid16", [x, bits, int(is_tanh)], INT32)
-        steps = x * (3 << (bits - _GATE_BITS))
-        value = stack.enter_context(self.b.let("steps", steps))
-        return stack.enter_context(lookup_sigmoid(self.b, self.table, value, is_tanh))
+        value = self.b.let("steps", x * (3 << (bits - _GATE_BITS)))
+        return lookup_sigmoid(self.b, self.table, value, is_tanh)
 
     def _shift_right(self, x: ArithExpr, right: int) -> ArithExpr:
         factor = quantize_multiplier(2.0**-right)

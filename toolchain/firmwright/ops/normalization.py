@@ -9,7 +9,6 @@ Semantics: TFLite's reference LocalResponseNormalization and L2Normalization.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -61,20 +60,15 @@ def lower(call: OpCall, b: Kernel) -> None:
     depth, radius = call.input(0).shape[-1], call.int_attr("radius")
     rows = call.input(0).elements // depth
     bias, alpha, beta = _parameters(call)
-    with ExitStack() as stack:
-        x, y = stack.enter_context(b.views("rows out", (rows, depth), b.input(0), b.y))
-        row = stack.enter_context(b.for_("row", rows))
-        c = stack.enter_context(b.for_("c", depth))
+    x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
+    with b.for_("row", rows) as row, b.for_("c", depth) as c:
         squares = b.register("squares", FLOAT32, 0.0)
-        with (
-            b.for_("k", min(2 * radius, depth + radius)) as k,
-            b.let("at", c + k - radius) as channel,
-            b.if_(channel >= 0),
-            b.if_(channel < depth),
-            b.let("place", minimum(maximum(channel, 0), depth - 1).cast(INDEX)) as clamped,
-            b.let("item", b.load(x, [row, clamped])) as item,
-        ):
-            squares.add(item * item)
+        with b.for_("k", min(2 * radius, depth + radius)) as k:
+            channel = b.let("at", c + k - radius)
+            with b.if_(channel >= 0), b.if_(channel < depth):
+                clamped = b.let("place", minimum(maximum(channel, 0), depth - 1).cast(INDEX))
+                item = b.let("item", b.load(x, [row, clamped]))
+                squares.add(item * item)
         total = squares.value * alpha + bias
         scale = intrinsic("pow_f32", [total, ArithExpr(immediate(-beta, FLOAT32))], FLOAT32)
         b.store(y, [row, c], b.load(x, [row, c]) * scale)
@@ -118,9 +112,8 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _lower_l2(call: OpCall, b: Kernel) -> None:
     is_float, depth = call.input(0).dtype == FLOAT32, call.input(0).shape[-1]
     rows, sum_dtype = call.input(0).elements // depth, FLOAT32 if is_float else INT32
-    with ExitStack() as stack:
-        x, y = stack.enter_context(b.views("rows out", (rows, depth), b.input(0), b.y))
-        row = stack.enter_context(b.for_("row", rows))
+    x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
+    with b.for_("row", rows) as row:
         squares = b.register("squares", sum_dtype, 0)
 
         def value(i: ArithExpr) -> ArithExpr:
@@ -129,20 +122,20 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
                 item if is_float else item.cast(INT32) - per_tensor_quant(call.input(0)).zero_point
             )
 
-        with b.for_("i", depth) as i, b.let("v", value(i)) as v:
+        with b.for_("i", depth) as i:
+            v = b.let("v", value(i))
             squares.add(v * v)
         total = squares.value
         if is_float:
             length = maximum(libm_function("sqrt")(total), _LEAST_LENGTH)
-            with b.let("length", length) as size, b.for_("i", depth) as i:
+            size = b.let("length", length)
+            with b.for_("i", depth) as i:
                 b.store(y, [row, i], value(i) / size)
             return
         before, after = (_OUTPUT_BITS, 0) if call.attrs.get("unsigned") else (0, _OUTPUT_BITS)
-        with (
-            b.let("factor", intrinsic("inverse_root", [total], INT32)) as factor,
-            b.let("shift", intrinsic("inverse_root_shift", [total], INT32) + after) as shift,
-            b.for_("i", depth) as i,
-        ):
+        factor = b.let("factor", intrinsic("inverse_root", [total], INT32))
+        shift = b.let("shift", intrinsic("inverse_root_shift", [total], INT32) + after)
+        with b.for_("i", depth) as i:
             scaled = intrinsic("requantize_twice", [value(i) << before, factor, shift], INT32)
             b.store(y, [row, i], clamp(scaled, INT8.min, INT8.max, INT8))
 

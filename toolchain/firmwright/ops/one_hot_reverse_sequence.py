@@ -62,15 +62,11 @@ def _hot_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _hot_lower(call: OpCall, b: Kernel) -> None:
     shape, axis, depth = call.input(0).shape, call.int_attr("axis"), call.int_attr("depth")
     before, after = math.prod(shape[:axis]), math.prod(shape[axis:])
-    with (
-        b.view("indices", b.input(0), 0, (before, after)) as indices,
-        b.view("on", b.input(1), 0, (1,)) as on,
-        b.view("off", b.input(2), 0, (1,)) as off,
-        b.view("out", b.y, 0, (before, depth, after), access="w") as y,
-        b.for_("outer", before) as outer,
-        b.for_("k", depth) as k,
-        b.for_("inner", after) as inner,
-    ):
+    indices = b.view("indices", b.input(0), 0, (before, after))
+    on = b.view("on", b.input(1), 0, (1,))
+    off = b.view("off", b.input(2), 0, (1,))
+    y = b.view("out", b.y, 0, (before, depth, after), access="w")
+    with b.for_("outer", before) as outer, b.for_("k", depth) as k, b.for_("inner", after) as inner:
         is_hot = b.load(indices, [outer, inner]).cast(INDEX).equal(k)
         b.store(y, [outer, k, inner], select(is_hot, b.load(on, [0]), b.load(off, [0])))
 
@@ -103,13 +99,11 @@ def _sequence_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
 def _sequence_lower(call: OpCall, b: Kernel) -> None:
     shape = call.input(0).shape
     batch, axis = call.int_attr("batch_dim"), call.int_attr("seq_dim")
-    with (
-        b.loops("i", shape) as index,
-        b.let("length", b.load(b.input(1), [index[batch]]).cast(INDEX)) as length,
-    ):
+    with b.loops("i", shape) as index:
+        length = b.let("length", b.load(b.input(1), [index[batch]]).cast(INDEX))
         reversed_index = select(index[axis] < length, length - 1 - index[axis], index[axis])
-        with b.let("source", clamp_index(reversed_index, shape[axis])) as source:
-            b.store(b.y, index, b.load(b.input(0), [*index[:axis], source, *index[axis + 1 :]]))
+        source = b.let("source", clamp_index(reversed_index, shape[axis]))
+        b.store(b.y, index, b.load(b.input(0), [*index[:axis], source, *index[axis + 1 :]]))
 
 
 def _sequence_attrs(context: ImportContext) -> Attrs:

@@ -60,11 +60,9 @@ def lower(call: OpCall, b: Kernel) -> None:
     """Fill the whole output, then copy the input; compilers optimize both loops."""
     x_shape, y_shape, before = _merged_axes(call)
     lower_fill(b, b.y, pad_value(call))
-    with (
-        b.view("in", b.input(0), 0, x_shape) as x,
-        b.view("out", b.y, 0, y_shape, access="w") as y,
-        b.loops("i", x.shape) as index,
-    ):
+    x = b.view("in", b.input(0), 0, x_shape)
+    y = b.view("out", b.y, 0, y_shape, access="w")
+    with b.loops("i", x.shape) as index:
         y_index = [i + margin for i, margin in zip(index, before, strict=True)]
         b.store(y, y_index, b.load(x, index))
 

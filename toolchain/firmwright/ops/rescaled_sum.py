@@ -10,7 +10,6 @@ t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as 4 t, the input
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,15 +42,15 @@ class SumTerm:
         wide = (x.astype(np.int64) - self.zero_point) << self.left
         return multiply_by_quantized_multiplier(wide, self.multiplier, self.shift, Rounding.TWICE)
 
-    def fourfold(self, b: Kernel, stack: ExitStack, x: ArithExpr) -> ArithExpr:
+    def fourfold(self, b: Kernel, x: ArithExpr) -> ArithExpr:
         """Return 4 * `apply` in TIR; a multiplier that is a power of two needs one product only."""
         offset = x.cast(INT32) - self.zero_point
         right = -self.shift
         if self.multiplier == _HALF and right < _LEFT_SHIFT:
             return offset * (1 << (_LEFT_SHIFT + 1 - right))
-        v = stack.enter_context(b.let("v", offset))
+        v = b.let("v", offset)
         high, low = divmod(self.multiplier, 1 << 16)
-        wide = stack.enter_context(b.let("t", v * (high << 5) + ((v * low + (1 << 10)) >> 11)))
+        wide = b.let("t", v * (high << 5) + ((v * low + (1 << 10)) >> 11))
         if right == 0:
             return wide * 4
         rounded = wide + (wide >> 31) + (1 << (right - 1))
@@ -98,13 +97,12 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
     if call.input(0).dtype == INT16:
         _lower_int16(call, b, params, sign)
         return
-    with loop_over_elements(b) as (values, store), ExitStack() as stack:
+    with loop_over_elements(b) as (values, store):
         left, right = (
-            _fourfold(call, b, stack, params.terms[index], index, x)
-            for index, x in enumerate(values)
+            _fourfold(call, b, params.terms[index], index, x) for index, x in enumerate(values)
         )
         total = left + right if sign > 0 else left - right
-        sum4 = stack.enter_context(b.let("sum4", total))
+        sum4 = b.let("sum4", total)
         store(requantize.requantize_fourfold(sum4, params.output, INT8))
 
 
@@ -127,10 +125,8 @@ def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
     return call_intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
 
 
-def _fourfold(
-    call: OpCall, b: Kernel, stack: ExitStack, term: SumTerm, index: int, x: ArithExpr
-) -> ArithExpr:
+def _fourfold(call: OpCall, b: Kernel, term: SumTerm, index: int, x: ArithExpr) -> ArithExpr:
     constant = constant_scalar(call, index)
     if constant is None:
-        return term.fourfold(b, stack, x)
+        return term.fourfold(b, x)
     return ArithExpr(as_expr(4 * int(term.apply(np.array(int(constant)))), INT32))

@@ -97,9 +97,9 @@ def lower(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         image = stack.enter_context(b.for_("n", n))
         oy = stack.enter_context(b.for_("oy", rows))
-        above, below, down = _load_neighbors(b, stack, 0, oy, dtype)
+        above, below, down = _load_neighbors(b, 0, oy, dtype)
         ox = stack.enter_context(b.for_("ox", cols))
-        left, right, across = _load_neighbors(b, stack, 1, ox, dtype)
+        left, right, across = _load_neighbors(b, 1, ox, dtype)
         c = stack.enter_context(b.for_("c", depth))
 
         def at(row: ArithExpr, col: ArithExpr) -> ArithExpr:
@@ -113,14 +113,14 @@ def lower(call: OpCall, b: Kernel) -> None:
         else:
             upper = at(above, left) * (unit - across) + at(above, right) * across
             lower = at(below, left) * (unit - across) + at(below, right) * across
-            total = stack.enter_context(b.let("total", upper * (unit - down) + lower * down))
+            total = b.let("total", upper * (unit - down) + lower * down)
             half = 1 << (2 * _UNIT_BITS - 1)
             total = (total + half - (total < 0).cast(dtype)) >> (2 * _UNIT_BITS)
         b.store(b.y, [image, oy, ox, c], total.cast(call.output.dtype))
 
 
 def _load_neighbors(
-    b: Kernel, stack: ExitStack, axis: int, out: ArithExpr, wide: DType
+    b: Kernel, axis: int, out: ArithExpr, wide: DType
 ) -> tuple[ArithExpr, ArithExpr, ArithExpr]:
     *index_tables, share = _neighbor_tables(b.call, axis)
     name, last = ("row", "column")[axis], b.call.input(0).shape[1 + axis] - 1
@@ -128,10 +128,10 @@ def _load_neighbors(
     for kind, values in zip(("before", "after"), index_tables, strict=True):
         table = b.constant(f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist()))
         index = minimum(b.load(table, [out]).cast(INDEX), last)
-        neighbors.append(stack.enter_context(b.let(f"{name}_{kind}", index)))
+        neighbors.append(b.let(f"{name}_{kind}", index))
     shares = b.constant(f"{name}_shares", share, FLOAT32 if wide == FLOAT32 else INT32)
     value = b.load(shares, [out]).cast(wide)
-    return neighbors[0], neighbors[1], stack.enter_context(b.let(f"{name}_share", value))
+    return neighbors[0], neighbors[1], b.let(f"{name}_share", value)
 
 
 def _import_attrs(context: ImportContext) -> Attrs:

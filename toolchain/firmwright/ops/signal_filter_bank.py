@@ -87,29 +87,25 @@ def _bank_lower(call: OpCall, b: Kernel) -> None:
         for name, table in zip(("bins", "places", "widths"), _bank_tables(call)[2:], strict=True)
     )
     size = call.input(0).elements
-    with (
-        b.view("energy", b.input(0), 0, (size,)) as x,
-        b.view("out", b.y, 0, (count,), access="w") as y,
-    ):
-        total, carried = b.reg("total", UINT64), b.reg("carried", UINT64)
-        b.store(total, [0], 0)
+    x = b.view("energy", b.input(0), 0, (size,))
+    y = b.view("out", b.y, 0, (count,), access="w")
+    total, carried = b.reg("total", UINT64), b.reg("carried", UINT64)
+    b.store(total, [0], 0)
+    b.store(carried, [0], 0)
+    with b.for_("channel", count + 1) as channel:
+        first = b.let("bin", b.load(bins, [channel]).cast(INDEX))
+        start = b.let("place", b.load(starts, [channel]).cast(INDEX))
+        with b.for_("j", b.load(widths, [channel]).cast(INDEX)) as j:
+            value = b.let("value", b.load(x, [minimum(first + j, size - 1)]).cast(UINT64))
+            for sums, index in ((total, 1), (carried, 2)):
+                table = b.input(index)
+                weight = b.load(table, [minimum(start + j, table.elements - 1)])
+                product = value * weight.cast(UINT64)
+                b.store(sums, [0], b.load(sums, [0]) + product)
+        with b.if_(channel > 0):
+            b.store(y, [maximum(channel - 1, 0)], b.load(total, [0]))
+        b.store(total, [0], b.load(carried, [0]))
         b.store(carried, [0], 0)
-        with b.for_("channel", count + 1) as channel:
-            with (
-                b.let("bin", b.load(bins, [channel]).cast(INDEX)) as first,
-                b.let("place", b.load(starts, [channel]).cast(INDEX)) as start,
-                b.for_("j", b.load(widths, [channel]).cast(INDEX)) as j,
-                b.let("value", b.load(x, [minimum(first + j, size - 1)]).cast(UINT64)) as value,
-            ):
-                for sums, index in ((total, 1), (carried, 2)):
-                    table = b.input(index)
-                    weight = b.load(table, [minimum(start + j, table.elements - 1)])
-                    product = value * weight.cast(UINT64)
-                    b.store(sums, [0], b.load(sums, [0]) + product)
-            with b.if_(channel > 0):
-                b.store(y, [maximum(channel - 1, 0)], b.load(total, [0]))
-            b.store(total, [0], b.load(carried, [0]))
-            b.store(carried, [0], 0)
 
 
 # ---- filter_bank_square_root -------------------------------------------------------------------
@@ -128,13 +124,11 @@ def _root_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _root_lower(call: OpCall, b: Kernel) -> None:
     count = call.output.elements
-    with (
-        b.view("energy", b.input(0), 0, (count,)) as x,
-        b.view("bits", b.input(1), 0, (1,)) as bits,
-        b.view("out", b.y, 0, (count,), access="w") as y,
-        b.let("shift", b.load(bits, [0]).cast(UINT32) & 31, UINT32) as shift,
-        b.for_("i", count) as i,
-    ):
+    x = b.view("energy", b.input(0), 0, (count,))
+    bits = b.view("bits", b.input(1), 0, (1,))
+    y = b.view("out", b.y, 0, (count,), access="w")
+    shift = b.let("shift", b.load(bits, [0]).cast(UINT32) & 31, UINT32)
+    with b.for_("i", count) as i:
         b.store(y, [i], intrinsic("nearest_root", [b.load(x, [i])], UINT32) >> shift)
 
 
@@ -184,12 +178,10 @@ def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array
 
 def _subtraction_lower(call: OpCall, b: Kernel) -> None:
     count = call.int_attr("num_channels")
-    with (
-        b.view("signal", b.input(0), 0, (count,)) as x,
-        b.views("estimate out", (count,), b.input(1), b.y) as (noise, y),
-        b.view("kept", b.outputs[1], 0, (count,), access="w") as new_estimate,
-        b.for_("i", count) as i,
-    ):
+    x = b.view("signal", b.input(0), 0, (count,))
+    noise, y = b.views("estimate out", (count,), b.input(1), b.y)
+    new_estimate = b.view("kept", b.outputs[1], 0, (count,), access="w")
+    with b.for_("i", count) as i:
         _lower_subtraction_channel(b, (x, noise, y, new_estimate), i)
 
 
@@ -202,17 +194,15 @@ def _lower_subtraction_channel(b: Kernel, buffers: Sequence[tir.Buffer], i: Arit
     new_by = _word(new) if alike else select(is_even, _word(new), _word(odd_new))
     old_by = _word(old) if alike else select(is_even, _word(old), _word(odd_old))
     signal = b.load(x, [i])
-    with b.let("scaled", signal << bits, UINT32) as scaled:
-        smooth = scaled.cast(UINT64) * new_by.cast(UINT64)
-        smooth = smooth + b.load(noise, [i]).cast(UINT64) * old_by.cast(UINT64)
-        with (
-            b.let("smooth", (smooth >> shift).cast(UINT32), UINT32) as estimate,
-            b.let("used", minimum(estimate, scaled), UINT32) as noise_part,
-        ):
-            share = _word(call.int_attr("min_signal_remaining") & UINT32_MASK).cast(UINT64)
-            minimum_left = (signal.cast(UINT64) * share >> shift).cast(UINT32)
-            b.store(y, [i], maximum((scaled - noise_part) >> bits, minimum_left))
-            b.store(new_estimate, [i], noise_part if call.int_attr("clamping") else estimate)
+    scaled = b.let("scaled", signal << bits, UINT32)
+    smooth = scaled.cast(UINT64) * new_by.cast(UINT64)
+    smooth = smooth + b.load(noise, [i]).cast(UINT64) * old_by.cast(UINT64)
+    estimate = b.let("smooth", (smooth >> shift).cast(UINT32), UINT32)
+    noise_part = b.let("used", minimum(estimate, scaled), UINT32)
+    share = _word(call.int_attr("min_signal_remaining") & UINT32_MASK).cast(UINT64)
+    minimum_left = (signal.cast(UINT64) * share >> shift).cast(UINT32)
+    b.store(y, [i], maximum((scaled - noise_part) >> bits, minimum_left))
+    b.store(new_estimate, [i], noise_part if call.int_attr("clamping") else estimate)
 
 
 def _word(value: int) -> ArithExpr:
@@ -263,21 +253,19 @@ def _pcan_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _pcan_lower(call: OpCall, b: Kernel) -> None:
     count = call.output.elements
-    with (
-        b.view("signal", b.input(0), 0, (count,)) as x,
-        b.view("noise", b.input(1), 0, (count,)) as noise,
-        b.view("gains", b.input(2), 0, (call.input(2).elements,)) as gains,
-        b.view("out", b.y, 0, (count,), access="w") as y,
-        b.for_("i", count) as i,
-        b.let("level", b.load(noise, [i]), UINT32) as level,
-        b.let("gain", _gain(b, gains, level).cast(INT16).cast(UINT32), UINT32) as gain,
-    ):
+    x = b.view("signal", b.input(0), 0, (count,))
+    noise = b.view("noise", b.input(1), 0, (count,))
+    gains = b.view("gains", b.input(2), 0, (call.input(2).elements,))
+    y = b.view("out", b.y, 0, (count,), access="w")
+    with b.for_("i", count) as i:
+        level = b.let("level", b.load(noise, [i]), UINT32)
+        gain = b.let("gain", _gain(b, gains, level).cast(INT16).cast(UINT32), UINT32)
         product = b.load(x, [i]).cast(UINT64) * gain.cast(UINT64)
         ratio = (product >> call.int_attr("snr_shift")).cast(UINT32)
-        with b.let("ratio", ratio, UINT32) as v:
-            square = v * v >> (2 + 2 * _SNR_BITS - _OUTPUT_BITS)
-            beyond = (v >> (_SNR_BITS - _OUTPUT_BITS)) - (1 << _OUTPUT_BITS)
-            b.store(y, [i], select(v < (2 << _SNR_BITS), square, beyond))
+        v = b.let("ratio", ratio, UINT32)
+        square = v * v >> (2 + 2 * _SNR_BITS - _OUTPUT_BITS)
+        beyond = (v >> (_SNR_BITS - _OUTPUT_BITS)) - (1 << _OUTPUT_BITS)
+        b.store(y, [i], select(v < (2 << _SNR_BITS), square, beyond))
 
 
 def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
@@ -322,20 +310,19 @@ def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _log_lower(call: OpCall, b: Kernel) -> None:
     count = call.output.elements
     table = b.constant("table", np.array(_log_table(), np.int16), INT16)
-    with b.views("signal out", (count,), b.input(0), b.y) as (source, y), b.for_("i", count) as i:
+    source, y = b.views("signal out", (count,), b.input(0), b.y)
+    with b.for_("i", count) as i:
         shifted = b.load(source, [i]) << call.int_attr("input_correction_bits")
-        with (
-            b.let("x", maximum(shifted, 1), UINT32) as x,
-            b.let("whole", intrinsic("bit_length", [x], INT32).cast(UINT32) - 1, UINT32) as whole,
-            b.let("part", (x << (_word(31) - whole) & 0x7FFFFFFF) >> 15, UINT32) as part,
-            b.let("segment", minimum(part >> 9, 127).cast(INDEX)) as segment,
-        ):
-            below, above = b.load_i32(table, [segment]), b.load_i32(table, [segment + 1])
-            between = (above - below) * (part & 511).cast(INT32) >> 16
-            log2 = (whole << 16) + part + (below + between).cast(UINT32)
-            natural = ((log2.cast(UINT64) * _LN2 + 32768) >> 16).cast(UINT32)
-            scaled = (natural * _word(call.int_attr("output_scale") & UINT32_MASK) + 32768) >> 16
-            b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
+        x = b.let("x", maximum(shifted, 1), UINT32)
+        whole = b.let("whole", intrinsic("bit_length", [x], INT32).cast(UINT32) - 1, UINT32)
+        part = b.let("part", (x << (_word(31) - whole) & 0x7FFFFFFF) >> 15, UINT32)
+        segment = b.let("segment", minimum(part >> 9, 127).cast(INDEX))
+        below, above = b.load_i32(table, [segment]), b.load_i32(table, [segment + 1])
+        between = (above - below) * (part & 511).cast(INT32) >> 16
+        log2 = (whole << 16) + part + (below + between).cast(UINT32)
+        natural = ((log2.cast(UINT64) * _LN2 + 32768) >> 16).cast(UINT32)
+        scaled = (natural * _word(call.int_attr("output_scale") & UINT32_MASK) + 32768) >> 16
+        b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
 
 
 # ---- the records -------------------------------------------------------------------------------

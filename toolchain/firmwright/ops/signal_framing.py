@@ -102,30 +102,28 @@ def _framer_lower(call: OpCall, b: Kernel) -> None:
     size, step = call.int_attr("frame_size"), call.int_attr("frame_step")
     frames = count // step
     reach = call.input(1).shape[1] if call.has_input(1) else 0
-    with (
-        b.view("samples", b.input(0), 0, (rows, count)) as x,
-        b.view("frames", b.y, 0, (rows, frames, size), access="w") as y,
-        b.view("valid", b.outputs[1], 0, (1,), access="w") as valid,
-    ):
-        with b.for_("row", rows) as row:
-            for frame in range(frames):
-                first = frame * step
-                older = min(max(reach - first, 0), size)
-                if older:
-                    with b.for_("k", older) as k:
-                        b.store(y, [row, frame, k], b.load(b.input(1), [row, k + first]))
-                start = first + older - reach
-                with b.for_("j", size - older) as j:
-                    b.store(y, [row, frame, j + older], b.load(x, [row, j + start]))
-        if not call.has_input(2):
-            b.store(valid, [0], True)
-        else:
-            missing = b.load(b.input(2), [0])
-            b.store(valid, [0], missing.equal(0))
-            b.store(b.outputs[3], [0], maximum(missing - frames, 0))
-        if reach:
-            with b.for_("one", rows) as row:
-                _update_history(b, b.input(1), x, b.outputs[2], row)
+    x = b.view("samples", b.input(0), 0, (rows, count))
+    y = b.view("frames", b.y, 0, (rows, frames, size), access="w")
+    valid = b.view("valid", b.outputs[1], 0, (1,), access="w")
+    with b.for_("row", rows) as row:
+        for frame in range(frames):
+            first = frame * step
+            older = min(max(reach - first, 0), size)
+            if older:
+                with b.for_("k", older) as k:
+                    b.store(y, [row, frame, k], b.load(b.input(1), [row, k + first]))
+            start = first + older - reach
+            with b.for_("j", size - older) as j:
+                b.store(y, [row, frame, j + older], b.load(x, [row, j + start]))
+    if not call.has_input(2):
+        b.store(valid, [0], True)
+    else:
+        missing = b.load(b.input(2), [0])
+        b.store(valid, [0], missing.equal(0))
+        b.store(b.outputs[3], [0], maximum(missing - frames, 0))
+    if reach:
+        with b.for_("one", rows) as row:
+            _update_history(b, b.input(1), x, b.outputs[2], row)
 
 
 def _import_framer(context: ImportContext) -> ImportedCall:
@@ -176,28 +174,26 @@ def _stacker_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
 def _stacker_lower(call: OpCall, b: Kernel) -> None:
     channels, total = call.int_attr("num_channels"), call.output.elements
     older = total - channels
-    with (
-        b.view("frame", b.input(0), 0, (channels,)) as x,
-        b.view("stacked", b.y, 0, (total,), access="rw") as y,
-        b.view("valid", b.outputs[1], 0, (1,), access="w") as valid,
-        b.let("before", b.load(b.input(1), [0]), INT32) as before,
-        b.let("wait", select(before < 0, call.int_attr("right"), before), INT32) as wait,
-    ):
-        if older:
-            with (
-                b.if_(before < 0),
-                b.for_("copy", older // channels) as copy,
-                b.for_("c", channels) as c,
-            ):
-                b.store(y, [copy * channels + c], b.load(x, [c]))
-            with b.else_():
-                _copy_loop(b, y, [], older, lambda k: b.load(b.input(2), [0, k]))
-        with b.for_("c", channels) as c:
-            b.store(y, [c + older], b.load(x, [c]))
-        b.store(valid, [0], wait.equal(0))
-        b.store(b.outputs[2], [0], select(wait.equal(0), call.int_attr("step"), wait) - 1)
-        if older:
-            _copy_loop(b, b.outputs[3], [0], older, lambda k: b.load(y, [k + channels]))
+    x = b.view("frame", b.input(0), 0, (channels,))
+    y = b.view("stacked", b.y, 0, (total,), access="rw")
+    valid = b.view("valid", b.outputs[1], 0, (1,), access="w")
+    before = b.let("before", b.load(b.input(1), [0]), INT32)
+    wait = b.let("wait", select(before < 0, call.int_attr("right"), before), INT32)
+    if older:
+        with (
+            b.if_(before < 0),
+            b.for_("copy", older // channels) as copy,
+            b.for_("c", channels) as c,
+        ):
+            b.store(y, [copy * channels + c], b.load(x, [c]))
+        with b.else_():
+            _copy_loop(b, y, [], older, lambda k: b.load(b.input(2), [0, k]))
+    with b.for_("c", channels) as c:
+        b.store(y, [c + older], b.load(x, [c]))
+    b.store(valid, [0], wait.equal(0))
+    b.store(b.outputs[2], [0], select(wait.equal(0), call.int_attr("step"), wait) - 1)
+    if older:
+        _copy_loop(b, b.outputs[3], [0], older, lambda k: b.load(y, [k + channels]))
 
 
 def _import_stacker(context: ImportContext) -> ImportedCall:
@@ -234,7 +230,8 @@ def _delay_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 def _delay_lower(call: OpCall, b: Kernel) -> None:
     rows, count = _streams(call.input(0))
     reach = call.input(1).shape[1] if call.has_input(1) else 0
-    with b.views("samples out", (rows, count), b.input(0), b.y) as (x, y), b.for_("row", rows) as r:
+    x, y = b.views("samples out", (rows, count), b.input(0), b.y)
+    with b.for_("row", rows) as r:
         older = min(reach, count)
         _copy_loop(b, y, [r], older, lambda k: b.load(b.input(1), [r, k]))
         with b.for_("j", count - older) as j:
@@ -289,11 +286,9 @@ def _overlap_lower(call: OpCall, b: Kernel) -> None:
     kind, step = call.input(0), call.int_attr("frame_step")
     frames, size = kind.shape[-2:]
     rows, left = kind.elements // (frames * size), size - step
-    with (
-        b.view("frames", b.input(0), 0, (rows, frames, size)) as x,
-        b.view("out", b.y, 0, (rows, frames * step), access="w") as y,
-        b.for_("row", rows) as row,
-    ):
+    x = b.view("frames", b.input(0), 0, (rows, frames, size))
+    y = b.view("out", b.y, 0, (rows, frames * step), access="w")
+    with b.for_("row", rows) as row:
         sums = b.outputs[1] if left else y
 
         def added(frame: ArithExpr, k: ArithExpr, *, is_left: bool) -> ArithExpr:
@@ -352,15 +347,13 @@ def _circular_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
 
 def _circular_lower(call: OpCall, b: Kernel) -> None:
     slot, total = call.input(0).elements, call.output.elements
-    with (
-        b.view("slot", b.input(0), 0, (slot,)) as x,
-        b.views("before out", (total,), b.input(1), b.y) as (before, y),
-    ):
-        if total > slot:
-            with b.for_("i", total - slot) as i:
-                b.store(y, [i], b.load(before, [i + slot]))
-        with b.for_("k", slot) as k:
-            b.store(y, [k + (total - slot)], b.load(x, [k]))
+    x = b.view("slot", b.input(0), 0, (slot,))
+    before, y = b.views("before out", (total,), b.input(1), b.y)
+    if total > slot:
+        with b.for_("i", total - slot) as i:
+            b.store(y, [i], b.load(before, [i + slot]))
+    with b.for_("k", slot) as k:
+        b.store(y, [k + (total - slot)], b.load(x, [k]))
 
 
 def _import_circular(context: ImportContext) -> ImportedCall:

@@ -40,11 +40,8 @@ def _window_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
 def _window_lower(call: OpCall, b: Kernel) -> None:
     size = call.input(1).elements
     shape = (call.output.elements // size, size)
-    with (
-        b.views("frames out", shape, b.input(0), b.y) as (x, y),
-        b.for_("frame", shape[0]) as frame,
-        b.for_("i", size) as i,
-    ):
+    x, y = b.views("frames out", shape, b.input(0), b.y)
+    with b.for_("frame", shape[0]) as frame, b.for_("i", size) as i:
         product = b.load_i32(x, [frame, i]) * b.load_i32(b.input(1), [i])
         scaled = product >> call.int_attr("shift")
         b.store(y, [frame, i], maximum(minimum(scaled, INT16.max), INT16.min).cast(INT16))
@@ -77,24 +74,22 @@ def _scale_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 
 def _scale_lower(call: OpCall, b: Kernel) -> None:
     count = call.input(0).elements
-    with (
-        b.views("samples out", (count,), b.input(0), b.y) as (x, y),
-        b.view("bits", b.outputs[1], 0, (1,), access="w") as bits,
-    ):
-        peak = b.register("peak", INT16, 0)
-        with b.for_("i", count) as i:
-            value = b.load_i32(x, [i])
-            negative, so_far = value * -1, peak.value.cast(INT32)
-            with b.if_(value > so_far):
-                peak.set(value.cast(INT16))
-            with b.else_(), b.if_(negative > so_far):
-                peak.set(negative.cast(INT16))
-        magnitude = peak.value.cast(INT32)
-        length = call_intrinsic("bit_length", [maximum(magnitude, 0).cast(UINT32)], INT32)
-        with b.let("left", select(magnitude > 0, maximum(15 - length, 0), 0), INT32) as left:
-            b.store(bits, [0], left)
-            with b.for_("k", count) as k:
-                b.store(y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16))
+    x, y = b.views("samples out", (count,), b.input(0), b.y)
+    bits = b.view("bits", b.outputs[1], 0, (1,), access="w")
+    peak = b.register("peak", INT16, 0)
+    with b.for_("i", count) as i:
+        value = b.load_i32(x, [i])
+        negative, so_far = value * -1, peak.value.cast(INT32)
+        with b.if_(value > so_far):
+            peak.set(value.cast(INT16))
+        with b.else_(), b.if_(negative > so_far):
+            peak.set(negative.cast(INT16))
+    magnitude = peak.value.cast(INT32)
+    length = call_intrinsic("bit_length", [maximum(magnitude, 0).cast(UINT32)], INT32)
+    left = b.let("left", select(magnitude > 0, maximum(15 - length, 0), 0), INT32)
+    b.store(bits, [0], left)
+    with b.for_("k", count) as k:
+        b.store(y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16))
 
 
 # ---- spectrum_energy ---------------------------------------------------------------------------
@@ -121,18 +116,16 @@ def _energy_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
 def _energy_lower(call: OpCall, b: Kernel) -> None:
     bins = call.output.elements
     first, last = call.int_attr("start_index"), call.int_attr("end_index")
-    with (
-        b.view("spectrum", b.input(0), 0, (bins, 2)) as x,
-        b.view("out", b.y, 0, (bins,), access="w") as y,
-    ):
-        for name, start, end in (("below", 0, first), ("above", last, bins)):
-            if end > start:
-                with b.for_(name, end - start) as k:
-                    b.store(y, [k + start], 0)
-        with b.for_("i", last - first) as i:
-            squares = [b.load_i32(x, [i + first, part]) for part in (0, 1)]
-            real, imaginary = ((part * part).cast(UINT32) for part in squares)
-            b.store(y, [i + first], real + imaginary)
+    x = b.view("spectrum", b.input(0), 0, (bins, 2))
+    y = b.view("out", b.y, 0, (bins,), access="w")
+    for name, start, end in (("below", 0, first), ("above", last, bins)):
+        if end > start:
+            with b.for_(name, end - start) as k:
+                b.store(y, [k + start], 0)
+    with b.for_("i", last - first) as i:
+        squares = [b.load_i32(x, [i + first, part]) for part in (0, 1)]
+        real, imaginary = ((part * part).cast(UINT32) for part in squares)
+        b.store(y, [i + first], real + imaginary)
 
 
 OPDEFS = (

@@ -9,8 +9,7 @@ softmax_int16.py. Both profiles are identical. Semantics: TFLite's reference Sof
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -123,7 +122,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     depth = call.input(0).shape[-1]
     rows = call.input(0).elements // depth
-    with b.views("rows out", (rows, depth), b.input(0), b.y) as (x, y), b.for_("row", rows) as row:
+    x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
+    with b.for_("row", rows) as row:
         if call.input(0).dtype == FLOAT32:
             _lower_float(b, x, y, row)
         elif call.input(0).dtype == INT16:
@@ -138,10 +138,8 @@ def lower_exponential_sum(
     """Emit the sum of exponentials; return registers of row maximum and sum, and the table."""
     table = b.constant("exponentials", exponential_table(b.call), INT32)
     highest, total = softmax_int16.lower_row_maximum(b, x, row, INT32, INT8.min)
-    with (
-        b.for_("i", x.shape[1]) as i,
-        b.let("power", b.load(table, [_distance_index(b, highest, x, row, i)])) as power,
-    ):
+    with b.for_("i", x.shape[1]) as i:
+        power = b.let("power", b.load(table, [_distance_index(b, highest, x, row, i)]))
         # Half up equals half away from zero, since powers are not negative; adding the half first
         # could exceed 32 bits.
         rounded = (power >> SUM_INTEGER_BITS) + ((power >> (SUM_INTEGER_BITS - 1)) & 1)
@@ -151,28 +149,26 @@ def lower_exponential_sum(
 
 def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     highest, total, table = lower_exponential_sum(b, x, row)
-    with (
-        b.let("headroom", call_intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
-        _bind_reciprocal(b, b.load(total, [0]), headroom, x.shape[1], y.dtype) as (inverse, shift),
-        b.for_("i", x.shape[1]) as i,
-    ):
+    headroom = b.let("headroom", call_intrinsic("clz", [b.load(total, [0])], INT32))
+    inverse, shift = _bind_reciprocal(b, b.load(total, [0]), headroom, x.shape[1], y.dtype)
+    with b.for_("i", x.shape[1]) as i:
         power = b.load(table, [_distance_index(b, highest, x, row, i)])
         value = call_intrinsic("requantize_twice", [power, inverse, shift], INT32) + y.dtype.min
         b.store(y, [row, i], clamp(value, y.dtype.min, y.dtype.max, y.dtype))
 
 
-@contextmanager
 def _bind_reciprocal(
     b: Kernel, total: ArithExpr, headroom: ArithExpr, depth: int, kind: DType
-) -> Iterator[tuple[ArithExpr, ArithExpr]]:
+) -> tuple[ArithExpr, ArithExpr]:
     """Bind the reciprocal of `total` as multiplier and shift of the output's requantization."""
     inverse = call_intrinsic("reciprocal", [total, headroom], INT32)
     shift = headroom - (_SHIFT - kind.bits)
     if kind == INT8 and depth << (31 - SUM_INTEGER_BITS) >= 1 << (32 - _MIN_HEADROOM):
         inverse = select(headroom < _MIN_HEADROOM, 0, inverse)
         shift = maximum(shift, MIN_SHIFT)
-    with b.let("inverse", inverse) as multiplier, b.let("shift", shift) as right:
-        yield multiplier, right
+    multiplier = b.let("inverse", inverse)
+    right = b.let("shift", shift)
+    return multiplier, right
 
 
 def _distance_index(
@@ -187,9 +183,9 @@ def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> Non
     highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
     with b.for_("i", x.shape[1]) as i:
         scaled = (b.load(x, [row, i]) - b.load(highest, [0])) * beta
-        with b.let("power", call_intrinsic("exp_f32", [scaled], FLOAT32)) as power:
-            b.store(y, [row, i], power)
-            b.store(total, [0], b.load(total, [0]) + power)
+        power = b.let("power", call_intrinsic("exp_f32", [scaled], FLOAT32))
+        b.store(y, [row, i], power)
+        b.store(total, [0], b.load(total, [0]) + power)
     with b.for_("i", x.shape[1]) as i:
         b.store(y, [row, i], b.load(y, [row, i]) / b.load(total, [0]))
 
@@ -247,7 +243,8 @@ def reference_log(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower_log(call: OpCall, b: Kernel) -> None:
     depth = call.input(0).shape[-1]
     rows = call.input(0).elements // depth
-    with b.views("rows out", (rows, depth), b.input(0), b.y) as (x, y), b.for_("row", rows) as row:
+    x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
+    with b.for_("row", rows) as row:
         if call.input(0).dtype == FLOAT32:
             _lower_log_float(b, x, y, row)
         else:
@@ -259,32 +256,28 @@ def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) ->
     with b.for_("i", x.shape[1]) as i:
         below = b.load(x, [row, i]) - b.load(highest, [0])
         b.store(total, [0], b.load(total, [0]) + call_intrinsic("exp_f32", [below], FLOAT32))
-    with (
-        b.let("logarithm", libm_function("log")(b.load(total, [0]))) as logarithm,
-        b.for_("i", x.shape[1]) as i,
-    ):
+    logarithm = b.let("logarithm", libm_function("log")(b.load(total, [0])))
+    with b.for_("i", x.shape[1]) as i:
         b.store(y, [row, i], b.load(x, [row, i]) - b.load(highest, [0]) - logarithm)
 
 
 def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     scale, back, radius = _log_scaling(b.call)
     highest, total, _ = lower_exponential_sum(b, x, row)
-    with b.let("logarithm", call_intrinsic("logarithm", [b.load(total, [0])], INT32)) as logarithm:
-        lowest = logarithm + INT32_MIN
-        least = call_intrinsic("requantize_twice", [lowest, *back], INT32)
-        with (
-            b.let("least", maximum(least, -radius - 1)) as lower_bound,
-            b.for_("i", x.shape[1]) as i,
-            b.let("below", b.load_i32(x, [row, i]) - b.load(highest, [0])) as below,
-        ):
-            with b.if_(below > lower_bound):
-                scaled = call_intrinsic("requantize_twice", [below, *scale], INT32)
-                with b.let("difference", scaled - logarithm) as difference:
-                    half = (1 << (_RIGHT - 1)) - (difference < 0).cast(INT32)
-                    value = ((difference + half) >> _RIGHT) + OUTPUT_ZERO_POINT
-                    b.store(y, [row, i], clamp(value, INT8.min, INT8.max, INT8))
-            with b.else_():
-                b.store(y, [row, i], INT8.min)
+    logarithm = b.let("logarithm", call_intrinsic("logarithm", [b.load(total, [0])], INT32))
+    lowest = logarithm + INT32_MIN
+    least = call_intrinsic("requantize_twice", [lowest, *back], INT32)
+    lower_bound = b.let("least", maximum(least, -radius - 1))
+    with b.for_("i", x.shape[1]) as i:
+        below = b.let("below", b.load_i32(x, [row, i]) - b.load(highest, [0]))
+        with b.if_(below > lower_bound):
+            scaled = call_intrinsic("requantize_twice", [below, *scale], INT32)
+            difference = b.let("difference", scaled - logarithm)
+            half = (1 << (_RIGHT - 1)) - (difference < 0).cast(INT32)
+            value = ((difference + half) >> _RIGHT) + OUTPUT_ZERO_POINT
+            b.store(y, [row, i], clamp(value, INT8.min, INT8.max, INT8))
+        with b.else_():
+            b.store(y, [row, i], INT8.min)
 
 
 OPDEFS: tuple[OpDef, ...] = (

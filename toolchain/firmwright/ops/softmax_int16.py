@@ -103,23 +103,19 @@ def lower_row(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, beta: flo
     with b.for_("i", x.shape[1]) as i:
         below = b.load_i32(x, [row, i]) - b.load(highest, [0])
         scaled = intrinsic("requantize_twice", [below, multiplier, shift], INT32)
-        with (
-            b.let("index", _saturate(scaled + INT16.max)) as index,
-            lookup(b, exponentials, index) as value,
-            b.let("power", value) as power,
-        ):
-            b.store(y, [row, i], power.cast(INT16))
-            b.store(total, [0], b.load(total, [0]) + power)
-    with (
-        b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
-        b.let("mantissa", b.load(total, [0]) << (headroom - 1)) as mantissa,
-        b.let("position", _saturate((((mantissa >> 13) + 1) >> 1) - _CENTER)) as position,
-        lookup(b, reciprocals, position) as value,
-        b.let("inverse", value) as inverse,
-        b.let("right", 31 - headroom) as right,
-        b.let("half", ArithExpr(immediate(1, INT32)) << (right - 1)) as half,
-        b.for_("i", x.shape[1]) as i,
-    ):
+        index = b.let("index", _saturate(scaled + INT16.max))
+        value = lookup(b, exponentials, index)
+        power = b.let("power", value)
+        b.store(y, [row, i], power.cast(INT16))
+        b.store(total, [0], b.load(total, [0]) + power)
+    headroom = b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32))
+    mantissa = b.let("mantissa", b.load(total, [0]) << (headroom - 1))
+    position = b.let("position", _saturate((((mantissa >> 13) + 1) >> 1) - _CENTER))
+    value = lookup(b, reciprocals, position)
+    inverse = b.let("inverse", value)
+    right = b.let("right", 31 - headroom)
+    half = b.let("half", ArithExpr(immediate(1, INT32)) << (right - 1))
+    with b.for_("i", x.shape[1]) as i:
         product = (b.load_i32(y, [row, i]) * inverse + half) >> right
         b.store(y, [row, i], clamp(product, 0, INT16.max, INT16))
 

@@ -106,14 +106,16 @@ def copy_axes(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[CopyAxi
 
 
 def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
-    with b.view("whole", y, 0, (y.elements,), access="w") as flat, b.for_("i", y.elements) as i:
+    flat = b.view("whole", y, 0, (y.elements,), access="w")
+    with b.for_("i", y.elements) as i:
         b.store(flat, [i], value)
 
 
 def lower_flat_copy(b: Kernel, source: tir.Buffer, target: tir.Buffer) -> None:
     """Copy all elements of `source` to `target`, a buffer of equal size."""
     count = target.elements
-    with b.views("from to", (count,), source, target) as (x, y), b.for_("i", count) as i:
+    x, y = b.views("from to", (count,), source, target)
+    with b.for_("i", count) as i:
         b.store(y, [i], b.load(x, [i]))
 
 
@@ -131,11 +133,9 @@ def _lower_copy(b: Kernel, copy: StridedCopy, count: int) -> None:
         for table in (axis.table, axis.y_table)
         if table
     }
-    with (
-        b.view("from", b.input(copy.source), 0, (count,)) as x,
-        b.view("to", result, 0, (result.elements,), access="w") as y,
-        ExitStack() as stack,
-    ):
+    x = b.view("from", b.input(copy.source), 0, (count,))
+    y = b.view("to", result, 0, (result.elements,), access="w")
+    with ExitStack() as stack:
         x_index, y_index = ArithExpr(as_expr(copy.x_offset)), ArithExpr(as_expr(copy.y_offset))
         for position, axis in enumerate(copy.axes):
             i = stack.enter_context(b.for_(f"i{position}", axis.extent))

@@ -33,7 +33,7 @@ from firmwright.ops.dynamic_range import (
     quantize_row,
 )
 from firmwright.ops.import_checks import input_type
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 
 _BIAS, _STATE = 3, 4
 _HYBRID = (FLOAT32, INT8, INT8, FLOAT32)
@@ -138,28 +138,29 @@ def lower(call: OpCall, b: Kernel) -> None:
     rank = call.int_attr("rank")
     is_float = call.input(0).dtype == FLOAT32
     shape = (batch, filters, steps)
-    with Nest() as enter:
-        before, after = enter(b.views("before after", shape, b.input(_STATE), b.outputs[1]))
-        n = enter(b.for_("n", batch))
+    before, after = b.views("before after", shape, b.input(_STATE), b.outputs[1])
+    with b.for_("n", batch) as n:
         source = _FeatureSource(b.input(0), [n])
         if is_hybrid(call):
-            quantized = enter(b.allocate("quantized", INT8, (inputs,)))
+            quantized = b.allocate("quantized", INT8, (inputs,))
             row = quantize_row(
                 b, FloatRow(b.input(0), n * inputs, inputs), quantized,
                 weight_scale=_scale(call, 1), asymmetric=bool(call.attrs["asymmetric"]),
             )  # fmt: skip
             source = _FeatureSource(quantized, [], row)
-        unit = enter(b.for_("unit", filters // rank))
-        total = b.reg("total", FLOAT32 if is_float else UINT32)
-        b.store(total, [0], _initial_sum(call, b, unit))
-        with b.for_("r", rank) as r, b.let("filter", unit * rank + r) as f:
-            with b.for_("t", steps - 1) as t, b.let("older", b.load(before, [n, f, t + 1])) as old:
-                b.store(after, [n, f, t], old)
-                _accumulate(call, b, total, old, [f, t])
-            with b.let("newest", _feature(call, b, source, f)) as newest:
+        with b.for_("unit", filters // rank) as unit:
+            total = b.reg("total", FLOAT32 if is_float else UINT32)
+            b.store(total, [0], _initial_sum(call, b, unit))
+            with b.for_("r", rank) as r:
+                f = b.let("filter", unit * rank + r)
+                with b.for_("t", steps - 1) as t:
+                    old = b.let("older", b.load(before, [n, f, t + 1]))
+                    b.store(after, [n, f, t], old)
+                    _accumulate(call, b, total, old, [f, t])
+                newest = b.let("newest", _feature(call, b, source, f))
                 b.store(after, [n, f, steps - 1], newest)
                 _accumulate(call, b, total, newest, [f, steps - 1])
-        b.store(b.y, [n, unit], _finish_output(call, b.load(total, [0])))
+            b.store(b.y, [n, unit], _finish_output(call, b.load(total, [0])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,8 @@ def _tap(
     count = -(-size // stride)
     shifted = out + before
     j = stack.enter_context(b.for_(f"j{k_name[1]}", count))
-    k = stack.enter_context(b.let(k_name, shifted % stride + j * stride)) if stride > 1 else j
-    i = stack.enter_context(b.let(i_name, shifted / stride - j))
+    k = b.let(k_name, shifted % stride + j * stride) if stride > 1 else j
+    i = b.let(i_name, shifted / stride - j)
     guards = []
     if size % stride:
         guards.append(k < size)

@@ -14,8 +14,7 @@ feature go left in some branches and right in others, the feature becomes two co
 Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,7 +129,6 @@ def ordered_bit_thresholds(forest: Forest) -> Array:
     return np.asarray(bits ^ ((bits >> 31) & _KEY_MAX), np.int32)
 
 
-@contextmanager
 def grid_key(
     b: Builder,
     x: ArithExpr,
@@ -138,14 +136,12 @@ def grid_key(
     low: ArithExpr | float,
     high: ArithExpr | float,
     missing: ArithExpr | float,
-) -> Iterator[ArithExpr]:
-    """Yield x * `scale`, clamped to [`low`, `high`] and rounded up; `missing` replaces NaN."""
+) -> ArithExpr:
+    """Return x * `scale`, clamped to [`low`, `high`] and rounded up; `missing` replaces NaN."""
     scaled = select(x.equal(x), x * scale, ArithExpr(as_expr(missing, FLOAT32)))
-    with (
-        b.let("scaled", minimum(maximum(scaled, low), high)) as limited,
-        b.let("whole", limited.cast(INT32)) as truncated,
-    ):
-        yield truncated + (truncated.cast(FLOAT32) < limited).cast(INT32)
+    limited = b.let("scaled", minimum(maximum(scaled, low), high))
+    truncated = b.let("whole", limited.cast(INT32))
+    return truncated + (truncated.cast(FLOAT32) < limited).cast(INT32)
 
 
 def ordered_bit_key(x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int) -> ArithExpr:
@@ -277,7 +273,8 @@ def lower(call: OpCall, b: Kernel) -> None:
         else b.constant("thresholds", grid_thresholds(forest, column_grids), UINT16)
     )
     rows = call.input(0).shape[0]
-    with b.allocate("keys", INT32, (len(forest.features),)) as keys, b.for_("row", rows) as row:
+    keys = b.allocate("keys", INT32, (len(forest.features),))
+    with b.for_("row", rows) as row:
         _write_keys(b, forest, column_grids, keys, row)
         count = leaves.rows.shape[1]
         sums = b.reg("sum", INT32, count)
@@ -294,26 +291,24 @@ def _write_keys(
     features = np.array([feature for feature, _ in forest.features])
     columns = b.constant("columns", features, UINT16)
     last = x.shape[1] - 1
-    with ExitStack() as stack:
-        enter = stack.enter_context
-        if grids is None:
-            bits = enter(b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4))
-            sides = np.array([missing_value_key(left) for _, left in forest.features])
-            missing = b.constant("missing", sides, INT32)
-            v = enter(b.for_("column", count))
-            feature = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
+    if grids is None:
+        bits = b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4)
+        sides = np.array([missing_value_key(left) for _, left in forest.features])
+        missing = b.constant("missing", sides, INT32)
+        with b.for_("column", count) as v:
+            feature = b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last))
             value = ordered_bit_key(
                 b.load(x, [row, feature]), b.load(bits, [row, feature]), b.load(missing, [v])
             )
             b.store(keys, [v], value)
-            return
-        table = np.array([grid_key_params(*p) for p in zip(forest.features, grids, strict=True)])
-        numbers = b.constant("grid", table, FLOAT32)
-        v = enter(b.for_("column", count))
-        feature = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
-        value = enter(b.let("value", b.load(x, [row, feature])))
+        return
+    table = np.array([grid_key_params(*p) for p in zip(forest.features, grids, strict=True)])
+    numbers = b.constant("grid", table, FLOAT32)
+    with b.for_("column", count) as v:
+        feature = b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last))
+        value = b.let("value", b.load(x, [row, feature]))
         scale, low, high, none = (b.load(numbers, [v, k]) for k in range(4))
-        key = enter(grid_key(b, value, scale, low, high, none))
+        key = grid_key(b, value, scale, low, high, none)
         b.store(keys, [v], key - low.cast(INT32))
 
 
@@ -345,20 +340,19 @@ def _walk(
         b.store(leaf, [0], first.value + tree.cast(UINT32))
         b.store(remaining, [0], b.load(sizes, [tree]).cast(UINT32))
         first.add(b.load(remaining, [0]))
-        with (
-            b.while_(b.load(remaining, [0]) > 0),
-            b.let("at", minimum(b.load(position, [0]), forest.branches - 1).cast(INDEX)) as index,
-            b.let("branch", b.load(branches, [index]).cast(UINT32)) as branch,
-            b.let("left", branch >> bits) as left,
-            b.let(
+        with b.while_(b.load(remaining, [0]) > 0):
+            index = b.let("at", minimum(b.load(position, [0]), forest.branches - 1).cast(INDEX))
+            branch = b.let("branch", b.load(branches, [index]).cast(UINT32))
+            left = b.let("left", branch >> bits)
+            column = b.let(
                 "column", minimum(branch & ((1 << bits) - 1), len(forest.features) - 1).cast(INDEX)
-            ) as column,
-        ):
+            )
             is_left = b.load(keys, [column]) <= b.load(thresholds, [index]).cast(INT32)
             with b.if_(is_left):
                 b.store(position, [0], b.load(position, [0]) + 1)
                 b.store(remaining, [0], left)
-            with b.else_(), b.let("skipped", left + 1) as skipped:
+            with b.else_():
+                skipped = b.let("skipped", left + 1)
                 b.store(position, [0], b.load(position, [0]) + skipped)
                 b.store(leaf, [0], b.load(leaf, [0]) + skipped)
                 b.store(remaining, [0], b.load(remaining, [0]) - skipped)
@@ -377,18 +371,16 @@ def _add_leaf(b: Kernel, leaves: LeafTable, leaf: tir.Buffer, sums: tir.Buffer) 
     count, outputs = leaves.rows.shape
     kind = smallest_unsigned_dtype(count - 1)
     indexed = count * outputs * 4 + len(leaves.row_indices) * kind.size_bytes
-    with ExitStack() as stack:
-        enter = stack.enter_context
-        last = len(leaves.row_indices) - 1
-        index = enter(b.let("end", minimum(b.load(leaf, [0]), last).cast(INDEX)))
-        if indexed < len(leaves.row_indices) * outputs * 4:
-            which = b.constant("which", leaves.row_indices, kind)
-            rows = b.constant("leaves", leaves.rows, INT32)
-            index = enter(b.let("values", minimum(b.load(which, [index]).cast(INDEX), count - 1)))
-        else:
-            rows = b.constant("leaves", leaves.rows[leaves.row_indices], INT32)
-        for k in range(outputs):
-            b.store(sums, [k], b.load(sums, [k]) + b.load(rows, [index, k]))
+    last = len(leaves.row_indices) - 1
+    index = b.let("end", minimum(b.load(leaf, [0]), last).cast(INDEX))
+    if indexed < len(leaves.row_indices) * outputs * 4:
+        which = b.constant("which", leaves.row_indices, kind)
+        rows = b.constant("leaves", leaves.rows, INT32)
+        index = b.let("values", minimum(b.load(which, [index]).cast(INDEX), count - 1))
+    else:
+        rows = b.constant("leaves", leaves.rows[leaves.row_indices], INT32)
+    for k in range(outputs):
+        b.store(sums, [k], b.load(sums, [k]) + b.load(rows, [index, k]))
 
 
 def store_sums(

@@ -14,7 +14,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import fully_connected, int16x8, requantize
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 
 _BIAS = 2
 _BIASES = {INT8: (INT32,), INT16: (INT32, INT64), FLOAT32: (FLOAT32,)}
@@ -62,22 +62,21 @@ def lower(call: OpCall, b: Kernel) -> None:
         wide = INT64 if int16x8.has_int64_sum(call) else INT32
         step = fully_connected.defined_requantization(call)
         finish = int16x8.requantize_epilogue(b, step, wide, call.output.dtype)
-    with Nest() as enter:
-        bias = None
-        if call.has_input(_BIAS):
-            bias = enter(b.view("bias", b.input(_BIAS), 0, (outputs,)))
-        n = enter(b.for_("n", call.input(0).elements // inputs))
-        row = enter(b.view("row", b.input(0), n * inputs, (inputs,)))
-        out = enter(b.view("out", b.y, n * outputs, (outputs,), access="w"))
-        o = enter(b.for_("o", outputs))
-        acc = b.register("acc", wide, 0.0 if finish is None else 0)
-        with b.for_("i", inputs) as i:
-            acc.add(_product(call, b.load(row, [i]), b.load(b.input(1), [o, i]), wide))
-        total = acc.value if bias is None else acc.value + b.load(bias, [o]).cast(wide)
-        if finish is None:
-            b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
-        else:
-            b.store(out, [o], finish(total, o))
+    bias = None
+    if call.has_input(_BIAS):
+        bias = b.view("bias", b.input(_BIAS), 0, (outputs,))
+    with b.for_("n", call.input(0).elements // inputs) as n:
+        row = b.view("row", b.input(0), n * inputs, (inputs,))
+        out = b.view("out", b.y, n * outputs, (outputs,), access="w")
+        with b.for_("o", outputs) as o:
+            acc = b.register("acc", wide, 0.0 if finish is None else 0)
+            with b.for_("i", inputs) as i:
+                acc.add(_product(call, b.load(row, [i]), b.load(b.input(1), [o, i]), wide))
+            total = acc.value if bias is None else acc.value + b.load(bias, [o]).cast(wide)
+            if finish is None:
+                b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
+            else:
+                b.store(out, [o], finish(total, o))
 
 
 def _product(call: OpCall, x: ArithExpr, w: ArithExpr, wide: DType) -> ArithExpr:

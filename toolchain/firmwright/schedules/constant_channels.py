@@ -39,17 +39,14 @@ class ConstantChannels:
             return
         start = at * self.channels
         if self.channels % _WORD:
-            with b.view("all", b.y, start, (pixels, self.channels), access="w") as y:
-                self._bytes(b, y)
+            y = b.view("all", b.y, start, (pixels, self.channels), access="w")
+            self._bytes(b, y)
             return
         words = self.channels // _WORD
         unroll = next(n for n in (_UNROLL, 2, 1) if words % n == 0)
-        window = b.view(
-            "all", b.y, start, (pixels, words), dtype=UINT32, access="w", alignment=_WORD
-        )
+        y = b.view("all", b.y, start, (pixels, words), dtype=UINT32, access="w", alignment=_WORD)
         same = next(iter(self.values.values())) & 0xFF
         with (
-            window as y,
             b.for_("pixel", pixels) as pixel,
             b.for_("i", words // unroll) as i,
             b.for_("u", unroll, kind="unrolled") as u,

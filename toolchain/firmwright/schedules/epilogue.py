@@ -1,7 +1,6 @@
 """Requantize epilogue: converts accumulators to output elements."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv2d import bias_of
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,
     per_tensor_quant,
@@ -122,44 +121,34 @@ class RequantizeEpilogue:
         is_float32 = self.params.rounding is Rounding.FLOAT32
         return is_float32 and any(value % 2 == 0 for value in self.params.multipliers)
 
-    @contextmanager
-    def bind_shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
-        """Bind the parameters if all channels share one table row; otherwise, yield None."""
-        if self.table is None or self.table.shape[0] > 1:
-            yield None
-            return
-        with Nest() as enter:
-            yield self._bound(b, enter, 0)
+    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
+        """Bind the parameters if all channels share one table row; otherwise, return None."""
+        return self._bound(b, 0) if self.table is not None and self.table.shape[0] == 1 else None
 
-    @contextmanager
     def bind_channel(
         self, b: Kernel, index: ArithExpr, place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> Iterator[FinishElement]:  # fmt: skip
+    ) -> FinishElement:  # fmt: skip
         """Bind the parameters of channel `index`, which is number `place` in its block."""
-        with Nest() as enter:
-            is_single = self.table is not None and self.table.shape[0] == 1
-            bound = shared or self._bound(b, enter, 0 if is_single else index, place)
-            is_odd = self.is_paired and place % 2 == 1
-            if not self.is_mixed:
-                yield lambda acc: self._finish(acc, bound, is_odd)
-                return
-            params = replace(self.params, rounding=Rounding.ONCE)
-            fitted = replace(self, params=params, folded=as_rounding_once(self.folded))
-            yield _MixedFinish(
-                bound["multiplier"],
-                lambda acc: self._finish(acc, bound, is_odd),
-                lambda acc: fitted._finish(acc, bound, is_odd),
-            )
+        is_single = self.table is not None and self.table.shape[0] == 1
+        bound = shared or self._bound(b, 0 if is_single else index, place)
+        is_odd = self.is_paired and place % 2 == 1
+        if not self.is_mixed:
+            return lambda acc: self._finish(acc, bound, is_odd)
+        params = replace(self.params, rounding=Rounding.ONCE)
+        fitted = replace(self, params=params, folded=as_rounding_once(self.folded))
+        return _MixedFinish(
+            bound["multiplier"],
+            lambda acc: self._finish(acc, bound, is_odd),
+            lambda acc: fitted._finish(acc, bound, is_odd),
+        )
 
-    def _bound(
-        self, b: Kernel, enter: Nest, row: ArithExpr | int, place: int = 0
-    ) -> Mapping[str, ArithExpr]:
+    def _bound(self, b: Kernel, row: ArithExpr | int, place: int = 0) -> Mapping[str, ArithExpr]:
         bound = {name: ArithExpr(immediate(value, INT32)) for name, value in self.fixed.items()}
         for position, name in enumerate(self.columns):
             assert self.table is not None
             value = b.load(self.table, [row, position])
-            bound[name] = enter(b.let(f"{name}{place or ''}", value))
+            bound[name] = b.let(f"{name}{place or ''}", value)
         return bound
 
     def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:

@@ -32,23 +32,22 @@ class FloatIm2colPacker:
             self.points(at)
             return
         batch, height, width, _ = op.output.shape
-        with b.for_("p", self.pixels) as p, b.let("pixel", at + p) as pixel:
+        with b.for_("p", self.pixels) as p:
+            pixel = b.let("pixel", at + p)
             n = pixel // (height * width) if batch > 1 else pixel * 0
             row = (pixel // width) % height if batch > 1 else pixel // width
             top = row * window.stride[0] - window.padding[0]
             left = (pixel % width) * window.stride[1] - window.padding[2]
-            with b.let("top", top) as y0, b.let("left", left) as x0:
-                self.pixel((n, y0, x0), p)
+            y0 = b.let("top", top)
+            x0 = b.let("left", left)
+            self.pixel((n, y0, x0), p)
 
     def points(self, at: ArithExpr) -> None:
         """Pack one-element windows, that is, the channels of the pixels starting at `at`."""
         b, channels = self.b, self.x.shape[3]
         unroll = next(count for count in (_UNROLL, 2, 1) if channels % count == 0)
-        with (
-            b.view("from", self.x, at * channels, (self.pixels, channels)) as source,
-            b.for_("i", channels // unroll) as i,
-            b.for_("u", unroll, kind="unrolled") as u,
-        ):
+        source = b.view("from", self.x, at * channels, (self.pixels, channels))
+        with b.for_("i", channels // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
             for pixel in range(self.pixels):
                 k = i * unroll + u
                 b.store(self.columns, [k, pixel], b.load(source, [pixel, k]))
@@ -62,7 +61,7 @@ class FloatIm2colPacker:
         guarded = window.guarded(0) or window.guarded(1)
         with Nest() as enter:
             ky = enter(b.for_("ky", window.size[0]))
-            iy = enter(b.let("iy", top + ky * window.dilation[0]))
+            iy = b.let("iy", top + ky * window.dilation[0])
             whole = window.dilation[1] == 1
             if whole and not guarded:
                 self.copy((n, iy, left), ky * run, pixel, run)
@@ -80,7 +79,8 @@ class FloatIm2colPacker:
     ) -> None:
         b, window, channels = self.b, self.window, self.x.shape[3]
         n, iy, left = origin
-        with b.for_("kx", window.size[1]) as kx, b.let("ix", left + kx * window.dilation[1]) as ix:
+        with b.for_("kx", window.size[1]) as kx:
+            ix = b.let("ix", left + kx * window.dilation[1])
             start = first + kx * channels
             with b.if_(logical_and(inside, ix >= 0, ix < window.input_size[1])):
                 self.copy((n, iy, ix), start, pixel, channels)
@@ -92,19 +92,16 @@ class FloatIm2colPacker:
         _, rows, cols, channels = self.x.shape
         offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
         unroll = next(size for size in (_UNROLL, 3, 2, 1) if count % size == 0)
-        with (
-            b.view("from", self.x, offset, (count,)) as run,
-            b.view("to", self.columns, first * self.pixels + pixel, (count,),
-                     strides=(self.pixels,), access="w") as column,
-            b.for_("i", count // unroll) as i,
-            b.for_("u", unroll, kind="unrolled") as u,
-        ):  # fmt: skip
+        run = b.view("from", self.x, offset, (count,))
+        place = first * self.pixels + pixel
+        column = b.view("to", self.columns, place, (count,), strides=(self.pixels,), access="w")
+        with b.for_("i", count // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
             b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         b, place = self.b, first * self.pixels + pixel
-        window = b.view("zeros", self.columns, place, (count,), strides=(self.pixels,), access="w")
-        with window as column, b.for_("c", count) as c:
+        column = b.view("zeros", self.columns, place, (count,), strides=(self.pixels,), access="w")
+        with b.for_("c", count) as c:
             b.store(column, [c], 0.0)
 
 
@@ -130,10 +127,8 @@ class RowIm2colPacker(FloatIm2colPacker):
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         b, place = self.b, pixel * self.columns.shape[1] + first
-        with (
-            b.view("zeros", self.columns, place, (count,), access="w") as column,
-            b.for_("c", count) as c,
-        ):
+        column = b.view("zeros", self.columns, place, (count,), access="w")
+        with b.for_("c", count) as c:
             b.store(column, [c], self.zero_point)
 
     def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
@@ -144,12 +139,9 @@ class RowIm2colPacker(FloatIm2colPacker):
         if steps <= _MAX_UNROLLED_COPIES:
             unroll = steps
         size = dtype.size_bytes
-        with (
-            b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=size) as run,
-            b.view(
-                "to", self.columns, place, (steps,), dtype=dtype, access="w", alignment=size
-            ) as column,
-            b.for_("i", steps // unroll) as i,
-            b.for_("u", unroll, kind="unrolled") as u,
-        ):
+        run = b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=size)
+        column = b.view(
+            "to", self.columns, place, (steps,), dtype=dtype, access="w", alignment=size
+        )
+        with b.for_("i", steps // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
             b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))

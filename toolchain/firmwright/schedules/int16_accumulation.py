@@ -1,7 +1,6 @@
 """Accumulation of int16 layers in 32-bit chunks, and their epilogue."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,25 +44,20 @@ class Int16Accumulation:
     def start(self, b: Kernel, channel: ArithExpr) -> ArithExpr:
         return ArithExpr(immediate(0, INT32)) if self.is_wide else b.load(self.bias, [channel])
 
-    @contextmanager
-    def bind_channel(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
-        """Yield a function that converts a 32-bit sum (begun with `start`) to the output."""
-        with self.bind_wide_channel(b, channel) as finish:
-            if self.is_wide:
-                with b.let("channel_bias", b.load(self.bias, [channel])) as bias:
-                    yield lambda total: finish(total.cast(INT64) + bias)
-            else:
-                yield finish
+    def bind_channel(self, b: Kernel, channel: ArithExpr) -> FinishElement:
+        """Return a function that converts a 32-bit sum (begun with `start`) to the output."""
+        finish = self.bind_wide_channel(b, channel)
+        if not self.is_wide:
+            return finish
+        bias = b.let("channel_bias", b.load(self.bias, [channel]))
+        return lambda total: finish(total.cast(INT64) + bias)
 
-    @contextmanager
-    def bind_wide_channel(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
-        """Yield a function that converts a complete sum, of `dtype` with bias, to the output."""
+    def bind_wide_channel(self, b: Kernel, channel: ArithExpr) -> FinishElement:
+        """Return a function that converts a complete sum, of `dtype` with bias, to the output."""
         step = self.step
         if isinstance(step, RequantizeEpilogue):
-            with step.bind_channel(b, channel) as finish:
-                yield finish
-        else:
-            yield lambda total: step(total, channel)
+            return step.bind_channel(b, channel)
+        return lambda total: step(total, channel)
 
 
 def plan_int16_accumulation(

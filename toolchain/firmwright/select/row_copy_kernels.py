@@ -49,10 +49,8 @@ def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.P
     b = Builder(f"fill_{elements}_{dtype.name}_{word & 0xFFFFFFFF:08x}")
     y = b.buffer_param("y", dtype, (elements,), "out", 4 if by_words else 1)
     if by_words:
-        with (
-            b.view("words", y, 0, [size_bytes // 4], dtype=INT32, access="w", alignment=4) as w,
-            b.for_("i", size_bytes // 4) as i,
-        ):
+        w = b.view("words", y, 0, [size_bytes // 4], dtype=INT32, access="w", alignment=4)
+        with b.for_("i", size_bytes // 4) as i:
             b.store(w, [i], word)
     else:
         with b.for_("i", elements) as i:
@@ -68,11 +66,9 @@ def _move(b: Builder, x: tir.Buffer, start: int, y: tir.Buffer, elements: int) -
             b.store(y, [i], b.load(x, [i + start]))
         return
     words = elements * size // 4
-    with (
-        b.view("from", x, start, [words], dtype=INT32, access="r", alignment=4) as source,
-        b.view("to", y, 0, [words], dtype=INT32, access="w", alignment=4) as target,
-    ):
-        step = _UNROLLED if words % _UNROLLED == 0 else 1
-        with b.for_("i", words // step) as i, b.for_("k", step, kind="unrolled") as k:
-            word = i * step + k
-            b.store(target, [word], b.load(source, [word]))
+    source = b.view("from", x, start, [words], dtype=INT32, access="r", alignment=4)
+    target = b.view("to", y, 0, [words], dtype=INT32, access="w", alignment=4)
+    step = _UNROLLED if words % _UNROLLED == 0 else 1
+    with b.for_("i", words // step) as i, b.for_("k", step, kind="unrolled") as k:
+        word = i * step + k
+        b.store(target, [word], b.load(source, [word]))

@@ -3,9 +3,11 @@
     b = Builder("relu_0")
     x, y = b.buffer_param("x", INT8, (64,), "in"), b.buffer_param("y", INT8, (64,), "out")
     with b.for_("i", 64) as i:
-        b.store(y, [i], maximum(b.load(x, [i]), 0))
+        value = b.let("value", b.load(x, [i]))
+        b.store(y, [i], maximum(value, 0))
     func = b.build(op="relu")
 
+Loops and branches are `with` blocks; variables, views and memory exist until the end of the block.
 Names are made unique by a suffix. Python numbers become immediates of the other operand's dtype.
 Index variables are 64-bit and narrowed by a later pass. Constants are collected in `constants`,
 under names prefixed with the function name, for insertion into the module's table.
@@ -32,6 +34,8 @@ INDEX = INT64
 
 ExprLike: TypeAlias = "tir.Expr | ArithExpr | int | float"
 T = TypeVar("T")
+_OpenScope: TypeAlias = Callable[[tir.Stmt], tir.Stmt]
+"""A declaration without its scope."""
 
 
 def _operator(
@@ -177,7 +181,7 @@ class Builder:
         self.params: list[tir.Param] = []
         self.constants: dict[str, Constant] = {}
         self._wrappers: list[tuple[tir.Buffer, str]] = []
-        self._block: list[tir.Stmt] = []
+        self._block: list[tir.Stmt | _OpenScope] = []
         self._names: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
@@ -187,7 +191,7 @@ class Builder:
         return name if count is None else self.unique(f"{name}_{count + 1}")
 
     @contextmanager
-    def _nested(self, value: T, wrap: Callable[[tir.Stmt], tir.Stmt]) -> Iterator[T]:
+    def _nested(self, value: T, wrap: _OpenScope) -> Iterator[T]:
         """Append `wrap` of the statements that the `with` block adds."""
         outer, self._block = self._block, []
         yield value
@@ -217,7 +221,7 @@ class Builder:
     def reg(self, name: str, dtype: DType, count: int = 1) -> tir.Buffer:
         """Declare `count` registers for the rest of the block; indices must be constants."""
         buffer = tir.Buffer(self.unique(name), dtype, (count,), scope="reg", alignment=1)
-        self._block.append(tir.Allocate(buffer, tir.Seq(()), "reg"))
+        self._block.append(lambda body: tir.Allocate(buffer, body, "reg"))
         return buffer
 
     def register(self, name: str, dtype: DType, start: ExprLike | None = None) -> Register:
@@ -229,10 +233,11 @@ class Builder:
 
     def allocate(
         self, name: str, dtype: DType, shape: Sequence[int], alignment: int = 4
-    ) -> AbstractContextManager[tir.Buffer]:
-        """Allocate planned scratch memory for the block; its contents are undefined."""
+    ) -> tir.Buffer:
+        """Allocate planned scratch memory for the rest of the block, with undefined contents."""
         buffer = tir.Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
-        return self._nested(buffer, lambda body: tir.Allocate(buffer, body, "scratch"))
+        self._block.append(lambda body: tir.Allocate(buffer, body, "scratch"))
+        return buffer
 
     def view(
         self,
@@ -245,7 +250,7 @@ class Builder:
         strides: Sequence[int] | None = None,
         access: tir.AccessMode = "r",
         alignment: int = 1,
-    ) -> AbstractContextManager[tir.Buffer]:
+    ) -> tir.Buffer:
         """Declare a typed view of `source` that starts at flat element `offset`."""
         kind = dtype or source.dtype
         steps = tuple(strides) if strides is not None else None
@@ -253,7 +258,8 @@ class Builder:
         buffer = tir.Buffer(self.unique(name), kind, tuple(shape), steps, scope, alignment)
         extent = -(-buffer.span_elements * kind.size_bytes // source.dtype.size_bytes)
         pointer = tir.AccessPtr(source, as_expr(offset), extent, access)
-        return self._nested(buffer, lambda body: tir.DeclBuffer(buffer, pointer, body))
+        self._block.append(lambda body: tir.DeclBuffer(buffer, pointer, body))
+        return buffer
 
     def for_(
         self, name: str, extent: ExprLike, start: ExprLike = 0, kind: tir.ForKind = "serial"
@@ -274,12 +280,12 @@ class Builder:
     def while_(self, cond: ExprLike) -> AbstractContextManager[None]:
         return self._nested(None, lambda body: tir.While(as_expr(cond, BOOL), body))
 
-    def let(
-        self, name: str, value: ExprLike, dtype: DType = INDEX
-    ) -> AbstractContextManager[ArithExpr]:
+    def let(self, name: str, value: ExprLike, dtype: DType = INDEX) -> ArithExpr:
+        """Declare a variable for the rest of the block."""
         bound = as_expr(value, dtype)
         var = tir.Var(self.unique(name), bound.dtype)
-        return self._nested(ArithExpr(var), lambda body: tir.Let(var, bound, body))
+        self._block.append(lambda body: tir.Let(var, bound, body))
+        return ArithExpr(var)
 
     def store(self, buffer: tir.Buffer, indices: Sequence[ExprLike], value: ExprLike) -> None:
         """Store `value`, which must have the buffer's dtype or be a Python number."""
@@ -313,13 +319,13 @@ class Builder:
         return tir.PrimFunc(self.name, tuple(self.params), body, dict(attrs), self.span)
 
     def _seq(self) -> tir.Stmt:
-        """Return the current block, in which the statements after a `reg` form its scope."""
+        """Return the current block, in which the statements after a declaration form its scope."""
         stmts: list[tir.Stmt] = []
-        for stmt in reversed(self._block):
-            if isinstance(stmt, tir.Allocate) and stmt.kind == "reg":
-                stmts = [tir.Allocate(stmt.buffer, _as_stmt(stmts), "reg")]
+        for item in reversed(self._block):
+            if callable(item):
+                stmts = [item(_as_stmt(stmts))]
             else:
-                stmts.insert(0, stmt)
+                stmts.insert(0, item)
         self._block = []
         return _as_stmt(stmts)
 

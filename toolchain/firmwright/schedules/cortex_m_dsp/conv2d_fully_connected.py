@@ -98,29 +98,29 @@ def convolve_in_blocks(
             row = _counted(b, enter, "row", rows, backward=backward)
             groups = out_width // block
             first_column = _counted(b, enter, "group", groups, backward=backward) * block
-            at = enter(b.let("at", row * out_width + first_column))
+            at = b.let("at", row * out_width + first_column)
         else:
             index = enter(b.for_("pixel_block", -(-pixels // block)))
             start = (pixels - block) - index * block if backward else index * block
             if pixels % block:  # the last block is moved so that it is whole
                 start = maximum(start, 0) if backward else minimum(start, pixels - block)
-            at = enter(b.let("at", start))
-        columns = enter(b.allocate("columns", UINT32, (layout.words, block), 8))
+            at = b.let("at", start)
+        columns = b.allocate("columns", UINT32, (layout.words, block), 8)
         packer = Im2colPacker(b, layout, columns, source.x, source.zero_point)
         if window.pointwise:
             packer.points([(at + p) * layout.channels for p in range(block)])
         elif in_rows:
-            with Nest() as inside:
-                packer.block(_position(b, inside, window, row, first_column, shape))
+            packer.block(_position(b, window, row, first_column, shape))
         else:
-            with b.for_("p", block) as p, b.let("pixel", at + p) as pixel, Nest() as inside:
+            with b.for_("p", block) as p:
+                pixel = b.let("pixel", at + p)
                 row, column = pixel // out_width, pixel % out_width
-                packer.pixel(_position(b, inside, window, row, column, shape), p)
+                packer.pixel(_position(b, window, row, column, shape), p)
         gemm.emit(b, columns, at + first)
 
 
 def _position(
-    b: Kernel, enter: Nest, window: ConvWindow, row: ArithExpr, column: ArithExpr,
+    b: Kernel, window: ConvWindow, row: ArithExpr, column: ArithExpr,
     shape: Sequence[int],
 ) -> Position:  # fmt: skip
     """Return the origin (n, y, x) of an output's window; `row` counts through the batch."""
@@ -128,12 +128,12 @@ def _position(
     n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
     top = oy * window.stride[0] - window.padding[0]
     left = column * window.stride[1] - window.padding[2]
-    return n, enter(b.let("top", top)), enter(b.let("left", left))
+    return n, b.let("top", top), b.let("left", left)
 
 
 def _counted(b: Kernel, enter: Nest, name: str, count: int, *, backward: bool) -> ArithExpr:
     index = enter(b.for_(name, count))
-    return enter(b.let(f"{name}_down", (count - 1) - index)) if backward else index
+    return b.let(f"{name}_down", (count - 1) - index) if backward else index
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
@@ -167,13 +167,13 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     with b.for_("n", op.output.elements // outputs) as n:
         if config.get("input") == "bytes":
             words = (depth // _WORD,)
-            with b.view("words", b.input(0), n * depth, words, dtype=UINT32, alignment=4) as x:
-                gemm.emit_from_bytes(b, x, n)
+            x = b.view("words", b.input(0), n * depth, words, dtype=UINT32, alignment=4)
+            gemm.emit_from_bytes(b, x, n)
             return
-        with b.allocate("wide", UINT32, (layout.words, 1)) as wide:
-            zero_point = per_tensor_quant(op.input(0)).zero_point
-            Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
-            gemm.emit(b, wide, n)
+        wide = b.allocate("wide", UINT32, (layout.words, 1))
+        zero_point = per_tensor_quant(op.input(0)).zero_point
+        Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
+        gemm.emit(b, wide, n)
 
 
 SCHEDULES = (

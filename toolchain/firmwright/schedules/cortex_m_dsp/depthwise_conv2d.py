@@ -12,7 +12,7 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of, weight_offsets
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, window_of
-from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.epilogue import (
     FinishElement,
@@ -63,18 +63,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     )
     batch, height, width, channels = op.output.shape
     multiplier = channels // op.input(0).shape[3]
-    with Nest() as enter:
-        channel = enter(b.for_("c", channels))
-        finish = enter(epilogue.bind_channel(b, channel))
+    with b.for_("c", channels) as channel:
+        finish = epilogue.bind_channel(b, channel)
         pairs_of = [
-            enter(b.let(f"w{i}", b.load(layer.packed, [channel, i])))
-            for i in range(layer.packed.shape[1])
+            b.let(f"w{i}", b.load(layer.packed, [channel, i])) for i in range(layer.packed.shape[1])
         ]
-        n = enter(b.for_("n", batch))
-        oy = enter(b.for_("oy", height))
-        ox = enter(b.for_("ox", width))
-        at = OutputPosition(n, oy, ox)
-        _output(b, layer, at, channel, channel // multiplier, pairs_of, finish)
+        with b.for_("n", batch) as n, b.for_("oy", height) as oy, b.for_("ox", width) as ox:
+            at = OutputPosition(n, oy, ox)
+            _output(b, layer, at, channel, channel // multiplier, pairs_of, finish)
 
 
 def _output(
@@ -85,17 +81,18 @@ def _output(
     window = layer.window
     top = at.oy * window.stride[0] - window.padding[0]
     left = at.ox * window.stride[1] - window.padding[2]
-    with b.let("top", top) as y0, b.let("left", left) as x0:
-        if not window.guarded(0) and not window.guarded(1):
+    y0 = b.let("top", top)
+    x0 = b.let("left", left)
+    if not window.guarded(0) and not window.guarded(1):
+        _inside(b, layer, acc, (at.n, y0, x0), channel, source, weights)
+    else:
+        height, width = window.input_size
+        bottom = height - (window.size[0] - 1) * window.dilation[0]
+        right = width - (window.size[1] - 1) * window.dilation[1]
+        with b.if_(logical_and(y0 >= 0, y0 < bottom, x0 >= 0, x0 < right)):
             _inside(b, layer, acc, (at.n, y0, x0), channel, source, weights)
-        else:
-            height, width = window.input_size
-            bottom = height - (window.size[0] - 1) * window.dilation[0]
-            right = width - (window.size[1] - 1) * window.dilation[1]
-            with b.if_(logical_and(y0 >= 0, y0 < bottom, x0 >= 0, x0 < right)):
-                _inside(b, layer, acc, (at.n, y0, x0), channel, source, weights)
-            with b.else_():
-                _border(b, layer, acc, at, channel, source)
+        with b.else_():
+            _border(b, layer, acc, at, channel, source)
     b.store(b.y, [at.n, at.oy, at.ox, channel], finish(b.load(acc, [0])))
 
 
@@ -109,12 +106,12 @@ def _inside(
     column = channels * window.dilation[1]
     offset = ((origin[0] * height + origin[1]) * width + origin[2]) * channels + source
     b.store(acc, [0], b.load(layer.folded, [channel]))
-    with b.view("taps", x, offset, window.size, strides=(row, column)) as taps:
-        for tap in range(window.size[0] * window.size[1]):
-            value = b.load(taps, list(divmod(tap, window.size[1]))).cast(INT32).cast(UINT32)
-            name = "smlabb" if tap % 2 == 0 else "smlabt"
-            total = call_intrinsic(name, [value, weights[tap // 2], b.load(acc, [0])], INT32)
-            b.store(acc, [0], total)
+    taps = b.view("taps", x, offset, window.size, strides=(row, column))
+    for tap in range(window.size[0] * window.size[1]):
+        value = b.load(taps, list(divmod(tap, window.size[1]))).cast(INT32).cast(UINT32)
+        name = "smlabb" if tap % 2 == 0 else "smlabt"
+        total = call_intrinsic(name, [value, weights[tap // 2], b.load(acc, [0])], INT32)
+        b.store(acc, [0], total)
 
 
 def _border(
@@ -123,8 +120,8 @@ def _border(
 ) -> None:  # fmt: skip
     window, words = layer.window, layer.packed.shape[1]
     b.store(acc, [0], b.load(layer.bias, [channel]))
-    halves = b.view("halves", layer.packed, channel * words, (2 * words,), dtype=INT16)
-    with halves as w, window.taps(b, at) as (ky, kx, iy, ix):
+    w = b.view("halves", layer.packed, channel * words, (2 * words,), dtype=INT16)
+    with window.taps(b, at) as (ky, kx, iy, ix):
         value = b.load_i32(b.input(0), [at.n, iy, ix, source]) - layer.zero_point
         weight = b.load_i32(w, [ky * window.size[1] + kx])
         b.store(acc, [0], b.load(acc, [0]) + value * weight)

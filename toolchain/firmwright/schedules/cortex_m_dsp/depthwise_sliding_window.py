@@ -12,7 +12,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of, weight_offsets
-from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.constant_channels import (
     find_constant_channels,
@@ -180,21 +180,22 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     channels = op.output.shape[3]
     multiplier = channels // op.input(0).shape[3]
     layer = _SlidingLayer(along, across, zero_point, epilogue, b.input(0), b.y)
-    with Nest() as enter:
-        if constant_channels.values:
-            batch, height, width, _ = op.output.shape
-            with b.for_("n", batch) as n:
-                constant_channels.emit_stores(b, n * (height * width), height * width)
-        index = enter(b.for_("c", len(order.rows)))
-        target = enter(b.let("channel", order.channel(b, index)))
-        finish = enter(epilogue.bind_channel(b, index))
-        start = enter(b.let("channel_bias", b.load(bias_table, [index])))
-        words = [enter(b.let(f"w{i}", b.load(packed, [index, i]))) for i in range(packed.shape[1])]
-        n = enter(b.for_("n", op.output.shape[0]))
-        for form in by_arithmetic(b, finish, is_tile=False):
-            channel = _ChannelRegisters(start, words, across.taps, form)
-            for run in across.runs():
-                _group(b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps)
+    if constant_channels.values:
+        batch, height, width, _ = op.output.shape
+        with b.for_("n", batch) as n:
+            constant_channels.emit_stores(b, n * (height * width), height * width)
+    with b.for_("c", len(order.rows)) as index:
+        target = b.let("channel", order.channel(b, index))
+        finish = epilogue.bind_channel(b, index)
+        start = b.let("channel_bias", b.load(bias_table, [index]))
+        words = [b.let(f"w{i}", b.load(packed, [index, i])) for i in range(packed.shape[1])]
+        with b.for_("n", op.output.shape[0]) as n:
+            for form in by_arithmetic(b, finish, is_tile=False):
+                channel = _ChannelRegisters(start, words, across.taps, form)
+                for run in across.runs():
+                    _group(
+                        b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps
+                    )
 
 
 def _pack(taps: Array) -> Array:
@@ -224,7 +225,7 @@ def _group(
     missing = [tap for tap in range(across.taps) if tap not in valid]
     label = _group_label(layer, missing)
     loop = b.for_(f"{label}_position", len(outputs), outputs.start)
-    with loop as position, Nest() as enter:
+    with loop as position:
         first = position * across.stride - across.before + valid.start
         x_start = n * x_batch + first * across.input_step + source
         y_start = n * y_batch + position * across.output_step + target
@@ -233,7 +234,7 @@ def _group(
             # The bias includes the zero-point share of omitted taps.
             omitted = [(line, tap) for line in range(along.taps) for tap in missing]
             adjusted = _with_zero_points(layer, channel, bias, omitted)
-            bias = enter(b.let(f"{label}_bias", adjusted))
+            bias = b.let(f"{label}_bias", adjusted)
         channel = replace(channel, bias=bias)
         _SlideEmitter(b, layer, channel, valid, (x_start, y_start), label).emit()
 
@@ -284,25 +285,23 @@ class _SlideEmitter:
             return
         along, across, b = self.layer.along, self.layer.across, self.b
         first, last = lines[0].index, lines[-1].index
-        x = b.view(
+        window = b.view(
             f"{label}_lines", self.layer.x, x_start + first * along.input_step,
             (last - first + 1, len(self.valid)), strides=(along.input_step, across.input_step),
         )  # fmt: skip
         ended = [output for line in lines for output in line.ends]
-        with Nest() as enter:
-            window = enter(x)
-            y = None
-            if ended:
-                y = enter(b.view(
-                    f"{label}_out", self.layer.y, y_start + ended[0] * along.output_step,
-                    (len(ended),), strides=(along.output_step,), access="w",
-                ))  # fmt: skip
-            for line in lines:
-                self._line(window, line, line.index - first, label)
-                for output in line.ends:
-                    assert y is not None
-                    total = b.load(self._slot(output), [0])
-                    b.store(y, [output - ended[0]], self.channel.finish(total))
+        y = None
+        if ended:
+            y = b.view(
+                f"{label}_out", self.layer.y, y_start + ended[0] * along.output_step,
+                (len(ended),), strides=(along.output_step,), access="w",
+            )  # fmt: skip
+        for line in lines:
+            self._line(window, line, line.index - first, label)
+            for output in line.ends:
+                assert y is not None
+                total = b.load(self._slot(output), [0])
+                b.store(y, [output - ended[0]], self.channel.finish(total))
 
     def _slot(self, output: int) -> tir.Buffer:
         return self.acc[output % len(self.acc)]
@@ -314,34 +313,30 @@ class _SlideEmitter:
             return  # skipped by a stride larger than the kernel
         for output in line.starts:
             b.store(self._slot(output), [0], self._bias(output))
-        with Nest() as enter:
-            operands = self._operands(enter, window, row, f"{label}_line{row}")
-            for output, tap in line.uses:
-                acc = b.load(self._slot(output), [0])
-                for value, first, is_pair in operands:
-                    if is_pair:
-                        name, word = "smlad", self.channel.pair(tap, first // 2)
-                    else:
-                        name, word = self.channel.single(tap, first)
-                    acc = call_intrinsic(name, [value, word, acc], INT32)
-                b.store(self._slot(output), [0], acc)
+        operands = self._operands(window, row, f"{label}_line{row}")
+        for output, tap in line.uses:
+            acc = b.load(self._slot(output), [0])
+            for value, first, is_pair in operands:
+                if is_pair:
+                    name, word = "smlad", self.channel.pair(tap, first // 2)
+                else:
+                    name, word = self.channel.single(tap, first)
+                acc = call_intrinsic(name, [value, word, acc], INT32)
+            b.store(self._slot(output), [0], acc)
 
     def _operands(
-        self, enter: Nest, window: tir.Buffer, row: int, label: str
+        self, window: tir.Buffer, row: int, label: str
     ) -> list[tuple[ArithExpr, int, bool]]:
         """Return the operands of one line as (value, first tap across, is pair)."""
         b, operands = self.b, []
         values = {
-            tap: enter(
-                b.let(f"{label}_x{tap}", b.load(window, [row, tap - self.valid.start]).cast(INT32))
-            )
+            tap: b.let(f"{label}_x{tap}", b.load(window, [row, tap - self.valid.start]).cast(INT32))
             for tap in self.valid
         }
         for tap in range(0, self.layer.across.taps, 2):
             low, high = values.get(tap), values.get(tap + 1)
             if low is not None and high is not None:
-                pair = call_intrinsic("pkhbt", [low, high], UINT32)
-                pair = enter(b.let(f"{label}_pair", pair))
+                pair = b.let(f"{label}_pair", call_intrinsic("pkhbt", [low, high], UINT32))
                 operands.append((pair, tap, True))
             elif low is not None:
                 operands.append((low.cast(UINT32), tap, False))

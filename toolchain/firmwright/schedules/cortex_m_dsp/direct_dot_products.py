@@ -1,7 +1,6 @@
 """int16 and transposed convolutions on the DSP extension, without im2col."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -48,25 +47,19 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     words = (*x_shape[:3], steps, op.input(0).dtype.size_bytes)
     epilogue = _make_epilogue(op, b, kernel)
     open_taps = transpose_conv.taps if op.op == "transpose_conv" else window_taps
-    with (
-        b.view("words", b.input(0), 0, words, dtype=UINT32, alignment=4) as x,
-        b.view("out", b.y, 0, (*y_shape[:3], channels), access="w") as y,
-        output_positions(b, y_shape) as at,
-        b.for_("group", channels // rows) as group,
-    ):
+    x = b.view("words", b.input(0), 0, words, dtype=UINT32, alignment=4)
+    y = b.view("out", b.y, 0, (*y_shape[:3], channels), access="w")
+    with output_positions(b, y_shape) as at, b.for_("group", channels // rows) as group:
         acc = b.reg("acc", INT32, rows)
         for row in range(rows):
             b.store(acc, [row], b.load(bias, [group * rows + row]))
-        with (
-            open_taps(op, b, at) as (ky, kx, iy, ix),
-            b.for_("i", steps) as i,
-            _pairs(op, b, x, [at.n, iy, ix, i]) as pairs,
-        ):
+        with open_taps(op, b, at) as (ky, kx, iy, ix), b.for_("i", steps) as i:
+            pairs = _pairs(op, b, x, [at.n, iy, ix, i])
             _accumulate(b, acc, pairs, weights, [group, ky, kx, i])
         for row in range(rows):
             channel = group * rows + row
-            with epilogue.bind_channel(b, channel) as finish:
-                b.store(y, [at.n, at.oy, at.ox, channel], finish(b.load(acc, [row])))
+            finish = epilogue.bind_channel(b, channel)
+            b.store(y, [at.n, at.oy, at.ox, channel], finish(b.load(acc, [row])))
 
 
 def _accumulate(
@@ -74,31 +67,27 @@ def _accumulate(
     at: Sequence[ArithExpr],
 ) -> None:  # fmt: skip
     for row in range(acc.shape[0]):
-        with b.let("w", b.load(weights, [*at, row])) as word:
-            for name, pair in zip(HALVES, pairs, strict=True):
-                spread = call_intrinsic(name, [word], UINT32)
-                b.store(
-                    acc, [row], call_intrinsic("smlad", [pair, spread, b.load(acc, [row])], INT32)
-                )
+        word = b.let("w", b.load(weights, [*at, row]))
+        for name, pair in zip(HALVES, pairs, strict=True):
+            spread = call_intrinsic(name, [word], UINT32)
+            b.store(acc, [row], call_intrinsic("smlad", [pair, spread, b.load(acc, [row])], INT32))
 
 
-@contextmanager
-def _pairs(
-    op: OpCall, b: Kernel, x: tir.Buffer, at: Sequence[ArithExpr]
-) -> Iterator[Sequence[ArithExpr]]:
+def _pairs(op: OpCall, b: Kernel, x: tir.Buffer, at: Sequence[ArithExpr]) -> Sequence[ArithExpr]:
     """Yield two words, each with two values minus the zero point."""
     if op.input(0).dtype == INT16:
-        with b.let("x01", b.load(x, [*at, 0])) as low, b.let("x23", b.load(x, [*at, 1])) as high:
-            yield low, high
-        return
+        low = b.let("x01", b.load(x, [*at, 0]))
+        high = b.let("x23", b.load(x, [*at, 1]))
+        return low, high
     zero = -per_tensor_quant(op.input(0)).zero_point & 0xFFFF
-    with b.let("word", b.load(x, [*at, 0])) as word:
-        wide = [call_intrinsic(name, [word], UINT32) for name in HALVES]
-        if zero:
-            offset = ArithExpr(immediate(zero << 16 | zero, UINT32))
-            wide = [call_intrinsic("sadd16", [pair, offset], UINT32) for pair in wide]
-        with b.let("x02", wide[0]) as low, b.let("x13", wide[1]) as high:
-            yield low, high
+    word = b.let("word", b.load(x, [*at, 0]))
+    wide = [call_intrinsic(name, [word], UINT32) for name in HALVES]
+    if zero:
+        offset = ArithExpr(immediate(zero << 16 | zero, UINT32))
+        wide = [call_intrinsic("sadd16", [pair, offset], UINT32) for pair in wide]
+    low = b.let("x02", wide[0])
+    high = b.let("x13", wide[1])
+    return low, high
 
 
 def pack_weight_words(kernel: Array, rows: int, *, is_wide: bool) -> Array:

@@ -5,7 +5,6 @@ caller folds the input's zero point into the bias.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,14 +48,14 @@ _ONES = 0x00010001
 class ChannelEpilogue(Protocol):
     """Converts a channel's accumulators to output elements; see `RequantizeEpilogue`."""
 
-    def bind_shared(self, b: Kernel) -> AbstractContextManager[Mapping[str, ArithExpr] | None]:
+    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
         """Bind the values common to all channels."""
 
     def bind_channel(
         self, b: Kernel, index: ArithExpr, place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> AbstractContextManager[FinishElement]:  # fmt: skip
-        """Bind the values of channel `index`; yield a function from accumulator to element."""
+    ) -> FinishElement:  # fmt: skip
+        """Bind the values of channel `index`; return a function from accumulator to element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +109,12 @@ class GemmKernel:
         """Return the accumulators of tile `index`, acc[channel * pixels + pixel], bias included."""
         acc = b.reg("acc", INT32, self.block * self.pixels)
         for channel in range(self.block):
-            with b.let(f"start{channel}", self._start(b, index * self.block + channel)) as start:
-                for pixel in range(self.pixels):
-                    total = start
-                    if corrections is not None:
-                        total = self._corrected(start, b.load(corrections, [pixel]), channel)
-                    b.store(acc, [channel * self.pixels + pixel], total)
+            start = b.let(f"start{channel}", self._start(b, index * self.block + channel))
+            for pixel in range(self.pixels):
+                total = start
+                if corrections is not None:
+                    total = self._corrected(start, b.load(corrections, [pixel]), channel)
+                b.store(acc, [channel * self.pixels + pixel], total)
         if is_bytes and self.is_paired:
             self._multiply_byte_blocks(b, acc, columns, index)
         elif is_bytes:
@@ -174,15 +173,13 @@ class GemmKernel:
     ) -> None:
         pairs = self.block // 2
         start = index * (self.words * pairs)
-        with (
-            b.view("w", self.weights, start, (self.words, pairs), alignment=4) as w,
-            b.for_("group", self.words // 2) as group,
-            b.let("bytes", b.load(x, [group])) as bytes_word,
-        ):
+        w = b.view("w", self.weights, start, (self.words, pairs), alignment=4)
+        with b.for_("group", self.words // 2) as group:
+            bytes_word = b.let("bytes", b.load(x, [group]))
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
-                with b.let("taps", call_intrinsic(name, [bytes_word], UINT32)) as taps:
-                    for pair in range(pairs):
-                        self._pair(b, acc, [taps], b.load(w, [group * 2 + half, pair]), pair)
+                taps = b.let("taps", call_intrinsic(name, [bytes_word], UINT32))
+                for pair in range(pairs):
+                    self._pair(b, acc, [taps], b.load(w, [group * 2 + half, pair]), pair)
 
     def _multiply_steps(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
@@ -190,11 +187,8 @@ class GemmKernel:
         pairs = self.block // 2
         unroll = next(n for n in (_UNROLL, 2, 1) if self.words % n == 0)
         start = index * (self.words * pairs)
-        with (
-            b.view("w", self.weights, start, (self.words, pairs), alignment=4) as w,
-            b.for_("j", self.words // unroll) as j,
-            b.for_("u", unroll, kind="unrolled") as u,
-        ):
+        w = b.view("w", self.weights, start, (self.words, pairs), alignment=4)
+        with b.for_("j", self.words // unroll) as j, b.for_("u", unroll, kind="unrolled") as u:
             step = j * unroll + u
             for pair in range(pairs):
                 taps = [b.load(columns, [step, pixel]) for pixel in range(self.pixels)]
@@ -203,34 +197,30 @@ class GemmKernel:
     def _pair(
         self, b: Kernel, acc: tir.Buffer, taps: list[ArithExpr], weights: ArithExpr, pair: int
     ) -> None:
-        with (
-            b.let("weight_pair", weights) as weight_pair,
-            b.let("even", call_intrinsic("sxtb16", [weight_pair], UINT32)) as even,
-            b.let("odd", call_intrinsic("sxtb16_ror8", [weight_pair], UINT32)) as odd,
-        ):
-            for pixel, value in enumerate(taps):
-                with b.let("a", value) as a:
-                    for parity, lanes in enumerate((even, odd)):
-                        at = (2 * pair + parity) * self.pixels + pixel
-                        total = call_intrinsic("smlad", [lanes, a, b.load(acc, [at])], INT32)
-                        b.store(acc, [at], total)
+        weight_pair = b.let("weight_pair", weights)
+        even = b.let("even", call_intrinsic("sxtb16", [weight_pair], UINT32))
+        odd = b.let("odd", call_intrinsic("sxtb16_ror8", [weight_pair], UINT32))
+        for pixel, value in enumerate(taps):
+            a = b.let("a", value)
+            for parity, lanes in enumerate((even, odd)):
+                at = (2 * pair + parity) * self.pixels + pixel
+                total = call_intrinsic("smlad", [lanes, a, b.load(acc, [at])], INT32)
+                b.store(acc, [at], total)
 
     def _store(self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr) -> None:
-        with self.epilogue.bind_shared(b) as shared:
-            for place in range(self.block):
-                row = index * self.block + place
-                with (
-                    b.let(f"channel{place}", self.order.channel(b, row)) as channel,
-                    self.epilogue.bind_channel(b, row, place, shared) as finish,
-                    b.view(
-                        f"out{place}", b.y, at * self.outputs + channel, (self.pixels,),
-                        strides=(self.outputs,), access="w",
-                    ) as y,
-                ):  # fmt: skip
-                    for form in by_arithmetic(b, finish):
-                        for pixel in range(self.pixels):
-                            total = b.load(acc, [place * self.pixels + pixel])
-                            b.store(y, [pixel], form(total))
+        shared = self.epilogue.bind_shared(b)
+        for place in range(self.block):
+            row = index * self.block + place
+            channel = b.let(f"channel{place}", self.order.channel(b, row))
+            finish = self.epilogue.bind_channel(b, row, place, shared)
+            y = b.view(
+                f"out{place}", b.y, at * self.outputs + channel, (self.pixels,),
+                strides=(self.outputs,), access="w",
+            )  # fmt: skip
+            for form in by_arithmetic(b, finish):
+                for pixel in range(self.pixels):
+                    total = b.load(acc, [place * self.pixels + pixel])
+                    b.store(y, [pixel], form(total))
 
 
 def plan_gemm(

@@ -1,7 +1,6 @@
 """hybrid_conv2d and hybrid_fully_connected on the DSP extension: quantize, then the int8 GEMM."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.dynamic_range import QuantizedRow
 from firmwright.ops.hybrid_conv2d import quantize_input
 from firmwright.ops.hybrid_fully_connected import is_whole, quantized_rows
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation, quantization_of
 from firmwright.schedules.constant_channels import ChannelOrder
 from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
@@ -56,7 +55,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     pixels = height * width
     block = block_pixels(int(config["pixels"]), pixels)
     scales = np.array(quantization_of(op.input(1)).scales)
-    with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized:
+    with b.for_("n", batch) as n:
+        quantized = b.allocate("quantized", INT8, (1, *x.shape[1:]))
         row = quantize_input(op, b, n, quantized)
         end = _make_end(op, b, row, bias_of(op, "float32"), None if row.offset is None else scales)
         gemm = plan_gemm_without_bias(b, layout, kernel, end, CHANNELS_BY_PIXELS[block])
@@ -82,8 +82,8 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
         kernel = weights_of(op).reshape(outputs, 1, 1, depth)
         gemm = plan_gemm_without_bias(b, layer_layout(op), kernel, end, _CHANNELS)
         words = (depth // _WORD,)
-        with b.view("words", quantized, 0, words, dtype=UINT32, alignment=4) as x:
-            gemm.emit_from_bytes(b, x, n)
+        x = b.view("words", quantized, 0, words, dtype=UINT32, alignment=4)
+        gemm.emit_from_bytes(b, x, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,40 +102,37 @@ class DequantizeEpilogue:
     is_paired: bool
     joins_scales: bool = False
 
-    @contextmanager
-    def bind_shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
-        yield None
+    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
+        return None
 
-    @contextmanager
     def bind_channel(
         self, b: Kernel, index: ArithExpr, place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> Iterator[FinishElement]:  # fmt: skip
-        with Nest() as enter:
-            bias: ArithExpr | None = None
-            if self.bias is not None:
-                bias = enter(b.let(f"channel_bias{place}", b.load(self.bias, [index])))
-            correction: ArithExpr | None = None
-            if self.sums is not None and self.activations.offset is not None:
-                share = b.load(self.activations.offset, [0]) * b.load(self.sums, [index])
-                correction = enter(b.let(f"zero_point_share{place}", share))
-            scale: ArithExpr | None = None
-            if self.scales is not None:
-                scale = enter(b.let(f"scale{place}", b.load(self.scales, [index])))
+    ) -> FinishElement:  # fmt: skip
+        bias: ArithExpr | None = None
+        if self.bias is not None:
+            bias = b.let(f"channel_bias{place}", b.load(self.bias, [index]))
+        correction: ArithExpr | None = None
+        if self.sums is not None and self.activations.offset is not None:
+            share = b.load(self.activations.offset, [0]) * b.load(self.sums, [index])
+            correction = b.let(f"zero_point_share{place}", share)
+        scale: ArithExpr | None = None
+        if self.scales is not None:
+            scale = b.let(f"scale{place}", b.load(self.scales, [index]))
 
-            def finish(total: ArithExpr) -> ArithExpr:
-                exact = total >> _ODD_SHIFT if self.is_paired and place % 2 == 1 else total
-                if correction is not None:
-                    exact = exact - correction
-                scaled, common = exact.cast(FLOAT32), b.load(self.activations.scale, [0])
-                if scale is not None and self.joins_scales:
-                    common = common * scale
-                elif scale is not None:
-                    scaled = scaled * scale
-                scaled = scaled * common
-                return apply_activation(scaled if bias is None else scaled + bias, self.activation)
+        def finish(total: ArithExpr) -> ArithExpr:
+            exact = total >> _ODD_SHIFT if self.is_paired and place % 2 == 1 else total
+            if correction is not None:
+                exact = exact - correction
+            scaled, common = exact.cast(FLOAT32), b.load(self.activations.scale, [0])
+            if scale is not None and self.joins_scales:
+                common = common * scale
+            elif scale is not None:
+                scaled = scaled * scale
+            scaled = scaled * common
+            return apply_activation(scaled if bias is None else scaled + bias, self.activation)
 
-            yield finish
+        return finish
 
 
 def _make_end(

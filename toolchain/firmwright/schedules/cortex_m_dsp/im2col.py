@@ -103,7 +103,8 @@ class Im2colPacker:
             inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - reach)
             with b.if_(inside):
                 self._runs(offsets, self.layout.row_elements, word, range(pixels))
-            with b.else_(), b.for_("p", pixels) as p, b.let("x0", left + p * step) as x0:
+            with b.else_(), b.for_("p", pixels) as p:
+                x0 = b.let("x0", left + p * step)
                 if self.layout.row_elements < _GROUP:
                     self._border((n, iy, x0), word, p)
                     return
@@ -139,10 +140,8 @@ class Im2colPacker:
     def _rows(self, top: ArithExpr) -> Iterator[tuple[ArithExpr, ArithExpr]]:
         """Loop over the rows of the window at `top` and yield (input row, first word)."""
         window = self.layout.window
-        with (
-            self.b.for_("ky", window.size[0]) as ky,
-            self.b.let("iy", top + ky * window.dilation[0]) as iy,
-        ):
+        with self.b.for_("ky", window.size[0]) as ky:
+            iy = self.b.let("iy", top + ky * window.dilation[0])
             yield iy, ky * self.layout.words_per_row
 
     def _runs(
@@ -163,18 +162,17 @@ class Im2colPacker:
         b = self.b
         alignment = 4 if self.layout.channels % 4 == 0 else 1
         with Nest() as enter:
-            windows = [
+            runs = [
                 b.view(_name("window", p), self.x, at, (groups,), dtype=UINT32, alignment=alignment)
                 for at, p in zip(offsets, pixels, strict=True)
             ]
-            runs = [enter(window) for window in windows]
             preferred = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
             unroll = next(n for n in (*preferred, 1) if groups % n == 0)
             i = enter(b.for_("i", groups // unroll))
             u = enter(b.for_("u", unroll, kind="unrolled"))
             group = i * unroll + u
             groups_of_bytes = [
-                enter(b.let(_name("bytes", p), b.load(run, [group])))
+                b.let(_name("bytes", p), b.load(run, [group]))
                 for run, p in zip(runs, pixels, strict=True)
             ]
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
@@ -184,13 +182,13 @@ class Im2colPacker:
 
     def _tail(self, offset: ArithExpr, tail: int, word: ArithExpr, pixel: ArithExpr | int) -> None:
         b = self.b
-        with b.view(_name("tail", pixel), self.x, offset, (tail,)) as tail_bytes:
-            lanes = [b.load_i32(tail_bytes, [i]) for i in range(tail)] + [
-                ArithExpr(immediate(0, INT32))
-            ]
-            for i in range((tail + 1) // 2):
-                pair = call_intrinsic("pkhbt", lanes[2 * i : 2 * i + 2], UINT32)
-                b.store(self.columns, [word + i, pixel], pair)
+        tail_bytes = b.view(_name("tail", pixel), self.x, offset, (tail,))
+        lanes = [b.load_i32(tail_bytes, [i]) for i in range(tail)] + [
+            ArithExpr(immediate(0, INT32))
+        ]
+        for i in range((tail + 1) // 2):
+            pair = call_intrinsic("pkhbt", lanes[2 * i : 2 * i + 2], UINT32)
+            b.store(self.columns, [word + i, pixel], pair)
 
     def _fill(self, word: ArithExpr, words: int, pixels: Sequence[ArithExpr | int]) -> None:
         point = self.zero_point
@@ -210,7 +208,8 @@ class Im2colPacker:
         if layout.channels % 4:
             self._border_elements(at, word, pixel)
             return
-        with b.for_("kx", layout.window.size[1]) as kx, b.let("ix", left + kx) as ix:
+        with b.for_("kx", layout.window.size[1]) as kx:
+            ix = b.let("ix", left + kx)
             first = word + kx * (layout.channels // 2)
             with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
                 offset = ((n * height + iy) * width + ix) * layout.channels
@@ -221,26 +220,22 @@ class Im2colPacker:
     def _border_elements(self, at: Position, word: ArithExpr, pixel: ArithExpr) -> None:
         b, layout, pixels = self.b, self.layout, self.columns.shape[1]
         groups = layout.row_elements // 4
-        window = b.view(
+        halves = b.view(
             "halves", self.columns, word * pixels + pixel, (layout.words_per_row, 2), dtype=INT16,
             strides=(2 * pixels, 1), access="w", alignment=4,
         )  # fmt: skip
-        with window as halves:
-            if groups:
-                with b.for_("k", 4 * groups) as k:
-                    place = ((k >> 2) * 2 + (k & 1), (k >> 1) & 1)
-                    self._element(at, halves, place, k // layout.channels, k % layout.channels)
-            for tap in range(4 * groups, layout.row_elements + layout.row_elements % 2):
-                word_at, lane = 2 * groups + (tap - 4 * groups) // 2, tap % 2
-                if tap == layout.row_elements:
-                    b.store(halves, [word_at, lane], 0)
-                else:
-                    kx, c = (ArithExpr(immediate(v, INDEX)) for v in divmod(tap, layout.channels))
-                    place = (
-                        ArithExpr(immediate(word_at, INDEX)),
-                        ArithExpr(immediate(lane, INDEX)),
-                    )
-                    self._element(at, halves, place, kx, c)
+        if groups:
+            with b.for_("k", 4 * groups) as k:
+                place = ((k >> 2) * 2 + (k & 1), (k >> 1) & 1)
+                self._element(at, halves, place, k // layout.channels, k % layout.channels)
+        for tap in range(4 * groups, layout.row_elements + layout.row_elements % 2):
+            word_at, lane = 2 * groups + (tap - 4 * groups) // 2, tap % 2
+            if tap == layout.row_elements:
+                b.store(halves, [word_at, lane], 0)
+            else:
+                kx, c = (ArithExpr(immediate(v, INDEX)) for v in divmod(tap, layout.channels))
+                place = (ArithExpr(immediate(word_at, INDEX)), ArithExpr(immediate(lane, INDEX)))
+                self._element(at, halves, place, kx, c)
 
     def _element(
         self, at: Position, halves: tir.Buffer, place: tuple[ArithExpr, ArithExpr], kx: ArithExpr,
@@ -249,12 +244,12 @@ class Im2colPacker:
         b = self.b
         n, iy, left = at
         height, width = self.layout.window.input_size
-        with b.let("ix", left + kx) as ix:
-            with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
-                b.store(halves, place, b.load(self.x, [n, iy, ix, c]).cast(INT16))
-            with b.else_():
-                point = self.zero_point
-                b.store(halves, place, point.cast(INT16) if isinstance(point, ArithExpr) else point)
+        ix = b.let("ix", left + kx)
+        with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
+            b.store(halves, place, b.load(self.x, [n, iy, ix, c]).cast(INT16))
+        with b.else_():
+            point = self.zero_point
+            b.store(halves, place, point.cast(INT16) if isinstance(point, ArithExpr) else point)
 
 
 def _name(stem: str, pixel: ArithExpr | int) -> str:

@@ -8,7 +8,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
 
@@ -53,13 +53,13 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
         for half in (0, 1):
             b.store(sums, [half], 0)
         _each_word(op, b, start, lambda word: add(sums, word))
-        with b.view("out", b.y, target, (_LANES,), access="w") as y:
-            for half in (0, 1):
-                for place, shift in ((half, 16), (half + 2, 0)):
-                    total = (b.load(sums, [half]) << shift).cast(INT32) >> 16
-                    with b.let("total", total) as value:
-                        mean = stored_mean(op, value, size[0] * size[1])
-                        b.store(y, [place], narrow_to_output(op, mean))
+        y = b.view("out", b.y, target, (_LANES,), access="w")
+        for half in (0, 1):
+            for place, shift in ((half, 16), (half + 2, 0)):
+                total = (b.load(sums, [half]) << shift).cast(INT32) >> 16
+                value = b.let("total", total)
+                mean = stored_mean(op, value, size[0] * size[1])
+                b.store(y, [place], narrow_to_output(op, mean))
 
 
 def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
@@ -71,8 +71,8 @@ def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
             b.store(maximum, [0], call_intrinsic("smax8", [b.load(maximum, [0]), word], UINT32))
 
         _each_word(op, b, start, take)
-        with b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4) as y:
-            b.store(y, [0], b.load(maximum, [0]))
+        y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
+        b.store(y, [0], b.load(maximum, [0]))
 
 
 @contextmanager
@@ -81,11 +81,12 @@ def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     _, rows, cols, _ = op.input(0).shape
-    with Nest() as enter:
-        n = enter(b.for_("n", batch))
-        oy = enter(b.for_("oy", height))
-        ox = enter(b.for_("ox", width))
-        group = enter(b.for_("group", channels // _LANES))
+    with (
+        b.for_("n", batch) as n,
+        b.for_("oy", height) as oy,
+        b.for_("ox", width) as ox,
+        b.for_("group", channels // _LANES) as group,
+    ):
         first = (n * rows + oy * window.stride[0]) * cols + ox * window.stride[1]
         at = ((n * height + oy) * width + ox) * channels
         yield first * channels + group * _LANES, at + group * _LANES
@@ -96,16 +97,15 @@ def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExp
     _, _, cols, channels = op.input(0).shape
     unroll = size[1] if size[1] <= _MAX_UNROLLED else 1
     words = channels // _LANES
-    window = b.view(
+    taps = b.view(
         "taps", b.input(0), start, size, dtype=UINT32, strides=(cols * words, words), alignment=4
     )
     with (
-        window as taps,
         b.for_("ky", size[0]) as ky,
         b.for_("kx", size[1] // unroll) as kx,
         b.for_("u", unroll, kind="unrolled") as u,
-        b.let("word", b.load(taps, [ky, kx * unroll + u])) as word,
     ):
+        word = b.let("word", b.load(taps, [ky, kx * unroll + u]))
         take(word)
 
 

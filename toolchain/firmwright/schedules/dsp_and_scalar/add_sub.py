@@ -81,21 +81,17 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
     )
     nudge = ArithExpr(immediate(folded.sign[0], INT32)) if folded.has_sign else None
     shifted_input, other_input = b.input(plan.shifted), b.input(1 - plan.shifted)
-    out = b.view("out", b.y, 0, (elements,), access="w")
-    with (
-        b.view("flat", shifted_input, 0, (elements,)) as shifted,
-        b.view("flat", other_input, 0, (elements,), dtype=UINT8) as other,
-        out as y,
-        b.for_("i", elements // unroll) as i,
-        b.for_("u", unroll, kind="unrolled") as u,
-    ):
+    shifted = b.view("flat", shifted_input, 0, (elements,))
+    other = b.view("flat", other_input, 0, (elements,), dtype=UINT8)
+    y = b.view("out", b.y, 0, (elements,), access="w")
+    with b.for_("i", elements // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
         at = i * unroll + u
         index = b.load(other, [at]).cast(INDEX)
         scaled = b.load_i32(shifted, [at]) * (1 << plan.shift)
         table_term = b.load(table, [index])
-        with b.let("total", table_term + scaled if plan.sign > 0 else table_term - scaled) as total:
-            result = apply_folded_requantize(folded, total, total, multiplier, addend, nudge, INT8)
-            b.store(y, [at], result)
+        total = b.let("total", table_term + scaled if plan.sign > 0 else table_term - scaled)
+        result = apply_folded_requantize(folded, total, total, multiplier, addend, nudge, INT8)
+        b.store(y, [at], result)
 
 
 SCHEDULES = tuple(

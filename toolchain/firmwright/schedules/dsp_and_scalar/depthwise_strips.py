@@ -85,21 +85,19 @@ class _Strips:
         n, oy, ox = at
         _, height, width, channels = b.y.shape
         start, lanes = ((n * height + oy) * width + ox) * channels, self.taps.channels
-        with (
-            b.view("out", b.y, start, (count, channels), access="w") as y,
-            b.for_("block", channels // lanes) as block,
-        ):
+        y = b.view("out", b.y, start, (count, channels), access="w")
+        with b.for_("block", channels // lanes) as block:
             acc = b.reg("acc", INT32, lanes * count)
             for c in range(lanes):
-                with b.let("channel_bias", self.sums.start(b, block * lanes + c)) as bias:
-                    for pixel in range(count):
-                        b.store(acc, [pixel * lanes + c], bias)
+                bias = b.let("channel_bias", self.sums.start(b, block * lanes + c))
+                for pixel in range(count):
+                    b.store(acc, [pixel * lanes + c], bias)
             self._window(b, acc, columns, at, block)
             for c in range(lanes):
-                with self.sums.bind_channel(b, block * lanes + c) as finish:
-                    for pixel in range(count):
-                        total = b.load(acc, [pixel * lanes + c])
-                        b.store(y, [pixel, block * lanes + c], finish(total))
+                finish = self.sums.bind_channel(b, block * lanes + c)
+                for pixel in range(count):
+                    total = b.load(acc, [pixel * lanes + c])
+                    b.store(y, [pixel, block * lanes + c], finish(total))
 
     def _window(
         self, b: Kernel, acc: tir.Buffer, columns: range, at: Position, block: ArithExpr
@@ -108,14 +106,12 @@ class _Strips:
         n, oy, ox = at
         top = oy * window.stride[0] - window.padding[0]
         left = ox * window.stride[1] + (columns.start * window.dilation[1] - window.padding[2])
-        with (
-            b.for_("ky", window.size[0]) as ky,
-            b.let("iy", top + ky * window.dilation[0]) as iy,
-            Nest() as enter,
-        ):
-            if window.guarded(0):
-                enter(b.if_(logical_and(iy >= 0, iy < window.input_size[0])))
-            self._row(b, acc, columns, (n, iy, left), (ky, block))
+        with b.for_("ky", window.size[0]) as ky:
+            iy = b.let("iy", top + ky * window.dilation[0])
+            with Nest() as enter:
+                if window.guarded(0):
+                    enter(b.if_(logical_and(iy >= 0, iy < window.input_size[0])))
+                self._row(b, acc, columns, (n, iy, left), (ky, block))
 
     def _row(
         self, b: Kernel, acc: tir.Buffer, columns: range, origin: Position,
@@ -127,18 +123,17 @@ class _Strips:
         stride, dilation = self.window.stride[1], self.window.dilation[1]
         lanes = self.taps.channels
         inputs: dict[int, ArithExpr] = {}
-        with Nest() as enter:
-            for tap in columns:
-                weights = enter(b.let("w", self.taps.weights(b, ky, tap, block)))
-                for pixel in range(acc.shape[0] // lanes):
-                    offset = pixel * stride + (tap - columns.start) * dilation
-                    if offset not in inputs:
-                        value = self.taps.value(b, [n, iy, left + offset], block)
-                        inputs[offset] = enter(b.let("x", value))
-                    for c in range(lanes):
-                        total = b.load(acc, [pixel * lanes + c])
-                        product = self.taps.product(total, inputs[offset], weights, c)
-                        b.store(acc, [pixel * lanes + c], product)
+        for tap in columns:
+            weights = b.let("w", self.taps.weights(b, ky, tap, block))
+            for pixel in range(acc.shape[0] // lanes):
+                offset = pixel * stride + (tap - columns.start) * dilation
+                if offset not in inputs:
+                    value = self.taps.value(b, [n, iy, left + offset], block)
+                    inputs[offset] = b.let("x", value)
+                for c in range(lanes):
+                    total = b.load(acc, [pixel * lanes + c])
+                    product = self.taps.product(total, inputs[offset], weights, c)
+                    b.store(acc, [pixel * lanes + c], product)
 
 
 def _build_strips(
@@ -169,8 +164,8 @@ def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
     weights = b.constant("weights", words, UINT32)
     sums = plan_int16_accumulation(b, op, np.moveaxis(kernel, 2, 0), axis=3)
     shape = (*image, channels // _PAIR)
-    with b.view("words", b.input(0), 0, shape, dtype=UINT32, alignment=4) as x:
-        _build_strips(op, config, b, _DepthwiseTaps(_PAIR, weights, x), sums)
+    x = b.view("words", b.input(0), 0, shape, dtype=UINT32, alignment=4)
+    _build_strips(op, config, b, _DepthwiseTaps(_PAIR, weights, x), sums)
 
 
 def _single_configs(op: OpCall) -> Sequence[Config]:

@@ -1,7 +1,6 @@
 """GEMM over im2col columns for int16 conv2d and fully_connected."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -77,19 +76,18 @@ def _add_four_taps(
     step: ArithExpr,
 ) -> None:  # fmt: skip
     pixels, rows = range(columns.shape[0]), weights.shape[2]
-    with Nest() as enter:
-        pairs = [
-            [enter(b.let("x", b.load(columns, [pixel, step, half]))) for half in range(len(HALVES))]
-            for pixel in pixels
-        ]
-        for row in range(rows):
-            word = enter(b.let("w", b.load(weights, [group, step, row])))
-            for half, name in enumerate(HALVES):
-                with b.let("spread", call_intrinsic(name, [word], UINT32)) as spread:
-                    for pixel in pixels:
-                        at = [pixel * rows + row]
-                        operands = [pairs[pixel][half], spread, b.load(acc, at)]
-                        b.store(acc, at, call_intrinsic("smlad", operands, INT32))
+    pairs = [
+        [b.let("x", b.load(columns, [pixel, step, half])) for half in range(len(HALVES))]
+        for pixel in pixels
+    ]
+    for row in range(rows):
+        word = b.let("w", b.load(weights, [group, step, row]))
+        for half, name in enumerate(HALVES):
+            spread = b.let("spread", call_intrinsic(name, [word], UINT32))
+            for pixel in pixels:
+                at = [pixel * rows + row]
+                operands = [pairs[pixel][half], spread, b.load(acc, at)]
+                b.store(acc, at, call_intrinsic("smlad", operands, INT32))
 
 
 def _add_tap(
@@ -97,13 +95,12 @@ def _add_tap(
     step: ArithExpr,
 ) -> None:  # fmt: skip
     pixels, rows = range(columns.shape[0]), weights.shape[2]
-    with Nest() as enter:
-        x = [enter(b.let("x", b.load_i32(columns, [pixel, step, 0]))) for pixel in pixels]
-        for row in range(rows):
-            with b.let("w", b.load_i32(weights, [group, step, row])) as w:
-                for pixel in pixels:
-                    at = [pixel * rows + row]
-                    b.store(acc, at, b.load(acc, at) + x[pixel] * w)
+    x = [b.let("x", b.load_i32(columns, [pixel, step, 0])) for pixel in pixels]
+    for row in range(rows):
+        w = b.let("w", b.load_i32(weights, [group, step, row]))
+        for pixel in pixels:
+            at = [pixel * rows + row]
+            b.store(acc, at, b.load(acc, at) + x[pixel] * w)
 
 
 _FOUR_TAPS = _Int16Microkernel(TAPS, UINT32, UINT32, _pack_words, _add_four_taps)
@@ -123,10 +120,8 @@ class _Int16Gemm:
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         shape = (self.pixels, self.outputs)
-        with (
-            b.view("out", b.y, at * self.outputs, shape, access="w") as y,
-            b.for_("group", -(-self.outputs // self.rows)) as group,
-        ):
+        y = b.view("out", b.y, at * self.outputs, shape, access="w")
+        with b.for_("group", -(-self.outputs // self.rows)) as group:
             first = group * self.rows
             if self.outputs % self.rows:
                 first = minimum(first, self.outputs - self.rows)
@@ -135,20 +130,20 @@ class _Int16Gemm:
                 return
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):
-                with b.let("channel_bias", self.sums.start(b, first + row)) as start:
-                    self._set(b, acc, row, start)
+                start = b.let("channel_bias", self.sums.start(b, first + row))
+                self._set(b, acc, row, start)
             self._accumulate(b, acc, columns, group)
             for row in range(self.rows):
-                with self.sums.bind_channel(b, first + row) as finish:
-                    self._store(b, y, acc, first, row, finish)
+                finish = self.sums.bind_channel(b, first + row)
+                self._store(b, y, acc, first, row, finish)
 
     def _emit_chunks(
         self, b: Kernel, columns: tir.Buffer, y: tir.Buffer, group: ArithExpr, first: ArithExpr
     ) -> None:
         total = b.reg("total", INT64, self.pixels * self.rows)
         for row in range(self.rows):
-            with b.let("channel_bias", b.load(self.sums.bias, [first + row])) as start:
-                self._set(b, total, row, start)
+            start = b.let("channel_bias", b.load(self.sums.bias, [first + row]))
+            self._set(b, total, row, start)
         with b.for_("chunk", self.steps // self.chunk) as chunk:
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):
@@ -157,8 +152,8 @@ class _Int16Gemm:
             for i in range(self.pixels * self.rows):
                 b.store(total, [i], b.load(total, [i]) + b.load(acc, [i]).cast(INT64))
         for row in range(self.rows):
-            with self.sums.bind_wide_channel(b, first + row) as finish:
-                self._store(b, y, total, first, row, finish)
+            finish = self.sums.bind_wide_channel(b, first + row)
+            self._store(b, y, total, first, row, finish)
 
     def _set(self, b: Kernel, sums: tir.Buffer, row: int, value: ArithExpr | int) -> None:
         for pixel in range(self.pixels):
@@ -182,9 +177,7 @@ class _Int16Gemm:
             place = step if start is None else start + step
             self.microkernel.add(b, acc, columns, self.weights, group, place)
 
-    def columns(
-        self, b: Kernel, source: tir.Buffer, start: ArithExpr
-    ) -> AbstractContextManager[tir.Buffer]:
+    def columns(self, b: Kernel, source: tir.Buffer, start: ArithExpr) -> tir.Buffer:
         """View `source` from element `start` as columns of micro-kernel elements."""
         dtype = self.microkernel.dtype
         shape = (self.pixels, self.steps, self.microkernel.taps * 2 // dtype.size_bytes)
@@ -217,20 +210,20 @@ def _build(microkernel: _Int16Microkernel, op: OpCall, config: Config, b: Kernel
     with Nest() as enter:
         columns = None
         if not window.pointwise or padded != taps:
-            columns = enter(b.allocate("columns", INT16, (count, padded), 4))
+            columns = b.allocate("columns", INT16, (count, padded), 4)
             for pixel in range(count):
                 for tap in range(taps, padded):
                     b.store(columns, [pixel, tap], 0)
         index = enter(b.for_("block", -(-pixels // count)))
-        at = enter(b.let("at", minimum(index * count, pixels - count)))
+        at = b.let("at", minimum(index * count, pixels - count))
         if columns is None:
-            x = enter(gemm.columns(b, b.input(0), at * taps))
+            x = gemm.columns(b, b.input(0), at * taps)
         else:
             image = b.input(0)
             if kernel.ndim == _MATRIX:
-                image = enter(b.view("image", image, 0, (pixels, 1, 1, taps), alignment=4))
+                image = b.view("image", image, 0, (pixels, 1, 1, taps), alignment=4)
             RowIm2colPacker(b, window, image, columns).pack(op, at)
-            x = enter(gemm.columns(b, columns, at * 0))
+            x = gemm.columns(b, columns, at * 0)
         gemm.emit(b, x, at)
 
 

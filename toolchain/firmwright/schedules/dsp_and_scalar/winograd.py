@@ -12,7 +12,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, logical_and
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import requantization_of, weights_of
-from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
 from firmwright.schedules.epilogue import (
@@ -117,19 +117,18 @@ def _store_output_tiles(
     `at` (n, y, x) is the output of the first tile.
     """
     n, row, column = at
-    with Nest() as enter:
-        tile = enter(b.for_("t", _TILES))
+    with b.for_("t", _TILES) as tile:
         halves: list[list[ArithExpr]] = [[], []]
         for j in range(4):
             values = [b.load(products, [4 * i + j, start + tile]) for i in range(4)]
-            m0, m1, m2, m3 = (enter(b.let("m", value)) for value in values)
+            m0, m1, m2, m3 = (b.let("m", value) for value in values)
             if j == 1:
-                m1 = enter(b.let("m", m1 + bias))
-            halves[0].append(enter(b.let("y", m0 + m1 + m2)))
-            halves[1].append(enter(b.let("y", m1 - m2 - m3)))
+                m1 = b.let("m", m1 + bias)
+            halves[0].append(b.let("y", m0 + m1 + m2))
+            halves[1].append(b.let("y", m1 - m2 - m3))
         for dy, (y0, y1, y2, y3) in enumerate(halves):
             for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
-                value = enter(b.let("total", total))
+                value = b.let("total", total)
                 b.store(b.y, [n, row + dy, column + tile * 2 + dx, channel], finish(value))
 
 
@@ -146,18 +145,21 @@ def _copy_input_patch(b: Kernel, patch: tir.Buffer, at: Position) -> None:
     outside = ArithExpr(immediate(point * 0x01010101, UINT32))
     words = channels // 4
     columns = patch.shape[1]
-    with b.for_("r", 4) as r, b.let("iy", row + r - top) as iy, b.let("x0", column - left) as x0:
+    with b.for_("r", 4) as r:
+        iy = b.let("iy", row + r - top)
+        x0 = b.let("x0", column - left)
         whole = logical_and(iy >= 0, iy < height, x0 >= 0, x0 <= width - columns)
         with b.if_(whole):
             start = ((n * height + iy) * width + x0) * channels
-            window = b.view("run", x, start, (columns, words), dtype=UINT32, alignment=4)
-            with window as run, b.for_("i", columns) as i, b.for_("c", words) as c:
+            run = b.view("run", x, start, (columns, words), dtype=UINT32, alignment=4)
+            with b.for_("i", columns) as i, b.for_("c", words) as c:
                 b.store(patch, [r, i, c], b.load(run, [i, c]))
-        with b.else_(), b.for_("i", columns) as i, b.let("ix", x0 + i) as ix:
+        with b.else_(), b.for_("i", columns) as i:
+            ix = b.let("ix", x0 + i)
             with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
                 start = ((n * height + iy) * width + ix) * channels
-                window = b.view("run", x, start, (words,), dtype=UINT32, alignment=4)
-                with window as run, b.for_("c", words) as c:
+                run = b.view("run", x, start, (words,), dtype=UINT32, alignment=4)
+                with b.for_("c", words) as c:
                     b.store(patch, [r, i, c], b.load(run, [c]))
             with b.else_(), b.for_("c", words) as c:
                 b.store(patch, [r, i, c], outside)
@@ -185,17 +187,16 @@ class _WinogradLayer:
     ) -> None:  # fmt: skip
         """Compute u[4 i + j, word, tile] = (B' d B)[i, j]; `load` gives d[row, column]."""
         b, vertical = self.b, dict[int, list[ArithExpr]]()
-        with Nest() as enter:
-            for column in range(_COLUMNS + 2):
-                d = [enter(b.let("d", load(row, column))) for row in range(4)]
-                vertical[column] = [enter(b.let("v", value)) for value in transform(d)]
-                if column < 3 or column % 2 == 0:
-                    continue
-                for i in range(4):
-                    row = [vertical[column - 3 + j][i] for j in range(4)]
-                    for j, value in enumerate(transform(row)):
-                        stored = value.cast(dtype) if dtype == INT16 else value
-                        b.store(self.u, [4 * i + j, word, (column - 3) // 2], stored)
+        for column in range(_COLUMNS + 2):
+            d = [b.let("d", load(row, column)) for row in range(4)]
+            vertical[column] = [b.let("v", value) for value in transform(d)]
+            if column < 3 or column % 2 == 0:
+                continue
+            for i in range(4):
+                row = [vertical[column - 3 + j][i] for j in range(4)]
+                for j, value in enumerate(transform(row)):
+                    stored = value.cast(dtype) if dtype == INT16 else value
+                    b.store(self.u, [4 * i + j, word, (column - 3) // 2], stored)
 
     def finish(
         self, at: Position, channel: ArithExpr, start: ArithExpr | int,
@@ -203,12 +204,10 @@ class _WinogradLayer:
     ) -> None:  # fmt: skip
         """Compute, requantize and store the outputs of one channel from products at `start`."""
         b = self.b
-        with (
-            self.epilogue.bind_channel(b, channel, 0, shared) as finish,
-            b.let("start", b.load(self.bias, [channel])) as bias,
-        ):
-            for form in by_arithmetic(b, finish, is_tile=False):
-                _store_output_tiles(b, self.m, bias, at, channel, start, form)
+        finish = self.epilogue.bind_channel(b, channel, 0, shared)
+        bias = b.let("start", b.load(self.bias, [channel]))
+        for form in by_arithmetic(b, finish, is_tile=False):
+            _store_output_tiles(b, self.m, bias, at, channel, start, form)
 
 
 def _dsp_configs(op: OpCall) -> Sequence[Config]:
@@ -224,10 +223,10 @@ def _build_dsp(op: OpCall, config: Config, b: Kernel) -> None:
     bias = b.constant("bias", plan.bias, INT32)
     batch, height, width, _ = op.output.shape
     is_looped = config.get("code") == "looped"
+    patch = b.allocate("patch", UINT32, (4, _COLUMNS + 2, channels // 4))
+    u = b.allocate("u", UINT32, (_POINTS, channels // 2, _TILES), 8)
+    m = b.allocate("m", INT32, (_POINTS, _COLUMNS), 8)
     with (
-        b.allocate("patch", UINT32, (4, _COLUMNS + 2, channels // 4)) as patch,
-        b.allocate("u", UINT32, (_POINTS, channels // 2, _TILES), 8) as u,
-        b.allocate("m", INT32, (_POINTS, _COLUMNS), 8) as m,
         b.for_("n", batch) as n,
         b.for_("pair", -(-height // 2)) as row_pair,
         b.for_("group", width // _COLUMNS) as group,
@@ -239,12 +238,13 @@ def _build_dsp(op: OpCall, config: Config, b: Kernel) -> None:
         with b.for_("channels", outputs // 2) as pair:
             _multiply_pairs(layer, pair)
             if is_looped:
-                with b.for_("parity", 2) as parity, b.let("channel", pair * 2 + parity) as channel:
+                with b.for_("parity", 2) as parity:
+                    channel = b.let("channel", pair * 2 + parity)
                     layer.finish(at, channel, parity * _TILES)
             else:
                 for place in (0, 1):
-                    with b.let("channel", pair * 2 + place) as channel:
-                        layer.finish(at, channel, place * _TILES)
+                    channel = b.let("channel", pair * 2 + place)
+                    layer.finish(at, channel, place * _TILES)
 
 
 def _pack_pairs(weights: Array) -> Array:
@@ -269,7 +269,8 @@ def _transform_pairs(layer: _WinogradLayer, *, is_looped: bool) -> None:
             layer.transform(c * 2 + half, load, _transform_words, UINT32)
 
         if is_looped:
-            with b.for_("half", 2) as half, b.let("shift", (half * 8).cast(UINT32)) as shift:
+            with b.for_("half", 2) as half:
+                shift = b.let("shift", (half * 8).cast(UINT32))
                 transform_half(half, "sxtb16", shift)
         else:
             transform_half(0, "sxtb16", None)
@@ -320,10 +321,10 @@ def _build_scalar(family: MicrokernelFamily, op: OpCall, config: Config, b: Kern
     zeros = b.constant("zeros", np.zeros(shape.rows), INT32)
     bias = b.constant("bias", plan.bias, INT32)
     batch, height, width, _ = op.output.shape
+    patch = b.allocate("patch", UINT32, (4, _COLUMNS + 2, channels // 4))
+    u = b.allocate("u", INT16, (_POINTS, channels, _TILES), 4)
+    m = b.allocate("m", INT32, (_POINTS, shape.sums), 4)
     with (
-        b.allocate("patch", UINT32, (4, _COLUMNS + 2, channels // 4)) as patch,
-        b.allocate("u", INT16, (_POINTS, channels, _TILES), 4) as u,
-        b.allocate("m", INT32, (_POINTS, shape.sums), 4) as m,
         b.for_("n", batch) as n,
         b.for_("pair", height // 2) as pair,
         b.for_("group", width // _COLUMNS) as group,
@@ -331,16 +332,14 @@ def _build_scalar(family: MicrokernelFamily, op: OpCall, config: Config, b: Kern
         at = (n, pair * 2, group * _COLUMNS)
         layer = _WinogradLayer(b, channels, weights, bias, _make_epilogue(b, op), patch, u, m)
         _copy_input_patch(b, patch, at)
-        with (
-            b.view("bytes", patch, 0, (4, _COLUMNS + 2, channels), dtype=INT8) as d,
-            b.for_("c", channels) as c,
-        ):
+        d = b.view("bytes", patch, 0, (4, _COLUMNS + 2, channels), dtype=INT8)
+        with b.for_("c", channels) as c:
             layer.transform(c, lambda row, x: b.load_i32(d, [row, x, c]), _transform_values, INT16)
         with b.for_("block", outputs // shape.rows) as block:
             _multiply_rows(layer, family, shape, zeros, block)
-            with layer.epilogue.bind_shared(b) as shared:
-                for row in range(shape.rows):
-                    layer.finish(at, block * shape.rows + row, row * _TILES, shared)
+            shared = layer.epilogue.bind_shared(b)
+            for row in range(shape.rows):
+                layer.finish(at, block * shape.rows + row, row * _TILES, shared)
 
 
 def _transform_values(d: Sequence[ArithExpr]) -> list[ArithExpr]:

@@ -55,21 +55,20 @@ class FloatGemmKernel:
             steps = ArithExpr(immediate(self.depth, INT32))
             name = microkernel_name(self.style, tile, self.depth)
             b.evaluate(name, [w, x, steps, *registers])
-            with b.let("first", first) as channel:
-                self._store(b, sums, at, channel)
+            channel = b.let("first", first)
+            self._store(b, sums, at, channel)
 
     def _store(self, b: Kernel, sums: tir.Buffer, at: ArithExpr, first: ArithExpr) -> None:
         tile, stored = self.tile, min(self.tile.lanes, self.outputs)
-        window = b.view(
+        y = b.view(
             "out", b.y, at * self.outputs + first, (tile.pixels, stored),
             strides=(self.outputs, 1), access="w",
         )  # fmt: skip
-        with window as y:
-            for lane in range(stored):
-                with b.let("channel_bias", b.load(self.bias, [first + lane])) as bias:
-                    for pixel in range(tile.pixels):
-                        total = b.load(sums, [pixel * tile.lanes + lane]) + bias
-                        b.store(y, [pixel, lane], apply_activation(total, self.activation))
+        for lane in range(stored):
+            bias = b.let("channel_bias", b.load(self.bias, [first + lane]))
+            for pixel in range(tile.pixels):
+                total = b.load(sums, [pixel * tile.lanes + lane]) + bias
+                b.store(y, [pixel, lane], apply_activation(total, self.activation))
 
 
 def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
@@ -130,14 +129,14 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
         start = index * block
         if pixels % block:
             start = minimum(start, pixels - block)
-        with b.let("at", start) as at:
-            if window.pointwise and block == 1:
-                with b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1)) as x:
-                    gemm.emit(b, x, at)
-                return
-            with b.allocate("columns", FLOAT32, (gemm.depth, block)) as columns:
-                FloatIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-                gemm.emit(b, columns, at)
+        at = b.let("at", start)
+        if window.pointwise and block == 1:
+            x = b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1))
+            gemm.emit(b, x, at)
+            return
+        columns = b.allocate("columns", FLOAT32, (gemm.depth, block))
+        FloatIm2colPacker(b, window, b.input(0), columns).pack(op, at)
+        gemm.emit(b, columns, at)
 
 
 SCHEDULES = tuple(

@@ -1,7 +1,6 @@
 """float32 depthwise_conv2d with an FPU: the weights and window of a channel stay in registers."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -74,20 +73,19 @@ class _FloatOutputRow:
 
     def strip(self, b: Kernel, outputs: range, shift: ArithExpr) -> None:
         columns, inputs = self.columns, dict[tuple[int, int], ArithExpr]()
-        with Nest() as enter:
-            for output in outputs:
-                first = output * columns.stride - columns.before
-                valid = columns.valid(output)
-                for kx, ky in product(valid, self.rows):
-                    position = (ky, first + kx)
-                    if position not in inputs:
-                        at = shift * columns.stride + (first + kx)
-                        value = b.load(self.x, [ky - self.rows.start, at])
-                        inputs[position] = enter(b.let("x", value))
-                taps = [(inputs[ky, first + kx], self.weights[ky][kx])
-                        for ky, kx in product(self.rows, valid)]  # fmt: skip
-                total = self._sum(taps) + self.bias
-                b.store(self.y, [shift + output], apply_activation(total, self.activation))
+        for output in outputs:
+            first = output * columns.stride - columns.before
+            valid = columns.valid(output)
+            for kx, ky in product(valid, self.rows):
+                position = (ky, first + kx)
+                if position not in inputs:
+                    at = shift * columns.stride + (first + kx)
+                    value = b.load(self.x, [ky - self.rows.start, at])
+                    inputs[position] = b.let("x", value)
+            taps = [(inputs[ky, first + kx], self.weights[ky][kx])
+                    for ky, kx in product(self.rows, valid)]  # fmt: skip
+            total = self._sum(taps) + self.bias
+            b.store(self.y, [shift + output], apply_activation(total, self.activation))
 
     def _sum(self, taps: Sequence[tuple[ArithExpr, ArithExpr]]) -> ArithExpr:
         total = taps[0][0] * taps[0][1]
@@ -108,41 +106,35 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
     with Nest() as enter:
         c = enter(b.for_("c", channels))
         weights = [
-            [
-                enter(b.let(f"w{ky}{kx}", b.load(packed, [c, ky * width + kx])))
-                for kx in range(width)
-            ]
+            [b.let(f"w{ky}{kx}", b.load(packed, [c, ky * width + kx])) for kx in range(width)]
             for ky in range(height)
         ]
-        channel_bias = enter(b.let("channel_bias", b.load(bias, [c])))
+        channel_bias = b.let("channel_bias", b.load(bias, [c]))
         batch = op.output.shape[0]
         n = enter(b.for_("n", batch)) if batch > 1 else c * 0
         for outputs, taps in ((run.outputs, run.taps) for run in rows.runs()):
             with b.for_("oy", len(outputs), outputs.start) as oy:
                 top = oy * rows.stride - rows.before + taps.start
-                with _windows(op, b, (n, top, oy, c), len(taps)) as (x, y):
-                    row = _FloatOutputRow(
-                        style, columns, taps, weights, channel_bias, op.str_attr("activation"), x, y
-                    )  # fmt: skip
-                    _strip_by_strip(b, row)
+                x, y = _windows(op, b, (n, top, oy, c), len(taps))
+                row = _FloatOutputRow(
+                    style, columns, taps, weights, channel_bias, op.str_attr("activation"), x, y
+                )  # fmt: skip
+                _strip_by_strip(b, row)
 
 
-@contextmanager
 def _windows(
     op: OpCall, b: Kernel, at: tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr], count: int
-) -> Iterator[tuple[tir.Buffer, tir.Buffer]]:
-    """Yield views of one channel of `count` input rows and of an output row."""
+) -> tuple[tir.Buffer, tir.Buffer]:
+    """Return views of one channel of `count` input rows and of an output row."""
     n, top, oy, c = at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape
     source = ((n * height + top) * width) * depth + c // channel_multiplier_of(op)
     target = ((n * out_height + oy) * out_width) * channels + c
     strides = (width * depth, depth)
-    with (
-        b.view("in", b.input(0), source, (count, width), strides=strides) as x,
-        b.view("out", b.y, target, (out_width,), strides=(channels,), access="w") as y,
-    ):
-        yield x, y
+    x = b.view("in", b.input(0), source, (count, width), strides=strides)
+    y = b.view("out", b.y, target, (out_width,), strides=(channels,), access="w")
+    return x, y
 
 
 def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:

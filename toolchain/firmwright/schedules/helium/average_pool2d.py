@@ -96,8 +96,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("row", batch * height) as row,
         b.for_("ox", width) as ox,
         b.for_("block", -(-channels // _CHANNELS)) as block,
-        b.let("channel", minimum(block * _CHANNELS, channels - _CHANNELS)) as channel,
     ):
+        channel = b.let("channel", minimum(block * _CHANNELS, channels - _CHANNELS))
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
         corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
         sums = b.reg("sum", INT32, _CHANNELS)
@@ -106,9 +106,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         steps = [*window.size, in_cols * channels, channels]
         b.evaluate(WINDOW_SUM.name, [x, *steps, *registers])
         place = (row * width + ox) * channels + channel
-        with b.view("out", b.y, place, (_CHANNELS,), access="w") as y:
-            for i in range(_CHANNELS):
-                b.store(y, [i], _mean(op, b.load(sums, [i]), taps))
+        y = b.view("out", b.y, place, (_CHANNELS,), access="w")
+        for i in range(_CHANNELS):
+            b.store(y, [i], _mean(op, b.load(sums, [i]), taps))
 
 
 def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:

@@ -120,10 +120,8 @@ class BlockGemm:
             pixels = [self.first + pixel for pixel in pixels]
         zero_point = self.weight_zero_point
         shares = [self._share(b, source, column) for column in columns] if zero_point else []
-        with (
-            b.for_("block", blocks) as block,
-            b.let("channel", minimum(block * _CHANNELS, self.channels - lanes)) as channel,
-        ):
+        with b.for_("block", blocks) as block:
+            channel = b.let("channel", minimum(block * _CHANNELS, self.channels - lanes))
 
             def row_of(table: tir.Buffer) -> tir.AccessPtr:
                 size = table.elements // blocks
@@ -173,9 +171,8 @@ def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
         row = (pixel // (height * width)) * in_rows + (pixel // width % height) * window.stride[0]
         return (row * in_cols + pixel % width * window.stride[1]) * gemm.taps
 
-    with Nest() as enter:
-        pixels = enter(_pair(b, batch * height * width))
-        columns = [enter(b.let("column", column(pixel))) for pixel in pixels]
+    with _pair(b, batch * height * width) as pixels:
+        columns = [b.let("column", column(pixel)) for pixel in pixels]
         gemm.emit(b, source.x, columns, pixels)
 
 
@@ -186,13 +183,13 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
     rows_per_group = min(1 + width % 2, count)
     pixels_per_group = _PIXELS if width % 2 == 0 else rows_per_group * width
     with Nest() as enter:
-        rows_of, packer = _source(b, enter, source, shape)
+        rows_of, packer = _source(b, source, shape)
         gemm = gemm.with_taps(packer.taps)
-        columns = enter(b.allocate("columns", INT8, (pixels_per_group * gemm.taps,), 8))
+        columns = b.allocate("columns", INT8, (pixels_per_group * gemm.taps,), 8)
         step = source.window.stride[1] * packer.channels
         group = enter(b.for_("group", -(-count // rows_per_group)))
         start = minimum(group * rows_per_group, count - rows_per_group)
-        row = enter(b.let("row", start))
+        row = b.let("row", start)
         if width % 2 == 0:
             origin = rows_of(row)
             pair = enter(b.for_("pair", width // _PIXELS))
@@ -212,7 +209,7 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
 
 
 def _source(
-    b: Kernel, enter: Nest, source: ConvolutionInput, shape: Sequence[int]
+    b: Kernel, source: ConvolutionInput, shape: Sequence[int]
 ) -> tuple[Callable[[ArithExpr], ArithExpr], VectorIm2colPacker]:
     """Return a function from output row to the offset of its first window, and a packer."""
     batch, height, width, _ = shape
@@ -228,7 +225,7 @@ def _source(
 
         return inside, packer
     zero_point = source.zero_point
-    band = enter(allocate_row_band(b, window, source.x, width, zero_point))
+    band = allocate_row_band(b, window, source.x, width, zero_point)
 
     def filled(row: ArithExpr) -> ArithExpr:
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
@@ -240,10 +237,8 @@ def _source(
 
 @contextmanager
 def _pair(b: Kernel, pixels: int) -> Iterator[list[ArithExpr]]:
-    with (
-        b.for_("pair", -(-pixels // _PIXELS)) as index,
-        b.let("at", minimum(index * _PIXELS, max(pixels - _PIXELS, 0))) as at,
-    ):
+    with b.for_("pair", -(-pixels // _PIXELS)) as index:
+        at = b.let("at", minimum(index * _PIXELS, max(pixels - _PIXELS, 0)))
         yield [at, at + min(1, pixels - 1)]
 
 

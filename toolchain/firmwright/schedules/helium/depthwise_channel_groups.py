@@ -211,12 +211,10 @@ def _pixels(
     _, out_height, out_width, _ = b.y.shape
     iy = oy * window.stride[0] + (down.start * window.dilation[0] - window.padding[0])
     ix = ox * window.stride[1] + (across.start * window.dilation[1] - window.padding[2])
-    with (
-        b.let("source", ((n * height + iy) * width + ix) * count) as source,
-        b.let("target", ((n * out_height + oy) * out_width + ox) * count) as target,
-        b.for_("block", layer.blocks) as block,
-        b.let("channel", layer.first_channel(block)) as channel,
-    ):
+    source = b.let("source", ((n * height + iy) * width + ix) * count)
+    target = b.let("target", ((n * out_height + oy) * out_width + ox) * count)
+    with b.for_("block", layer.blocks) as block:
+        channel = b.let("channel", layer.first_channel(block))
         steps = (window.dilation[0] * width * count, window.dilation[1] * count)
         pixel_step = window.stride[1] * count
         reach = (len(down) - 1) * steps[0] + (len(across) - 1) * steps[1] + layer.lanes

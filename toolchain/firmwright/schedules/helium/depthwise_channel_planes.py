@@ -167,31 +167,32 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     params = vector_requantize.layer_parameters(op)
     parameters = b.constant("parameters", _parameters(op, params, flat), INT32)
     size = outer.length * inner.length
-    with b.allocate("plane", INT8, (size,)) as plane:
-        if (outer.inside, inner.inside) != (outer.length, inner.length):
-            vector_copy.fill_buffer(b, plane, per_tensor_quant(op.input(0)).zero_point, size)
-        with b.for_("n", batch) as n, b.for_("c", channels) as c:
-            start = outer.start * outer.x_step + inner.start * inner.x_step
-            source = n * (height * width * channels) + start + c
-            if outer.inside and inner.inside:
-                _copy_plane(b, layout, plane, source)
-            with b.for_("m", multiplier) as m, b.let("filter", c * multiplier + m) as index:
-                image = op.output.elements // batch
-                y_start = n * image + index
-                y_last = (outer.outputs - 1) * outer.y_step + (inner.outputs - 1) * inner.y_step
-                b.evaluate(
-                    f"mve_depthwise_plane_{layout.groups}",
-                    [
-                        b.pointer(plane, 0, size),
-                        b.pointer(weights, index * weights.shape[1], weights.shape[1]),
-                        b.pointer(table, 0, table.elements),
-                        b.pointer(places, 0, _OUTPUTS),
-                        b.pointer(parameters, index * 3, 3),
-                        b.pointer(b.y, y_start, y_last + 1, "rw"),
-                        *vector_requantize.epilogue_settings(params, layout.lanes),
-                        *_geometry(layout),
-                    ],
-                )
+    plane = b.allocate("plane", INT8, (size,))
+    if (outer.inside, inner.inside) != (outer.length, inner.length):
+        vector_copy.fill_buffer(b, plane, per_tensor_quant(op.input(0)).zero_point, size)
+    with b.for_("n", batch) as n, b.for_("c", channels) as c:
+        start = outer.start * outer.x_step + inner.start * inner.x_step
+        source = n * (height * width * channels) + start + c
+        if outer.inside and inner.inside:
+            _copy_plane(b, layout, plane, source)
+        with b.for_("m", multiplier) as m:
+            index = b.let("filter", c * multiplier + m)
+            image = op.output.elements // batch
+            y_start = n * image + index
+            y_last = (outer.outputs - 1) * outer.y_step + (inner.outputs - 1) * inner.y_step
+            b.evaluate(
+                f"mve_depthwise_plane_{layout.groups}",
+                [
+                    b.pointer(plane, 0, size),
+                    b.pointer(weights, index * weights.shape[1], weights.shape[1]),
+                    b.pointer(table, 0, table.elements),
+                    b.pointer(places, 0, _OUTPUTS),
+                    b.pointer(parameters, index * 3, 3),
+                    b.pointer(b.y, y_start, y_last + 1, "rw"),
+                    *vector_requantize.epilogue_settings(params, layout.lanes),
+                    *_geometry(layout),
+                ],
+            )
 
 
 def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: ArithExpr) -> None:

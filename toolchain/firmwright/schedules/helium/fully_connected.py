@@ -3,8 +3,7 @@
 If the number of rows is not a multiple of eight, the last block overlaps the one before it.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from textwrap import indent
 from typing import Any
 
@@ -206,42 +205,29 @@ def _multiply_rows(
     table = b.constant("bias", parameters, INT32)
     size = pad_tap_count(depth) * ROWS
     zero_point = weight_zero_point(op)
-    with (
-        b.for_("n", op.output.elements // outputs) as n,
-        _biases(b, table, b.pointer(b.input(0), n * depth, depth), zero_point) as biases,
-        b.for_("block", len(starts)) as block,
-        b.let("row", minimum(block * ROWS, outputs - lanes)) as row,
-    ):
-        b.evaluate(
-            matvec_microkernel_name(depth, kind),
-            [
-                b.pointer(packed, block * size, size),
-                b.pointer(b.input(0), n * depth, depth),
-                b.pointer(biases, block * columns, columns),
-                b.pointer(b.y, n * outputs + row, lanes, "w"),
-                *settings,
-            ],
-        )
+    with b.for_("n", op.output.elements // outputs) as n:
+        x = b.pointer(b.input(0), n * depth, depth)
+        biases = _biases(b, table, x, zero_point)
+        with b.for_("block", len(starts)) as block:
+            row = b.let("row", minimum(block * ROWS, outputs - lanes))
+            weights = b.pointer(packed, block * size, size)
+            bias = b.pointer(biases, block * columns, columns)
+            y = b.pointer(b.y, n * outputs + row, lanes, "w")
+            b.evaluate(matvec_microkernel_name(depth, kind), [weights, x, bias, y, *settings])
 
 
-@contextmanager
-def _biases(
-    b: Kernel, table: tir.Buffer, column: tir.AccessPtr, zero_point: int
-) -> Iterator[tir.Buffer]:
-    """Yield the biases less the weights' zero point times the column's sum."""
+def _biases(b: Kernel, table: tir.Buffer, column: tir.AccessPtr, zero_point: int) -> tir.Buffer:
+    """Return the biases less the weights' zero point times the column's sum."""
     if not zero_point:
-        yield table
-        return
+        return table
     total = b.register("total", INT32)
     b.evaluate(SUM.name, [column, column.extent, total.value])
     total.set(total.value * -zero_point)
-    with b.allocate("biases", INT32, table.shape) as biases:
-        with (
-            b.view("from", table, 0, (table.elements,)) as source,
-            b.for_("i", table.elements) as i,
-        ):
-            b.store(biases, [i // ROWS, i % ROWS], b.load(source, [i]) + total.value)
-        yield biases
+    biases = b.allocate("biases", INT32, table.shape)
+    source = b.view("from", table, 0, (table.elements,))
+    with b.for_("i", table.elements) as i:
+        b.store(biases, [i // ROWS, i % ROWS], b.load(source, [i]) + total.value)
+    return biases
 
 
 SCHEDULES = (

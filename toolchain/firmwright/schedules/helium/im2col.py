@@ -1,7 +1,5 @@
 """im2col packing for Helium, and the copies, fills and gathers of int8 runs that it uses."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -305,11 +303,9 @@ class RowBand:
         rows, cols = self.window.input_size
         top = oy * self.window.stride[0] - self.window.padding[0]
         count = inside * self.channels
-        with (
-            b.for_("ky", self.window.size[0]) as ky,
-            b.let("iy", top + ky * self.window.dilation[0]) as iy,
-            b.let("to", ky * self.pitch + before * self.channels) as to,
-        ):
+        with b.for_("ky", self.window.size[0]) as ky:
+            iy = b.let("iy", top + ky * self.window.dilation[0])
+            to = b.let("to", ky * self.pitch + before * self.channels)
             with b.if_(logical_and(iy >= 0, iy < rows)):
                 start = (n * rows + iy) * (cols * self.channels)
                 copy_bytes(b, self.buffer, to, self.source, start, count)
@@ -325,13 +321,12 @@ def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
     return before, inside, reach - before - inside
 
 
-@contextmanager
 def allocate_row_band(
     b: Kernel, window: ConvWindow, source: tir.Buffer, outputs: int, zero_point: ArithExpr | int
-) -> Iterator[RowBand]:
+) -> RowBand:
     columns, channels = band_width(window, outputs), source.shape[3]
     size = window.size[0] * sum(columns) * channels
-    with b.allocate("band", INT8, (size,), 8) as buffer:
-        if columns[0] or columns[2]:
-            fill_buffer(b, buffer, zero_point, size)
-        yield RowBand(window, source, buffer, channels, columns)
+    buffer = b.allocate("band", INT8, (size,), 8)
+    if columns[0] or columns[2]:
+        fill_buffer(b, buffer, zero_point, size)
+    return RowBand(window, source, buffer, channels, columns)

@@ -66,10 +66,10 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
         [*int16_dot.epilogue_settings(params), lanes],
     )
     *image, depth = op.input(0).shape
-    with b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4) as x:
-        convolve_two_pixels(
-            b, ConvolutionInput(x, window_of(op, kernel.shape[1:3]), 0), gemm, op.output.shape
-        )
+    x = b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4)
+    convolve_two_pixels(
+        b, ConvolutionInput(x, window_of(op, kernel.shape[1:3]), 0), gemm, op.output.shape
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +98,20 @@ class _Int16RowGemm:
     def pixel(self, b: Kernel, source: tir.Buffer, column: ArithExpr, pixel: ArithExpr) -> None:
         blocks, steps = self.packed.shape[:2]
         count = min(self.outputs, int16_dot.ROWS)
-        with (
-            b.for_("block", blocks) as block,
-            b.let("row", minimum(block * int16_dot.ROWS, self.outputs - count)) as row,
-            b.view("out", b.y, pixel * self.outputs + row, (count,), access="w") as y,
-        ):
+        with b.for_("block", blocks) as block:
+            row = b.let("row", minimum(block * int16_dot.ROWS, self.outputs - count))
+            y = b.view("out", b.y, pixel * self.outputs + row, (count,), access="w")
             if self.sums.is_wide and self.chunk < steps:
                 self._in_chunks(b, y, source, column, (block, row))
                 return
             sums = b.reg("sum", INT32, int16_dot.ROWS)
             self._products(b, sums, source, column, (block * steps, self.taps))
             for i in range(count):
-                with self.sums.bind_channel(b, row + i) as finish:
-                    total = b.load(sums, [i])
-                    if not self.sums.is_wide:
-                        total = total + b.load(self.sums.bias, [row + i])
-                    b.store(y, [i], finish(total))
+                finish = self.sums.bind_channel(b, row + i)
+                total = b.load(sums, [i])
+                if not self.sums.is_wide:
+                    total = total + b.load(self.sums.bias, [row + i])
+                b.store(y, [i], finish(total))
 
     def _in_chunks(
         self, b: Kernel, y: tir.Buffer, source: tir.Buffer, column: ArithExpr,
@@ -132,8 +130,8 @@ class _Int16RowGemm:
             first = block * steps + whole * self.chunk
             self._chunk(b, total, source, column + whole * size, (first, self.taps % size))
         for i in range(count):
-            with self.sums.bind_wide_channel(b, row + i) as finish:
-                b.store(y, [i], finish(b.load(total, [i])))
+            finish = self.sums.bind_wide_channel(b, row + i)
+            b.store(y, [i], finish(b.load(total, [i])))
 
     def _chunk(
         self, b: Kernel, total: tir.Buffer, source: tir.Buffer, column: ArithExpr,
@@ -177,10 +175,8 @@ def _matrix_configs(op: OpCall) -> Sequence[Config]:
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     rows = _plan_rows(op, b)
     batch = op.output.elements // rows.outputs
-    with (
-        b.view("bytes", b.input(0), 0, (batch * rows.taps,), dtype=INT8, alignment=4) as x,
-        b.for_("n", batch) as n,
-    ):
+    x = b.view("bytes", b.input(0), 0, (batch * rows.taps,), dtype=INT8, alignment=4)
+    with b.for_("n", batch) as n:
         rows.pixel(b, x, n * rows.taps, n)
 
 
@@ -191,8 +187,8 @@ def _rows_configs(op: OpCall) -> Sequence[Config]:
 def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
     window = window_of(op, op.input(1).shape[1:3])
     *image, depth = op.input(0).shape
-    with b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4) as x:
-        convolve_two_pixels(b, ConvolutionInput(x, window, 0), _plan_rows(op, b), op.output.shape)
+    x = b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4)
+    convolve_two_pixels(b, ConvolutionInput(x, window, 0), _plan_rows(op, b), op.output.shape)
 
 
 INT16_ROW_RULE = helium_schedule(

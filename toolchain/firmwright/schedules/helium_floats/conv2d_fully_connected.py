@@ -72,10 +72,8 @@ class _FloatVectorGemm:
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         tile, lanes = self.tile, min(self.tile.lanes, self.outputs)
         size = tile.lanes * self.depth
-        with (
-            b.for_("group", self.bias.shape[0]) as group,
-            b.let("channel", minimum(group * tile.lanes, self.outputs - lanes)) as channel,
-        ):
+        with b.for_("group", self.bias.shape[0]) as group:
+            channel = b.let("channel", minimum(group * tile.lanes, self.outputs - lanes))
             b.evaluate(
                 microkernels.microkernel_name(self.style, tile),
                 [
@@ -135,17 +133,15 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
 def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
     window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
     pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
-    with (
-        b.for_("block", -(-pixels // block)) as index,
-        b.let("at", minimum(index * block, pixels - block)) as at,
-    ):
+    with b.for_("block", -(-pixels // block)) as index:
+        at = b.let("at", minimum(index * block, pixels - block))
         if window.pointwise and block == 1:
-            with b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1)) as x:
-                gemm.emit(b, x, at)
+            x = b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1))
+            gemm.emit(b, x, at)
             return
-        with b.allocate("columns", FLOAT32, (gemm.depth, block)) as columns:
-            FloatVectorIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-            gemm.emit(b, columns, at)
+        columns = b.allocate("columns", FLOAT32, (gemm.depth, block))
+        FloatVectorIm2colPacker(b, window, b.input(0), columns).pack(op, at)
+        gemm.emit(b, columns, at)
 
 
 SCHEDULES = tuple(

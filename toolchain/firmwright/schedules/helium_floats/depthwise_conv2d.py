@@ -107,12 +107,10 @@ class _FloatDepthwiseLayer:
         x_row = window.dilation[0] * width * channels
         reach = (len(rows.taps) - 1) * x_row + (len(strip.reach) - 1) * channels + VECTOR_LANES
         size, width_taps = self.weights.shape[1] * self.weights.shape[2], window.size[1]
-        with (
-            b.let("source", ((n * height + top) * width + left) * channels) as source,
-            b.let("target", ((n * out_height + oy) * out_width + ox) * channels) as target,
-            b.for_("block", self.bias.shape[0]) as block,
-            b.let("channel", minimum(block * VECTOR_LANES, channels - VECTOR_LANES)) as channel,
-        ):
+        source = b.let("source", ((n * height + top) * width + left) * channels)
+        target = b.let("target", ((n * out_height + oy) * out_width + ox) * channels)
+        with b.for_("block", self.bias.shape[0]) as block:
+            channel = b.let("channel", minimum(block * VECTOR_LANES, channels - VECTOR_LANES))
             taps = (block * size + rows.taps.start * width_taps) * VECTOR_LANES
             b.evaluate(
                 strip.name,

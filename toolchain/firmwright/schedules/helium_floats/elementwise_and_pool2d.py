@@ -202,8 +202,8 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("oy", height) as oy,
         b.for_("ox", width) as ox,
         b.for_("block", -(-channels // VECTOR_LANES)) as block,
-        b.let("channel", minimum(block * VECTOR_LANES, channels - lanes)) as channel,
     ):
+        channel = b.let("channel", minimum(block * VECTOR_LANES, channels - lanes))
         corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
         place = ((n * height + oy) * width + ox) * channels + channel
         b.evaluate(

@@ -120,7 +120,8 @@ INTRINSICS = tuple(map(_scaled, DOT_PRODUCT_LOOPS))
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     x, (batch, height, width, _) = op.input(0), op.output.shape
-    with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized:
+    with b.for_("n", batch) as n:
+        quantized = b.allocate("quantized", INT8, (1, *x.shape[1:]), 8)
         activations = quantize_input(op, b, n, quantized, QUANTIZE_PASSES)
         gemm = _gemm(op, b, activations, b.load(activations.scale, [0]), n * (height * width))
         zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])

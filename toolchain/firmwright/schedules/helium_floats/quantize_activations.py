@@ -99,15 +99,15 @@ def _values(
 ) -> None:
     size = target.elements
     moved_by = 0 if offset is None else offset
-    with b.let("inverse", inverse) as factor:
-        b.evaluate(
-            QUANTIZE.name,
-            [
-                b.pointer(target, 0, size, "w"),
-                b.pointer(row.buffer, row.start, size),
-                factor, moved_by, int(offset is not None), size,
-            ],
-        )  # fmt: skip
+    factor = b.let("inverse", inverse)
+    b.evaluate(
+        QUANTIZE.name,
+        [
+            b.pointer(target, 0, size, "w"),
+            b.pointer(row.buffer, row.start, size),
+            factor, moved_by, int(offset is not None), size,
+        ],
+    )  # fmt: skip
 
 
 QUANTIZE_PASSES = QuantizePasses(_reach, _ends, _values)

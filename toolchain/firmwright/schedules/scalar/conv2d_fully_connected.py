@@ -90,11 +90,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     matrix = pack_matrix(b, layer, flat, lanes, int(config.get("unroll", DEFAULT_UNROLL)))
     pixels = op.output.elements // outputs
     block = min(int(config.get("pixels", 1)), pixels)
-    with (
-        _blocks(b, pixels, block) as at,
-        pack_columns(b, op, layer.zero_point, window, at, (block, matrix.depth)) as columns,
-        b.view("out", b.y, at * outputs, (block, outputs), access="w") as y,
-    ):
+    with _blocks(b, pixels, block) as at:
+        columns = pack_columns(b, op, layer.zero_point, window, at, (block, matrix.depth))
+        y = b.view("out", b.y, at * outputs, (block, outputs), access="w")
         multiply_columns(
             b, matrix, columns, lambda row, column, value: b.store(y, [column, row], value)
         )
@@ -107,23 +105,19 @@ def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
         start = index * block
         if pixels % block:
             start = minimum(start, pixels - block)
-        with b.let("at", start) as at:
-            yield at
+        yield b.let("at", start)
 
 
-@contextmanager
 def pack_columns(
     b: Kernel, op: OpCall, zero_point: int, window: ConvWindow, at: ArithExpr,
     shape: tuple[int, int],
-) -> Iterator[tir.Buffer]:  # fmt: skip
-    """Yield the windows of output pixels, starting at `at`, packed one per row."""
+) -> tir.Buffer:  # fmt: skip
+    """Return the windows of output pixels, starting at `at`, packed one per row."""
     if window.pointwise:
-        with b.view("pixels", b.input(0), at * shape[1], shape) as columns:
-            yield columns
-        return
-    with b.allocate("columns", op.input(0).dtype, shape) as columns:
-        RowIm2colPacker(b, window, b.input(0), columns, zero_point).pack(op, at)
-        yield columns
+        return b.view("pixels", b.input(0), at * shape[1], shape)
+    columns = b.allocate("columns", op.input(0).dtype, shape)
+    RowIm2colPacker(b, window, b.input(0), columns, zero_point).pack(op, at)
+    return columns
 
 
 def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
@@ -167,10 +161,8 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFami
     rows_for, offset = partial(family.rows, pixels=count), weight_zero_point(op)
     gemm = plan_scalar_gemm(b, op, flat, layer_requantization(op), rows_for, offset=offset)
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
-    with (
-        _blocks(b, op.output.elements // len(flat), count) as at,
-        pack_columns(b, op, zero_point, window, at, (count, gemm.depth)) as columns,
-    ):
+    with _blocks(b, op.output.elements // len(flat), count) as at:
+        columns = pack_columns(b, op, zero_point, window, at, (count, gemm.depth))
         emit_scalar_gemm(b, gemm, family, count, columns, at)
 
 

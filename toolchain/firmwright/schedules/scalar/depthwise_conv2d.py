@@ -85,16 +85,16 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         index = enter(b.for_("c", len(chosen)))
         c = index
         if order.table is not None:
-            c = enter(b.let("channel", order.channel(b, index)))
-        finish = enter(layer.epilogue.bind_channel(b, index))
+            c = b.let("channel", order.channel(b, index))
+        finish = layer.epilogue.bind_channel(b, index)
         weights = [
             [
-                enter(b.let(f"w{ky}{kx}", b.load(packed, [index, tap]).cast(layer.sum_dtype)))
+                b.let(f"w{ky}{kx}", b.load(packed, [index, tap]).cast(layer.sum_dtype))
                 for kx, tap in enumerate(range(ky * window.size[1], (ky + 1) * window.size[1]))
             ]
             for ky in range(window.size[0])
         ]
-        start = enter(b.let("base", layer.start(b, index)))
+        start = b.let("base", layer.start(b, index))
         n = enter(b.for_("n", batch)) if batch > 1 else c * 0
         for form in by_arithmetic(b, finish, is_tile=False):
             channel = _ScalarChannel(window, layer, weights, start, form)
@@ -137,18 +137,16 @@ def _row(b: Kernel, op: OpCall, channel: _ScalarChannel, at: Position, rows: ran
     outside = [
         (ky, kx) for ky in range(window.size[0]) if ky not in rows for kx in range(window.size[1])
     ]
-    with (
-        b.view("in", b.input(0), source, shape, strides=strides) as x,
-        b.view("out", b.y, target, (out_width,), strides=(channels,), access="w") as y,
-        b.let("start", channel.plus_outside(channel.start, outside)) as start,
-    ):
-        row = _ScalarOutputRow(channel, rows, x, y, start)
-        one_by_one = window.stride[1] == window.dilation[1] == 1 and window.size[1] > 1
-        # Floats are summed row by row, the order of the reference kernel.
-        if one_by_one and channel.layer.dtype == INT8:
-            _emit_sliding_window(b, row, out_width)
-        else:
-            _emit_fixed_window(b, row, out_width)
+    x = b.view("in", b.input(0), source, shape, strides=strides)
+    y = b.view("out", b.y, target, (out_width,), strides=(channels,), access="w")
+    start = b.let("start", channel.plus_outside(channel.start, outside))
+    row = _ScalarOutputRow(channel, rows, x, y, start)
+    one_by_one = window.stride[1] == window.dilation[1] == 1 and window.size[1] > 1
+    # Floats are summed row by row, the order of the reference kernel.
+    if one_by_one and channel.layer.dtype == INT8:
+        _emit_sliding_window(b, row, out_width)
+    else:
+        _emit_fixed_window(b, row, out_width)
 
 
 def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
@@ -158,10 +156,8 @@ def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None
         outside = [
             (ky, kx) for ky in row.rows for kx in range(window.size[1]) if kx not in run.taps
         ]
-        with (
-            b.let("begin", channel.plus_outside(row.start, outside)) as total,
-            b.for_("ox", len(run.outputs), run.outputs.start) as ox,
-        ):
+        total = b.let("begin", channel.plus_outside(row.start, outside))
+        with b.for_("ox", len(run.outputs), run.outputs.start) as ox:
             left = ox * window.stride[1] - window.padding[2]
             for ky in row.rows:
                 for kx in run.taps:
@@ -203,20 +199,19 @@ def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int
 def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExpr | None) -> None:
     """Accumulate input column `ix`; leave the completed sum in the last element of `acc`."""
     reach, channel = row.channel.window.size[1], row.channel
-    with Nest() as enter:
-        values = {ky: enter(b.let("x", row.load(b, ky, ix))) for ky in row.rows if ix is not None}
-        sums = []
-        for j in range(reach):
-            kx = reach - 1 - j
-            total = b.load(acc, [j]) if j < reach - 1 else row.start
-            if ix is None:
-                total = channel.plus_outside(total, ((ky, kx) for ky in row.rows))
-            for ky, value in values.items():
-                total = total + channel.weights[ky][kx] * value
-            sums.append(enter(b.let("sum", total)))
-        b.store(acc, [reach - 1], sums[0])
-        for j in range(reach - 1):
-            b.store(acc, [j], sums[j + 1])
+    values = {ky: b.let("x", row.load(b, ky, ix)) for ky in row.rows if ix is not None}
+    sums = []
+    for j in range(reach):
+        kx = reach - 1 - j
+        total = b.load(acc, [j]) if j < reach - 1 else row.start
+        if ix is None:
+            total = channel.plus_outside(total, ((ky, kx) for ky in row.rows))
+        for ky, value in values.items():
+            total = total + channel.weights[ky][kx] * value
+        sums.append(b.let("sum", total))
+    b.store(acc, [reach - 1], sums[0])
+    for j in range(reach - 1):
+        b.store(acc, [j], sums[j + 1])
 
 
 SCHEDULES = (

@@ -99,18 +99,14 @@ def emit_scalar_gemm(
         b.evaluate(family.block(shape), [w, x, start, gemm.depth, gemm.depth, *registers])
         for row in range(shape.rows):
             index = group * shape.rows + row
-            with (
-                b.let("channel", gemm.order.channel(b, index)) as channel,
-                gemm.epilogue.bind_channel(b, index) as finish,
-                b.view(
-                    "out", b.y, at * gemm.outputs + channel, (pixels,), strides=(gemm.outputs,),
-                    access="w",
-                ) as y,
-            ):  # fmt: skip
-                for form in epilogue.by_arithmetic(b, finish):
-                    for pixel in range(pixels):
-                        total = b.load(acc, [shape.place(row, pixel)])
-                        b.store(y, [pixel], form(subtract_excess(gemm, total, excess[pixel])))
+            channel = b.let("channel", gemm.order.channel(b, index))
+            finish = gemm.epilogue.bind_channel(b, index)
+            place = at * gemm.outputs + channel
+            y = b.view("out", b.y, place, (pixels,), strides=(gemm.outputs,), access="w")
+            for form in epilogue.by_arithmetic(b, finish):
+                for pixel in range(pixels):
+                    total = b.load(acc, [shape.place(row, pixel)])
+                    b.store(y, [pixel], form(subtract_excess(gemm, total, excess[pixel])))
 
 
 def sum_column(b: Kernel, gemm: ScalarGemm, columns: tir.Buffer, pixel: int) -> ArithExpr | None:

@@ -51,11 +51,12 @@ def _add_row(
             product = x(first + k) * weights[k]
             b.store(acc, [0], b.load(acc, [0]) + product.cast(acc.dtype))
 
-    with b.for_("pair", count // 2) as pair, b.let("weight_pair", byte(pair)) as weight_pair:
+    with b.for_("pair", count // 2) as pair:
+        weight_pair = b.let("weight_pair", byte(pair))
         add(weight_pair, pair * 2, 2)
     if count % 2:
-        with b.let("last", byte(count // 2)) as last:
-            add(last, count - 1, 1)
+        last = b.let("last", byte(count // 2))
+        add(last, count - 1, 1)
 
 
 def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
@@ -65,22 +66,20 @@ def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
     bias = b.constant("bias", bias_of(op, "int32") - zero_point * sums, wide)
     halves = b.constant("halves", pack_int4_weights(weights), UINT8)
     finish = requantize_epilogue(b, int8_requantization(op), wide, INT8)
-    with (
-        b.for_("n", op.output.elements // outputs) as n,
-        b.view("row", b.input(0), n * inputs, (inputs,)) as row,
-        b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
-        b.for_("o", outputs) as o,
-    ):
-        acc = b.reg("acc", wide)
-        b.store(acc, [0], b.load(bias, [o]))
-        _add_row(
-            b,
-            acc,
-            inputs,
-            lambda pair: b.load_i32(halves, [o, pair]),
-            lambda i: b.load_i32(row, [i]),
-        )
-        b.store(out, [o], finish(b.load(acc, [0]), o))
+    with b.for_("n", op.output.elements // outputs) as n:
+        row = b.view("row", b.input(0), n * inputs, (inputs,))
+        out = b.view("out", b.y, n * outputs, (outputs,), access="w")
+        with b.for_("o", outputs) as o:
+            acc = b.reg("acc", wide)
+            b.store(acc, [0], b.load(bias, [o]))
+            _add_row(
+                b,
+                acc,
+                inputs,
+                lambda pair: b.load_i32(halves, [o, pair]),
+                lambda i: b.load_i32(row, [i]),
+            )
+            b.store(out, [o], finish(b.load(acc, [0]), o))
 
 
 def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:

@@ -1,7 +1,6 @@
 """Matrix multiplication of int8 or float32 layers, a few columns times a few rows at a time."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +11,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ops.conv2d import bias_of
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, apply_activation, per_tensor_quant
 from firmwright.schedules.epilogue import (
     FinishElement,
@@ -32,8 +31,8 @@ SUPPORTED_DTYPES = (INT8, FLOAT32)
 class SumEpilogue(Protocol):
     """Converts an output channel's sum to the output element."""
 
-    def bind_channel(self, b: Kernel, index: ArithExpr) -> AbstractContextManager[FinishElement]:
-        """Bind the parameters of channel `index`; yield the conversion function."""
+    def bind_channel(self, b: Kernel, index: ArithExpr) -> FinishElement:
+        """Bind the parameters of channel `index`; return the conversion function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +85,9 @@ class _FloatEpilogue:
     bias: tir.Buffer
     activation: str
 
-    @contextmanager
-    def bind_channel(self, b: Kernel, index: ArithExpr) -> Iterator[FinishElement]:
-        with b.let("channel_bias", b.load(self.bias, [index])) as bias:
-            yield lambda total: apply_activation(total + bias, self.activation)
+    def bind_channel(self, b: Kernel, index: ArithExpr) -> FinishElement:
+        bias = b.let("channel_bias", b.load(self.bias, [index]))
+        return lambda total: apply_activation(total + bias, self.activation)
 
 
 # y[p, o] = epilogue(start[o] + sum over k of column[p, k] * w[o, k]). Weights are packed in groups
@@ -144,36 +142,30 @@ def _multiply_group(
     count = columns.shape[0]
     acc = b.reg("acc", matrix.layer.sum_dtype, lanes * count)
     for lane in range(lanes):
-        with b.let("start", matrix.layer.start(b, first + lane)) as start:
-            for column in range(count):
-                b.store(acc, [lane * count + column], start)
+        start = b.let("start", matrix.layer.start(b, first + lane))
+        for column in range(count):
+            b.store(acc, [lane * count + column], start)
     shape = (matrix.depth, lanes)
-    with b.view("w", matrix.weights, first * matrix.depth, shape) as w:
-        steps, remainder = divmod(matrix.depth, matrix.unroll)
-        if steps:
-            with b.for_("j", steps) as j, b.for_("u", matrix.unroll, kind="unrolled") as u:
-                _step(b, acc, columns, w, j * matrix.unroll + u)
-        for k in range(matrix.depth - remainder, matrix.depth):
-            _step(b, acc, columns, w, ArithExpr(as_expr(k)))
+    w = b.view("w", matrix.weights, first * matrix.depth, shape)
+    steps, remainder = divmod(matrix.depth, matrix.unroll)
+    if steps:
+        with b.for_("j", steps) as j, b.for_("u", matrix.unroll, kind="unrolled") as u:
+            _step(b, acc, columns, w, j * matrix.unroll + u)
+    for k in range(matrix.depth - remainder, matrix.depth):
+        _step(b, acc, columns, w, ArithExpr(as_expr(k)))
     for lane in range(lanes):
-        with (
-            b.let("row", first + lane) as row,
-            matrix.layer.epilogue.bind_channel(b, row) as finish,
-        ):
-            for form in by_arithmetic(b, finish):
-                for column in range(count):
-                    store(row, column, form(b.load(acc, [lane * count + column])))
+        row = b.let("row", first + lane)
+        finish = matrix.layer.epilogue.bind_channel(b, row)
+        for form in by_arithmetic(b, finish):
+            for column in range(count):
+                store(row, column, form(b.load(acc, [lane * count + column])))
 
 
 def _step(b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, k: ArithExpr) -> None:
     count, lanes = columns.shape[0], w.shape[1]
-    with Nest() as enter:
-        inputs = [
-            enter(b.let("x", b.load(columns, [column, k]).cast(acc.dtype)))
-            for column in range(count)
-        ]
-        for lane in range(lanes):
-            with b.let("weight", b.load(w, [k, lane]).cast(acc.dtype)) as weight:
-                for column, value in enumerate(inputs):
-                    at = lane * count + column
-                    b.store(acc, [at], b.load(acc, [at]) + value * weight)
+    inputs = [b.let("x", b.load(columns, [column, k]).cast(acc.dtype)) for column in range(count)]
+    for lane in range(lanes):
+        weight = b.let("weight", b.load(w, [k, lane]).cast(acc.dtype))
+        for column, value in enumerate(inputs):
+            at = lane * count + column
+            b.store(acc, [at], b.load(acc, [at]) + value * weight)

@@ -134,18 +134,17 @@ INTRINSICS = tuple(map(_block, range(1, MAX_UNROLL + 1)))
 def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -> None:
     gemm.constants.emit_stores(b, at, 1)
     excess = sum_column(b, gemm, column, 0)
-    with b.allocate("sums", INT32, (ROWS,)) as sums, b.for_("group", gemm.blocks) as group:
+    sums = b.allocate("sums", INT32, (ROWS,))
+    with b.for_("group", gemm.blocks) as group:
         w, start = gemm.block(b, group)
         x, y = b.pointer(column, 0, gemm.depth), b.pointer(sums, 0, ROWS, "w")
         b.evaluate(microkernel_name(gemm.depth), [w, x, start, y, gemm.depth])
-        with (
-            b.for_("row", ROWS) as row,
-            b.let("index", group * ROWS + row) as index,
-            b.let("channel", gemm.order.channel(b, index)) as channel,
-            gemm.epilogue.bind_channel(b, index) as finish,
-            b.let("total", subtract_excess(gemm, b.load(sums, [row]), excess)) as total,
-            b.view("out", b.y, at * gemm.outputs, (gemm.outputs,), access="w") as out,
-        ):
+        with b.for_("row", ROWS) as row:
+            index = b.let("index", group * ROWS + row)
+            channel = b.let("channel", gemm.order.channel(b, index))
+            finish = gemm.epilogue.bind_channel(b, index)
+            total = b.let("total", subtract_excess(gemm, b.load(sums, [row]), excess))
+            out = b.view("out", b.y, at * gemm.outputs, (gemm.outputs,), access="w")
             b.store(out, [channel], finish(total))
 
 
@@ -161,10 +160,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     flat, params = kernel.reshape(len(kernel), -1), layer_requantization(op)
     gemm = plan_scalar_gemm(b, op, flat, params, lambda computed: ROWS, UINT8, offset)
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
-    with (
-        b.for_("pixel", op.output.elements // len(kernel)) as at,
-        pack_columns(b, op, zero_point, window, at, (1, gemm.depth)) as column,
-    ):
+    with b.for_("pixel", op.output.elements // len(kernel)) as at:
+        column = pack_columns(b, op, zero_point, window, at, (1, gemm.depth))
         _emit_gemm(b, gemm, column, at)
 
 

@@ -11,7 +11,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops import tree_ensemble as trees
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 
 _BRANCHES_MAX = 40_000
 _DEPTH_MAX = 40
@@ -49,9 +49,8 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
         else trees.grid_thresholds(forest, feature_grids)
     )
     x = b.input(0)
-    with Nest() as enter:
-        bits = enter(b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4))
-        row = enter(b.for_("row", x.shape[0]))
+    bits = b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4)
+    with b.for_("row", x.shape[0]) as row:
         keys = b.reg("key", INT32, len(forest.features))
         for place, (feature, left) in enumerate(forest.features):
             value = b.load(x, [row, feature])
@@ -62,8 +61,9 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
                 b.store(keys, [place], key)
                 continue
             numbers = trees.grid_key_params((feature, left), feature_grids[place])
-            with b.let("value", value) as read, trees.grid_key(b, read, *numbers) as key:
-                b.store(keys, [place], key - feature_grids[place].low)
+            read = b.let("value", value)
+            key = trees.grid_key(b, read, *numbers)
+            b.store(keys, [place], key - feature_grids[place].low)
         classes = leaves.rows.shape[1]
         sums = b.reg("sum", INT32, classes)
         for k in range(classes):
