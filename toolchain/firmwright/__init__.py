@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from firmwright.flows.model_session import open_session as session
     from firmwright.flows.verification import verify
     from firmwright.pipeline import Compilation
+    from firmwright.targets.backend_registry import register_backend
 
 __all__ = [
     # values
@@ -36,6 +37,7 @@ __all__ = [
     "evaluate",
     "load",
     "partition",
+    "register_backend",
     "session",
     "verify",
 ]
@@ -49,6 +51,7 @@ _DEFINITIONS = {
     "evaluate": ("flows.evaluation", "evaluate"),
     "load": ("flows.model", "load_model"),
     "partition": ("flows.model", "partition"),
+    "register_backend": ("targets.backend_registry", "register_backend"),
     "session": ("flows.model_session", "open_session"),
     "verify": ("flows.verification", "verify"),
 }

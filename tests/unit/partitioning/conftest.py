@@ -22,6 +22,18 @@ def no_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BACKENDS, "_known", {})
 
 
+def page_files() -> dict[str, str]:
+    """The files on the page, by their paths in the package's folder."""
+    texts = re.findall(r"```(?:ini|py|c)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names = ("pyproject.toml", "npu1/__init__.py", "npu1/npu1.h", "npu1/npu1.c")
+    return dict(zip(names, texts, strict=True))
+
+
+@pytest.fixture(name="page_files")
+def page_files_fixture() -> dict[str, str]:
+    return page_files()
+
+
 Install = Callable[[str, str, dict[str, str]], None]
 
 
@@ -51,11 +63,10 @@ def install(no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def npu1(install: Install) -> None:
     """The package of docs/adding-an-accelerator.md."""
-    blocks = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    toml, python, header, source = (text for kind, text in blocks if kind != "text")
-    entry = re.search(r'^npu1 = "(.*)"$', toml, re.MULTILINE)
+    files = page_files()
+    entry = re.search(r'^npu1 = "(.*)"$', files.pop("pyproject.toml"), re.MULTILINE)
     assert entry is not None
-    install("npu1", entry[1], {"__init__.py": python, "npu1.h": header, "npu1.c": source})
+    install("npu1", entry[1], {name.removeprefix("npu1/"): text for name, text in files.items()})
 
 
 @pytest.fixture

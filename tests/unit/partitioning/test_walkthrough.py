@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +26,7 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.function_targets import target_of
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.targets.backend_registry import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "adding-an-accelerator.md"
@@ -29,9 +34,88 @@ DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 FUNCTION = "npu1_fully_connected_0"
 
 
-def test_the_package_is_under_150_lines():
-    blocks = re.findall(r"```\w+\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert sum(len(block.splitlines()) for block in blocks) < 150
+def test_the_package_is_under_150_lines(page_files: dict[str, str]):
+    assert sum(len(text.splitlines()) for text in page_files.values()) < 150
+
+
+@pytest.mark.host_c
+@pytest.mark.usefixtures("npu1")
+def test_a_notebook_registers_the_class_of_the_page(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    (cell,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(cell, {})
+    monkeypatch.setattr(BACKENDS, "_known", {})
+    monkeypatch.setattr("firmwright.targets.backend_registry._offered", list)
+    for columns in (1024, 64):  # the cell that defines the class, executed again
+        scope = {"__name__": "__main__", "columns": columns}
+        exec(DEFINITION, scope)
+        kept = partition(load_model(DIGITS), "npu1").module.functions
+        assert (FUNCTION in kept) == (columns == 1024)
+
+
+DEFINITION = """
+import firmwright as fw
+from npu1 import Npu1 as PageNpu1, TargetAttribute
+
+@fw.register_backend
+class Npu1(PageNpu1):
+    attrs = {"columns": TargetAttribute(columns, "the longest vector it takes")}
+
+assert isinstance(Npu1, type)
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the build backend, and with this one's packages."""
+    home = tmp_path_factory.mktemp("environment")
+    command([sys.executable, "-m", "venv", "--without-pip", str(home)])
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    lent = home / "lib" / version / "site-packages" / "lent.pth"
+    lent.write_text("\n".join(filter(None, sys.path)))
+    pip(home, "hatchling", "editables")
+    return home
+
+
+def command(words: Sequence[str], cwd: Path | None = None) -> str:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        words, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def pip(home: Path, *words: str) -> None:
+    python = str(home / "bin" / "python")
+    command([sys.executable, "-m", "pip", "--python", python, "install", "-q", *words])
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("form", ["wheel", "sdist", "editable"])
+def test_pip_installs_the_package_of_the_page(
+    form: str, environment: Path, page_files: dict[str, str], tmp_path: Path
+):
+    python, folder = str(environment / "bin" / "python"), tmp_path / "firmwright-npu1"
+    for name, text in page_files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    package = ["-e", str(folder)]
+    if form != "editable":
+        command([python, "-m", "hatchling", "build", "-t", form], cwd=folder)
+        package = [str(file) for file in (folder / "dist").iterdir()]
+    pip(environment, "--force-reinstall", "--no-deps", "--no-build-isolation", *package)
+    names = ("npu1.h", "npu1.c")
+    if form == "wheel":
+        command([python, "-m", "firmwright", "compile", str(DIGITS), *OPTIONS], cwd=tmp_path)
+        for name in names:
+            copied = tmp_path / "out" / "backend" / "npu1" / name
+            assert copied.read_text() == page_files[f"npu1/{name}"]
+    else:
+        command([python, "-c", "import npu1; npu1.Npu1().c_files(None, frozenset())"])
+
+
+OPTIONS = ("--target", "npu1", "--planner", "greedy_by_size", "-o", "out")
 
 
 @pytest.mark.usefixtures("npu1")
@@ -91,12 +175,6 @@ def test_kernel_equals_the_operator_in_numpy():
     names = {param.name: value for param, value in zip(own.params, (x, expected), strict=False)}
     interpret(own, names, INTRINSICS, constants=plain.constants)
     assert np.array_equal(got, expected)
-
-
-@pytest.mark.host_c
-@pytest.mark.usefixtures("npu1")
-def test_firmware_with_it_verifies_on_the_host():
-    assert verify(compile_for(load_model(DIGITS), target="npu1"), samples=3).mismatches == 0
 
 
 @pytest.mark.qemu

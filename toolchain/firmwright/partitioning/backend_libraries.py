@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from firmwright.base.errors import ModelError, PluginError
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
@@ -135,7 +136,8 @@ def _library(
     for path, data in module.files.items():
         if path.startswith(folder):
             called |= set(_CALLED.findall(data.decode("utf-8", errors="replace")))
-    files = dict(backend.c_files(target, frozenset(called)))
-    if flags := list(backend.c_flags(target)):
-        files[BUILD_FLAGS_FILE] = (json.dumps({"flags": flags}) + "\n").encode()
+    with plugin_call(f"`c_files` or `c_flags` of the backend {name}"):
+        files = {n: bytes(d) for n, d in backend.c_files(target, frozenset(called)).items()}
+        if flags := list(backend.c_flags(target)):
+            files[BUILD_FLAGS_FILE] = (json.dumps({"flags": flags}) + "\n").encode()
     return {f"{folder}{file}": data for file, data in files.items()}

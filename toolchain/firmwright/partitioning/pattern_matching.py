@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match, PatternGraph, match_pattern
@@ -120,9 +121,11 @@ def _match(
         return None
     match = make_match(calls, item, function, module)
     is_annotated = any(call.target for call in match.calls)
-    if not entry.predicate(match) or not (is_annotated or item.where(match)):
-        return None
-    return CallGroup(calls, item.name, ((entry.name, calls),))
+    last = function.body[index]
+    label = f"the predicate of {entry.name}, for the {last.op} that computes"
+    with plugin_call(f"{label} {last.outputs[0].name},"):
+        is_taken = entry.predicate(match) and (is_annotated or item.where(match))
+    return CallGroup(calls, item.name, ((entry.name, calls),)) if is_taken else None
 
 
 def make_match(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from firmwright.base.errors import UsageError
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import AnyFunction, IRModule, Pass
@@ -98,7 +99,8 @@ def _run_own_pass(
     step: Pass, module: IRModule, name: str, label: str, place: str, watch: PassTimer
 ) -> IRModule:
     """Run a target's own pass, which may also change unassigned functions before partitioning."""
-    after = watch.run_timed(f"{place}:{step.name}", name, partial(step, module))
+    with plugin_call(label):
+        after = watch.run_timed(f"{place}:{step.name}", name, partial(step, module))
     before = module
     if place == "pre_partition":
         free = {k for k, func in module.functions.items() if not target_of(func)}

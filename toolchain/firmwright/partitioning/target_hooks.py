@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import UsageError
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.devices import CYCLES_ATTR
@@ -39,7 +40,8 @@ def run_hook(module: IRModule, hook: HookName) -> IRModule:
         if isinstance(hook_impl, Pass | tuple):
             passes = hook_impl if isinstance(hook_impl, tuple) else (hook_impl,)
             for step in passes:
-                after = step(module)
+                with plugin_call(f"{pass_label} ({step.name})"):
+                    after = step(module)
                 check_only_modified(module, after, name, f"{pass_label} ({step.name})")
                 module = after
         else:
@@ -88,7 +90,8 @@ def _call_function_hook(
             continue
         key = structural_key(function, module)
         if key not in lowered:
-            lowered[key] = hook(function, module, target)
+            with plugin_call(f"{pass_label}, for the function @{function.name},"):
+                lowered[key] = hook(function, module, target)
         module = _replace_by_kernel(module, function, lowered[key], pass_label)
     return module
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 
+from firmwright.base.errors import PluginError
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import PASS_NAMES
+from firmwright.ir.tir.verify import diagnose_prim_func
 from firmwright.lower.subgraphs import lower_subgraphs
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
@@ -24,6 +27,7 @@ from firmwright.pipeline.options import Options
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.select.call_order import reorder_calls
 from firmwright.select.kernel_selection import select_module
+from firmwright.targets.target_kind import HookName
 from firmwright.usmp.cache_constants import copy_constants_to_ram
 from firmwright.usmp.memory_planning import plan_memory
 
@@ -49,8 +53,8 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "tile-transfers": lambda module: insert_tile_transfers(module, table),
         "plan-devices": lambda module: plan_devices(module, table),
         "elide-copies": lambda module: mark_copies_as_views(module, table),
-        "relay-to-runtime": lambda module: run_hook(module, "relay_to_runtime"),
-        "relay-to-tir": lambda module: run_hook(module, "relay_to_tir"),
+        "relay-to-runtime": lambda module: _make_kernels(module, "relay_to_runtime"),
+        "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
         "lower-select": lambda module: _lower_and_select(check_lowered(module), options),
         "after-scheduling": lambda module: run_phase(module, "after_scheduling", timer),
@@ -66,6 +70,19 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "final-dce": dce.run,
     }
     return {name: Pass(name, run) for name, run in steps.items()}
+
+
+def _make_kernels(module: IRModule, hook: HookName) -> IRModule:
+    """Run a hook and verify its kernels, before other passes rely on them."""
+    after = run_hook(module, hook)
+    intrinsics = collect_intrinsics(after, INTRINSICS)
+    for name, function in after.functions.items():
+        if isinstance(function, tir.PrimFunc) and function is not module.functions.get(name):
+            problems = diagnose_prim_func(function, after, intrinsics)
+            if problems:
+                what = f"the hook {hook} made an invalid kernel: {'; '.join(problems)}."
+                raise PluginError(what, where=module.name)
+    return after
 
 
 def remaining_passes(

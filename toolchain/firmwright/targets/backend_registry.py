@@ -1,14 +1,15 @@
 """Registry of backends: built-in, from installed packages, and registered in this process.
 
-A package provides a backend as an entry point in the group `firmwright.backends`: a subclass of
-`Backend`. It is loaded when its name is looked up or all backends are listed, so an unused package
-has no effect. `BACKENDS` may grow during a process but holds no state of a compilation.
+A package provides a subclass of `Backend` as an entry point in the group `firmwright.backends`. It
+is loaded when its name is looked up or all backends are listed.
 """
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
 from firmwright.base.errors import UsageError
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, check_backend
 from firmwright.targets.cmsis_nn import CmsisNn
@@ -19,6 +20,7 @@ BUILTIN_BACKENDS: Mapping[str, type[Backend]] = {
     backend.name: backend for backend in (CmsisNn, VanillaAccelerator)
 }
 """Backends of this package."""
+RegisteredBackend = TypeVar("RegisteredBackend", bound=Backend | type[Backend])
 
 
 class BackendRegistry:
@@ -32,19 +34,17 @@ class BackendRegistry:
     def register(self, backend: Backend | type[Backend]) -> Backend:
         """Register a backend and return its instance, which replaces an earlier one of its class.
 
-        Backends of installed packages are found by entry point. Raise UsageError if another class
-        uses the name.
+        Raise UsageError if another class uses the name.
         """
-        instance = backend() if isinstance(backend, type) else backend
-        check_backend(instance, frozenset(op_table()))
-        before = self._known.get(instance.name)
-        if before is not None and type(before) is not type(instance):
-            homes = [
-                f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, (before, instance))
-            ]
+        with plugin_call(f"the backend {backend.name}"):
+            instance = backend() if isinstance(backend, type) else backend
+            check_backend(instance, frozenset(op_table()))
+        before = self._known.get(instance.name, instance)
+        homes = [f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, (before, instance))]
+        if homes[0] != homes[1]:
             raise UsageError(
                 f"two backends are called {instance.name}: {homes[0]} and {homes[1]}.",
-                hint="uninstall one of them.",
+                hint="rename or uninstall one of them.",
             )
         self._known[instance.name] = instance
         return instance
@@ -67,15 +67,9 @@ class BackendRegistry:
         return dict(self._known)
 
     def _load(self, point: EntryPoint) -> None:
-        try:
+        label = f"the import of {point.value}, the entry point of the backend {point.name},"
+        with plugin_call(label):
             backend = point.load()
-        except (ImportError, AttributeError) as error:
-            raise UsageError(
-                f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} "
-                f"cannot be loaded: {error}.",
-                where=point.value,
-                hint="install or remove the package.",
-            ) from error
         is_backend = isinstance(backend, type) and issubclass(backend, Backend)
         if not is_backend or backend.name != point.name:
             raise UsageError(
@@ -94,3 +88,12 @@ def _offered() -> list[EntryPoint]:
 
 
 BACKENDS = BackendRegistry()
+
+
+def register_backend(backend: RegisteredBackend) -> RegisteredBackend:
+    """Make a backend, or a class of one, known by its name in this process; return it.
+
+    A class that is defined again, as in a notebook, replaces the earlier one.
+    """
+    BACKENDS.register(backend)
+    return backend

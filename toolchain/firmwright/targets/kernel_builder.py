@@ -103,10 +103,7 @@ class BackendKernel(Builder):
             raise PluginError(what, where=f"@{self.graph.name}")
 
     def run(self, function: str, arguments: Sequence[KernelArgument]) -> None:
-        """Call an intrinsic with whole buffers and numbers.
-
-        Read and write access follow from the role of each buffer.
-        """
+        """Call an intrinsic with whole buffers, accessed according to their roles, and numbers."""
         self.evaluate(function, [self._argument(item) for item in arguments])
 
     def extern(self, symbol: str, arguments: Sequence[KernelArgument]) -> None:
@@ -144,7 +141,7 @@ class BackendKernel(Builder):
 def flatten_calls(function: Function, module: IRModule) -> tuple[Call, ...]:
     """Return the operators of a region in order, including those of nested composites.
 
-    A composite keeps the value names of its original function, so names are consistent.
+    Composites keep the value names of their original function.
     """
     operators: list[Call] = []
     for call in function.body:

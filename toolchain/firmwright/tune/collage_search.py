@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import DeviceError, DoesNotFitError, ToolFailedError, UsageError
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.boards import load_board
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
@@ -159,7 +160,8 @@ class _CollageSearch:
         total = 0
         for item in active_backends(self.module):
             if item.name in (source, to):
-                declared = item.backend.transfer(size_bytes)
+                with plugin_call(f"`transfer` of the backend {item.name}"):
+                    declared = item.backend.transfer(size_bytes)
                 dma = self._dma_transfer(item.name, size_bytes)
                 total += dma if declared is None else declared
         return total

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import FirmwrightError, InternalError, ToolMissingError
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.boards import load_board
 from firmwright.device.session import OperatorCount
 from firmwright.flows.cost_prediction import predict_instructions
@@ -96,7 +97,8 @@ class RegionCostEstimator:
     def _modeled(self, function: Function, group: CallGroup) -> int | None:
         for item in active_backends(self.module):
             if item.name == group.target:
-                return item.backend.cost(make_match(group.calls, item, function, self.module))
+                with plugin_call(f"`cost` of the backend {item.name}"):
+                    return item.backend.cost(make_match(group.calls, item, function, self.module))
         return None
 
     def key(self, function: Function, group: CallGroup) -> RegionCostKey:
@@ -104,7 +106,8 @@ class RegionCostEstimator:
         target, more = self.module.targets[group.target or CORE_TARGET_NAME], ""
         for item in active_backends(self.module):
             if item.name == group.target:
-                more = f" {item.backend.version} {item.backend.library(target)}".rstrip()
+                with plugin_call(f"`library` of the backend {item.name}"):
+                    more = f" {item.backend.version} {item.backend.library(target)}".rstrip()
         return self._digest(function, group), f"{target}{more}", self.options.optimize, self.at
 
     def _digest(self, function: Function, group: CallGroup) -> str:

@@ -1,0 +1,44 @@
+"""Calls of extensions: an exception in one is an error of the extension."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from firmwright.base.errors import FirmwrightError, InternalError, PluginError
+
+_PACKAGE = Path(__file__).parents[1]
+_STANDARD_LIBRARY = Path(traceback.__file__).parent
+
+
+@contextmanager
+def plugin_call(label: str) -> Iterator[None]:
+    """Convert exceptions to PluginError, with `label` as the name of the called code."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, FirmwrightError) and not isinstance(error, InternalError):
+            raise
+        raise PluginError(
+            f"{label} raised {type(error).__name__}: {error}.",
+            where=_origin(error),
+            hint="--debug, which prints the traceback; the defect is in the extension.",
+        ) from error
+
+
+def _origin(error: Exception) -> str:
+    """Return file, line and function of the last call in the extension's own folder."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not _is_framework(frame.filename)] or frames
+    folder = Path(own[0].filename).parent
+    last = [frame for frame in own if Path(frame.filename).parent == folder][-1]
+    return f"{last.filename}:{last.lineno}, in {last.name}"
+
+
+def _is_framework(filename: str) -> bool:
+    """Return whether a file belongs to Firmwright or to Python, but not to an installed package."""
+    parents = Path(filename).parents
+    is_python = _STANDARD_LIBRARY in parents and not filename.count("-packages")
+    return is_python or _PACKAGE in parents or filename.startswith("<frozen ")
