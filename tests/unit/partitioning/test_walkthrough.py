@@ -42,7 +42,7 @@ def test_the_package_is_under_150_lines(page_files: dict[str, str]):
 @pytest.mark.usefixtures("npu1")
 def test_a_notebook_registers_the_class_of_the_page(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
-    (cell,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    cell, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     exec(cell, {})
     monkeypatch.setattr(BACKENDS, "_known", {})
     monkeypatch.setattr("firmwright.targets.backend_registry._offered", list)
