@@ -46,7 +46,10 @@ def test_a_core_implies_its_features(core: str, has: str, lacks: str) -> None:
     ("text", "message"),
     [
         ("", "the target is empty. Try: --target 'cortex-m -mcpu=cortex-m4'."),
-        ("cortexm", "unknown target kind 'cortexm'. Try: cortex-m"),
+        (
+            "cortexm",
+            "unknown target kind 'cortexm'. Try: cortex-m, or install the package of that backend.",
+        ),
         (
             "cortex-m -cpu=cortex-m4",
             "target cortex-m has no attribute 'cpu' (known: mcpu). Try: mcpu",

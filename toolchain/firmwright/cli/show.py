@@ -7,6 +7,7 @@ from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.compilation import IMPORT_STAGE, module_after, options_for
 from firmwright.flows.model import write_file
 from firmwright.ir.printer import print_module
+from firmwright.partitioning.backend_libraries import with_backend_records
 
 NAME = "show"
 HELP = "print a model's module after a pass"
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     model, options = arguments.prepare_compilation(args)
     module = module_after(model, args.after, options_for(model.module, options))
-    text = print_module(module, elide_constants=args.elide_constants)
+    text = print_module(with_backend_records(module), elide_constants=args.elide_constants)
     data = {"model": module.name, "after": args.after}
     if args.output:
         write_file(args.output, text.encode())

@@ -16,6 +16,7 @@ from firmwright.frontends.onnx import ModelOverrides
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.printer import print_module
+from firmwright.partitioning.backend_libraries import with_backend_records
 from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.pattern_matching import MatchCondition
 from firmwright.partitioning.per_target_passes import PassTimer
@@ -148,8 +149,8 @@ def partition(
 
 
 def save_module(module: IRModule, path: str | Path) -> None:
-    """Write the module's text with its constants, so that any verb can continue from it."""
-    write_file(path, print_module(module).encode())
+    """Write the module's text with everything that other verbs need to continue from it."""
+    write_file(path, print_module(with_backend_records(module)).encode())
 
 
 def write_file(path: str | Path, data: bytes) -> None:

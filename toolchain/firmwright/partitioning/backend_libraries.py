@@ -16,9 +16,9 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.traversal import statements, walk
 from firmwright.partitioning.function_targets import functions_for, with_new_files
-from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
+from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR, unlowered_functions
 from firmwright.targets.backend import Backend
-from firmwright.targets.registry import backend_of
+from firmwright.targets.saved_backend import backend_in, make_record, read_records, with_records
 
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 BUILD_FLAGS_FILE = "build.json"
@@ -75,8 +75,8 @@ def _meaning(item: Intrinsic) -> Hashable:
 
 
 def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
-    for name, target in module.targets.items():
-        backend = backend_of(target)
+    for name in module.targets:
+        backend = backend_in(module, name)
         if backend is not None:
             yield name, backend
 
@@ -110,7 +110,7 @@ def add_library_files(module: IRModule) -> IRModule:
     """
     checks: dict[str, None] = {}
     for name, backend in module_backends(module):
-        kernels = [func for func in functions_for(module, name) if isinstance(func, tir.PrimFunc)]
+        kernels = _kernels(module, name)
         if kernels:
             files = _library(module, name, backend, kernels)
             module = with_new_files(module, files, f"the library of target {name}")
@@ -119,25 +119,62 @@ def add_library_files(module: IRModule) -> IRModule:
     return module.with_attrs(backend_checks=tuple(checks)) if checks else module
 
 
+def _kernels(module: IRModule, name: str) -> list[tir.PrimFunc]:
+    return [func for func in functions_for(module, name) if isinstance(func, tir.PrimFunc)]
+
+
+def with_backend_records(module: IRModule) -> IRModule:
+    """Record the backends of a lowered module, with the library files of their kernels."""
+    if "stage" not in module.attrs or next(unlowered_functions(module), None):
+        return module
+    records = read_records(module)
+    for name, backend in module_backends(module):
+        kernels = _kernels(module, name)
+        files = _library(module, name, backend, kernels)
+        if files or name not in records:
+            symbols = _called_functions(module, name, backend, kernels)
+            own = _called_intrinsics(backend, kernels)
+            target = module.targets[name]
+            records[name] = make_record(target, backend, own, tuple(files), symbols)
+            module = with_new_files(module, files, f"the library of target {name}")
+    return with_records(module, records)
+
+
 def _library(
     module: IRModule, name: str, backend: Backend, kernels: list[tir.PrimFunc]
 ) -> Mapping[str, bytes]:
+    """Return the library files of the kernels that the module does not have."""
     target = module.targets[name]
-    symbols = {item.name: item.symbol for item in backend.intrinsics if item.symbol}
-    called = {
-        symbols[part.name]
-        for kernel in kernels
-        for part in walk(kernel.body)
-        if isinstance(part, tir.IntrinsicCall) and part.name in symbols
-    }
-    folder = f"{BACKEND_FILES_DIR}/{backend.name}/"
-    if backend.check:
-        called.add(backend.check)
-    for path, data in module.files.items():
-        if path.startswith(folder):
-            called |= set(_CALLED.findall(data.decode("utf-8", errors="replace")))
+    called = _called_functions(module, name, backend, kernels)
+    if name in (records := read_records(module)) and called <= records[name].symbols:
+        return {}
     with plugin_call(f"`c_files` or `c_flags` of the backend {name}"):
-        files = {n: bytes(d) for n, d in backend.c_files(target, frozenset(called)).items()}
+        files = {n: bytes(d) for n, d in backend.c_files(target, called).items()}
         if flags := list(backend.c_flags(target)):
             files[BUILD_FLAGS_FILE] = (json.dumps({"flags": flags}) + "\n").encode()
-    return {f"{folder}{file}": data for file, data in files.items()}
+    return {f"{_folder(backend)}{file}": data for file, data in files.items()}
+
+
+def _folder(backend: Backend) -> str:
+    return f"{BACKEND_FILES_DIR}/{backend.name}/"
+
+
+def _called_intrinsics(backend: Backend, kernels: list[tir.PrimFunc]) -> list[Intrinsic]:
+    parts = (part for kernel in kernels for part in walk(kernel.body))
+    names = {part.name for part in parts if isinstance(part, tir.IntrinsicCall)}
+    return [item for item in backend.intrinsics if item.name in names]
+
+
+def _called_functions(
+    module: IRModule, name: str, backend: Backend, kernels: list[tir.PrimFunc]
+) -> frozenset[str]:
+    """Return the C functions that kernels and generated files may need from the library."""
+    called = {item.symbol for item in _called_intrinsics(backend, kernels) if item.symbol}
+    if backend.check:
+        called.add(backend.check)
+    records = read_records(module)
+    recorded = records[name].files if name in records else ()
+    for path, data in module.files.items():
+        if path.startswith(_folder(backend)) and path not in recorded:
+            called |= set(_CALLED.findall(data.decode("utf-8", errors="replace")))
+    return frozenset(called)

@@ -13,7 +13,7 @@ from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.function_targets import target_of
 from firmwright.targets.backend import Backend
-from firmwright.targets.registry import backend_of
+from firmwright.targets.saved_backend import backend_in
 
 _PLAIN_SCOPES = ("global", "const")
 
@@ -67,8 +67,7 @@ class DeviceMap:
         """Return the target name and backend that execute `call`, or None if a core executes it."""
         callee = self.module.callee(call.op)
         name = target_of(callee) if callee is not None else ""
-        target = self.module.targets.get(name)
-        backend = backend_of(target) if target is not None else None
+        backend = backend_in(self.module, name) if name in self.module.targets else None
         return None if backend is None else (name, backend)
 
     def private_pools(self, target: str) -> frozenset[str]:

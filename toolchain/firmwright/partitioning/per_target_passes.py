@@ -16,7 +16,7 @@ from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.ir.pass_catalog import SELECTABLE_PASSES
 from firmwright.partitioning.function_targets import check_only_modified, target_of
 from firmwright.passes.tir.dce import referenced_constants
-from firmwright.targets.registry import target_kind_of
+from firmwright.targets.saved_backend import kind_in
 from firmwright.targets.target_kind import Phase
 
 ALL_TARGETS = "all"
@@ -65,8 +65,7 @@ def run_phase(
 ) -> IRModule:
     """Run the passes that targets, or those with these names, add at a phase."""
     for name in module.targets if names is None else names:
-        target = module.targets[name]
-        for step in target_kind_of(target).phases.get(phase, ()):
+        for step in kind_in(module, name).phases.get(phase, ()):
             label = f"the {phase} pass {step.name} of target {name}"
             module = _run_own_pass(step, module, name, label, phase, watch)
     return module
@@ -74,8 +73,8 @@ def run_phase(
 
 def _check_choices(module: IRModule, names: Collection[str]) -> None:
     """Raise UsageError for targets that name an unknown pass or skip a mandatory one."""
-    for name, target in module.targets.items():
-        choice = target_kind_of(target).passes
+    for name in module.targets:
+        choice = kind_in(module, name).passes
         invalid = sorted({*choice.skip, *(choice.only or ())} - SELECTABLE_PASSES)
         valid: Collection[str] = SELECTABLE_PASSES
         if not invalid:
@@ -88,8 +87,8 @@ def _check_choices(module: IRModule, names: Collection[str]) -> None:
 
 
 def _run_added_passes(module: IRModule, name: str, where: str, watch: PassTimer) -> IRModule:
-    for owner, target in module.targets.items():
-        for step in getattr(target_kind_of(target).passes, where).get(name, ()):
+    for owner in module.targets:
+        for step in getattr(kind_in(module, owner).passes, where).get(name, ()):
             label = f"the pass {step.name} {where} {name} of target {owner}"
             module = _run_own_pass(step, module, owner, label, name, watch)
     return module
@@ -117,8 +116,7 @@ def _run_for_each_target(step: Pass, module: IRModule, watch: PassTimer) -> IRMo
     default = next(iter(module.targets), "")
     owners = dict.fromkeys(target_of(func) or default for func in module.functions.values())
     takes = {
-        name: name not in module.targets
-        or target_kind_of(module.targets[name]).passes.takes(step.name)
+        name: name not in module.targets or kind_in(module, name).passes.takes(step.name)
         for name in owners
     }
     if len(owners) == 1 and all(takes.values()):

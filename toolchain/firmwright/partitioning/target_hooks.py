@@ -3,7 +3,7 @@
 A hook is called once for functions that differ only in names.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import UsageError
@@ -24,7 +24,8 @@ from firmwright.partitioning.function_targets import (
 )
 from firmwright.passes.tir.dce import reachable_functions
 from firmwright.targets.kernel_builder import flatten_calls
-from firmwright.targets.registry import backend_of, target_kind_of
+from firmwright.targets.registry import backend_of
+from firmwright.targets.saved_backend import kind_in
 from firmwright.targets.target_kind import FunctionHook, Hook, HookName, LoweredFunction
 
 BACKEND_FILES_DIR = "backend"
@@ -32,8 +33,8 @@ BACKEND_FILES_DIR = "backend"
 
 
 def run_hook(module: IRModule, hook: HookName) -> IRModule:
-    for name, target in module.targets.items():
-        hook_impl: Hook | None = getattr(target_kind_of(target).hooks, hook)
+    for name in module.targets:
+        hook_impl: Hook | None = getattr(kind_in(module, name).hooks, hook)
         if hook_impl is None or not functions_for(module, name):
             continue
         pass_label = f"the hook {hook} of target {name}"
@@ -51,16 +52,14 @@ def run_hook(module: IRModule, hook: HookName) -> IRModule:
 
 def check_lowered(module: IRModule) -> IRModule:
     """Remove functions that were inlined into others; raise UsageError if one was not lowered."""
-    roots = {name for name, func in module.functions.items() if not target_of(func)}
-    needed = reachable_functions(module, sorted(roots))
-    for name in needed:
-        function = module.functions[name]
-        if isinstance(function, Function) and target_of(function):
-            raise UsageError(
-                f"no hook of target {target_of(function)} made a kernel of the function @{name}.",
-                where=module.name,
-                hint="a backend with `lower` or `generate`, or another --target.",
-            )
+    needed = _needed_functions(module)
+    for function in unlowered_functions(module):
+        raise UsageError(
+            f"no hook of target {target_of(function)} made a kernel of the function "
+            f"@{function.name}.",
+            where=module.name,
+            hint="a backend with `lower` or `generate`, or another --target.",
+        )
     remaining = {
         name: func
         for name, func in module.functions.items()
@@ -68,6 +67,19 @@ def check_lowered(module: IRModule) -> IRModule:
     }
     is_same = len(remaining) == len(module.functions)
     return module if is_same else replace(module, functions=remaining)
+
+
+def unlowered_functions(module: IRModule) -> Iterator[Function]:
+    """Yield the graph functions of targets that are called."""
+    for name in _needed_functions(module):
+        function = module.functions[name]
+        if isinstance(function, Function) and target_of(function):
+            yield function
+
+
+def _needed_functions(module: IRModule) -> Collection[str]:
+    roots = {name for name, func in module.functions.items() if not target_of(func)}
+    return reachable_functions(module, sorted(roots))
 
 
 # ---- Function -> PrimFunc ------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from firmwright.ir.core import Target
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.pattern_matching import ActiveBackend
-from firmwright.targets.registry import backend_of, parse_target, parse_targets, target_kind_of
+from firmwright.targets.registry import parse_target, parse_targets, target_kind_of
+from firmwright.targets.saved_backend import backend_in
 
 CORE_TARGET_NAME = "cpu"
 """Name of the main core in a module's target table."""
@@ -100,7 +101,7 @@ def active_backends(module: IRModule) -> tuple[ActiveBackend, ...]:
     return tuple(
         ActiveBackend(name, target, backend)
         for name, target in module.targets.items()
-        if (backend := backend_of(target)) is not None
+        if (backend := backend_in(module, name)) is not None
     )
 
 

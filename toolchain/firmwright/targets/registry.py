@@ -31,7 +31,8 @@ def target_kind_of(target: Target) -> TargetKind:
     if backend is None:
         kinds = [*CORE_KINDS, *BACKENDS.all()]
         raise UsageError(
-            f"unknown target kind {target.kind!r}.", hint=suggest_name(target.kind, kinds)
+            f"unknown target kind {target.kind!r}.",
+            hint=f"{suggest_name(target.kind, kinds)}, or install the package of that backend.",
         )
     return backend.kind
 
