@@ -17,7 +17,7 @@ from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import LINE_COLUMNS
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.devices import is_copy_device, parse_device
+from firmwright.ir.graph.devices import is_copy_device, is_core, parse_device
 from firmwright.ir.module import IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.ir.tir.verify_async_calls import without_phase
@@ -53,7 +53,7 @@ class DeviceCalls:
 
     @property
     def is_core(self) -> bool:
-        return self.name.startswith("cpu")
+        return is_core(self.name)
 
     @property
     def is_copier(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
-from firmwright.ir.graph.nodes import Function, TensorType
+from firmwright.ir.graph.nodes import Call, Function, TensorType, called_functions
 from firmwright.ir.tir.plan import Plan
 
 AnyFunction: TypeAlias = Function | tir.PrimFunc
@@ -85,6 +85,25 @@ class IRModule:
     @property
     def entry(self) -> AnyFunction:
         return self.functions[str(self.attrs.get("entry", "main"))]
+
+    @property
+    def graphs(self) -> tuple[Function, ...]:
+        """The graph functions without a target, entry first; none after lowering."""
+        if not isinstance(self.entry, Function):
+            return ()
+        functions = dict.fromkeys((self.entry.name, *self.functions))
+        return tuple(graph for name in functions if (graph := self.graph(name)) is not None)
+
+    def graph(self, name: str) -> Function | None:
+        """Return the graph function `name` if it exists and has no target."""
+        function = self.functions.get(name)
+        if isinstance(function, Function) and not function.attrs.get("target"):
+            return function
+        return None
+
+    def graphs_of(self, call: Call) -> tuple[Function, ...]:
+        """Return the graphs that are inlined in place of `call`."""
+        return tuple(g for name in called_functions(call) if (g := self.graph(name)) is not None)
 
     def callee(self, op: str) -> AnyFunction | None:
         """Return the function called by `op` (`@name`), or None if `op` is an operator."""

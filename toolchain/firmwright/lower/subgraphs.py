@@ -7,6 +7,7 @@ candidate in isolation, since it is unknown which branch runs and how often.
 from collections.abc import Callable
 from dataclasses import replace
 
+from firmwright.ir.graph.devices import CONSTANTS_POOL_ATTR
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
@@ -15,11 +16,10 @@ from firmwright.lower.lowering import Lowering
 
 def lower_subgraphs(module: IRModule, lowering_of: Callable[[IRModule], Lowering]) -> IRModule:
     """Return the module with all graph functions except the entry lowered."""
-    entry = module.entry.name
-    for name, function in module.functions.items():
-        if name != entry and isinstance(function, Function):
-            lowering = replace(lowering_of(module.with_attrs(entry=name)), prefix=f"{name}_")
-            module = _lower_function(module, function, lowering)
+    for function in module.graphs[1:]:
+        one = module.with_attrs(entry=function.name)
+        lowering = replace(lowering_of(one), prefix=f"{function.name}_")
+        module = _lower_function(module, function, lowering)
     return module
 
 
@@ -38,6 +38,10 @@ def _lower_function(module: IRModule, function: Function, lowering: Lowering) ->
         best = min(item.candidates, key=cost)
         functions[best.function.name] = best.function
         constants.update(best.constants)
+        pools = [v.virtual_device.memory_scope for v in item.call.inputs if v and v.constant]
+        if any(pools):
+            attrs = {**best.function.attrs, CONSTANTS_POOL_ATTR: max(pools)}
+            functions[best.function.name] = replace(best.function, attrs=attrs)
         called = f"@{best.function.name}"
         body.append(replace(item.call, op=called, inputs=item.call.variables, attrs={}))
     functions[function.name] = replace(function, body=tuple(body))

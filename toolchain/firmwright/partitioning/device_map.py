@@ -5,10 +5,15 @@ A pool with targets is private: only the devices of those targets, and the copy 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import COPY_DEVICES_ATTR, COPY_OP, MAIN_DEVICE, device_name
+from firmwright.ir.graph.devices import (
+    COPY_OP,
+    MAIN_DEVICE,
+    copy_device,
+    device_name,
+    private_pools,
+)
 from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.function_targets import target_of
@@ -37,22 +42,17 @@ class DeviceMap:
         writable = tuple(pool.name for pool in self.module.pools if pool.access == "rw")
         return writable or ("sram",)
 
-    def copy_device(self, *, outward: bool) -> str:
-        """Return the device of copies from (`outward`) or to private memory."""
-        devices = cast("tuple[str, ...]", self.module.attrs.get(COPY_DEVICES_ATTR, (MAIN_DEVICE,)))
-        return devices[-1 if outward else 0]
-
     @property
     def shared_pools(self) -> frozenset[str]:
         """Return the pools that are not private, which the main core can access."""
-        default = next(iter(self.module.targets), "")
-        private = {p.name for p in self.module.pools if p.targets and default not in p.targets}
-        return frozenset(self.pools) - private
+        return frozenset(self.pools) - private_pools(self.module)
 
     def device_for(self, call: Call) -> ExecutionDevice:
         """Return the device that the targets assign to `call`, by default the main core."""
         if call.op == COPY_OP:
-            copier = device_name(call.outputs[0].virtual_device) or self.copy_device(outward=False)
+            copier = device_name(call.outputs[0].virtual_device) or copy_device(
+                self.module, outward=False
+            )
             return ExecutionDevice(copier, frozenset(self.pools))
         match = self.backend_for(call)
         if match is None:

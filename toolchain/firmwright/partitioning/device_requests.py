@@ -16,10 +16,10 @@ from firmwright.ir.graph.devices import (
     with_device,
     with_memory_scope,
 )
-from firmwright.ir.graph.nodes import Function, Value
+from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.target_resolution import active_backends
-from firmwright.passes.graph.assign_pools import map_values
+from firmwright.passes.graph.assign_pools import map_named_values, named_values
 
 DeviceAssignments = Sequence[tuple[str, str, str]]
 """Tensors, each with the device that computes or holds it and its pool ("" if unspecified)."""
@@ -60,31 +60,30 @@ def apply_device_requests(
 def _assign_values(
     module: IRModule, places: DeviceAssignments, device_names: Collection[str]
 ) -> IRModule:
-    entry = module.entry
-    if not isinstance(entry, Function):
+    if not module.graphs:
         raise UsageError(
             "tensors of a lowered module cannot be placed.",
             where=module.name,
             hint="place them when the model itself is compiled.",
         )
-    assignments = _check_assignments(module, entry, places, device_names)
+    assignments = _check_assignments(module, places, device_names)
 
-    def change(value: Value) -> Value:
-        if value.name not in assignments:
+    def change(name: str, value: Value) -> Value:
+        if name not in assignments:
             return value
-        device, pool = assignments[value.name]
+        device, pool = assignments[name]
         device_value = value if value.constant is not None else with_device(value, device)
         scope = pool or device_value.virtual_device.memory_scope
         return with_memory_scope(device_value, scope)
 
-    return module.with_function(map_values(entry, change))
+    return map_named_values(module, change)
 
 
 def _check_assignments(
-    module: IRModule, entry: Function, places: DeviceAssignments, device_names: Collection[str]
+    module: IRModule, places: DeviceAssignments, device_names: Collection[str]
 ) -> dict[str, tuple[str, str]]:
-    constants = {value.name for value in entry.values if value.constant is not None}
-    tensors = {value.name for value in entry.values}
+    tensors = named_values(module)
+    constants = {name for name, value in tensors.items() if value.constant is not None}
     pools = [pool.name for pool in module.pools if pool.access == "rw"]
     assignments: dict[str, tuple[str, str]] = {}
     for tensor, device, pool in places:

@@ -1,8 +1,8 @@
 """Tile the calls of engines with private memory, so that transfers overlap with computation.
 
 The copies of input and output tiles form a double-buffered pipeline. Calls are not tiled if the
-engine itself defines the input or reads the output, or if the user placed a tensor. Results are
-bit-identical.
+engine itself defines the input or reads the output, also in another graph, or if the user placed a
+tensor. Results are bit-identical.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir.core import UNCONSTRAINED
-from firmwright.ir.graph.devices import COPY_OP, with_device
+from firmwright.ir.graph.devices import COPY_OP, copy_device, with_device
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
+from firmwright.partitioning.memory_domains import MemoryDomains, ValueKey
 from firmwright.passes.graph.row_slicing import RowSlice, concatenate_parts, slice_rows
 
 TILE_BYTES_MIN = 1024
@@ -23,12 +24,22 @@ TILE_BYTES_MIN = 1024
 
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
-    entry = module.entry
-    if not isinstance(entry, Function) or not any(pool.targets for pool in module.pools):
+    if not module.graphs or not any(pool.targets for pool in module.pools):
         return module
-    tiling = _TileTransferBuilder(module, ops, entry)
-    body = tuple(stmt for call in entry.body for stmt in tiling.tile(call))
-    return tiling.module.with_function(replace(entry, body=body))
+    domains = MemoryDomains(module, ops, DeviceMap(module))
+    domains.join_results()
+    users = frozenset(
+        (role, _engine(domains.device_map, call), domains.root(ValueKey(graph.name, value.name)))
+        for graph in module.graphs
+        for call in graph.body
+        for role, values in (("makes", call.outputs), ("reads", call.variables))
+        for value in values
+    )
+    for graph in module.graphs:
+        tiling = _TileTransferBuilder(module, ops, graph, domains, users)
+        body = tuple(stmt for call in graph.body for stmt in tiling.tile(call))
+        module = tiling.module.with_function(replace(graph, body=body))
+    return module
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +51,33 @@ class _Engine:
     tiles: int
 
 
+def _engine(device_map: DeviceMap, call: Call) -> _Engine | None:
+    match = device_map.backend_for(call)
+    if match is None or not device_map.private_pools(match[0]):
+        return None
+    name, backend = match
+    is_one = bool(backend.device) and backend.tiles > 1 and not backend.visible_pools
+    return _Engine(name, backend.device, backend.tiles) if is_one else None
+
+
 @dataclass
 class _TileTransferBuilder:
     module: IRModule
     ops: OpTable
-    entry: Function
+    graph: Function
+    domains: MemoryDomains
+    users: frozenset[tuple[str, _Engine | None, ValueKey]]
+    """Engines that make or read the values of a domain."""
     names: UniqueNamer = field(init=False)
     functions: UniqueNamer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.device_map = DeviceMap(self.module)
-        names = (value.name for value in self.entry.values)
+        names = (value.name for value in self.graph.values)
         self.names = UniqueNamer((*names, *self.module.constants))
         self.functions = UniqueNamer(self.module.functions)
-        self.makers = {value.name: call for call in self.entry.body for value in call.outputs}
 
     def tile(self, call: Call) -> Sequence[Call]:
-        engine, region = self._engine(call), self.module.callee(call.op)
+        engine, region = _engine(self.domains.device_map, call), self.module.callee(call.op)
         if engine is None or not isinstance(region, Function) or len(region.body) != 1:
             return [call]
         is_unary = len(call.inputs) == len(call.outputs) == 1
@@ -65,22 +86,13 @@ class _TileTransferBuilder:
         parts = self._parts(replace(region.body[0], span=call.span), call, engine)
         return [call] if parts is None else self._pipeline(call, region, parts)
 
-    def _engine(self, call: Call) -> _Engine | None:
-        match = self.device_map.backend_for(call)
-        if match is None or not self.device_map.private_pools(match[0]):
-            return None
-        name, backend = match
-        is_one = bool(backend.device) and backend.tiles > 1 and not backend.visible_pools
-        return _Engine(name, backend.device, backend.tiles) if is_one else None
-
     def _crosses_memories(self, call: Call, engine: _Engine) -> bool:
         """Return whether input and output cross memories and the user placed neither."""
         (x,), (y,) = call.inputs, call.outputs
         if x is None or {x.virtual_device, y.virtual_device} != {UNCONSTRAINED}:
             return False
-        others = [other for other in self.entry.body if y in other.inputs]
-        others += [self.makers[x.name]] if x.name in self.makers else []
-        return not any(self._engine(other) == engine for other in others)
+        maker, reader = (self.domains.root(ValueKey(self.graph.name, v.name)) for v in (x, y))
+        return self.users.isdisjoint({("makes", engine, maker), ("reads", engine, reader)})
 
     def _parts(self, inner: Call, call: Call, engine: _Engine) -> tuple[RowSlice, ...] | None:
         (x,), (y,) = call.inputs, call.outputs
@@ -96,7 +108,7 @@ class _TileTransferBuilder:
         return slice_rows(inner, rows, (engine.device,) * count, self.names)
 
     def _pipeline(self, call: Call, region: Function, parts: Sequence[RowSlice]) -> list[Call]:
-        inward, outward = (self.device_map.copy_device(outward=out) for out in (False, True))
+        inward, outward = (copy_device(self.module, outward=out) for out in (False, True))
         body: list[Call] = []
         late: list[Call] = []
         seen: list[Value] = []

@@ -11,7 +11,7 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import ModelError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value, called_functions
+from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.schedule import LoweringCandidate
@@ -49,7 +49,8 @@ class _AotMainBuilder:
         viewing = self._alias_calls(chosen)
         placed = aliases.find_aliases(viewing)
         buffers = self._buffers(self._in_place(viewing, chosen), placed)
-        inliner = ControlFlowInliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen))
+        pools = self._pools(buffers)
+        inliner = ControlFlowInliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen), pools)
         stmts, functions, constants = self._statements(chosen, buffers, inliner)
         stmts += self._copy_next_states(inliner, buffers)
         functions.update(inliner.kernels)
@@ -58,6 +59,8 @@ class _AotMainBuilder:
             body = tir.DeclBuffer(window.buffer, window.source, body)
         for temporary in reversed(inliner.temporaries):
             body = tir.Allocate(temporary, body, "activation")
+        for name, buffer in reversed(inliner.constants.items()):
+            body = tir.AllocateConst(buffer, name, body)
         body = self._allocate_around(body, buffers, set(placed))
         io, entry = self.module.io, self.entry
         params: list[tir.Param] = []
@@ -73,7 +76,9 @@ class _AotMainBuilder:
             StateTensor(s.value.name, buffers[s.value.name].name, s.value.type, s.initial)
             for s in entry.state
         )
-        attrs = {"aot_main": True, **self._pins(buffers), **self._constant_pools()}
+        attrs: dict[str, Attr] = {"aot_main": True, **self._constant_pools()}
+        if pools:
+            attrs["pool_assignments"] = tuple(pools.items())
         functions["run"] = tir.PrimFunc("run", tuple(params), body, attrs)
         return replace(
             self.module,
@@ -113,10 +118,10 @@ class _AotMainBuilder:
                 functions[kernel.name] = kernel
                 constants.update(alternative.constants)
                 stmts.append(call_kernel(kernel, values, buffers, call, index))
+            elif self.module.graphs_of(call):
+                stmts.append(inliner.statement(call, buffers))
             elif call.op.startswith("@"):
                 stmts.append(self._call_by_name(call, index, buffers))
-            elif call.op in CONTROL_FLOW_OPS:
-                stmts.append(inliner.statement(call, buffers))
         return stmts, functions, constants
 
     def _streamed_calls(self) -> set[int]:
@@ -198,14 +203,13 @@ class _AotMainBuilder:
         }
         return own | {name: own[state] for name, state in in_place.items()}
 
-    def _pins(self, buffers: Mapping[str, tir.Buffer]) -> dict[str, Attr]:
+    def _pools(self, buffers: Mapping[str, tir.Buffer]) -> dict[str, str]:
         values = (v for call in self.entry.body for v in call.outputs)
-        pins = tuple(
-            (buffers[value.name].name, value.virtual_device.memory_scope)
+        return {
+            buffers[value.name].name: value.virtual_device.memory_scope
             for value in (*self.entry.sources, *values)
             if value.virtual_device.memory_scope and value.name in buffers
-        )
-        return {"pool_assignments": pins} if pins else {}
+        }
 
     def _constant_pools(self) -> dict[str, Attr]:
         pools_of_calls = tuple(

@@ -1,22 +1,35 @@
-"""Translation of the `if` and `while` calls of a graph into statements of the AOT main.
+"""Translation of calls that run graph functions into statements of the AOT main.
 
 A branch writes its results to the call's output buffers. A loop keeps its variables in these
 buffers: their initial values are copied in before the loop, their new values after each iteration.
+Variables that no iteration changes are not copied, and copies of them to other memories precede the
+loop.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import executing_device
+from firmwright.ir.graph.devices import (
+    COPY_OP,
+    MAIN_DEVICE,
+    copy_device,
+    executing_device,
+    private_pools,
+)
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.rewrite import make_sequence
+from firmwright.select import aliases
+from firmwright.select.aliases import Alias
 from firmwright.select.row_copy_kernels import copy_tensor_kernel
 
 _ACCESS: Mapping[str, tir.AccessMode] = {"in": "r", "const": "r", "out": "w", "inout": "rw"}
+Buffers = Mapping[str, tir.Buffer]
+_NO_ALIASES: Mapping[str, Alias] = {}
 
 
 def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
@@ -24,11 +37,7 @@ def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
 
 
 def call_kernel(
-    kernel: tir.PrimFunc,
-    values: Sequence[Value],
-    buffers: Mapping[str, tir.Buffer],
-    call: Call,
-    op: int,
+    kernel: tir.PrimFunc, values: Sequence[Value], buffers: Buffers, call: Call, op: int
 ) -> tir.PrimFuncCall:
     args = tuple(
         pointer(buffers[value.name], param.role)
@@ -41,29 +50,45 @@ def call_kernel(
 class ControlFlowInliner:
     """Builder of inlined statements; `first_op` is the first unused operator index.
 
-    `temporaries`, `windows` and `kernels` collect the buffers, views, and functions that the
-    statements need.
+    `pools` are the memory scopes of buffers. `temporaries`, `constants`, `windows` and `kernels`
+    collect the buffers, views, and functions that the statements need.
     """
 
     module: IRModule
     names: UniqueNamer
     alignment: int
     first_op: int
+    pools: dict[str, str]
     temporaries: list[tir.Buffer] = field(default_factory=list)
+    constants: dict[str, tir.Buffer] = field(default_factory=dict)
     windows: list[tir.DeclBuffer] = field(default_factory=list)
     kernels: dict[str, tir.PrimFunc] = field(default_factory=dict)
 
-    def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
-        arguments = [buffers[value.name] for value in call.inputs if value is not None]
+    def statement(self, call: Call, buffers: Buffers) -> tir.Stmt:
+        arguments = [self._operand(value, buffers) for value in call.inputs if value is not None]
         results = [buffers[value.name] for value in call.outputs]
-        inline = self._if if call.op == "if" else self._while
-        return inline(call, arguments, results)
+        if call.op == "while":
+            return self._while(call, arguments, results)
+        if call.op == "if":
+            return self._if(call, arguments, results)
+        (function,) = self.module.graphs_of(call)
+        return self._inline(function, arguments, results)
 
     def copy(self, source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
-        default = next(iter(self.module.targets), "")
-        kernel = copy_tensor_kernel(target.dtype, target.elements, default)
+        """Return a copy; only copy devices have access to all private pools."""
+        kernel = copy_tensor_kernel(
+            target.dtype, target.elements, next(iter(self.module.targets), "")
+        )
+        private, into = private_pools(self.module), self.pools.get(target.name)
+        device = MAIN_DEVICE
+        if into in private or self.pools.get(source.name) in private:
+            name = f"{COPY_OP}_{target.elements}_{target.dtype.name}"
+            kernel = replace(kernel, name=name, attrs={**kernel.attrs, "op": COPY_OP})
+            if source.scope != "const":
+                device = copy_device(self.module, outward=into not in private)
         self.kernels[kernel.name] = kernel
-        return tir.PrimFuncCall(kernel.name, (pointer(source, "in"), pointer(target, "out")))
+        args = (pointer(source, "in"), pointer(target, "out"))
+        return tir.PrimFuncCall(kernel.name, args, device="" if device == MAIN_DEVICE else device)
 
     # ---- the two kinds -------------------------------------------------------------------------
 
@@ -73,24 +98,44 @@ class ControlFlowInliner:
         condition, *args = arguments
         then = self._inline(self._named(call, "then"), args, results)
         orelse = self._inline(self._named(call, "else"), args, results)
-        return tir.If(_flag(condition), then, orelse if orelse != tir.Seq(()) else None)
+        other = make_sequence(list(orelse.stmts)) if orelse.stmts else None
+        return tir.If(_flag(condition), make_sequence(list(then.stmts)), other)
 
     def _while(
         self, call: Call, arguments: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
     ) -> tir.Stmt:
         condition, body = self._named(call, "cond"), self._named(call, "body")
-        flag = self._buffer(condition.results[0])
+        flag = self._temporary(condition.results[0])
         test = self._inline(condition, results, [flag])
-        new_values = [self._buffer(value) for value in body.results]
-        round_ = self._inline(body, results, new_values)
+        new_values = [
+            old if value == param else self._temporary(value)
+            for param, value, old in zip(body.params, body.results, results, strict=True)
+        ]
+        invariant = {old.name for old, new in zip(results, new_values, strict=True) if old is new}
+        iteration = self._inline(body, results, new_values)
+        for window in self.windows:  # wholes precede their parts
+            if window.source.buffer.name in invariant:
+                invariant.add(window.buffer.name)
+        before = [stmt for stmt in iteration.stmts if self._is_invariant_copy(stmt, invariant)]
+        within = [stmt for stmt in iteration.stmts if stmt not in before]
         enter = [self.copy(a, b) for a, b in zip(arguments, results, strict=True)]
-        carry = [self.copy(a, b) for a, b in zip(new_values, results, strict=True)]
-        loop = tir.While(_flag(flag), tir.Seq((round_, *carry, test)))
-        return tir.Seq((*enter, test, loop))
+        pairs = zip(new_values, results, strict=True)
+        carry = [self.copy(new, old) for new, old in pairs if new is not old]
+        loop = tir.While(_flag(flag), tir.Seq((*within, *carry, *test.stmts)))
+        return tir.Seq((*enter, *before, *test.stmts, loop))
+
+    def _is_invariant_copy(self, stmt: tir.Stmt, invariant: Collection[str]) -> bool:
+        """Return whether `stmt` copies constants or values that no iteration changes."""
+        if not isinstance(stmt, tir.PrimFuncCall):
+            return False
+        kernel = self.kernels.get(stmt.callee) or self.module.functions[stmt.callee]
+        is_copy = kernel.attrs.get("op") == COPY_OP
+        sources = [arg.buffer.name for arg in stmt.args[:-1] if isinstance(arg, tir.AccessPtr)]
+        return is_copy and all(source in invariant for source in sources)
 
     def _named(self, call: Call, attr: str) -> Function:
-        function = self.module.functions.get(str(call.attrs.get(attr)))
-        if not isinstance(function, Function):
+        function = self.module.graph(str(call.attrs.get(attr)))
+        if function is None:
             raise ModelError(f"{call.op} runs no graph function as {attr}.", where=str(call.span))
         return function
 
@@ -98,45 +143,75 @@ class ControlFlowInliner:
 
     def _inline(
         self, function: Function, given: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
-    ) -> tir.Stmt:
+    ) -> tir.Seq:
         buffers = {v.name: buffer for v, buffer in zip(function.params, given, strict=True)}
-        buffers.update({v.name: b for v, b in zip(function.results, results, strict=True)})
+        defined = [value for call in function.body for value in call.outputs]
+        copied: list[tuple[Value, tir.Buffer]] = []
+        for value, buffer in zip(function.results, results, strict=True):
+            if value.name in buffers or value not in defined:
+                copied.append((value, buffer))
+            else:
+                buffers[value.name] = buffer
+        self._declare(function, defined, buffers)
         stmts: list[tir.Stmt] = []
         for call in function.body:
-            for value in call.outputs:
-                if value.name not in buffers:
-                    planned = call.op.startswith("@") or call.op in CONTROL_FLOW_OPS
-                    buffers[value.name] = self._buffer(value, planned=planned)
-            if call.op in CONTROL_FLOW_OPS:
-                stmts.append(self.statement(call, buffers))
+            if self.module.graphs_of(call):
+                inlined = self.statement(call, buffers)
+                stmts += inlined.stmts if isinstance(inlined, tir.Seq) else (inlined,)
             elif call.op.startswith("@"):
                 stmts.append(self._invoke(call, buffers))
-            else:
-                self._view(call, buffers)
-        return stmts[0] if len(stmts) == 1 else tir.Seq(tuple(stmts))
+        for value, buffer in copied:
+            source = self._operand(value, buffers)
+            stmts += [self.copy(source, buffer)] if source is not buffer else []
+        return tir.Seq(tuple(stmts))
 
-    def _invoke(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.PrimFuncCall:
+    def _declare(
+        self, function: Function, defined: Sequence[Value], buffers: dict[str, tir.Buffer]
+    ) -> None:
+        """Add buffers for the other values of `function`; calls without kernels define views."""
+        views = [c for c in function.body if c.op not in CONTROL_FLOW_OPS and c.op[0] != "@"]
+        placed = aliases.find_aliases(views)
+        for value in defined:
+            if value.name not in buffers:
+                make = self._buffer if value.name in placed else self._temporary
+                buffers[value.name] = make(value, placed)
+        chains = {name: aliases.alias_chain(placed, name) for name in placed}
+        written = {v.name for c in views if not aliases.aliases_input(c) for v in c.variables}
+        for name in sorted(placed, key=lambda name: len(chains[name])):
+            buffer, place = buffers[name], placed[name]
+            access: tir.AccessMode = "rw" if name in written else "r"
+            offset = tir.IntImm(place.offset, INDEX)
+            source = tir.AccessPtr(buffers[place.whole], offset, buffer.elements, access)
+            self.windows.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
+
+    def _invoke(self, call: Call, buffers: Buffers) -> tir.PrimFuncCall:
         kernel = self.module.functions[call.op[1:]]
         values = [value for value in (*call.inputs, *call.outputs) if value is not None]
         if not isinstance(kernel, tir.PrimFunc):
             raise InternalError(f"{call.op} is not a kernel")
         self.first_op += 1
-        stmt = call_kernel(kernel, values, buffers, call, self.first_op - 1)
+        known = {value.name: self._operand(value, buffers) for value in values}
+        stmt = call_kernel(kernel, values, known, call, self.first_op - 1)
         # Tensor names are unique only within a subgraph.
-        return replace(stmt, span=replace(call.span, tensor=""), device="")
+        return replace(stmt, span=replace(call.span, tensor=""))
 
-    def _view(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> None:
-        source = call.inputs[0]
-        assert source is not None
-        window = pointer(buffers[source.name], "in")
-        self.windows.append(tir.DeclBuffer(buffers[call.outputs[0].name], window, tir.Seq(())))
+    def _operand(self, value: Value, buffers: Buffers) -> tir.Buffer:
+        if value.name in buffers or value.constant is None:
+            return buffers[value.name]
+        if value.constant not in self.constants:
+            self.constants[value.constant] = replace(self._buffer(value), scope="const")
+        return self.constants[value.constant]
 
-    def _buffer(self, value: Value, *, planned: bool = True) -> tir.Buffer:
+    def _temporary(self, value: Value, placed: Mapping[str, Alias] = _NO_ALIASES) -> tir.Buffer:
+        self.temporaries.append(self._buffer(value, placed))
+        return self.temporaries[-1]
+
+    def _buffer(self, value: Value, placed: Mapping[str, Alias] = _NO_ALIASES) -> tir.Buffer:
         name, kind = self.names.unique(value.name), value.type
-        buffer = tir.Buffer(name, kind.dtype, kind.shape, alignment=self.alignment)
-        if planned:
-            self.temporaries.append(buffer)
-        return buffer
+        alignment = aliases.known_alignment(placed, value, self.alignment)
+        if value.virtual_device.memory_scope and value.constant is None:
+            self.pools[name] = value.virtual_device.memory_scope
+        return tir.Buffer(name, kind.dtype, kind.shape, alignment=alignment)
 
 
 def _flag(buffer: tir.Buffer) -> tir.Expr:

@@ -85,24 +85,16 @@ class VariableTable:
     ) -> Function:
         """Return `function` of subgraph `index` with `variables` as additional operands.
 
-        The values of `assigned` are additional results. Operands and repeated results are copied.
+        The values of `assigned` are additional results.
         """
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {}
         for key, variable in variables.items():
             name, kind = variable.value.name, variable.value.type
             params[key] = own[key].value if key in own else Value(self.name(name), kind)
-        state_results = [own[key].current if key in own else params[key] for key in assigned]
-        calls, results = list(function.body), list[Value]()
-        defined = {value.name for call in calls for value in call.outputs}
-        for value in (*function.results, *state_results):
-            if value.name not in defined or value in results:
-                copy = Value(self.name(f"{value.name}/copy"), value.type)
-                calls.append(Call("reshape", (value,), (copy,)))
-                value = copy
-            results.append(value)
+        state_results = (own[key].current if key in own else params[key] for key in assigned)
         operands = (*function.params, *params.values())
-        return replace(function, params=operands, body=tuple(calls), results=tuple(results))
+        return replace(function, params=operands, results=(*function.results, *state_results))
 
     def _variable(self, key: Hashable, name: str, kind: TensorType, fill: float) -> Variable:
         if key not in self.known:

@@ -22,6 +22,10 @@ COPY_DEVICES_ATTR = "copiers"
 """Module attribute that lists the devices that execute `COPY_OP`, by default `MAIN_DEVICE`."""
 CYCLES_ATTR = "modeled_cycles"
 """Kernel attribute with the cycles of a call, if its backend declares them (`Backend.cost`)."""
+VISIBLE_POOLS_ATTR = "visible_pools"
+"""Module attribute: (target, device, pools...) for each target that cannot access all pools, and
+for the cores with "" as both names.
+"""
 CONSTANTS_POOL_ATTR = "constants_pool"
 """Kernel attribute that names the pool to which its constants are copied before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
@@ -71,6 +75,23 @@ def is_copy_device(device: str) -> bool:
     return device.startswith("dma")
 
 
+def copy_device(module: IRModule, *, outward: bool) -> str:
+    """Return the device of copies from (`outward`) or to private memory."""
+    devices = module.attrs.get(COPY_DEVICES_ATTR, (MAIN_DEVICE,))
+    assert isinstance(devices, tuple)
+    return str(devices[-1 if outward else 0])
+
+
+def private_pools(module: IRModule) -> frozenset[str]:
+    """Return the pools that the main core cannot access."""
+    default = next(iter(module.targets), "")
+    return frozenset(p.name for p in module.pools if p.targets and default not in p.targets)
+
+
+def is_core(device: str) -> bool:
+    return device.startswith("cpu")
+
+
 def module_cores(module: IRModule) -> tuple[str, ...]:
     """Return the devices that run kernels of the main target."""
-    return tuple(name for name in module_devices(module) if name.startswith("cpu"))
+    return tuple(name for name in module_devices(module) if is_core(name))

@@ -15,7 +15,8 @@
 * Scalar parameters with the same value at every call are checked with that value.
 * Calls occur only in the AOT main; callees are kernels of the module; arguments match parameters in
   number, dtype, size and access. Recursion is not possible.
-* Asynchronous calls satisfy the invariants in `verify_async_calls.py`.
+* Asynchronous calls satisfy the invariants in `verify_async_calls.py`, and arguments are in pools
+  that the device can access (`verify_devices.py`).
 * Plan: every planned buffer is in one of its pools, aligned and in range, and satisfies its
   conflicts; buffers live at the same time without a conflict are disjoint; pools respect their
   limits and are not larger than their contents; views of the AOT main match the plan.
@@ -39,6 +40,7 @@ from firmwright.ir.tir.printer import format_expr
 from firmwright.ir.tir.rewrite import substitute
 from firmwright.ir.tir.traversal import local_names, prim_calls, walk
 from firmwright.ir.tir.verify_async_calls import diagnose_async_calls
+from firmwright.ir.tir.verify_devices import diagnose_devices
 from firmwright.ir.tir.verify_exprs import ExprVerifier, VisibleBuffer
 from firmwright.ir.tir.verify_plan import diagnose_plan
 
@@ -110,6 +112,7 @@ class _PrimFuncVerifier(ExprVerifier):
         self._stmt(self._body_for_all_calls(), Bounds())
         if not self.diagnostics and self.func.attrs.get("aot_main"):
             self.diagnostics += diagnose_async_calls(self.func, self.module.functions)
+            self.diagnostics += diagnose_devices(self.func, self.module)
 
     def _body_for_all_calls(self) -> tir.Stmt:
         """Return the body with scalar parameters replaced by the value that all calls pass."""

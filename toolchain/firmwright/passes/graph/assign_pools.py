@@ -18,24 +18,43 @@ PoolAssignments = Sequence[tuple[str, str]]
 
 def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
     """Return the module with the tensors assigned; raise UsageError if a request is invalid."""
-    entry = module.entry
     if not pins:
         return module
-    if not isinstance(entry, Function):
+    if not module.graphs:
         raise UsageError(
             "tensors of a lowered module cannot be assigned to pools.",
             where=module.name,
             hint="assign them when compiling the original model.",
         )
-    pools = _checked(module, entry, pins)
+    pools = _checked(module, pins)
 
-    def pinned(value: Value) -> Value:
-        pool = pools.get(value.name)
+    def pinned(name: str, value: Value) -> Value:
+        pool = pools.get(name)
         if pool is None or value.constant is not None:
             return value
         return with_memory_scope(value, pool)
 
-    return module.with_function(map_values(entry, pinned))
+    return map_named_values(module, pinned)
+
+
+def named_values(module: IRModule) -> dict[str, Value]:
+    """Return the values of the entry by name, and those of other graphs as GRAPH/NAME."""
+    return {
+        value.name if graph is module.entry else f"{graph.name}/{value.name}": value
+        for graph in module.graphs
+        for value in graph.values
+    }
+
+
+def map_named_values(module: IRModule, change: Callable[[str, Value], Value]) -> IRModule:
+    """Apply `change` to all values, with their names in `named_values`."""
+
+    def changed(graph: Function) -> Function:
+        prefix = "" if graph is module.entry else f"{graph.name}/"
+        return map_values(graph, lambda value: change(prefix + value.name, value))
+
+    functions = {graph.name: changed(graph) for graph in module.graphs}
+    return replace(module, functions={**module.functions, **functions})
 
 
 def map_values(function: Function, change: Callable[[Value], Value]) -> Function:
@@ -56,14 +75,12 @@ def map_values(function: Function, change: Callable[[Value], Value]) -> Function
     )
 
 
-def _checked(module: IRModule, entry: Function, pins: PoolAssignments) -> Mapping[str, str]:
-    values = [*entry.sources, *(value for call in entry.body for value in call.outputs)]
-    tensors = {value.name for value in values}
+def _checked(module: IRModule, pins: PoolAssignments) -> Mapping[str, str]:
+    values, entry = named_values(module), module.graphs[0]
+    constants = {name for name, value in values.items() if value.constant}
+    tensors = values.keys() - constants
     if module.io.mode == "caller":
         tensors -= {value.name for value in (*entry.params, *entry.results)}
-    constants = {
-        value.name for call in entry.body for value in call.inputs if value and value.constant
-    }
     pools = {pool.name for pool in module.pools if pool.access == "rw"}
     assigned: dict[str, str] = {}
     for tensor, pool in pins:

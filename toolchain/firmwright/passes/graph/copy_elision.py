@@ -19,28 +19,26 @@ _EXTERNAL_ALIGNMENT = 16
 
 
 def mark_copies_as_views(module: IRModule, ops: OpTable) -> IRModule:
-    entry = module.entry
-    if not isinstance(entry, Function):
-        return module
-    body = _CopyElision(module, entry, ops).body()
-    if all(new is old for new, old in zip(body, entry.body, strict=True)):
-        return module
-    return module.with_function(replace(entry, body=body))
+    for graph in module.graphs:
+        body = _CopyElision(module, graph, ops).body()
+        if any(new is not old for new, old in zip(body, graph.body, strict=True)):
+            module = module.with_function(replace(graph, body=body))
+    return module
 
 
 class _CopyElision:
-    def __init__(self, module: IRModule, entry: Function, ops: OpTable) -> None:
+    def __init__(self, module: IRModule, graph: Function, ops: OpTable) -> None:
         self.module = module
-        self.entry = entry
+        self.graph = graph
         self.ops = ops
-        self.sinks = {value.name for value in entry.sinks}
-        self.makers = {value.name: call for call in entry.body for value in call.outputs}
-        outer = [call for call in entry.body if called_functions(call)]
+        self.sinks = {value.name for value in graph.sinks}
+        self.makers = {value.name: call for call in graph.body for value in call.outputs}
+        outer = [call for call in graph.body if called_functions(call)]
         self.external = {v.name for call in outer for v in (*call.inputs, *call.outputs) if v}
         self.placed: set[str] = set()
 
     def body(self) -> tuple[Call, ...]:
-        return tuple(self._marked(call) for call in self.entry.body)
+        return tuple(self._marked(call) for call in self.graph.body)
 
     def _marked(self, call: Call) -> Call:
         if call.op not in self.ops or None in call.inputs:
@@ -63,7 +61,7 @@ class _CopyElision:
     def _may_part(self, call: Call) -> bool:
         source = call.inputs[0]
         assert source is not None
-        is_fed = self.module.io.stream_input_rows and source in self.entry.params
+        is_fed = self.module.io.stream_input_rows and source in self.graph.params
         is_seen = any(value.name in self.sinks for value in call.outputs)
         return source.constant is None and not is_fed and not is_seen
 
@@ -71,9 +69,9 @@ class _CopyElision:
         whole, names = call.outputs[0], [value.name for value in call.variables]
         if len(names) != len(call.inputs) or len({*names}) != len(names):
             return False
-        if whole in self.entry.results and not self.module.io.outputs_in_pools:
+        if whole in self.graph.results and not self.module.io.outputs_in_pools:
             return False
-        if any(state.next.name == whole.name for state in self.entry.state):
+        if any(state.next.name == whole.name for state in self.graph.state):
             return False
         return all(self._is_made_for(name) for name in names)
 

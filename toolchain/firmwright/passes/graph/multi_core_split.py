@@ -27,13 +27,13 @@ MIN_WORK_TO_SPLIT = 4096
 
 def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
     """Return the module with calls split; the identical module if there is only one core."""
-    entry, cores = module.entry, module_cores(module)
-    if len(cores) < 2 or not isinstance(entry, Function):
-        return module
-    split = _CoreSplitter(module, ops, cores, entry)
-    body = tuple(part for call in entry.body for part in split.parts(call))
-    changed = replace(module, constants={**module.constants, **split.constants})
-    return changed.with_function(replace(entry, body=body))
+    cores = module_cores(module)
+    for graph in module.graphs if len(cores) > 1 else ():
+        split = _CoreSplitter(module, ops, cores, graph)
+        body = tuple(part for call in graph.body for part in split.parts(call))
+        changed = replace(module, constants={**module.constants, **split.constants})
+        module = changed.with_function(replace(graph, body=body))
+    return module
 
 
 @dataclass
@@ -41,12 +41,12 @@ class _CoreSplitter:
     module: IRModule
     ops: OpTable
     cores: tuple[str, ...]
-    entry: Function
+    graph: Function
     names: UniqueNamer = field(init=False)
     constants: dict[str, Constant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = (value.name for value in self.entry.values)
+        names = (value.name for value in self.graph.values)
         self.names = UniqueNamer((*names, *self.module.constants))
 
     def parts(self, call: Call) -> list[Call]:

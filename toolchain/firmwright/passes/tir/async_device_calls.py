@@ -1,8 +1,8 @@
 """Splitting of calls on other devices into an early start and a late wait.
 
-Runs before planning, on the straight-line code of the AOT main. A call starts as soon as its inputs
-are available and is awaited just before its memory is needed elsewhere. A device executes its calls
-in order, so a call may start while an earlier one on the same device is in flight.
+Runs before planning. A call starts as soon as its inputs are available and is awaited just before
+its memory is needed elsewhere, within its branch or loop iteration. A device executes its calls in
+order, so a call may start while an earlier one on the same device is in flight.
 
 A copy starts at most one call in advance, so that two buffers suffice for streamed inputs. With the
 module attribute `fallback`, a call starts only after its dependencies are complete, since the main
@@ -11,13 +11,14 @@ core may have to execute it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, MemoryEffects, find_conflict
-from firmwright.ir.tir.traversal import prim_calls
+from firmwright.ir.tir.traversal import map_children, prim_calls
 from firmwright.ir.tir.verify_async_calls import without_phase
 
 
@@ -30,31 +31,31 @@ def run(module: IRModule) -> IRModule:
         return module
     analysis = MemoryEffectAnalysis(main, module.functions)
     scheduler = _CallScheduler(analysis, bool(module.attrs.get("fallback")))
-    return module.with_function(replace(main, body=_in_scopes(main.body, scheduler)))
+    return module.with_function(replace(main, body=scheduler.in_scopes(main.body)))
 
 
-def _in_scopes(stmt: tir.Stmt, scheduler: _CallScheduler) -> tir.Stmt:
-    scopes: list[tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let] = []
-    while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
-        scopes.append(stmt)
-        stmt = stmt.body
-    body: tir.Stmt = tir.Seq(
-        scheduler.schedule(stmt.stmts if isinstance(stmt, tir.Seq) else (stmt,))
-    )
-    for scope in reversed(scopes):
-        body = replace(scope, body=body)
-    return body
-
-
+@dataclass
 class _CallScheduler:
-    def __init__(self, analysis: MemoryEffectAnalysis, fallback: bool) -> None:
-        self.analysis = analysis
-        self.fallback = fallback
-        self.done: list[tir.Stmt] = []
-        self.in_flight: list[tir.PrimFuncCall] = []
+    """Scheduler of a sequence, and of those inside its statements."""
 
-    def schedule(self, stmts: tuple[tir.Stmt, ...]) -> tuple[tir.Stmt, ...]:
-        for stmt in stmts:
+    analysis: MemoryEffectAnalysis
+    fallback: bool
+    done: list[tir.Stmt] = field(default_factory=list)
+    in_flight: list[tir.PrimFuncCall] = field(default_factory=list)
+
+    def in_scopes(self, stmt: tir.Stmt) -> tir.Stmt:
+        scopes: list[tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let] = []
+        while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
+            scopes.append(stmt)
+            stmt = stmt.body
+        inner = _CallScheduler(self.analysis, self.fallback)
+        body: tir.Stmt = tir.Seq(inner.schedule(_parts(stmt)))
+        for scope in reversed(scopes):
+            body = replace(scope, body=body)
+        return body
+
+    def schedule(self, stmts: Iterable[tir.Stmt]) -> tuple[tir.Stmt, ...]:
+        for stmt in map(self._with_inner_calls, stmts):
             device = stmt.device if isinstance(stmt, tir.PrimFuncCall) else ""
             regions = self.analysis.effects_of(stmt)
             self._await(regions, device)
@@ -68,6 +69,11 @@ class _CallScheduler:
                 self.done.append(stmt)
         self.done += [replace(call, phase="wait") for call in self.in_flight]
         return tuple(_waits_first(self.done))
+
+    def _with_inner_calls(self, stmt: tir.Stmt) -> tir.Stmt:
+        if not isinstance(stmt, tir.If | tir.For | tir.While):
+            return stmt
+        return map_children(stmt, lambda n: self.in_scopes(n) if isinstance(n, tir.Stmt) else n)
 
     def _await(self, regions: MemoryEffects, device: str) -> None:
         """Wait for calls in flight that conflict with the effects of the next statement.
@@ -99,6 +105,14 @@ class _CallScheduler:
 
 def _queue(call: tir.PrimFuncCall) -> str:
     return "dma" if is_copy_device(call.device) else call.device
+
+
+def _parts(stmt: tir.Stmt) -> Iterator[tir.Stmt]:
+    if not isinstance(stmt, tir.Seq):
+        yield stmt
+        return
+    for part in stmt.stmts:
+        yield from _parts(part)
 
 
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:

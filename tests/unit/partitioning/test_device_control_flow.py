@@ -1,0 +1,198 @@
+"""Devices in branches, loops and called functions: places, copies, results and rejected requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model_session import open_session
+from firmwright.ir import tir
+from firmwright.ir.core import Constant, PoolInfo
+from firmwright.ir.graph.evaluate import evaluate_graph
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IRModule
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.tir.traversal import prim_calls, statements
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Compilation
+
+BANK = (PoolInfo("sram"), PoolInfo("dtcm"), PoolInfo("bank", targets=("vanilla",)))
+KIND = "i8[1, 16, 8, 8] quant(12.0, -2)"
+
+
+def conv(y: str, x: str, number: int = 0) -> str:
+    return (
+        f"  %{y}: {KIND} = conv2d(%{x}, %w{number}: i8[8, 3, 3, 8] quant(0.01, 0) const @w{number}, "
+        f"%b{number}: i32[8] quant(0.12, 0) const @b{number}) "
+        '{stride=[1, 1], dilation=[1, 1], padding=[1, 1, 1, 1], activation="none"}\n'
+    )
+
+
+def relu(y: str, x: str) -> str:
+    return f"  %{y}: {KIND} = relu(%{x})\n"
+
+
+def net(*graphs: str) -> IRModule:
+    rng = np.random.Generator(np.random.PCG64(5))
+    constants = {"one": Constant.from_array("one", np.array([1]), INT32)}
+    constants["zero"] = Constant.from_array("zero", np.array([0]), INT32)
+    for number in range(3):
+        for name, shape, dtype in (("w", (8, 3, 3, 8), INT8), ("b", (8,), INT32)):
+            array = rng.integers(-100, 100, shape)
+            constants[f"{name}{number}"] = Constant.from_array(f"{name}{number}", array, dtype)
+    constants["k"] = Constant.from_array("k", rng.integers(-100, 100, (1, 16, 8, 8)), INT8)
+    declared = "".join(
+        f"const @{c.name} = {c.dtype.short}[{', '.join(map(str, c.shape))}] sha256.{c.digest}\n"
+        for c in constants.values()
+    )
+    text = f"firmwright ir 1\nmodule @net\n{declared}" + "".join(graphs)
+    return replace(parse_module(text, structure_only=True), constants=constants)
+
+
+def branches(
+    then: str, orelse: str, *, before: str = "", after: str = relu("y", "r"), result: str = "e"
+) -> IRModule:
+    """Return a model with `r`, an if on `a`, or on `x` without calls before it."""
+    a = "a" if before else "x"
+    return net(
+        f"graph @main(%c: bool[1], %x: {KIND}) -> (%y) {{\n{before}"
+        f'  %r: {KIND} = if(%c, %{a}) {{then="then", else="else"}}\n{after}}}\n',
+        f"graph @then(%x: {KIND}) -> (%t) {{\n{then}}}\n",
+        f"graph @else(%x: {KIND}) -> (%{result}) {{\n{orelse}}}\n",
+    )
+
+
+def loop(body: str, *, results: str = "%v, %k", after: str = relu("y", "r")) -> IRModule:
+    """Return a loop of `n` rounds with the variables `v` and `k`, which starts at `x`."""
+    params = f"%n: i32[1], %v: {KIND}, %k: {KIND}"
+    return net(
+        f"graph @main(%n: i32[1], %x: {KIND}) -> (%y) {{\n"
+        f'  %left: i32[1], %r: {KIND}, %s: {KIND} = while(%n, %x, %x) {{cond="cond", body="body"}}\n'
+        f"{after}}}\n",
+        f"graph @cond({params}) -> (%more) {{\n  %zero = const @zero: i32[1]\n"
+        "  %more: bool[1] = greater(%n, %zero)\n}\n",
+        f"graph @body({params}) -> (%less, {results}) {{\n  %one = const @one: i32[1]\n"
+        f'  %less: i32[1] = sub(%n, %one) {{activation="none"}}\n{body}}}\n',
+    )
+
+
+def compiled(module: IRModule, **given: Any) -> Compilation:
+    options = {"target": "vanilla, host", "pools": BANK, "devices": ("cpu0", "dma0"), **given}
+    return compile_for(module, **options)
+
+
+def run_calls(done: Compilation) -> list[tir.PrimFuncCall]:
+    """Return the calls of a run in the order of the text, without waits."""
+    main = done.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    kernels = done.module.functions
+    calls = (c for c in prim_calls(main.body) if not kernels[c.callee].attrs.get("keeps"))
+    return [call for call in calls if call.phase != "wait"]
+
+
+def devices(done: Compilation) -> list[str]:
+    return [call.device or "cpu0" for call in run_calls(done)]
+
+
+def inputs(done: Compilation) -> Iterator[dict[str, Any]]:
+    rng = np.random.Generator(np.random.PCG64(3))
+    for number in range(3):
+        entry = done.imported.entry
+        assert isinstance(entry, Function)
+        values = {v.name: rng.integers(-128, 128, v.type.shape, np.int8) for v in entry.params}
+        values |= {"c": np.array([number % 2 == 1])} if "c" in values else {}
+        values |= {"n": np.array([number], np.int32)} if "n" in values else {}
+        yield values
+
+
+def is_right(done: Compilation) -> bool:
+    """Return whether runs on the host have the bits of the reference, on every path."""
+    with open_session(done, in_process=True) as session:
+        for sample in inputs(done):
+            result = session.run(sample)
+            expected = evaluate_graph(done.imported, sample, op_table(), {})
+            if any(not np.array_equal(result[name], expected[name]) for name in result):
+                return False
+    return True
+
+
+def places(done: Compilation) -> dict[str, set[str]]:
+    """Return the pools of the arguments of each device's calls, without copies."""
+    assert done.module.plan is not None
+    result: dict[str, set[str]] = {}
+    pool_of = {name: place.pool for name, place in done.module.plan.placements.items()}
+    main = done.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    for node in statements(main.body):
+        if isinstance(node, tir.DeclBuffer) and node.buffer.name not in pool_of:
+            pool_of[node.buffer.name] = pool_of.get(node.source.buffer.name, "")
+    for call in run_calls(done):
+        kernel = done.module.functions[call.callee]
+        if kernel.attrs.get("op") != "device_copy":
+            pools = {pool_of[a.buffer.name] for a in call.args if isinstance(a, tir.AccessPtr)}
+            result.setdefault(call.device or "cpu0", set()).update(pools)
+    return result
+
+
+def everything() -> IRModule:
+    """Return a model with an engine's operators before and in an if, in a loop and in a function."""
+    state = f"%n: i32[1], %v: {KIND}, %k: {KIND}"
+    return net(
+        f"graph @main(%c: bool[1], %n: i32[1], %x: {KIND}) -> (%y, %s) {{\n"
+        + conv("a", "x")
+        + f'  %r: {KIND} = if(%c, %a) {{then="then", else="else"}}\n'
+        + f'  %m: i32[1], %s: {KIND}, %t: {KIND} = while(%n, %r, %r) {{cond="cond", body="body"}}\n'
+        + f"  %y: {KIND} = @tail(%s)\n}}\n",
+        f"graph @then(%x: {KIND}) -> (%t) {{\n{conv('t', 'x', 1)}}}\n",
+        f"graph @else(%x: {KIND}) -> (%e) {{\n{relu('e', 'x')}}}\n",
+        f"graph @cond({state}) -> (%more) {{\n  %zero = const @zero: i32[1]\n"
+        "  %more: bool[1] = greater(%n, %zero)\n}\n",
+        f"graph @body({state}) -> (%less, %w, %k) {{\n  %one = const @one: i32[1]\n"
+        '  %less: i32[1] = sub(%n, %one) {activation="none"}\n'
+        + conv("i", "k", 1)
+        + conv("j", "v")
+        + f'  %w: {KIND} = add(%i, %j) {{activation="none"}}\n}}\n',
+        f"graph @tail(%x: {KIND}) -> (%z) {{\n{conv('z', 'x', 2)}}}\n",
+    )
+
+
+CASES = {
+    "in one branch": (branches(conv("t", "x"), relu("e", "x")), 4),
+    "in both branches": (branches(conv("t", "x"), conv("e", "x", 1)), 8),
+    "before and after": (
+        branches(conv("t", "x"), relu("e", "x"), before=conv("a", "x", 1), after=conv("y", "r")),
+        4,
+    ),
+    "whose argument is a result": (branches(conv("t", "x"), "", result="x"), 4),
+    "of a view": (
+        branches(conv("t", "x"), f"  %e: {KIND} = reshape(%x)\n", before=conv("a", "x", 1)),
+        3,
+    ),
+    "in a loop": (loop(conv("v1", "v"), results="%v1, %k"), 3),
+}
+"""Models with an engine's operator, and the copies between memories in their text."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_engine_sees_only_its_bank(name: str) -> None:
+    module, copies = CASES[name]
+    done = compiled(module)
+    assert places(done) == {"vanilla0": {"bank"}, "cpu0": {"sram"}}
+    assert devices(done).count("dma0") == copies
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("given", [{}, {"fallback": True}], ids=str)
+def test_results_on_every_path_are_exact(given: dict[str, Any]) -> None:
+    done = compiled(everything(), **given)
+    assert places(done) == {"vanilla0": {"bank"}, "cpu0": {"sram"}}
+    assert is_right(done)
+    saved = parse_module(print_module(done.imported), structure_only=True)
+    saved = replace(saved, constants=done.imported.constants)
+    assert compile_for(saved).tree.files == done.tree.files
