@@ -21,6 +21,7 @@ from firmwright.device.transport_selection import open_transport
 from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model_session import ModelSession, c_prefix
 from firmwright.flows.package_export import export_model
+from firmwright.flows.run_schedule import parallel_calls
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify
 from firmwright.ir.core import Constant
@@ -137,10 +138,10 @@ def test_cores_share_the_work_in_parallel() -> None:
     kinds = {row["index"]: row["kind"] for row in two.metadata["operators"]}
     whole = {row["kind"]: alone.operators[row["index"]] for row in one.metadata["operators"]}
     for kind in ("conv2d", "fully_connected"):
-        parts = [call for call in line.calls if kinds[call.op] == kind]
-        assert {call.core for call in parts} == {0, 1}
-        assert max(call.instructions for call in parts) <= 0.6 * whole[kind].instructions
-        pairs = [(a, b) for a, b in line.overlaps() if kinds[a.op] == kinds[b.op] == kind]
+        parts = [item for item in line.schedule if kinds[item.call.op] == kind]
+        assert {item.call.device for item in parts} == {"", "cpu1"}
+        assert max(item.end - item.begin for item in parts) <= 0.6 * whole[kind].instructions
+        pairs = [(a, b) for a, b in parallel_calls(line.schedule) if a in parts and b in parts]
         assert pairs, "the cores work on it at the same time"
 
 
@@ -195,7 +196,8 @@ def test_dma_transfers_tiles_to_the_accelerator(compiled: Compile) -> None:
     assert verify(done, samples=2).mismatches == 0
     line = measure_instructions(done).timeline
     assert line is not None
-    assert {call.core for call in line.calls} == {0, 1}
+    assert {item.call.device for item in line.schedule} == {"", "vanilla0", "dma0", "dma1"}
+    assert 0 < line.parallel.transfers < line.makespan < line.parallel.sequential
 
 
 @pytest.mark.deep

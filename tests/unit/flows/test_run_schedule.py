@@ -65,7 +65,7 @@ def test_iterations_of_a_loop_count_once() -> None:
     body = tir.Seq(tuple(tir.PrimFuncCall("f", (), op=1) for _ in range(2)))
     main = tir.PrimFunc("main", (), body, attrs={"aot_main": True})
     module = IRModule("net", {"main": main}, attrs={"entry": "main"})
-    calls = schedule_run(module, {1: 5}, {}).calls
+    calls = schedule_run(module, {1: 5}, {})
     assert [(item.begin, item.end) for item in calls] == [(0, 5)]
 
 

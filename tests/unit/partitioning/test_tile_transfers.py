@@ -14,7 +14,7 @@ from firmwright.base.errors import InternalError, UsageError
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model_session import c_prefix, open_session
-from firmwright.flows.run_schedule import check_races, modeled_times, schedule_run
+from firmwright.flows.run_schedule import check_races, modeled_times, parallel_calls, schedule_run
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo
@@ -216,11 +216,10 @@ def test_double_buffering_hides_transfers() -> None:
     assert line is not None
     assert line.parallel.transfers > 3000
     assert line.makespan < 0.8 * line.parallel.sequential
-    spans = {name: [c for c in line.schedule if c.call.device == name] for name in ("dma0", "dma1")}
-    at_once = [
-        (a, b) for a in spans["dma0"] for b in spans["dma1"] if a.begin < b.end and b.begin < a.end
-    ]
-    assert len(at_once) == 2, "the third and fourth tile in, the first and second out"
+    pairs = [{a.call.device, b.call.device} for a, b in parallel_calls(line.schedule)]
+    assert pairs.count({"dma0", "dma1"}) == 2, (
+        "the third and fourth tile in, the first and second out"
+    )
 
 
 # ---- planted defects ----------------------------------------------------------------------------
@@ -239,7 +238,7 @@ def findings(done: Compilation, module: IRModule) -> tuple[list[str], str]:
     counts = {call.op: 4000 for call in prim_calls(main.body) if call.op >= 0}
     schedule = schedule_run(module, counts, modeled_times(done))
     try:
-        check_races(module, schedule.calls)
+        check_races(module, schedule)
     except InternalError as error:
         return diagnose_async_calls(main, module.functions), str(error)
     return diagnose_async_calls(main, module.functions), ""

@@ -17,6 +17,7 @@ from firmwright.flows.instruction_counts import InstructionCounts
 from firmwright.flows.model import write_file
 from firmwright.flows.profile_export import make_node_data, make_trace
 from firmwright.flows.profiling import RUNS, Profile, profile
+from firmwright.flows.run_schedule import parallel_calls
 
 NAME = "profile"
 HELP = "measure a model on a board, operator by operator"
@@ -117,14 +118,16 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
 
 
 def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
-    names = "core instructions begin end started awaited"
     return {
         "instructions": line.executed,
         "modeled_makespan": line.makespan,
         "modeled_sequential": line.parallel.sequential,
         "modeled_transfers": line.parallel.transfers,
-        "overlapping_calls": sum(1 for _ in line.overlaps()),
-        "trace": [{"operator": call.op, **fields_of(call, names)} for call in line.calls],
+        "overlapping_calls": sum(1 for _ in parallel_calls(line.schedule)),
+        "trace": [
+            {"operator": i.call.op, "device": i.call.device, "begin": i.begin, "end": i.end}
+            for i in line.schedule
+        ],
     }
 
 
@@ -181,7 +184,8 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         )
     if measured.clock_hz:
         rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
-    cycles = modeled_run(measured)
+    exact = measured.exact
+    cycles = exact and (exact.parallel.makespan if exact.parallel else exact.total.cycles)
     ms = milliseconds(measured, cycles or measured.total)
     if ms is not None:
         assumed = ", with one cycle for each instruction" if measured.unit == "instructions" else ""
@@ -205,14 +209,6 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         if comparison["mismatched_conditions"]:
             rows.append(("conditions that differ", ", ".join(comparison["mismatched_conditions"])))
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
-
-
-def modeled_run(measured: Profile) -> int | None:
-    """Return the modeled cycles of a run, with all devices in parallel; None without a model."""
-    exact = measured.exact
-    if exact is None or exact.timeline is None:
-        return None if exact is None else exact.total.cycles
-    return exact.timeline.makespan
 
 
 def milliseconds(measured: Profile, count: int) -> float | None:

@@ -1,11 +1,11 @@
-"""The timeline of a run on two cores: the calls of each core and the modeled makespan.
+"""The timeline of a run on two cores: counted instructions of each core and the modeled schedule.
 
-An emulator runs one core at a time, so its clock shows the sum of both. The makespan is modeled
-from the instruction counts and the times of transfers (flows/run_schedule.py): a wait ends after the
-awaited call. Polling during waits is not counted. A cycle counts as an instruction.
+An emulator runs one core at a time, so its clock shows the sum of both. The schedule is modeled
+from the instruction counts and the times of transfers (flows/run_schedule.py). Polling during waits
+is not counted. A cycle counts as an instruction.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from firmwright.artifacts import Image, SymbolSize
@@ -32,33 +32,16 @@ _COPIES = ("fwr_port_copy_start", "fwr_port_copy_wait")
 
 
 @dataclass(frozen=True, slots=True)
-class CoreCall:
-    """A call on a core, with the instruction counts of both cores at its beginning and end.
-
-    `started` and `awaited` are the counts of both cores when the first core had started a call on
-    the second, and when it had noticed the end of that call.
-    """
-
-    op: int
-    core: int
-    instructions: int
-    begin: tuple[int, int]
-    end: tuple[int, int]
-    started: tuple[int, int]
-    awaited: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The calls in order of their start, and the instructions of each core outside its waits.
+    """The modeled schedule, and the counted instructions of each core outside its waits.
 
-    `parallel` and `schedule` are modeled, in instructions.
+    `second` holds the instructions of the second core by operator.
     """
 
-    calls: tuple[CoreCall, ...]
-    executed: tuple[int, int]
-    parallel: ParallelRun
     schedule: tuple[ScheduledCall, ...]
+    parallel: ParallelRun
+    executed: tuple[int, int]
+    second: Mapping[int, int]
 
     @property
     def makespan(self) -> int:
@@ -67,19 +50,6 @@ class CoreTimeline:
     @property
     def busiest(self) -> int:
         return max(self.executed)
-
-    def of_operators(self, core: int) -> dict[int, int]:
-        instructions: dict[int, int] = {}
-        for call in self.calls:
-            if call.core == core:
-                instructions[call.op] = instructions.get(call.op, 0) + call.instructions
-        return instructions
-
-    def overlaps(self) -> Iterator[tuple[CoreCall, CoreCall]]:
-        for a in (call for call in self.calls if call.core == 0):
-            for b in (call for call in self.calls if call.core == 1):
-                if b.started[0] <= a.begin[0] and a.end[0] <= b.awaited[0]:
-                    yield a, b
 
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
@@ -125,35 +95,22 @@ def build_timeline(
             where=compiled.module.name,
             hint="use profile without --count-instructions.",
         )
-    start_ends = [span.end for span in spans[0] if span.name == _STARTS]
-    waits = [call for call in calls if call.phase == "wait"]
-    wait_spans = [span for span in spans[0] if span.name == _WAITS]
-    # The times at which the first core had noticed the end of each remote call.
-    awaited = {_call_key(c): span.end for c, span in zip(waits, wait_spans, strict=True)}
-    core_calls = [
-        CoreCall(call.op, 0, span.instructions, span.begin, span.end, span.begin, span.end)
-        for call, span in zip(local_calls, local, strict=True)
-    ]
-    core_calls += [
-        CoreCall(call.op, 1, span.instructions, span.begin, span.end, at, awaited[_call_key(call)])
-        for call, span, at in zip(starts, remote, start_ends, strict=True)
-    ]
-    least_wait = min((span.instructions for span in wait_spans), default=0)
-    polled = sum(span.instructions for span in wait_spans) - len(waits) * least_wait
+    waits = [span.instructions for span in spans[0] if span.name == _WAITS]
+    least_wait = min(waits, default=0)
+    polled = sum(waits) - len(waits) * least_wait
     executed = (
         sum(span.instructions for span in spans[0]) - polled,
         sum(span.instructions for span in remote),
     )
-    ordered = tuple(sorted(core_calls, key=lambda call: (sum(call.begin), call.core)))
-    modeled, counts = modeled_times(compiled), [span.instructions for span in remote]
-    steps_of_main = list(prim_calls(without_constant_copies(compiled.module, main.body)))
-    schedule = _schedule(steps_of_main, spans[0], counts, modeled, least_wait)
-    transfers = sum(time.cycles for time in modeled.values() if time.bus)
-    engine = sum(
-        modeled.get(c.op, ModeledTime(n)).cycles for c, n in zip(starts, counts, strict=True)
-    )
-    run = ParallelRun(schedule.now, executed[0] + engine + transfers, transfers)
-    return CoreTimeline(ordered, executed, run, tuple(schedule.calls))
+    counted = zip(starts, remote, strict=True)
+    second = {call.op: span.instructions for call, span in counted}
+    times = {op: ModeledTime(count) for op, count in second.items()} | modeled_times(compiled)
+    steps_of_main = prim_calls(without_constant_copies(compiled.module, main.body))
+    schedule = _schedule(iter(steps_of_main), spans[0], times, least_wait)
+    transfers = sum(time.cycles for time in times.values() if time.bus)
+    sequential = executed[0] + sum(time.cycles for time in times.values())
+    run = ParallelRun(schedule.now, sequential, transfers)
+    return CoreTimeline(tuple(schedule.calls), run, executed, second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +118,7 @@ class _CoreInterval:
     """An interval of one core; `name` is "" for a kernel call, else the runtime function."""
 
     name: str
-    begin: tuple[int, int]
-    end: tuple[int, int]
-    core: int
-
-    @property
-    def instructions(self) -> int:
-        return self.end[self.core] - self.begin[self.core]
-
-
-def _call_key(call: tir.PrimFuncCall) -> tuple[str, int]:
-    return call.callee, call.op
+    instructions: int
 
 
 def _core_intervals(
@@ -185,38 +132,31 @@ def _core_intervals(
     own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}
     between = own if core == 0 else {_IDLES}
     core_steps = [step for step in steps if step.cpu == core]
-    begun: tuple[str, tuple[int, int]] | None = None
+    begun: tuple[str, int] | None = None
     for step in core_steps:
-        function_name = functions[step.function].name
+        function_name, now = functions[step.function].name, step.executed[core]
         name = function_name if function_name in between else ""
         if begun is not None and (core == 0 or begun[0] != name):
-            yield _CoreInterval(begun[0], begun[1], step.executed, core)
+            yield _CoreInterval(begun[0], now - begun[1])
         if begun is None or core == 0 or begun[0] != name:
-            begun = (name, step.executed)
+            begun = (name, now)
 
 
 def _schedule(
-    calls: Sequence[tir.PrimFuncCall],
+    calls: Iterator[tir.PrimFuncCall],
     spans: Sequence[_CoreInterval],
-    others: Sequence[int],
-    modeled: ModeledTimes,
+    times: ModeledTimes,
     least_wait: int,
 ) -> RunSchedule:
     """Return the schedule of the run if all devices work concurrently, in instructions."""
-    schedule, steps, counts = RunSchedule(modeled), iter(calls), iter(others)
-    started: dict[int, int] = {}
+    schedule = RunSchedule(times)
     for span in spans:
-        call = next(steps) if span.name in ("", _STARTS, _WAITS, *_COPIES) else None
-        if span.name in (_WAITS, _COPIES[1]):
-            assert call is not None
-            schedule.add(call, started.pop(call.op))
+        call = next(calls) if span.name in ("", _STARTS, _WAITS, *_COPIES) else None
+        if call is not None and call.phase == "wait":
+            schedule.add(call, 0)
             schedule.now += least_wait if span.name == _WAITS else span.instructions
-        elif span.name == "":
-            assert call is not None
-            schedule.add(call, span.instructions)
         else:
-            schedule.now += span.instructions
+            schedule.now += span.instructions if span.name else 0
             if call is not None:
-                started[call.op] = next(counts) if span.name == _STARTS else 0
-                schedule.add(call, started[call.op])
+                schedule.add(call, span.instructions)
     return schedule

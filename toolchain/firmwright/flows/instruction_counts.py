@@ -127,7 +127,7 @@ def measure_instructions(
 
 def with_second_core(counts: InstructionCounts, line: CoreTimeline) -> InstructionCounts:
     """Replace the counts of the second core's operators by those measured on that core."""
-    others = {op: InstructionShare(n, {}, 0, None) for op, n in line.of_operators(1).items()}
+    others = {op: InstructionShare(n, {}, 0, None) for op, n in line.second.items()}
     return replace(counts, operators={**counts.operators, **others}, timeline=line)
 
 

@@ -9,7 +9,7 @@ profiles (QEMU only) count the instructions of the release image one by one.
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
@@ -23,13 +23,7 @@ from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.html import profile_html
 from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions
 from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.run_schedule import (
-    ModeledTimes,
-    ScheduledCall,
-    check_races,
-    modeled_times,
-    schedule_run,
-)
+from firmwright.flows.run_schedule import ScheduledCall, check_races, modeled_times, schedule_run
 from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.pipeline import Compilation
 from firmwright.report.model import PoolUsage
@@ -133,20 +127,13 @@ def profile(
     clock_hz = board.clock_hz if board.clock is None or info.start_up_text else board.clock.hz
     compiler = choose_compiler(compiler)
     flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
-    modeled = modeled_times(compiled)
-    if counts is not None and counts.timeline is not None:
-        schedule = counts.timeline.schedule
-    else:
-        counted = {operator.index: operator.count for operator in operators}
-        schedule = tuple(schedule_run(compiled.module, counted, modeled).calls)
-    check_races(compiled.module, schedule)
     return Profile(
         model=compiled.module.name,
         board=compiled.board.name,
         unit=info.counter_unit,
         total=total,
         resolution=math.ceil(info.counter_scale),
-        operators=tuple(_with_modeled(operator, modeled) for operator in operators),
+        operators=_with_modeled(compiled, operators),
         probe_overhead=probed - total,
         stack_bytes=stack_bytes,
         stack_reserve_bytes=info.stack_bytes,
@@ -156,13 +143,30 @@ def profile(
         clock_hz=clock_hz,
         flags=" ".join((compiler, MODEL_OPTIMIZATION, *flags(board))),
         pools=tuple(PoolUsage(n, p.bytes, p.limit_bytes) for n, p in pools),
-        schedule=schedule,
+        schedule=_schedule(compiled, operators, counts),
     )
 
 
-def _with_modeled(cost: OperatorCost, modeled: ModeledTimes) -> OperatorCost:
-    time = modeled.get(cost.index)
-    return cost if time is None else replace(cost, modeled_cycles=time.cycles)
+def _schedule(
+    compiled: Compilation, operators: Sequence[OperatorCost], counts: InstructionCounts | None
+) -> tuple[ScheduledCall, ...]:
+    if counts is not None and counts.timeline is not None:
+        schedule = counts.timeline.schedule
+    else:
+        by_operator = {operator.index: operator.count for operator in operators}
+        schedule = schedule_run(compiled.module, by_operator, modeled_times(compiled))
+    check_races(compiled.module, schedule)
+    return schedule
+
+
+def _with_modeled(
+    compiled: Compilation, operators: Sequence[OperatorCost]
+) -> tuple[OperatorCost, ...]:
+    times = modeled_times(compiled)
+    return tuple(
+        replace(cost, modeled_cycles=times[cost.index].cycles) if cost.index in times else cost
+        for cost in operators
+    )
 
 
 def _probed(

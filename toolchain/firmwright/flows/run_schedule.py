@@ -7,7 +7,7 @@ share the bandwidth, and a start on a busy channel waits for the earlier transfe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
@@ -65,7 +65,9 @@ def modeled_times(compiled: Compilation) -> dict[int, ModeledTime]:
     return times
 
 
-def schedule_run(module: IRModule, counts: Mapping[int, int], modeled: ModeledTimes) -> RunSchedule:
+def schedule_run(
+    module: IRModule, counts: Mapping[int, int], modeled: ModeledTimes
+) -> tuple[ScheduledCall, ...]:
     """Return the schedule of calls with these counts; the iterations of a loop count once."""
     schedule, left = RunSchedule(modeled), dict(counts)
     main = module.entry
@@ -74,7 +76,16 @@ def schedule_run(module: IRModule, counts: Mapping[int, int], modeled: ModeledTi
             schedule.add(call, left[call.op])
             if call.phase == "call":
                 left[call.op] = 0
-    return schedule
+    return tuple(schedule.calls)
+
+
+def parallel_calls(
+    schedule: Sequence[ScheduledCall],
+) -> Iterator[tuple[ScheduledCall, ScheduledCall]]:
+    """Yield the pairs of calls that overlap in time, the earlier one first."""
+    for a, b in combinations(sorted(schedule, key=lambda item: item.begin), 2):
+        if b.begin < a.end and a.call.device != b.call.device:
+            yield a, b
 
 
 def check_races(module: IRModule, schedule: Sequence[ScheduledCall]) -> None:
@@ -82,11 +93,8 @@ def check_races(module: IRModule, schedule: Sequence[ScheduledCall]) -> None:
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
     analysis = MemoryEffectAnalysis(main, module.functions)
-    ordered = sorted(schedule, key=lambda item: item.begin)
-    effects = [(item, analysis.effects_of(item.call)) for item in ordered]
-    for (a, used), (b, accessed) in combinations(effects, 2):
-        is_parallel = b.begin < a.end and a.call.device != b.call.device
-        effect = find_conflict(used, accessed) if is_parallel else None
+    for a, b in parallel_calls(schedule):
+        effect = find_conflict(analysis.effects_of(a.call), analysis.effects_of(b.call))
         if effect is not None:
             raise InternalError(
                 f"in the trace, operator {b.call.op} {'writes' if effect.written else 'reads'} "

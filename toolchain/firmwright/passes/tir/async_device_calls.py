@@ -78,8 +78,8 @@ class _CallScheduler:
     def _await(self, regions: MemoryEffects, device: str) -> None:
         """Wait for calls in flight that conflict with the effects of the next statement.
 
-        Earlier calls on the same device are awaited too, and earlier copies on all channels, so that
-        their memory is released.
+        Earlier calls on the same device, and earlier copies on all channels, are awaited too, which
+        releases their memory.
         """
         due: dict[str, int] = {}
         for position, call in enumerate(self.in_flight):
