@@ -125,6 +125,7 @@ _PACKAGES: Final = (
     ("cffi", "everything", "cffi"),
     ("scons", "everything", "scons"),
     ("rich", "everything", "rich"),
+    ("pytest", "tests of projects and packages", "pytest"),
     ("ai-edge-litert", "verify against LiteRT", "'firmwright[verify]'"),
     ("tflite-micro", "verify against TFLM (--numerics tflm)", "'firmwright[verify]'"),
     ("onnxruntime", "verify and quantize ONNX models", "'firmwright[verify]'"),
