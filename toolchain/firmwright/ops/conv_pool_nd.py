@@ -160,11 +160,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     x, w, groups = b.input(0), b.input(1), call.int_attr("groups")
     window, filters = window_of(call, w.shape[2:]), _filters_per_group(call)
     count = x.shape[1] // groups
-    with (
-        b.for_("n", x.shape[0]) as n,
-        b.for_("m", filters * groups) as m,
-        b.loops("o", window.outputs) as index,
-    ):
+    extents = (x.shape[0], filters * groups)
+    with b.loops("n m", extents) as (n, m), b.loops("o", window.outputs) as index:
         initial = b.load(b.input(2), [m]) if call.has_input(2) else 0.0 if x.dtype.is_float else 0
         acc = b.register("acc", x.dtype, initial)
         with window.taps(b, index) as (taps, positions), b.for_("c", count) as c:
@@ -237,11 +234,7 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
         for axis, counts in enumerate(_tap_counts(call, window)):
             name = f"counts{axis}"
             factors.append(b.constant(name, counts.astype(np.float32), FLOAT32))
-    with (
-        b.for_("n", x.shape[0]) as n,
-        b.for_("c", x.shape[1]) as c,
-        b.loops("o", window.outputs) as index,
-    ):
+    with b.loops("n c", x.shape[:2]) as (n, c), b.loops("o", window.outputs) as index:
         is_max = kind == "max"
         acc = b.register("acc", x.dtype if is_max else FLOAT32, _least(x.dtype) if is_max else 0.0)
         with window.taps(b, index) as (_, positions):

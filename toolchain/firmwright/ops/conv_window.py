@@ -90,11 +90,7 @@ class ConvWindow:
 @contextmanager
 def output_positions(b: Builder, y_shape: Sequence[int]) -> Iterator[OutputPosition]:
     """Open loops over batch, output rows and output columns."""
-    with (
-        b.for_("n", y_shape[0]) as n,
-        b.for_("oy", y_shape[1]) as oy,
-        b.for_("ox", y_shape[2]) as ox,
-    ):
+    with b.loops("n oy ox", y_shape[:3]) as (n, oy, ox):
         yield OutputPosition(n, oy, ox)
 
 

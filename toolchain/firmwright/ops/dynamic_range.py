@@ -169,12 +169,9 @@ def _value_bits(b: Kernel, row: FloatRow, dtype: DType) -> Iterator[ArithExpr]:
     As integers, the bits of floats of one sign are ordered by magnitude, and every core compares
     integers in one instruction.
     """
-    size = row.size
-    unroll = next(count for count in (4, 2, 1) if size % count == 0)
-    values = b.view("values", row.buffer, row.start, (size,), dtype=dtype, alignment=4)
-    with b.for_("i", size // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
-        bits = b.let("bits", b.load(values, [i * unroll + u]))
-        yield bits
+    values = b.view("values", row.buffer, row.start, (row.size,), dtype=dtype, alignment=4)
+    with b.unrolled("i", row.size, 4, 2) as i:
+        yield b.let("bits", b.load(values, [i]))
 
 
 def _find_max_magnitude(b: Kernel, row: FloatRow, reach: tir.Buffer) -> None:
@@ -198,6 +195,7 @@ def _find_min_max(b: Kernel, row: FloatRow, low: tir.Buffer, high: tir.Buffer) -
 
 def _symmetric_scale(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> ArithExpr:
     reach = b.let("reach", b.load(high, [0]))
+    # A batch of zeros stays zero under any finite factor.
     divisor = b.let("divisor", maximum(reach, _LEAST_REACH))
     b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
     # No magnitude exceeds `reach`, so no result is below -127.
@@ -208,11 +206,9 @@ def _quantize_values(
     b: Kernel, row: FloatRow, target: tir.Buffer, inverse: ArithExpr, offset: ArithExpr | None
 ) -> None:
     size = target.elements
-    unroll = next(count for count in (4, 2, 1) if size % count == 0)
     factor = b.let("inverse", inverse)
     values = b.view("values", row.buffer, row.start, (size,))
     flat = b.view("flat", target, 0, (size,), access="w")
-    with b.for_("i", size // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
-        steps = [b.load(values, [i * unroll + u]) * factor, 0 if offset is None else offset]
-        nearest = call_intrinsic("nearest_int8", steps, INT32)
-        b.store(flat, [i * unroll + u], nearest.cast(INT8))
+    with b.unrolled("i", size, 4, 2) as i:
+        steps = [b.load(values, [i]) * factor, 0 if offset is None else offset]
+        b.store(flat, [i], call_intrinsic("nearest_int8", steps, INT32).cast(INT8))

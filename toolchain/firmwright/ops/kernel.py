@@ -1,7 +1,7 @@
 """The TIR builder of a call's kernel."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
@@ -43,12 +43,6 @@ class Kernel(Builder):
             self.buffer_param("y", kind.dtype, kind.shape, "out", KERNEL_ALIGNMENT)
             for kind in call.outputs
         )
-
-    @contextmanager
-    def loops(self, name: str, extents: Iterable[int]) -> Iterator[list[ArithExpr]]:
-        """Open nested loops with variables `name`0, `name`1..."""
-        with ExitStack() as stack:
-            yield [stack.enter_context(self.for_(f"{name}{k}", n)) for k, n in enumerate(extents)]
 
     def views(self, names: str, shape: Sequence[int], *buffers: tir.Buffer) -> list[tir.Buffer]:
         """Declare views of whole buffers with `shape`: outputs are write-only, inputs read-only."""

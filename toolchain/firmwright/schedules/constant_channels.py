@@ -43,15 +43,9 @@ class ConstantChannels:
             self._bytes(b, y)
             return
         words = self.channels // _WORD
-        unroll = next(n for n in (_UNROLL, 2, 1) if words % n == 0)
         y = b.view("all", b.y, start, (pixels, words), dtype=UINT32, access="w", alignment=_WORD)
         same = next(iter(self.values.values())) & 0xFF
-        with (
-            b.for_("pixel", pixels) as pixel,
-            b.for_("i", words // unroll) as i,
-            b.for_("u", unroll, kind="unrolled") as u,
-        ):
-            at_word = i * unroll + u
+        with b.for_("pixel", pixels) as pixel, b.unrolled("i", words, _UNROLL, 2) as at_word:
             value = ArithExpr(immediate(same * 0x01010101, UINT32))
             b.store(y, [pixel, at_word], b.load(self.rows, [at_word]) if self.rows else value)
 

@@ -45,11 +45,9 @@ class FloatIm2colPacker:
     def points(self, at: ArithExpr) -> None:
         """Pack one-element windows, that is, the channels of the pixels starting at `at`."""
         b, channels = self.b, self.x.shape[3]
-        unroll = next(count for count in (_UNROLL, 2, 1) if channels % count == 0)
         source = b.view("from", self.x, at * channels, (self.pixels, channels))
-        with b.for_("i", channels // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
+        with b.unrolled("i", channels, _UNROLL, 2) as k:
             for pixel in range(self.pixels):
-                k = i * unroll + u
                 b.store(self.columns, [k, pixel], b.load(source, [pixel, k]))
 
     def pixel(self, position: Position, pixel: ArithExpr) -> None:
@@ -91,12 +89,11 @@ class FloatIm2colPacker:
         b = self.b
         _, rows, cols, channels = self.x.shape
         offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
-        unroll = next(size for size in (_UNROLL, 3, 2, 1) if count % size == 0)
         run = b.view("from", self.x, offset, (count,))
         place = first * self.pixels + pixel
         column = b.view("to", self.columns, place, (count,), strides=(self.pixels,), access="w")
-        with b.for_("i", count // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
-            b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
+        with b.unrolled("i", count, _UNROLL, 3, 2) as i:
+            b.store(column, [i], b.load(run, [i]))
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         b, place = self.b, first * self.pixels + pixel
@@ -135,13 +132,11 @@ class RowIm2colPacker(FloatIm2colPacker):
         b, lanes = self.b, 4 // self.x.dtype.size_bytes
         is_whole = self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0
         dtype, steps = (UINT32, count // lanes) if is_whole else (self.x.dtype, count)
-        unroll = next(n for n in (_UNROLL, 3, 2, 1) if steps % n == 0)
-        if steps <= _MAX_UNROLLED_COPIES:
-            unroll = steps
+        factors = (steps,) if steps <= _MAX_UNROLLED_COPIES else (_UNROLL, 3, 2)
         size = dtype.size_bytes
         run = b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=size)
         column = b.view(
             "to", self.columns, place, (steps,), dtype=dtype, access="w", alignment=size
         )
-        with b.for_("i", steps // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
-            b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
+        with b.unrolled("i", steps, *factors) as i:
+            b.store(column, [i], b.load(run, [i]))

@@ -68,7 +68,5 @@ def _move(b: Builder, x: tir.Buffer, start: int, y: tir.Buffer, elements: int) -
     words = elements * size // 4
     source = b.view("from", x, start, [words], dtype=INT32, access="r", alignment=4)
     target = b.view("to", y, 0, [words], dtype=INT32, access="w", alignment=4)
-    step = _UNROLLED if words % _UNROLLED == 0 else 1
-    with b.for_("i", words // step) as i, b.for_("k", step, kind="unrolled") as k:
-        word = i * step + k
+    with b.unrolled("i", words, _UNROLLED) as word:
         b.store(target, [word], b.load(source, [word]))

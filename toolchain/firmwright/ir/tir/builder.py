@@ -16,7 +16,7 @@ under names prefixed with the function name, for insertion into the module's tab
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -266,6 +266,23 @@ class Builder:
     ) -> AbstractContextManager[ArithExpr]:
         var, first, count = tir.Var(self.unique(name), INDEX), as_expr(start), as_expr(extent)
         return self._nested(ArithExpr(var), lambda body: tir.For(var, first, count, body, kind))
+
+    @contextmanager
+    def loops(self, names: str, extents: Sequence[int]) -> Iterator[list[ArithExpr]]:
+        """Open nested loops with the variables `names`; a single name is numbered from 0."""
+        numbered = [f"{names}{k}" for k in range(len(extents))]
+        each = names.split() if " " in names else numbered
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(self.for_(*loop)) for loop in zip(each, extents, strict=True)
+            ]
+
+    @contextmanager
+    def unrolled(self, name: str, extent: int, *factors: int) -> Iterator[ArithExpr]:
+        """Open a loop that is unrolled by the first of `factors` that divides `extent`, if any."""
+        step = next((factor for factor in factors if extent % factor == 0), 1)
+        with self.for_(name, extent // step) as i, self.for_("u", step, kind="unrolled") as u:
+            yield i * step + u
 
     def if_(self, cond: ExprLike) -> AbstractContextManager[None]:
         return self._nested(None, lambda body: tir.If(as_expr(cond, BOOL), body))

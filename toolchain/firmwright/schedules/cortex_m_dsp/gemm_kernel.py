@@ -185,11 +185,9 @@ class GemmKernel:
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
     ) -> None:
         pairs = self.block // 2
-        unroll = next(n for n in (_UNROLL, 2, 1) if self.words % n == 0)
         start = index * (self.words * pairs)
         w = b.view("w", self.weights, start, (self.words, pairs), alignment=4)
-        with b.for_("j", self.words // unroll) as j, b.for_("u", unroll, kind="unrolled") as u:
-            step = j * unroll + u
+        with b.unrolled("j", self.words, _UNROLL, 2) as step:
             for pair in range(pairs):
                 taps = [b.load(columns, [step, pixel]) for pixel in range(self.pixels)]
                 self._pair(b, acc, taps, b.load(w, [step, pair]), pair)

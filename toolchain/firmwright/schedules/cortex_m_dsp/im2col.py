@@ -167,10 +167,7 @@ class Im2colPacker:
                 for at, p in zip(offsets, pixels, strict=True)
             ]
             preferred = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
-            unroll = next(n for n in (*preferred, 1) if groups % n == 0)
-            i = enter(b.for_("i", groups // unroll))
-            u = enter(b.for_("u", unroll, kind="unrolled"))
-            group = i * unroll + u
+            group = enter(b.unrolled("i", groups, *preferred))
             groups_of_bytes = [
                 b.let(_name("bytes", p), b.load(run, [group]))
                 for run, p in zip(runs, pixels, strict=True)

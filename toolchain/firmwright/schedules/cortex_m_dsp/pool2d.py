@@ -81,12 +81,8 @@ def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     _, rows, cols, _ = op.input(0).shape
-    with (
-        b.for_("n", batch) as n,
-        b.for_("oy", height) as oy,
-        b.for_("ox", width) as ox,
-        b.for_("group", channels // _LANES) as group,
-    ):
+    extents = (batch, height, width, channels // _LANES)
+    with b.loops("n oy ox group", extents) as (n, oy, ox, group):
         first = (n * rows + oy * window.stride[0]) * cols + ox * window.stride[1]
         at = ((n * height + oy) * width + ox) * channels
         yield first * channels + group * _LANES, at + group * _LANES
@@ -95,18 +91,13 @@ def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
 def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExpr], None]) -> None:
     size = pool_window(op).size
     _, _, cols, channels = op.input(0).shape
-    unroll = size[1] if size[1] <= _MAX_UNROLLED else 1
+    factors = size[1:] if size[1] <= _MAX_UNROLLED else ()
     words = channels // _LANES
     taps = b.view(
         "taps", b.input(0), start, size, dtype=UINT32, strides=(cols * words, words), alignment=4
     )
-    with (
-        b.for_("ky", size[0]) as ky,
-        b.for_("kx", size[1] // unroll) as kx,
-        b.for_("u", unroll, kind="unrolled") as u,
-    ):
-        word = b.let("word", b.load(taps, [ky, kx * unroll + u]))
-        take(word)
+    with b.for_("ky", size[0]) as ky, b.unrolled("kx", size[1], *factors) as kx:
+        take(b.let("word", b.load(taps, [ky, kx])))
 
 
 SCHEDULES = tuple(

@@ -74,7 +74,6 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
     assert plan is not None
     elements = op.output.elements
     table = b.constant("table", np.roll(plan.table, INT8.min), INT32)  # indexed by unsigned bytes
-    unroll = _UNROLL if elements % _UNROLL == 0 else 1
     folded = plan.folded
     multiplier, addend = (
         ArithExpr(immediate(value[0], INT32)) for value in (folded.multiplier, folded.addend)
@@ -84,8 +83,7 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
     shifted = b.view("flat", shifted_input, 0, (elements,))
     other = b.view("flat", other_input, 0, (elements,), dtype=UINT8)
     y = b.view("out", b.y, 0, (elements,), access="w")
-    with b.for_("i", elements // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
-        at = i * unroll + u
+    with b.unrolled("i", elements, _UNROLL) as at:
         index = b.load(other, [at]).cast(INDEX)
         scaled = b.load_i32(shifted, [at]) * (1 << plan.shift)
         table_term = b.load(table, [index])

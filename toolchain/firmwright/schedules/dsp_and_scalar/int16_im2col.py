@@ -171,9 +171,7 @@ class _Int16Gemm:
         start: ArithExpr | None = None,
     ) -> None:  # fmt: skip
         longest = max(8 // self.microkernel.taps, 1)
-        unroll = next(n for n in (longest, 2, 1) if self.chunk % n == 0)
-        with b.for_("i", self.chunk // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
-            step = i * unroll + u
+        with b.unrolled("i", self.chunk, longest, 2) as step:
             place = step if start is None else start + step
             self.microkernel.add(b, acc, columns, self.weights, group, place)
 

@@ -226,11 +226,8 @@ def _build_dsp(op: OpCall, config: Config, b: Kernel) -> None:
     patch = b.allocate("patch", UINT32, (4, _COLUMNS + 2, channels // 4))
     u = b.allocate("u", UINT32, (_POINTS, channels // 2, _TILES), 8)
     m = b.allocate("m", INT32, (_POINTS, _COLUMNS), 8)
-    with (
-        b.for_("n", batch) as n,
-        b.for_("pair", -(-height // 2)) as row_pair,
-        b.for_("group", width // _COLUMNS) as group,
-    ):
+    extents = (batch, -(-height // 2), width // _COLUMNS)
+    with b.loops("n pair group", extents) as (n, row_pair, group):
         layer = _WinogradLayer(b, channels, weights, bias, epilogue, patch, u, m)
         at = (n, row_pair * 2, group * _COLUMNS)
         _copy_input_patch(b, patch, at)
@@ -324,11 +321,8 @@ def _build_scalar(family: MicrokernelFamily, op: OpCall, config: Config, b: Kern
     patch = b.allocate("patch", UINT32, (4, _COLUMNS + 2, channels // 4))
     u = b.allocate("u", INT16, (_POINTS, channels, _TILES), 4)
     m = b.allocate("m", INT32, (_POINTS, shape.sums), 4)
-    with (
-        b.for_("n", batch) as n,
-        b.for_("pair", height // 2) as pair,
-        b.for_("group", width // _COLUMNS) as group,
-    ):
+    extents = (batch, height // 2, width // _COLUMNS)
+    with b.loops("n pair group", extents) as (n, pair, group):
         at = (n, pair * 2, group * _COLUMNS)
         layer = _WinogradLayer(b, channels, weights, bias, _make_epilogue(b, op), patch, u, m)
         _copy_input_patch(b, patch, at)

@@ -92,11 +92,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     in_rows, in_cols = window.input_size
     taps = window.size[0] * window.size[1]
     reach = (window.size[0] - 1) * in_cols * channels + (window.size[1] - 1) * channels + _CHANNELS
-    with (
-        b.for_("row", batch * height) as row,
-        b.for_("ox", width) as ox,
-        b.for_("block", -(-channels // _CHANNELS)) as block,
-    ):
+    extents = (batch * height, width, -(-channels // _CHANNELS))
+    with b.loops("row ox block", extents) as (row, ox, block):
         channel = b.let("channel", minimum(block * _CHANNELS, channels - _CHANNELS))
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
         corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]

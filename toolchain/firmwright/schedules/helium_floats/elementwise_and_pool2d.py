@@ -197,12 +197,8 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
     lanes = min(channels, VECTOR_LANES)
     steps = (in_cols * channels, channels)
     reach = (window.size[0] - 1) * steps[0] + (window.size[1] - 1) * steps[1] + lanes
-    with (
-        b.for_("n", batch) as n,
-        b.for_("oy", height) as oy,
-        b.for_("ox", width) as ox,
-        b.for_("block", -(-channels // VECTOR_LANES)) as block,
-    ):
+    extents = (batch, height, width, -(-channels // VECTOR_LANES))
+    with b.loops("n oy ox block", extents) as (n, oy, ox, block):
         channel = b.let("channel", minimum(block * VECTOR_LANES, channels - lanes))
         corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
         place = ((n * height + oy) * width + ox) * channels + channel

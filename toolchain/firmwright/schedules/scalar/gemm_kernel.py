@@ -113,10 +113,9 @@ def sum_column(b: Kernel, gemm: ScalarGemm, columns: tir.Buffer, pixel: int) -> 
     """Return by how much the products of column `pixel` are too large; None for no offset."""
     if not gemm.offset:
         return None
-    unroll = next(n for n in (_UNROLL, 2, 1) if gemm.depth % n == 0)
     total = b.register("total", INT32, 0)
-    with b.for_("k", gemm.depth // unroll) as k, b.for_("u", unroll, kind="unrolled") as u:
-        total.add(b.load_i32(columns, [pixel, k * unroll + u]))
+    with b.unrolled("k", gemm.depth, _UNROLL, 2) as k:
+        total.add(b.load_i32(columns, [pixel, k]))
     total.set(total.value * gemm.offset)
     return total.value
 
