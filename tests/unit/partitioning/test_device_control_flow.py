@@ -1,7 +1,8 @@
-"""Devices in branches, loops and called functions: places, copies, results and rejected requests."""
+"""Devices in branches, loops and called graphs: places, copies, results, rejected requests."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,26 +11,29 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.errors import ModelError, UsageError
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model_session import open_session
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo
-from firmwright.ir.graph.evaluate import evaluate_graph
+from firmwright.ir.graph.evaluate import evaluate_graph, initial_state, next_state
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
-from firmwright.ir.tir.traversal import prim_calls, statements
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.traversal import Node, prim_calls, statements
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 
 BANK = (PoolInfo("sram"), PoolInfo("dtcm"), PoolInfo("bank", targets=("vanilla",)))
+DEEP = pytest.mark.deep
 KIND = "i8[1, 16, 8, 8] quant(12.0, -2)"
 
 
 def conv(y: str, x: str, number: int = 0) -> str:
     return (
-        f"  %{y}: {KIND} = conv2d(%{x}, %w{number}: i8[8, 3, 3, 8] quant(0.01, 0) const @w{number}, "
-        f"%b{number}: i32[8] quant(0.12, 0) const @b{number}) "
+        f"  %{y}: {KIND} = conv2d(%{x}, %w{number}: i8[8, 3, 3, 8] quant(0.01, 0) "
+        f"const @w{number}, %b{number}: i32[8] quant(0.12, 0) const @b{number}) "
         '{stride=[1, 1], dilation=[1, 1], padding=[1, 1, 1, 1], activation="none"}\n'
     )
 
@@ -73,7 +77,8 @@ def loop(body: str, *, results: str = "%v, %k", after: str = relu("y", "r")) -> 
     params = f"%n: i32[1], %v: {KIND}, %k: {KIND}"
     return net(
         f"graph @main(%n: i32[1], %x: {KIND}) -> (%y) {{\n"
-        f'  %left: i32[1], %r: {KIND}, %s: {KIND} = while(%n, %x, %x) {{cond="cond", body="body"}}\n'
+        f"  %left: i32[1], %r: {KIND}, %s: {KIND} = while(%n, %x, %x) "
+        '{cond="cond", body="body"}\n'
         f"{after}}}\n",
         f"graph @cond({params}) -> (%more) {{\n  %zero = const @zero: i32[1]\n"
         "  %more: bool[1] = greater(%n, %zero)\n}\n",
@@ -111,12 +116,14 @@ def inputs(done: Compilation) -> Iterator[dict[str, Any]]:
         yield values
 
 
-def is_right(done: Compilation) -> bool:
-    """Return whether runs on the host have the bits of the reference, on every path."""
-    with open_session(done, in_process=True) as session:
+def is_right(done: Compilation, **given: Any) -> bool:
+    """Return whether runs have the bits of the reference, on every path."""
+    state = initial_state(done.imported)
+    with open_session(done, **{"in_process": True, **given}) as session:
         for sample in inputs(done):
             result = session.run(sample)
-            expected = evaluate_graph(done.imported, sample, op_table(), {})
+            expected = evaluate_graph(done.imported, sample, op_table(), {}, state)
+            state = next_state(done.imported, expected)
             if any(not np.array_equal(result[name], expected[name]) for name in result):
                 return False
     return True
@@ -141,7 +148,7 @@ def places(done: Compilation) -> dict[str, set[str]]:
 
 
 def everything() -> IRModule:
-    """Return a model with an engine's operators before and in an if, in a loop and in a function."""
+    """Return a model with an engine's operators, also in an if, a loop and a function."""
     state = f"%n: i32[1], %v: {KIND}, %k: {KIND}"
     return net(
         f"graph @main(%c: bool[1], %n: i32[1], %x: {KIND}) -> (%y, %s) {{\n"
@@ -174,6 +181,10 @@ CASES = {
         branches(conv("t", "x"), f"  %e: {KIND} = reshape(%x)\n", before=conv("a", "x", 1)),
         3,
     ),
+    "whose result is read by it": (
+        branches(conv("t", "x"), relu("e", "x"), after=conv("y", "r")),
+        3,
+    ),
     "in a loop": (loop(conv("v1", "v"), results="%v1, %k"), 3),
 }
 """Models with an engine's operator, and the copies between memories in their text."""
@@ -188,7 +199,7 @@ def test_engine_sees_only_its_bank(name: str) -> None:
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("given", [{}, {"fallback": True}], ids=str)
+@pytest.mark.parametrize("given", [{}, pytest.param({"fallback": True}, marks=DEEP)], ids=str)
 def test_results_on_every_path_are_exact(given: dict[str, Any]) -> None:
     done = compiled(everything(), **given)
     assert places(done) == {"vanilla0": {"bank"}, "cpu0": {"sram"}}
@@ -196,3 +207,135 @@ def test_results_on_every_path_are_exact(given: dict[str, Any]) -> None:
     saved = parse_module(print_module(done.imported), structure_only=True)
     saved = replace(saved, constants=done.imported.constants)
     assert compile_for(saved).tree.files == done.tree.files
+
+
+TWO_CORES: dict[str, Any] = {"target": "", "pools": BANK[:2], "devices": ("cpu0", "cpu1")}
+
+
+def inside(done: Compilation, kind: type[tir.If] | type[tir.While]) -> list[str]:
+    """Return the devices of the calls inside the branches or loops of a run."""
+    main = done.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    found = (node for node in statements(main.body) if isinstance(node, kind))
+    return [call.device for node in found for call in prim_calls(node) if call.phase != "wait"]
+
+
+@pytest.mark.host_c
+def test_cores_share_calls_in_branches_loops_and_functions() -> None:
+    done = compiled(everything(), **TWO_CORES)
+    assert inside(done, tir.If).count("cpu1") == 1
+    assert inside(done, tir.While).count("cpu1") == 2
+    assert devices(done).count("cpu1") == 5
+    assert is_right(done)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    "given",
+    [{"target": "vanilla"}, pytest.param({"devices": ("cpu0", "cpu1")}, marks=DEEP)],
+    ids=str,
+)
+def test_results_on_a_board_are_exact(given: dict[str, Any]) -> None:
+    done = compile_for(everything(), board="mps2-an521", **given)
+    assert is_right(done, in_process=False)
+
+
+PLAIN = branches(relu("t", "x"), relu("e", "x"))
+MIXED = CASES["in one branch"][0]
+
+
+def test_device_of_a_result_of_an_if_is_that_of_the_calls_in_its_branches() -> None:
+    done = compiled(PLAIN, **TWO_CORES, device_assignments=(("r", "cpu1", "dtcm"),))
+    assert inside(done, tir.If) == ["cpu1", "cpu1"]
+    one = compiled(PLAIN, **TWO_CORES, device_assignments=(("then/t", "cpu1", "dtcm"),))
+    assert sorted(inside(one, tir.If)) == ["", "cpu1"]
+    for each in (done, one):
+        assert each.module.plan is not None
+        assert each.module.plan.placements["r"].pool == "dtcm"
+
+
+def test_pool_of_a_result_of_an_if_is_honoured_if_a_branch_computes_it_elsewhere() -> None:
+    done = compiled(MIXED, pool_assignments=(("r", "dtcm"),))
+    assert done.module.plan is not None
+    assert done.module.plan.placements["r"].pool == "dtcm"
+    assert places(done) == {"vanilla0": {"bank"}, "cpu0": {"sram", "dtcm"}}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        (
+            ("r", "cpu0", ""),
+            "net: the tensor then/t has two contradictory assignments: --assign-device r=cpu0 "
+            "assigns it to cpu0, and the partition @vanilla_conv2d_0, which computes then/t, "
+            "assigns it to vanilla0. Try: omit one of the two.",
+        ),
+        (
+            ("r", "vanilla0", ""),
+            "net: the tensor else/e cannot be computed on vanilla0, as --assign-device r=vanilla0 "
+            "requires: its operator relu is not part of a partition for that device. "
+            "Try: a core, such as cpu0, or a backend that supports the operator.",
+        ),
+        (
+            ("else/e", "cpu0", "bank"),
+            "net: the tensor else/e cannot be in bank: the device that computes it can access "
+            "dtcm, sram. Try: another scope for --assign-device, or a --pool of that name.",
+        ),
+        (
+            ("e", "cpu0", ""),
+            "net: --assign-device e=cpu0 is invalid: the model has no such tensor. "
+            "Try: one of c, else/e, else/x, r, then/b0, then/t, then/w0, then/x, ....",
+        ),
+    ],
+)
+def test_device_that_cannot_be_honoured_is_an_error(
+    assignment: tuple[str, str, str], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        compiled(MIXED, device_assignments=(assignment,))
+    assert str(caught.value) == message
+
+
+def test_constants_and_state_are_copied_to_the_memory_of_their_readers() -> None:
+    module = net(
+        f"graph @main(%c: bool[1], %x: {KIND}) -> (%y)\n"
+        f"    state(%kept: {KIND} = @k -> %next) {{\n"
+        f"  %k = const @k: {KIND}\n"
+        f'  %r: {KIND} = if(%c, %k) {{then="then", else="else"}}\n'
+        f'  %next: {KIND} = if(%c, %kept) {{then="update", else="else"}}\n'
+        f'  %y: {KIND} = add(%r, %x) {{activation="none"}}\n}}\n',
+        f"graph @then(%x: {KIND}) -> (%t) {{\n{conv('t', 'x')}}}\n",
+        f"graph @else(%x: {KIND}) -> (%e) {{\n{relu('e', 'x')}}}\n",
+        f"graph @update(%x: {KIND}) -> (%u) {{\n{conv('u', 'x', 1)}}}\n",
+    )
+    done = compiled(module)
+    assert places(done) == {"vanilla0": {"bank"}, "cpu0": {"sram"}}
+    assert is_right(done)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "device", "message"),
+    [
+        ("vanilla_conv2d_0", "", "vanilla_conv2d_0 on cpu0 uses x_in_bank, which is in bank; "),
+        ("else_relu_0", "vanilla0", "else_relu_0 on vanilla0 uses x, which is in sram; "),
+        (
+            "then_device_copy_0",
+            "vanilla0",
+            "on vanilla0 uses y, which is in sram; this device can access bank",
+        ),
+    ],
+)
+def test_verifier_refuses_calls_on_devices_that_cannot_access_their_buffers(
+    kernel: str, device: str, message: str
+) -> None:
+    planned = compiled(CASES["whose result is read by it"][0]).module
+    main = planned.entry
+    assert isinstance(main, tir.PrimFunc)
+
+    def defect(node: Node) -> Node | None:
+        if not isinstance(node, tir.PrimFuncCall) or node.callee != kernel:
+            return None
+        return replace(node, device=device, phase=node.phase if device else "call")
+
+    with pytest.raises(ModelError, match=re.escape(message)):
+        compile_for(planned.with_function(rewrite_func(main, defect)))

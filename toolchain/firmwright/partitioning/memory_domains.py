@@ -10,17 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from firmwright.ir.graph.devices import ValueKey
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
-
-
-class ValueKey(NamedTuple):
-    """A value of a graph."""
-
-    graph: str
-    name: str
 
 
 class Operand(NamedTuple):

@@ -21,6 +21,8 @@ from firmwright.ir.graph.devices import (
     COPY_OP,
     MAIN_DEVICE,
     VISIBLE_POOLS_ATTR,
+    InlinedResults,
+    ValueKey,
     copy_device,
     device_name,
     is_core,
@@ -31,7 +33,7 @@ from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
-from firmwright.partitioning.memory_domains import MemoryDomains, Operand, ValueKey, graph_bindings
+from firmwright.partitioning.memory_domains import MemoryDomains, Operand
 from firmwright.passes.graph.assign_pools import map_values
 
 PlacementClaims = list[tuple[str, str]]
@@ -122,26 +124,15 @@ class _DevicePlanner:
             return key
         return ValueKey(key.graph, call.outputs[0].name)
 
-    def _computing(self, key: ValueKey) -> Iterator[ValueKey]:
-        """Yield the values that are computed as `key` in the graphs that define it."""
-        call = self.makers.get(key)
-        if call is None:
-            return
-        index = [value.name for value in call.outputs].index(key.name)
-        bindings = [one for one in graph_bindings(self.module, call) if None not in one.results]
-        if not bindings:
-            yield key
-        for graph, _, _ in bindings:
-            yield from self._computing(ValueKey(graph.name, graph.results[index].name))
-
     def _collect_requirements(self) -> None:
         assigned = self.module.attrs.get("device_assignments", ())
         places = {place[0] for place in cast("tuple[tuple[str, ...], ...]", assigned)}
+        inlined = InlinedResults(self.module)
         for key, value in self.definitions.items():
             name, scope = self.shown(key), value.virtual_device.memory_scope
             device = device_name(value.virtual_device)
             why = f"--assign-device {name}={device}" if name in places else "its own text"
-            for computed in dict.fromkeys((key, *self._computing(key))) if device else ():
+            for computed in dict.fromkeys((key, *inlined.computed_as(key))) if device else ():
                 self._check_computable(computed, device, why)
                 self.devices.setdefault(self.made_with(computed), []).append((device, why))
             if scope:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir.core import UNCONSTRAINED
-from firmwright.ir.graph.devices import COPY_OP, copy_device, with_device
+from firmwright.ir.graph.devices import COPY_OP, ValueKey, copy_device, placed_values, with_device
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
-from firmwright.partitioning.memory_domains import MemoryDomains, ValueKey
+from firmwright.partitioning.memory_domains import MemoryDomains
 from firmwright.passes.graph.row_slicing import RowSlice, concatenate_parts, slice_rows
 
 TILE_BYTES_MIN = 1024
@@ -28,6 +28,7 @@ def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
         return module
     domains = MemoryDomains(module, ops, DeviceMap(module))
     domains.join_results()
+    placed = placed_values(module)
     users = frozenset(
         (role, _engine(domains.device_map, call), domains.root(ValueKey(graph.name, value.name)))
         for graph in module.graphs
@@ -36,7 +37,7 @@ def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
         for value in values
     )
     for graph in module.graphs:
-        tiling = _TileTransferBuilder(module, ops, graph, domains, users)
+        tiling = _TileTransferBuilder(module, ops, graph, domains, users, placed)
         body = tuple(stmt for call in graph.body for stmt in tiling.tile(call))
         module = tiling.module.with_function(replace(graph, body=body))
     return module
@@ -68,6 +69,7 @@ class _TileTransferBuilder:
     domains: MemoryDomains
     users: frozenset[tuple[str, _Engine | None, ValueKey]]
     """Engines that make or read the values of a domain."""
+    placed: frozenset[ValueKey]
     names: UniqueNamer = field(init=False)
     functions: UniqueNamer = field(init=False)
 
@@ -89,9 +91,10 @@ class _TileTransferBuilder:
     def _crosses_memories(self, call: Call, engine: _Engine) -> bool:
         """Return whether input and output cross memories and the user placed neither."""
         (x,), (y,) = call.inputs, call.outputs
-        if x is None or {x.virtual_device, y.virtual_device} != {UNCONSTRAINED}:
+        keys = [ValueKey(self.graph.name, value.name) for value in (x, y) if value is not None]
+        if len(keys) < 2 or not self.placed.isdisjoint(keys):
             return False
-        maker, reader = (self.domains.root(ValueKey(self.graph.name, v.name)) for v in (x, y))
+        maker, reader = map(self.domains.root, keys)
         return self.users.isdisjoint({("makes", engine, maker), ("reads", engine, reader)})
 
     def _parts(self, inner: Call, call: Call, engine: _Engine) -> tuple[RowSlice, ...] | None:

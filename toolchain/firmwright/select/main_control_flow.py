@@ -76,19 +76,20 @@ class ControlFlowInliner:
 
     def copy(self, source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
         """Return a copy; only copy devices have access to all private pools."""
-        kernel = copy_tensor_kernel(
-            target.dtype, target.elements, next(iter(self.module.targets), "")
-        )
+        default = next(iter(self.module.targets), "")
+        kernel = copy_tensor_kernel(target.dtype, target.elements, default)
+        args = (pointer(source, "in"), pointer(target, "out"))
+        call = tir.PrimFuncCall(kernel.name, args)
         private, into = private_pools(self.module), self.pools.get(target.name)
-        device = MAIN_DEVICE
         if into in private or self.pools.get(source.name) in private:
             name = f"{COPY_OP}_{target.elements}_{target.dtype.name}"
             kernel = replace(kernel, name=name, attrs={**kernel.attrs, "op": COPY_OP})
-            if source.scope != "const":
-                device = copy_device(self.module, outward=into not in private)
+            device = copy_device(self.module, outward=into not in private)
+            is_main = device == MAIN_DEVICE or source.scope == "const"
+            call = replace(call, callee=name, op=self.first_op, device="" if is_main else device)
+            self.first_op += 1
         self.kernels[kernel.name] = kernel
-        args = (pointer(source, "in"), pointer(target, "out"))
-        return tir.PrimFuncCall(kernel.name, args, device="" if device == MAIN_DEVICE else device)
+        return call
 
     # ---- the two kinds -------------------------------------------------------------------------
 

@@ -5,7 +5,9 @@ accelerator. A call runs on the device of its first output, by default on the ma
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import UNCONSTRAINED, VirtualDevice
@@ -29,6 +31,13 @@ for the cores with "" as both names.
 CONSTANTS_POOL_ATTR = "constants_pool"
 """Kernel attribute that names the pool to which its constants are copied before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
+
+
+class ValueKey(NamedTuple):
+    """A value of a graph."""
+
+    graph: str
+    name: str
 
 
 def parse_device(name: str) -> VirtualDevice:
@@ -73,6 +82,37 @@ def module_devices(module: IRModule) -> tuple[str, ...]:
 
 def is_copy_device(device: str) -> bool:
     return device.startswith("dma")
+
+
+class InlinedResults:
+    """The results of graphs that are inlined to compute a value of their caller."""
+
+    def __init__(self, module: IRModule) -> None:
+        self._inner: dict[ValueKey, list[ValueKey]] = {}
+        for graph in module.graphs:
+            for call in graph.body:
+                for inner in module.graphs_of(call)[call.op == "while" :]:  # not its condition
+                    for value, result in zip(call.outputs, inner.results, strict=True):
+                        key = ValueKey(graph.name, value.name)
+                        self._inner.setdefault(key, []).append(ValueKey(inner.name, result.name))
+
+    def computed_as(self, key: ValueKey) -> Iterator[ValueKey]:
+        """Yield the value itself, or the results of all graphs that compute it."""
+        yield from (key,) if key not in self._inner else ()
+        for inner in self._inner.get(key, ()):
+            yield from self.computed_as(inner)
+
+
+def placed_values(module: IRModule) -> frozenset[ValueKey]:
+    """Return the values with a device or pool, and the results of graphs that compute them."""
+    inlined = InlinedResults(module)
+    return frozenset(
+        computed
+        for graph in module.graphs
+        for value in graph.values
+        if value.virtual_device != UNCONSTRAINED
+        for computed in inlined.computed_as(ValueKey(graph.name, value.name))
+    )
 
 
 def copy_device(module: IRModule, *, outward: bool) -> str:

@@ -38,7 +38,9 @@ def diagnose_devices(main: tir.PrimFunc, module: IRModule) -> Iterator[str]:
             used, subject = {*used_buffers(node.cond)}, "a condition"
         else:
             continue
-        visible = {p for t, d, *own in rows if d == device and t in ("", target) for p in own}
+        visible = {
+            p for t, d, *own in rows if d == device and (device or t in ("", target)) for p in own
+        }
         for name in sorted(used):
             if pools.get(name, "") not in {"", *visible}:
                 yield (

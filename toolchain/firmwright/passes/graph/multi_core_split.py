@@ -4,11 +4,12 @@ Row-wise calls are split by output rows, fully connected layers by output channe
 bit-identical. Values that already have a device are not changed.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
-from firmwright.ir.core import UNCONSTRAINED, Constant
-from firmwright.ir.graph.devices import module_cores
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.devices import ValueKey, module_cores, placed_values
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
@@ -28,8 +29,11 @@ MIN_WORK_TO_SPLIT = 4096
 def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
     """Return the module with calls split; the identical module if there is only one core."""
     cores = module_cores(module)
-    for graph in module.graphs if len(cores) > 1 else ():
-        split = _CoreSplitter(module, ops, cores, graph)
+    if len(cores) < 2:
+        return module
+    placed = placed_values(module)
+    for graph in module.graphs:
+        split = _CoreSplitter(module, ops, cores, graph, placed)
         body = tuple(part for call in graph.body for part in split.parts(call))
         changed = replace(module, constants={**module.constants, **split.constants})
         module = changed.with_function(replace(graph, body=body))
@@ -42,6 +46,7 @@ class _CoreSplitter:
     ops: OpTable
     cores: tuple[str, ...]
     graph: Function
+    placed: Collection[ValueKey]
     names: UniqueNamer = field(init=False)
     constants: dict[str, Constant] = field(default_factory=dict)
 
@@ -55,7 +60,7 @@ class _CoreSplitter:
             return [call]
         y, op = call.outputs[0], self.ops[call.op]
         described = make_op_call(call, self.module)
-        free = y.virtual_device == UNCONSTRAINED and y.constant is None
+        free = ValueKey(self.graph.name, y.name) not in self.placed and y.constant is None
         if not free or max(op.macs(described), y.type.elements) < MIN_WORK_TO_SPLIT:
             return [call]
         if call.op == "fully_connected":
