@@ -43,6 +43,7 @@ EVERYTHING = Options(
     const_pools=(PoolInfo("ext", access="ro", scope="port"),),
     devices=("cpu0", "cpu1"),
     fallback=True,
+    offload=(("y", "npu1"),),
     device_assignments=(("w", "cpu1", "sram"),),
     c_standard="c11",
     sections=(("code", ".fast"),),
@@ -69,7 +70,10 @@ def project(tmp_path: Path, digits_path: Path) -> Path:
 def test_serialized_options_are_those_that_differ_from_defaults() -> None:
     assert serialize_options(Options()) == {}
     written = serialize_options(EVERYTHING)
-    assert set(written) == {field.name for field in fields(Options)} - MACHINE_OPTIONS - {"tuning"}
+    assert set(written) == {field.name for field in fields(Options)} - MACHINE_OPTIONS - {
+        "tuning",
+        "passes",
+    }
     read = deserialize_options(json.loads(json.dumps(written)), Options, Path("metadata.json"))
     assert Options(**read) == EVERYTHING
 

@@ -1,7 +1,6 @@
 """Arguments that several verbs share, and the values built from them.
 
-An option that sets a field of `pipeline.Options` is stored under the field's name. Options that the
-user omits are stored as None, so that `Options` alone defines the defaults.
+Options that set a field of `pipeline.Options` are stored under its name, and as None if omitted.
 """
 
 import argparse
@@ -331,6 +330,9 @@ def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
             code that handles many models
         --c-api  tvm: also generate microTVM's tvmgen_NAME.h in the folder tvm (default: own)
         --tuning LOG  select kernels by this log of `tune`
+        --pass MODULE:FUNCTION[@PASS]  run a Python function on the module after this pass (default:
+            the place that the function states, else import), or the entry point of an installed
+            package with this name
         --name --prefix NAME  name of the model and prefix of its C (default: the file's)
         """,
         no_link_params={"dest": "link_params", "action": "store_false", "default": None},
@@ -342,6 +344,7 @@ def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
         emit_probe_callback={"default": None},
         emit_descriptor={"default": None},
         c_api={"choices": C_APIS},
+        **{"pass": {"dest": "passes", **REPEATABLE}},
     )
 
 

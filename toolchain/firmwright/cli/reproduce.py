@@ -12,13 +12,19 @@ from firmwright.base.errors import MismatchError, ModelError, UsageError
 from firmwright.base.json_input import parse_json
 from firmwright.base.version import VERSION
 from firmwright.cli import arguments
-from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.cli.verb import REPEATABLE, Outcome, add_options, fields_of
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.tuning_log import read_tuning
+from firmwright.ir.module import Pass
 from firmwright.ir.tuning_records import TuningRecords
-from firmwright.package.option_serialization import TUNING_OPTION, deserialize_options
+from firmwright.package.option_serialization import (
+    PASSES_OPTION,
+    TUNING_OPTION,
+    deserialize_options,
+)
 from firmwright.pipeline import Bundle, Compilation, Options, bundle
+from firmwright.pipeline.user_passes import make_user_pass
 
 NAME = "reproduce"
 HELP = "compile a project's models again and compare every file"
@@ -29,7 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models", metavar="MODEL", nargs="+", help="the model files, in the order given to compile"
     )
-    add_options(parser, "--tuning LOG  the tuning log given to compile")
+    add_options(
+        parser,
+        """
+        --tuning LOG  the tuning log given to compile
+        --pass MODULE:FUNCTION[@PASS]  a pass given to compile
+        """,
+        **{"pass": {"dest": "passes", **REPEATABLE}},
+    )
     arguments.add_boards_dir_option(parser)
 
 
@@ -39,6 +52,7 @@ def run(args: argparse.Namespace) -> Outcome:
         folder,
         [Path(model) for model in args.models],
         tuning=Path(args.tuning) if args.tuning else None,
+        passes=[make_user_pass(text) for text in args.passes],
         board_dirs=args.board_dirs,
     )
     data = fields_of(result, "model exact same different missing")
@@ -85,6 +99,7 @@ def reproduce(
     models: Sequence[Path],
     *,
     tuning: Path | None = None,
+    passes: Sequence[Pass] = (),
     board_dirs: Sequence[Path] = (),
 ) -> ReproductionResult:
     """Compile `models` with the options recorded in `folder` and compare every file.
@@ -99,7 +114,7 @@ def reproduce(
         raise UsageError(what, where=str(folder), hint=hint)
     log = read_tuning(tuning) if tuning else None
     compilations = [
-        _compile(part, path, folder, log, *board_dirs)
+        _compile(part, path, folder, log, passes, *board_dirs)
         for part, path in zip(parts, models, strict=True)
     ]
     whole: Compilation | Bundle = compilations[0]
@@ -128,7 +143,12 @@ def _read_metadata(folder: Path) -> Mapping[str, Any]:
 
 
 def _compile(
-    facts: Mapping[str, Any], path: Path, folder: Path, log: TuningRecords | None, *board_dirs: Path
+    facts: Mapping[str, Any],
+    path: Path,
+    folder: Path,
+    log: TuningRecords | None,
+    passes: Sequence[Pass],
+    *board_dirs: Path,
 ) -> Compilation:
     model = load_model(path)
     name = str(facts.get("model"))
@@ -145,7 +165,23 @@ def _compile(
     options = deserialize_options(recorded, Options, folder / METADATA)
     if log is not None:
         options[TUNING_OPTION] = log
+    options[PASSES_OPTION] = _check_passes(recorded.get(PASSES_OPTION, []), passes, name)
     return compile_for(model, board_dirs=board_dirs, **{"board": "host", **options})
+
+
+def _check_passes(recorded: Any, given: Sequence[Pass], name: str) -> Sequence[Pass]:
+    """Return the passes; raise UsageError unless they are the recorded ones."""
+    passes = [f"{step.name} after {step.after}, {step.origin}" for step in given]
+    expected = [f"{row['name']} after {row['after']}, {row['origin']}" for row in recorded]
+    for step in expected:
+        if step not in passes:
+            what = f"{name} was compiled with the pass {step}."
+            function, place = step.split()[3], step.split()[2].rstrip(",")
+            raise UsageError(what, hint=f"install it and give --pass {function}@{place}.")
+    if passes != expected:
+        what = f"{name} was compiled with {'; '.join(expected) or 'no passes'} of users."
+        raise UsageError(what, hint="give --pass in this order.")
+    return given
 
 
 def recorded_options(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

@@ -87,9 +87,8 @@ REPEATABLE: Mapping[str, Any] = {"action": "append", "default": []}
 def add_options(parser: ParserOrGroup, text: str, **settings: Mapping[str, Any]) -> None:
     """Declare the options of `text`, which has the format of --help.
 
-    Two spaces precede each description; an option without value or choices is a flag. `settings`
-    are further arguments of `add_argument` by option. Defaults are added to descriptions that
-    state none.
+    An option without value or choices is a flag. `settings` are further arguments of
+    `add_argument`. Defaults are added to descriptions that state none.
     """
     for block in re.split(r"\n(?=-)", inspect.cleandoc(text)):
         declaration, description = re.split(r"\s{2,}", block, maxsplit=1)

@@ -27,12 +27,12 @@ from firmwright.pipeline import (
     configure_module,
     remaining_passes,
 )
+from firmwright.pipeline.user_passes import IMPORT_STAGE as IMPORT_STAGE
+from firmwright.pipeline.user_passes import make_user_pass
 from firmwright.schedules.registry import INTRINSICS
 
 log = logging.getLogger(__name__)
 PassObserver = Callable[[str, IRModule], None]
-IMPORT_STAGE = "import"
-"""The name of the module before any pass, for `show --after`."""
 MODULE_OPTIONS = (
     *("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "flash_bytes"),
     *("recompute", "devices", "fallback", "device_assignments"),
@@ -50,7 +50,8 @@ def compile_for(
 ) -> Compilation:
     """Compile `model` for `board` (by default the host); `given` are fields of `Options`.
 
-    `tuning` may also be a log's path. Raise UsageError, UnsupportedError or DoesNotFitError.
+    `tuning` may also be a log's path, and `passes` functions or names. Raise UsageError,
+    UnsupportedError or DoesNotFitError.
     """
     if isinstance(model, IRModule):
         model = Model(model)
@@ -70,6 +71,8 @@ def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
         raise UsageError(
             f"there is no option {unknown[0]!r}.", hint=f"use one of {', '.join(sorted(names))}."
         )
+    if "passes" in given:
+        given = {**given, "passes": tuple(map(make_user_pass, given["passes"]))}
     if "stage" in module.attrs:
         return _options_of_started_module(module, given)
     recorded = _options_in_text(module, given)
@@ -79,10 +82,7 @@ def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
 
 
 def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options recorded in a module that no pass has changed yet; defaults of the user's.
-
-    The core and pools apply to the recorded board only.
-    """
+    """Return the recorded options; core and pools apply to the recorded board only."""
     attrs = module.attrs
     options = _recorded_options(module)
     board = given.get("board", attrs.get("board"))
@@ -152,7 +152,7 @@ def module_after(model: Model, stage: str, options: Options) -> IRModule:
         hint = f"use one of {', '.join([IMPORT_STAGE, *names])}."
         raise UsageError(what, where=model.file or module.name, hint=hint)
     for step in steps[: names.index(stage) + 1]:
-        module = step(module).with_attrs(stage=step.name)
+        module = step(module).with_attrs(stage=step.stage)
     return module
 
 

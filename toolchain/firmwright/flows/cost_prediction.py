@@ -31,7 +31,7 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
     for step in remaining_passes(module, compiled.options):
         if isinstance(module.entry, tir.PrimFunc):
             break
-        module = step(module).with_attrs(stage=step.name)
+        module = step(module).with_attrs(stage=step.stage)
     main = module.entry
     assert isinstance(main, tir.PrimFunc)  # some pass lowers every graph
     costs: dict[str, int] = {}

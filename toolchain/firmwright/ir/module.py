@@ -119,10 +119,20 @@ class IRModule:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A named transformation `IRModule -> IRModule`."""
+    """A named transformation `IRModule -> IRModule`.
+
+    Passes of users follow the pass `after`; `origin` names their Python function.
+    """
 
     name: str
     run: Callable[[IRModule], IRModule]
+    after: str = ""
+    origin: str = ""
+
+    @property
+    def stage(self) -> str:
+        """The last pass of the pipeline that has run after this one."""
+        return self.after or self.name
 
     def __call__(self, module: IRModule) -> IRModule:
         return self.run(module)

@@ -1,4 +1,4 @@
-"""Conversion of compilation options to JSON values and back; tuning is stored as a digest."""
+"""Conversion of compilation options to JSON values and back."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from firmwright.base.errors import ModelError
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
+from firmwright.ir.module import Pass
 from firmwright.ir.tuning_records import TuningRecords
 
 MACHINE_OPTIONS: Final = frozenset({"board_dirs"})
 TUNING_OPTION: Final = "tuning"
+PASSES_OPTION: Final = "passes"
 _POOLS: Final = frozenset({"pools", "const_pools"})
 _DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default is not MISSING}
 
@@ -29,6 +31,8 @@ def _to_json(value: Any) -> Any:
     match value:
         case TuningRecords():
             return value.digest
+        case Pass():
+            return {"name": value.name, "after": value.after, "origin": value.origin}
         case PoolInfo():
             facts = asdict(value)
             return {n: v for n, v in facts.items() if n == "name" or v != _DEFAULT_POOL.get(n)}
@@ -42,7 +46,7 @@ def _to_json(value: Any) -> Any:
 def deserialize_options(
     stored: Mapping[str, Any], options_type: type, where: Path
 ) -> dict[str, Any]:
-    """Return options by name, without `tuning`; raise ModelError if they are malformed."""
+    """Return options by name, without code and logs; raise ModelError if they are malformed."""
     names = {field.name for field in fields(options_type)} - MACHINE_OPTIONS
     unknown = sorted(set(stored) - names)
     if unknown:
@@ -52,7 +56,7 @@ def deserialize_options(
         return {
             name: _option(name, value, getattr(options_type(), name))
             for name, value in stored.items()
-            if name != TUNING_OPTION
+            if name not in (TUNING_OPTION, PASSES_OPTION)
         }
     except (TypeError, ValueError, AttributeError) as error:
         what = f"the recipe cannot be read: {error}."

@@ -151,7 +151,7 @@ def _compile(
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
     for step in remaining_passes(module, options, stopwatch):
-        module = step(module).with_attrs(stage=step.name)
+        module = step(module).with_attrs(stage=step.stage)
         if watch is not None:
             watch(step.name, module)
     return _emit_compilation(module, imported, board, options, source)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import Pass
 from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 
@@ -47,6 +48,7 @@ class Options:
     c_standard: str = "c99"
     sections: tuple[tuple[str, str], ...] = ()
     license: str = ""
+    passes: tuple[Pass, ...] = ()
     constants_in_header: bool = False
 
 

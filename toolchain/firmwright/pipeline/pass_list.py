@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from firmwright.base.errors import PluginError
+from firmwright.base.errors import PluginError, UsageError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule, Pass
@@ -24,6 +24,7 @@ from firmwright.passes.tir import dce
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
 from firmwright.pipeline import selection_oracle
 from firmwright.pipeline.options import Options
+from firmwright.pipeline.user_passes import IMPORT_STAGE, insert_user_passes, without_applied
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.select.call_order import reorder_calls
 from firmwright.select.kernel_selection import select_module
@@ -39,7 +40,8 @@ def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, 
     if options.link_params:
         del passes["externalize-constants"]
     names = tuple(name for name in PASS_NAMES if name in passes)
-    return tuple(make_per_target_pass(passes[n], names, timer) for n in names)
+    steps = [make_per_target_pass(passes[n], names, timer) for n in names]
+    return insert_user_passes(steps, options.passes)
 
 
 def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
@@ -92,7 +94,19 @@ def remaining_passes(
     steps = passes_for(options, watch)
     done = module.attrs.get("stage")
     names = [step.name for step in steps]
-    return steps[names.index(str(done)) + 1 :] if done in names else steps
+    remaining = without_applied(module, steps[names.index(str(done)) + 1 if done in names else 0 :])
+    for step in without_applied(module, [step for step in steps if step.after]):
+        if step not in remaining:
+            what = f"the pass {step.name} follows {step.after}, but the module is at {done}."
+            raise UsageError(what, where=module.name, hint="start from the model file.")
+    return remaining
+
+
+def run_imported(module: IRModule, options: Options) -> IRModule:
+    """Run the user's passes that precede the pipeline."""
+    for step in remaining_passes(module, options):
+        module = step(module) if step.after == IMPORT_STAGE else module
+    return module
 
 
 def _lower_and_select(module: IRModule, options: Options) -> IRModule:

@@ -1,7 +1,6 @@
 """Records of backends in lowered modules, which compile where the backends are not installed.
 
-The attribute `backends` of a saved module holds a record per target. It names the later passes of
-the backend, which cannot be saved: reaching one of them is an error.
+A record names the later passes of the backend, which cannot be saved: reaching one is an error.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NOT_SAVED = ("meaning", "count")
 
 
 class SavedBackend(Backend):
-    """A backend from its record: the functions, files and passes of its kernels."""
+    """A backend from its record."""
 
     def __init__(self, record: Attr) -> None:
         self.record: dict[str, Any] = dict(record)  # type: ignore[arg-type]  # checked by the caller

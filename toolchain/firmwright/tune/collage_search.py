@@ -55,6 +55,7 @@ from firmwright.partitioning.target_resolution import (
     name_targets,
 )
 from firmwright.pipeline import Compilation, Options, compile_model, configure_module
+from firmwright.pipeline.pass_list import run_imported
 from firmwright.targets.registry import parse_targets
 from firmwright.tune.kernel_measurement import EXACT, MeasurementSetup, flash_board, session_opener
 from firmwright.tune.region_cost_log import RegionCostLog, RegionCostRecord
@@ -277,8 +278,10 @@ def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
     core, table = find_core(targets), name_targets(filter(is_backend, targets))
     if core:
         table = {CORE_TARGET_NAME: core, **table}
-    done = divided.attrs["partitioned"]
-    attrs = {**model.module.attrs, "numerics": options.numerics, "partitioned": done}
+    done = {
+        name: divided.attrs[name] for name in ("partitioned", "passes") if name in divided.attrs
+    }
+    attrs = {**model.module.attrs, "numerics": options.numerics, **done}
     pools, io = model.module.pools, model.module.io
     module = replace(divided, targets=table, pools=pools, io=io, attrs=attrs)
     return replace(model, module=module)
@@ -298,7 +301,7 @@ def _prepare_module(model: Model, options: Options) -> IRModule:
             "there is nothing to choose: no backend is among the targets.",
             hint="--target 'npu1, ...'; firmwright backends lists them.",
         )
-    return run_pre_partition(module, PassTimer(), active)
+    return run_pre_partition(run_imported(module, options), PassTimer(), active)
 
 
 _NO_ROOM = "it does not fit:"

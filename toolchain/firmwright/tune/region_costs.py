@@ -195,6 +195,8 @@ def isolated_region_options(options: Options) -> Options:
         ram_bytes=None,
         flash_bytes=None,
         pool_assignments=(),
+        offload=(),
+        passes=(),
     )
 
 

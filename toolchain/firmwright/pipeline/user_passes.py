@@ -1,0 +1,107 @@
+"""Passes of users, which may change the whole module; the verifier checks the result."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import entry_points, packages_distributions, version
+from typing import TypeAlias
+
+from firmwright.base.errors import ModelError, PluginError, UsageError
+from firmwright.base.plugin_calls import plugin_call
+from firmwright.base.suggestions import suggest_name
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.pass_catalog import PASS_NAMES
+from firmwright.ir.tir.verify import verify_module
+from firmwright.ops.registry import op_table
+from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.schedules.registry import INTRINSICS
+
+UserPass: TypeAlias = "Pass | Callable[[IRModule], IRModule] | str"
+"""A pass, a function, or text: `MODULE:FUNCTION[@PLACE]` or `ENTRY_POINT[@PLACE]`."""
+IMPORT_STAGE = "import"
+"""The place before the first pass of the pipeline."""
+ENTRY_POINT_GROUP = "firmwright.passes"
+_APPLIED = "passes"
+"""Attribute with the names of passes that ran."""
+
+
+def make_user_pass(item: UserPass) -> Pass:
+    """Return the pass with its place and origin, or raise UsageError."""
+    if isinstance(item, Pass) and item.origin:
+        return item
+    name, _, place = item.partition("@") if isinstance(item, str) else ("", "", "")
+    found = _load(name) if isinstance(item, str) else item
+    if not callable(found):
+        raise UsageError(f"the pass {name} is not a function.", hint="--pass MODULE:FUNCTION.")
+    run = found.run if isinstance(found, Pass) else found
+    step = found if isinstance(found, Pass) else Pass(getattr(run, "__name__", "pass"), run)
+    module = getattr(run, "__module__", "") or "unknown"
+    packages = packages_distributions().get(module.partition(".")[0], ())
+    versions = " ".join(f"{package} {version(package)}" for package in packages[:1])
+    origin = f"{module}:{getattr(run, '__qualname__', step.name)} {versions}".rstrip()
+    place = place or step.after or IMPORT_STAGE
+    if place not in (places := (IMPORT_STAGE, *PASS_NAMES)):
+        what = f"the pass {step.name} is to run after {place!r}, which is not a pass."
+        raise UsageError(what, hint=f"{suggest_name(place, places)}.")
+    if step.name in places:
+        raise UsageError(f"the pass {step.name} has the name of another one.", hint="rename it.")
+    return replace(step, after=place, origin=origin)
+
+
+def _load(name: str) -> object:
+    module, colon, function = name.partition(":")
+    if not colon:
+        points = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+        if not points:
+            what = f"no installed package has an entry point {name} in {ENTRY_POINT_GROUP}."
+            raise UsageError(what, hint="install the package, or --pass MODULE:FUNCTION.")
+        module, function = points[0].module, points[0].attr
+    sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        what = f"the pass {name} cannot be loaded: {error}."
+        raise UsageError(what, hint="a module in this folder, or an installed one.") from error
+    finally:
+        sys.path.remove(os.getcwd())
+
+
+def insert_user_passes(steps: Sequence[Pass], passes: Sequence[Pass]) -> tuple[Pass, ...]:
+    """Insert each pass after its place, in the order given."""
+    for index, step in enumerate(passes):
+        if step.name in [other.name for other in passes[:index]]:
+            raise UsageError(f"two passes have the name {step.name}.", hint="rename one of them.")
+    places = (IMPORT_STAGE, *(step.name for step in steps))
+    for step in passes:
+        if step.after not in places:
+            raise UsageError(f"the pass {step.name} follows {step.after}, which does not run.")
+    inserted = [_verified(step) for step in passes if step.after == IMPORT_STAGE]
+    for step in steps:
+        inserted += [step, *(_verified(own) for own in passes if own.after == step.name)]
+    return tuple(inserted)
+
+
+def without_applied(module: IRModule, steps: Sequence[Pass]) -> tuple[Pass, ...]:
+    applied = module.attrs.get(_APPLIED, ())
+    assert isinstance(applied, tuple)
+    return tuple(step for step in steps if not step.after or step.name not in applied)
+
+
+def _verified(step: Pass) -> Pass:
+    label = f"the pass {step.name} ({step.origin})"
+
+    def run(module: IRModule) -> IRModule:
+        with plugin_call(label):
+            after = step.run(module)
+        if not isinstance(after, IRModule):
+            raise PluginError(f"{label} returned {type(after).__name__}, not an IRModule.")
+        try:
+            verify_module(after, op_table(), collect_intrinsics(after, INTRINSICS))
+        except ModelError as error:
+            raise PluginError(f"{label} left an invalid module: {error}") from error
+        applied = module.attrs.get(_APPLIED, ())
+        return after.with_attrs(**{_APPLIED: (*applied, step.name)})  # type: ignore[misc]
+
+    return replace(step, run=run)
