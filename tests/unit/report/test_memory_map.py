@@ -9,9 +9,9 @@ from sample_report import make_report
 from firmwright.report.memory_map import (
     KIND_COLORS,
     KIND_LABELS,
+    MapPage,
     MemoryMap,
     format_bound,
-    page_theme,
     render_svg,
 )
 
@@ -38,12 +38,12 @@ def test_each_live_range_is_a_rectangle_to_scale():
 
 def test_page_map_has_buffer_numbers_and_time_columns():
     number = {buffer.name: index for index, buffer in enumerate(REPORT.buffers)}
-    drawn = render_svg(MAP, page_theme(["sram", "fast"], number))
+    drawn = render_svg(MAP, MapPage(("sram", "fast"), number))
     ET.fromstring(drawn)
     assert re.findall(r'data-buffer="(\d+)"', drawn) == ["0", "1", "2", "2"]
     assert drawn.count('class="column"') == 3
     assert "var(--pool-0)" in drawn
-    assert "var(--kind)" in render_svg(MAP, page_theme(["sram"], number))
+    assert "var(--kind)" in render_svg(MAP, MapPage(("sram",), number))
 
 
 def test_every_kind_of_buffer_has_a_label_and_a_color():
