@@ -119,6 +119,12 @@ def add_library_files(module: IRModule) -> IRModule:
     return module.with_attrs(backend_checks=tuple(checks)) if checks else module
 
 
+def generated_files(module: IRModule) -> frozenset[str]:
+    """Return the C files of single regions, which are not from a library."""
+    records = read_records(module).values()
+    return frozenset(module.files).difference(*(record.files for record in records))
+
+
 def _kernels(module: IRModule, name: str) -> list[tir.PrimFunc]:
     return [func for func in functions_for(module, name) if isinstance(func, tir.PrimFunc)]
 

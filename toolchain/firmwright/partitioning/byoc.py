@@ -23,10 +23,14 @@ from firmwright.partitioning.pattern_matching import (
     MatchCondition,
     PartitionStrategy,
     greedy_cover,
-    with_unmatched,
 )
 from firmwright.partitioning.per_target_passes import PassTimer, run_phase
-from firmwright.partitioning.regions import CallGroup, merge_regions, sort_topologically
+from firmwright.partitioning.regions import (
+    CallGroup,
+    merge_regions,
+    sort_topologically,
+    with_unmatched,
+)
 from firmwright.partitioning.target_resolution import active_backends
 from firmwright.targets.backend import match_always
 

@@ -16,6 +16,7 @@ from firmwright.ir.graph.devices import (
 )
 from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
+from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.function_targets import target_of
 from firmwright.targets.backend import Backend
 from firmwright.targets.saved_backend import backend_in
@@ -59,9 +60,10 @@ class DeviceMap:
             return ExecutionDevice(MAIN_DEVICE, self.shared_pools)
         target, backend = match
         private = self.private_pools(target)
-        own = backend.device and private
+        device = engine_device(self.module, target)
+        own = device and private
         sees = frozenset(backend.visible_pools) or own or self.shared_pools | private
-        return ExecutionDevice(backend.device or MAIN_DEVICE, sees)
+        return ExecutionDevice(device or MAIN_DEVICE, sees)
 
     def backend_for(self, call: Call) -> tuple[str, Backend] | None:
         """Return the target name and backend that execute `call`, or None if a core executes it."""

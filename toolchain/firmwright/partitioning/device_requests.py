@@ -18,7 +18,7 @@ from firmwright.ir.graph.devices import (
 )
 from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.target_resolution import active_backends
+from firmwright.partitioning.engine_instances import engine_device
 from firmwright.passes.graph.assign_pools import map_named_values, named_values
 
 DeviceAssignments = Sequence[tuple[str, str, str]]
@@ -33,7 +33,7 @@ def apply_device_requests(
     *,
     fallback: bool,
 ) -> IRModule:
-    engines = tuple(item.backend.device for item in active_backends(module) if item.backend.device)
+    engines = tuple(filter(None, (engine_device(module, name) for name in module.targets)))
     if devices:
         _check_names(devices, board)
     elif fallback and not engines:

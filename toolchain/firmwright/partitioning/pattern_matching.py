@@ -12,7 +12,8 @@ from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match, PatternGraph, match_pattern
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.regions import CallGroup, merge_regions
+from firmwright.partitioning.engine_instances import spread_over_instances
+from firmwright.partitioning.regions import CallGroup, merge_regions, with_unmatched
 from firmwright.targets.backend import Backend, PatternEntry, match_always
 
 MatchCondition = Callable[[Match], bool]
@@ -51,7 +52,13 @@ def greedy_cover(
                     groups.append(group)
                     free -= set(group.calls)
     covered = {index for group in groups for index in group.calls}
-    return groups + [g for g in annotated_calls(function, active) if g.calls[0] not in covered]
+    groups += [g for g in annotated_calls(function, active) if g.calls[0] not in covered]
+    instances = {
+        item.name: [x.name for x in active if (x.target, x.where) == (item.target, item.where)]
+        for item in active
+        if item.backend.device
+    }
+    return spread_over_instances(function, module, groups, instances)
 
 
 def annotated_cover(
@@ -90,13 +97,6 @@ def all_matches(
         for group in groups:
             matches.setdefault((group.target, group.calls), group)
     return list(matches.values())
-
-
-def with_unmatched(function: Function, groups: Sequence[CallGroup]) -> tuple[CallGroup, ...]:
-    """Return the groups, and each call that is in none of them as a group without a target."""
-    covered = {index for group in groups for index in group.calls}
-    rest = (CallGroup((i,)) for i in range(len(function.body)) if i not in covered)
-    return (*groups, *rest)
 
 
 def _free(function: Function, item: ActiveBackend) -> set[int]:

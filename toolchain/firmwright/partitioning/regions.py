@@ -35,6 +35,13 @@ class CallGroup:
         return CallGroup(calls, self.target, tuple(entries))
 
 
+def with_unmatched(function: Function, groups: Sequence[CallGroup]) -> tuple[CallGroup, ...]:
+    """Return the groups, and each call that is in none of them as a group without a target."""
+    covered = {index for group in groups for index in group.calls}
+    rest = (CallGroup((i,)) for i in range(len(function.body)) if i not in covered)
+    return (*groups, *rest)
+
+
 def merge_regions(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> tuple[CallGroup, ...]:

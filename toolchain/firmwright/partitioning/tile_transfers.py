@@ -16,6 +16,7 @@ from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
+from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.memory_domains import MemoryDomains
 from firmwright.passes.graph.row_slicing import RowSlice, concatenate_parts, slice_rows
 
@@ -58,7 +59,8 @@ def _engine(device_map: DeviceMap, call: Call) -> _Engine | None:
         return None
     name, backend = match
     is_one = bool(backend.device) and backend.tiles > 1 and not backend.visible_pools
-    return _Engine(name, backend.device, backend.tiles) if is_one else None
+    device = engine_device(device_map.module, name)
+    return _Engine(name, device, backend.tiles) if is_one else None
 
 
 @dataclass

@@ -31,7 +31,11 @@ from firmwright.package.metadata import summarize_bundle, summarize_compilation
 from firmwright.package.mlperf import MlperfTask, make_mlperf_project
 from firmwright.package.option_serialization import serialize_options
 from firmwright.package.project_writer import add_file_list, write_project
-from firmwright.partitioning.backend_libraries import add_library_files, collect_intrinsics
+from firmwright.partitioning.backend_libraries import (
+    add_library_files,
+    collect_intrinsics,
+    generated_files,
+)
 from firmwright.partitioning.function_targets import with_new_files
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import canonical_target_string
@@ -164,7 +168,7 @@ def _emit_compilation(
     verify_module(module, op_table(), intrinsics)
     compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)
     with_files = add_library_files(module)
-    check_external_symbols(with_files.files, module.files)
+    check_external_symbols(with_files.files, generated_files(module))
     tree = emit_model(with_files, intrinsics, make_emit_options(board, options))
     summary = summarize_compilation(
         module,
@@ -218,7 +222,8 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     backend_files = parts[0].module
     for module in with_files:
         backend_files = with_new_files(backend_files, module.files, f"the model {module.name}")
-    check_external_symbols(backend_files.files, {p for part in parts for p in part.module.files})
+    generated = frozenset[str]().union(*(generated_files(part.module) for part in parts))
+    check_external_symbols(backend_files.files, generated)
     tree = emit_multi_model_firmware(
         with_files,
         intrinsics,

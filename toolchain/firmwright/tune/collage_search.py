@@ -43,10 +43,9 @@ from firmwright.partitioning.pattern_matching import (
     all_matches,
     annotated_cover,
     greedy_cover,
-    with_unmatched,
 )
 from firmwright.partitioning.per_target_passes import PassTimer
-from firmwright.partitioning.regions import CallGroup
+from firmwright.partitioning.regions import CallGroup, with_unmatched
 from firmwright.partitioning.target_resolution import (
     CORE_TARGET_NAME,
     active_backends,

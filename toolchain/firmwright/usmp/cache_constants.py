@@ -5,7 +5,7 @@ kernel that copies the constant and has the attribute `keeps`. NAME_init execute
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import cast
@@ -18,8 +18,8 @@ from firmwright.ir.graph.devices import CONSTANTS_POOL_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX, Builder
 from firmwright.ir.tir.plan import Plan, Planner
-from firmwright.ir.tir.rewrite import substitute
-from firmwright.ir.tir.traversal import declared_buffers, prim_calls
+from firmwright.ir.tir.rewrite import rewrite_func, substitute
+from firmwright.ir.tir.traversal import Node, declared_buffers, prim_calls
 from firmwright.passes.tir.externalize_constants import (
     externalize,
     linked_constants,
@@ -78,13 +78,45 @@ def _with_requested(module: IRModule) -> IRModule:
     if module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
     pools = dict(cast("tuple[tuple[int, str], ...]", main.attrs.get("resident", ())))
-    chosen: dict[str, str] = {}
+    kernels: dict[str, str] = {}
+    users: dict[str, set[str]] = {}
     for call in prim_calls(main.body):
         kernel = module.functions.get(call.callee)
         if isinstance(kernel, tir.PrimFunc):
             pool = pools.get(call.op) or str(kernel.attrs.get(CONSTANTS_POOL_ATTR, ""))
-            chosen |= {node.constant: pool for node in linked_constants(kernel) if pool}
+            kernels[kernel.name] = pool
+            for node in linked_constants(kernel):
+                users.setdefault(node.constant, set()).add(pool)
+    chosen: dict[str, str] = {}
+    shared = {constant for constant, places in users.items() if len(places) > 1}
+    for name, pool in kernels.items():
+        if pool:
+            module, constants = _with_own_constants(module, name, pool, shared)
+            chosen |= dict.fromkeys(constants, pool)
     return _copy_to_ram(module, main, chosen) if chosen else module
+
+
+def _with_own_constants(
+    module: IRModule, name: str, pool: str, shared: Collection[str]
+) -> tuple[IRModule, list[str]]:
+    """Rename the kernel's `shared` constants; return the names of all."""
+    kernel = module.functions[name]
+    assert isinstance(kernel, tir.PrimFunc)
+    names = {node.constant: node.constant for node in linked_constants(kernel)}
+    names |= {old: f"{old}.{pool}" for old in names if old in shared}
+
+    def rule(node: Node) -> Node | None:
+        if isinstance(node, tir.AllocateConst) and node.constant in shared:
+            return replace(node, constant=names[node.constant])
+        return None
+
+    renamed = {
+        new: replace(module.constants[old], name=new) for old, new in names.items() if old != new
+    }
+    if renamed:
+        constants = {**module.constants, **renamed}
+        module = replace(module.with_function(rewrite_func(kernel, rule)), constants=constants)
+    return module, list(names.values())
 
 
 def describe_program_memory(module: IRModule) -> PoolInfo | None:

@@ -1,0 +1,110 @@
+"""Two instances of one engine are two devices with their own banks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model_session import open_session
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.verification import verify
+from firmwright.ir import tir
+from firmwright.ir.core import Constant, PoolInfo
+from firmwright.ir.graph.evaluate import evaluate_graph
+from firmwright.ir.module import IRModule
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.tir.traversal import prim_calls
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Compilation
+
+KIND = "i8[1, 8, 8, 4] quant(12.0, -2)"
+BANKS = (
+    PoolInfo("sram"),
+    PoolInfo("bank", targets=("vanilla",)),
+    PoolInfo("bank1", targets=("vanilla_1",)),
+)
+TWICE = "vanilla, vanilla, host"
+
+
+def network(*edges: tuple[str, str]) -> IRModule:
+    """Convolutions from tensor to tensor, with their own weights; the leaves are the results."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    constants: dict[str, Constant] = {}
+    lines = []
+    for source, to in edges:
+        weights = rng.integers(-100, 100, (4, 3, 3, 4))
+        biases = rng.integers(-100, 100, (4,))
+        for name, array, dtype in ((f"w{to}", weights, INT8), (f"b{to}", biases, INT32)):
+            constants[name] = Constant.from_array(name, array, dtype)
+        lines.append(
+            f"  %{to}: {KIND} = conv2d(%{source}, %w{to}: i8[4, 3, 3, 4] quant(0.01, 0) const @w{to}"
+            f", %b{to}: i32[4] quant(0.12, 0) const @b{to}) "
+            '{stride=[1, 1], dilation=[1, 1], padding=[1, 1, 1, 1], activation="none"}'
+        )
+    declared = "\n".join(
+        f"const @{c.name} = {c.dtype.short}[{', '.join(map(str, c.shape))}] sha256.{c.digest}"
+        for c in constants.values()
+    )
+    leaves = {to for _, to in edges} - {source for source, _ in edges}
+    results = ", ".join(f"%{name}" for name in sorted(leaves))
+    body = "\n".join(lines)
+    text = f"firmwright ir 1\nmodule @net\n{declared}\ngraph @main(%x: {KIND}) -> ({results}) {{\n{body}\n}}\n"
+    return replace(parse_module(text, structure_only=True), constants=constants)
+
+
+BRANCHES = (("x", "a"), ("a", "b"), ("x", "c"), ("c", "d"))
+CHAIN = (("x", "a"), ("a", "b"), ("b", "c"))
+
+
+def devices(done: Compilation) -> list[str]:
+    """Return the devices that start calls of the accelerator."""
+    main = done.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    calls = [call for call in prim_calls(main.body) if call.phase == "start"]
+    return [call.device for call in calls if call.device.startswith("vanilla")]
+
+
+@pytest.mark.host_c
+def test_branches_run_on_two_devices_with_their_own_banks() -> None:
+    module = network(*BRANCHES)
+    done = compile_for(module, target=TWICE, pools=BANKS)
+    assert set(devices(done)) == {"vanilla0", "vanilla1"}
+    assert done.module.plan is not None
+    by_pool: dict[str, set[str]] = {}
+    for name, place in done.module.plan.placements.items():
+        by_pool.setdefault(place.pool, set()).add(name)
+    assert {"vanilla_conv2d_0_bias_ram", "a"} <= by_pool["bank"]
+    assert {"vanilla_1_conv2d_0_bias_ram", "c"} <= by_pool["bank1"]
+    batch = generate_samples(done.module.io.inputs, 2)
+    with open_session(done, in_process=True) as session:
+        for sample in batch.samples:
+            expected = evaluate_graph(module, dict(sample), op_table(), {})
+            result = session.run(dict(sample))
+            assert all(np.array_equal(result[name], expected[name]) for name in ("b", "d"))
+
+
+def test_a_chain_stays_on_one_instance_while_its_weights_fit() -> None:
+    done = compile_for(network(*CHAIN), target=TWICE, pools=BANKS)
+    assert set(devices(done)) == {"vanilla0"}
+    small = replace(BANKS[1], size_bytes=960)  # two tensors, and the constants of two convolutions
+    done = compile_for(network(*CHAIN), target=TWICE, pools=(BANKS[0], small, BANKS[2]))
+    assert devices(done) == ["vanilla0", "vanilla0", "vanilla1"]
+
+
+def test_the_user_chooses_an_instance() -> None:
+    module = network(*CHAIN)
+    done = compile_for(module, target=TWICE, pools=BANKS, offload=(("a", "vanilla_1"),))
+    assert set(devices(done)) == {"vanilla1"}, "so that nothing is copied between banks"
+    again = compile_for(parse_module(print_module(done.imported)))
+    assert again.tree.files["model/net.c"] == done.tree.files["model/net.c"]
+
+
+@pytest.mark.qemu
+def test_two_instances_verify_in_qemu() -> None:
+    done = compile_for(network(*BRANCHES), board="mps2-an521", target="vanilla, vanilla")
+    assert set(devices(done)) == {"vanilla0", "vanilla1"}
+    assert verify(done, samples=3).exact
