@@ -33,6 +33,7 @@ from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
+from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.memory_domains import MemoryDomains, Operand
 from firmwright.passes.graph.assign_pools import map_values
 
@@ -105,7 +106,7 @@ class _DevicePlanner:
         for _, call in self.calls():
             match = self.device_map.backend_for(call)
             if match is not None:
-                key = match[0], match[1].device
+                key = match[0], engine_device(module, match[0])
                 visible[key] = self.device_map.device_for(call).visible_pools
         rows = tuple((*key, *sorted(pools)) for key, pools in visible.items())
         is_limited = any(pools != {*self.device_map.pools} for pools in visible.values())
