@@ -31,7 +31,7 @@ DMA_DRIVERS: Final = {"cortex_m": ("pl081",)}
 WATCHDOG_DRIVERS: Final = {"cortex_m": ("cmsdk",)}
 
 HOST_CHANNELS: Final = 2
-"""The number of DMA channels that the host simulates."""
+"""DMA channels that the host simulates."""
 HOST_CORES: Final = 8
 """The number of cores on the host, where threads simulate them."""
 _PIN: Final = re.compile(r"P([A-K])(\d|1[0-5])")
@@ -114,8 +114,7 @@ class Cores:
 class DmaController:
     """A DMA controller for memory-to-memory copies; `interrupt` signals the end of a copy.
 
-    A copy takes `setup` cycles and then, for each `burst` bytes, `burst_cycles` in addition to the
-    time of its bytes. Channels share the bandwidth. The defaults are estimates.
+    A copy takes `setup` cycles, the time of its bytes, and `burst_cycles` for each `burst` bytes.
     """
 
     driver: Annotated[str, TomlKey(choices=DMA_DRIVERS)]
@@ -127,7 +126,7 @@ class DmaController:
     burst_cycles: int = 4
 
     def bus_cycles(self, size_bytes: int, source: PoolInfo, target: PoolInfo) -> int:
-        """Return the cycles of a copy without `setup`; reads and writes alternate."""
+        """Return the cycles of a copy after `setup`; reads and writes alternate."""
         bursts = -(-size_bytes // self.burst)
         latency = (source.read_latency or 0) + (target.write_latency or 0)
         per_byte = 1 / (source.read_bandwidth or BANDWIDTH)

@@ -61,7 +61,6 @@ class DeviceCalls:
 
     @property
     def channel(self) -> int:
-        """Return the device's number, which is the channel of a DMA device."""
         return parse_device(self.name).device_id
 
     def number(self, call: tir.PrimFuncCall) -> int:

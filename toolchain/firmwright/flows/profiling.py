@@ -37,9 +37,9 @@ RUNS = 11
 class OperatorCost:
     """The cost of one operator in the profile's unit, rounded to the counter's resolution.
 
-    `predicted` is the cost model's value in instructions. `modeled_cycles` are set in exact
-    profiles, and for transfers and engines that an emulator does not model. `kinds` (instructions
-    by kind) are set in exact profiles only. `least` is the minimum over all runs.
+    `predicted` is the cost model's value in instructions. Exact profiles set `kinds` (instructions
+    by kind) and `modeled_cycles`, which transfers and engines have in any emulator. `least` is the
+    minimum over all runs.
     """
 
     index: int

@@ -1,8 +1,8 @@
 """The schedule of a run on several devices: when each call begins and ends, modeled.
 
-The main core executes its calls in order, any other device its own in the order of their starts. An
-emulated transfer takes no time, so its time is modeled from the board file: transfers in flight
-share the bandwidth, and a start on a busy channel waits for the earlier transfer.
+Each device executes its calls in the order of their starts. Emulated transfers take no time; their
+modeled times come from the board file. Transfers in flight share the bandwidth; a start on a busy
+channel waits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from firmwright.pipeline import Compilation
 
 @dataclass(frozen=True, slots=True)
 class ScheduledCall:
-    """A call and the time from its begin to its end."""
+    """A call in time."""
 
     call: tir.PrimFuncCall
     begin: int
@@ -34,18 +34,18 @@ class ScheduledCall:
 
 @dataclass(frozen=True, slots=True)
 class ModeledTime:
-    """The cycles of a call that an emulator does not model; `bus` are those of shared bandwidth."""
+    """Cycles of a call, of which `bus` share the bandwidth with other transfers."""
 
     cycles: int
     bus: int = 0
 
 
 ModeledTimes = Mapping[int, ModeledTime]
-"""Modeled times by operator."""
+"""By operator."""
 
 
 def modeled_times(compiled: Compilation) -> dict[int, ModeledTime]:
-    """Return the times of DMA transfers and of engines with a declared cost, if emulated."""
+    """Return the times of emulated transfers, and of engines that declare them."""
     module, dma = compiled.module, compiled.board.dma
     main = module.entry
     if compiled.board.counter.unit != "instructions" or not isinstance(main, tir.PrimFunc):
@@ -68,7 +68,7 @@ def modeled_times(compiled: Compilation) -> dict[int, ModeledTime]:
 def schedule_run(
     module: IRModule, counts: Mapping[int, int], modeled: ModeledTimes
 ) -> tuple[ScheduledCall, ...]:
-    """Return the schedule of calls with these counts; the iterations of a loop count once."""
+    """Schedule calls with these counts; the iterations of a loop count once."""
     schedule, left = RunSchedule(modeled), dict(counts)
     main = module.entry
     for call in prim_calls(main.body) if isinstance(main, tir.PrimFunc) else ():
@@ -82,14 +82,14 @@ def schedule_run(
 def parallel_calls(
     schedule: Sequence[ScheduledCall],
 ) -> Iterator[tuple[ScheduledCall, ScheduledCall]]:
-    """Yield the pairs of calls that overlap in time, the earlier one first."""
+    """Yield pairs of calls that overlap in time, the earlier one first."""
     for a, b in combinations(sorted(schedule, key=lambda item: item.begin), 2):
         if b.begin < a.end and a.call.device != b.call.device:
             yield a, b
 
 
 def check_races(module: IRModule, schedule: Sequence[ScheduledCall]) -> None:
-    """Raise InternalError if a call accesses memory during a call that uses it elsewhere."""
+    """Raise InternalError if parallel calls conflict in their memory."""
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
     analysis = MemoryEffectAnalysis(main, module.functions)
@@ -114,7 +114,7 @@ class _Transfer:
 
 @dataclass
 class RunSchedule:
-    """Places calls in the order of the main; `now` is the time of the main core."""
+    """Calls placed in the order of the main; `now` is the main core's time."""
 
     modeled: ModeledTimes
     now: int = 0
@@ -125,7 +125,7 @@ class RunSchedule:
     _time: Fraction = Fraction(0)
 
     def add(self, call: tir.PrimFuncCall, count: int) -> None:
-        """Add the next step of the main; a modeled time replaces `count`."""
+        """Add the next step of the main, with its measured count."""
         time = self.modeled.get(call.op, ModeledTime(count))
         if time.bus and call.phase == "start":
             self._finish(call.device)  # the earlier transfer
@@ -154,7 +154,6 @@ class RunSchedule:
             self.calls.append(ScheduledCall(call, begin, end))
 
     def _finish(self, device: str) -> None:
-        """Wait for the transfer on a channel."""
         transfer = self._transfers.get(device)
         if transfer is not None:
             self._advance(self.now)
@@ -164,7 +163,7 @@ class RunSchedule:
             self.now = max(self.now, transfer.end)
 
     def _advance(self, until: int | None, awaited: _Transfer | None = None) -> None:
-        """Continue the transfers until a time, or until one of them ends."""
+        """Continue the transfers until a time or the end of one."""
         while (awaited is None or awaited.left) and (until is None or self._time < until):
             active = [item for item in self._transfers.values() if item.left]
             on_bus = [item for item in active if item.ready <= self._time]

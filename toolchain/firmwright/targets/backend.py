@@ -108,10 +108,7 @@ class Backend:
         return None
 
     def transfer(self, size_bytes: int) -> int | None:
-        """Return the cycles to transfer a tensor of `size_bytes` to or from the backend.
-
-        None means that of the board's DMA controller, if the backend has a private pool.
-        """
+        """Return the cycles of a transfer to or from the backend; None means the board's DMA."""
         return None
 
     def library(self, target: Target) -> str:
