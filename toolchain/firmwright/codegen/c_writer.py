@@ -31,8 +31,9 @@ class CWriter(IndentedWriter):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = 0) -> None:
         super().__init__(" " * INDENT_COLUMNS)
+        self._indent = depth
 
     def line(self, text: str = "") -> None:
         """Add one logical line, wrapped if necessary; preprocessor directives are never wrapped."""
@@ -76,6 +77,20 @@ class CWriter(IndentedWriter):
         for text in safe[1:]:
             super().line(f" * {text}".rstrip())
         self.line(" */")
+
+
+def format_lines(text: str, depth: int = 1) -> str:
+    """Return lines of C at this depth of blocks, without the last line break."""
+    out = CWriter(depth)
+    for line in text.strip("\n").splitlines():
+        out.line(line)
+    return out.text()[:-1]
+
+
+def format_comment(lines: Sequence[str]) -> str:
+    out = CWriter()
+    out.comment(lines)
+    return out.text()[:-1]
 
 
 def wrap_comment(lines: Iterable[str], columns: int = LINE_COLUMNS) -> Iterator[str]:

@@ -15,7 +15,13 @@ from firmwright.base.templates import render_template
 from firmwright.base.version import ABI
 from firmwright.codegen import helper_functions as helpers
 from firmwright.codegen.c_names import ModelNames
-from firmwright.codegen.c_writer import LINE_COLUMNS, CWriter, escape_comment, format_c_string
+from firmwright.codegen.c_writer import (
+    LINE_COLUMNS,
+    CWriter,
+    escape_comment,
+    format_c_string,
+    format_lines,
+)
 from firmwright.codegen.constant_arrays import (
     DEFAULT_SECTION,
     PARAMS_ALIGNMENT,
@@ -122,8 +128,7 @@ def _source_tree(
             foreign_headers=helpers.library_headers(context.used),
             gcc_flags=_gcc_flags(kernels),
             checks=[function for function, _ in backend_version_checks(module)],
-            compiler=_compiler_text(context),
-            helpers=_helper_text(context),
+            **helpers.template_values(context.used, context.names, inline_asm=options.inline_asm),
             kernels=kernel_text,
             main=main_text,
             definition=context.definition,
@@ -172,7 +177,7 @@ def _render(
         const_pools=pools,
         readers=sorted({pool.scope for pool in pools if not pool.addressable}),
         params_alignment=PARAMS_ALIGNMENT,
-        c_line=_c_line,
+        c_line=format_lines,
         more_arguments=(", &params" if params else "")
         + (", &devices" if interface.devices else "")
         + (", NULL" if interface.has_probe_callback else ""),
@@ -208,69 +213,7 @@ def _plan_rows(interface: ModelInterface) -> list[str]:
     return out.text().splitlines()
 
 
-def _c_line(text: str) -> str:
-    out = CWriter()
-    with out.indent():
-        out.line(text)
-    return out.text().rstrip("\n")
-
-
 def _gcc_flags(kernels: Sequence[tir.PrimFunc]) -> list[str]:
     """Return the flags that gcc needs for NAME.c; builds read them from the top of the file."""
     scheduled = any(func.attrs.get("disable_scheduling") for func in kernels)
     return ["-fno-schedule-insns"] if scheduled else []
-
-
-def _compiler_text(context: EmitContext) -> str:
-    out, names, used = CWriter(), context.names, context.used
-    _compiler_macros(out, context)
-    if used.aliases:
-        out.line()
-        out.comment(["Types for access to pool memory, which consists of bytes."])
-    for alias, dtype in sorted(used.aliases.items()):
-        out.line(f"typedef {dtype.c_type} {names.macro('may_alias')} {alias};")
-    features = helpers.used_features(used, inline_asm=context.options.inline_asm)
-    helpers.print_feature_macros(out, names, features)
-    return out.text()
-
-
-def _compiler_macros(out: CWriter, context: EmitContext) -> None:
-    """Print the attribute macros for gcc and clang, with empty definitions for other compilers."""
-    names, used, section = context.names, context.used, context.options.section("code")
-    attributes = ["noinline", *([f'section("{section}")'] if section else [])]
-    kernel = "static"
-    if helpers.used_features(used, inline_asm=context.options.inline_asm):
-        kernel = f"static {names.macro('all_registers')}"
-        out.comment(["Assembly blocks need all registers, also with -fno-omit-frame-pointer."])
-        out.line("#if defined(__GNUC__) && !defined(__clang__)")
-        attribute = '__attribute__((optimize("omit-frame-pointer")))'
-        out.line(f"#define {names.macro('all_registers')} {attribute}")
-        out.line("#else")
-        out.line(f"#define {names.macro('all_registers')}")
-        out.line("#endif")
-        out.line()
-    rows = [("kernel", f"{kernel} __attribute__(({', '.join(attributes)}))", kernel)]
-    if section:
-        rows.append(("code", f'__attribute__((section("{section}")))', ""))
-    if used.extremes or used.saturations or used.loads or used.stores or used.intrinsics:
-        rows.append(("inline", "static inline __attribute__((always_inline))", "static inline"))
-    if used.aliases:
-        rows.append(("may_alias", "__attribute__((may_alias))", ""))
-    if used.loads or used.stores:
-        rows.append(("copy", "__builtin_memcpy", "memcpy"))
-    out.line("#if defined(__GNUC__)")
-    for name, gnu, _ in rows:
-        head = f"#define {names.macro(name)}"
-        fits = len(head) + len(gnu) < LINE_COLUMNS
-        out.line(f"{head} {gnu}" if fits else f"{head} \\\n    {gnu}")
-    out.line("#else /* needs an option like -fno-strict-aliasing */" if used.aliases else "#else")
-    for name, _, other in rows:
-        out.line(f"#define {names.macro(name)} {other}".rstrip())
-    out.line("#endif")
-
-
-def _helper_text(context: EmitContext) -> str:
-    out = CWriter()
-    inline_asm = context.options.inline_asm
-    helpers.print_helpers(out, context.names, context.used, inline_asm=inline_asm)
-    return out.text()
