@@ -13,10 +13,11 @@ from firmwright.base.errors import DoesNotFitError
 from firmwright.flows.compilation import compile_for, options_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
+from firmwright.flows.pareto_rows import pareto_rows
 from firmwright.flows.profiling import profile
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify
-from firmwright.pipeline import Compilation, pareto_front
+from firmwright.pipeline import Compilation
 
 pytestmark = [pytest.mark.qemu, pytest.mark.models]
 
@@ -72,9 +73,7 @@ def test_more_memory_never_costs_instructions(
         pytest.skip("part of the larger grid; --deep runs it")
     loaded = load_model(model_path(model))
     options = options_for(loaded.module, {"board": M4, "stream_input_rows": stream_input_rows})
-    found = [
-        item for item in pareto_front(loaded.module, options) if item.instructions < 20_000_000
-    ]
+    found = [item for item in pareto_rows(loaded.module, options) if item.instructions < 20_000_000]
     assert len({item.segments for item in found}) >= 3
     assert len({item.workspace_bytes for item in found}) >= 5
     predicted = [item.instructions for item in found]

@@ -16,9 +16,9 @@ from firmwright.base.errors import PluginError, UsageError
 from firmwright.cli.main import main
 from firmwright.flows.compilation import compile_for, module_after, options_for
 from firmwright.flows.model import load_model, save_module
+from firmwright.flows.pareto_rows import pareto_rows
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule, Pass
-from firmwright.pipeline import pareto_front
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
@@ -111,7 +111,7 @@ def test_a_pass_runs_once_at_its_place_also_from_a_saved_module(tmp_path: Path):
     with pytest.raises(UsageError, match="the pass late follows cse, but the module is at usmp"):
         compile_for(load_model(tmp_path / "usmp.fwir"), passes=[late])
     calls.clear()
-    pareto_front(
+    pareto_rows(
         load_model(DIGITS).module, options_for(load_model(DIGITS).module, {"passes": [late]})
     )
     assert len(calls) == 1

@@ -22,10 +22,11 @@ from firmwright.compilation_summary import BundleSummary, CompilationSummary, Me
 from firmwright.flows.compilation import compile_for, options_for, pass_names, verify_after_pass
 from firmwright.flows.model import save_module
 from firmwright.flows.package_export import save_with_main
+from firmwright.flows.pareto_rows import pareto_rows
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.partitioning.per_target_passes import PassTimer
-from firmwright.pipeline import Bundle, Compilation, bundle, pareto_front
+from firmwright.pipeline import Bundle, Compilation, bundle
 
 NAME = "compile"
 HELP = "compile a model to C"
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> Outcome:
         cells = [(row.name, row.target, f"{1e3 * row.seconds:.1f}") for row in rows]
         texts = [format_table(("pass", "target", "ms"), cells), "", *texts]
     if args.pareto:
-        data["pareto"] = pareto_front(model.module, options)
+        data["pareto"] = pareto_rows(model.module, options)
         texts += ["", format_tradeoffs(data["pareto"])]
     return Outcome(data, "\n".join(texts))
 

@@ -14,13 +14,14 @@ from firmwright.build.compiler_selection import choose_compiler
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, c_prefix, open_session
+from firmwright.flows.pareto_rows import pareto_rows
 from firmwright.flows.profiling import OperatorCost, Profile, profile
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.partitioning.collage import RegionCost
 from firmwright.partitioning.partition_result import PartitionResult
-from firmwright.pipeline import Compilation, pareto_front
+from firmwright.pipeline import Compilation
 from firmwright.report import model
 from firmwright.report.findings import find_issues
 from firmwright.report.html_page import EMBEDDED_JSON
@@ -206,4 +207,4 @@ def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:
     """Return programs that need less RAM; () for a partly compiled module."""
     if not isinstance(compiled.imported.entry, Function) or "stage" in compiled.imported.attrs:
         return ()
-    return pareto_front(compiled.imported, compiled.options)
+    return pareto_rows(compiled.imported, compiled.options)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
+from firmwright.ir.module import IRModule
 from firmwright.ir.tir.cost_model import estimate_cost
 from firmwright.ir.tir.traversal import Node, children
 from firmwright.partitioning.backend_libraries import collect_intrinsics
@@ -32,13 +33,16 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
         if isinstance(module.entry, tir.PrimFunc):
             break
         module = step(module).with_attrs(stage=step.stage)
+    return {op: count for op, count in predict_lowered(module).items() if op >= 0}
+
+
+def predict_lowered(module: IRModule) -> Mapping[int, int]:
+    """Predict the instructions of each operator; -1 stands for rows moved within segments."""
     main = module.entry
     assert isinstance(main, tir.PrimFunc)  # some pass lowers every graph
     costs: dict[str, int] = {}
     totals: Counter[int] = Counter()
     for (op, callee), times in count_kernel_calls(main.body).items():
-        if op < 0:  # moved rows within a segment belong to no operator
-            continue
         if callee not in costs:
             kernel = module.functions[callee]
             assert isinstance(kernel, tir.PrimFunc)

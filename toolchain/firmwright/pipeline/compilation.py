@@ -21,7 +21,7 @@ from firmwright.codegen.emit_options import check_common_style
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.codegen.model_identity import model_id
 from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
-from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
+from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
@@ -41,11 +41,9 @@ from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import canonical_target_string
 from firmwright.pipeline.configuration import configure_module, make_emit_options
 from firmwright.pipeline.options import Options
-from firmwright.pipeline.pass_list import passes_for, remaining_passes
-from firmwright.pipeline.selection_oracle import make_lowering, make_selection_oracle
+from firmwright.pipeline.pass_list import remaining_passes
 from firmwright.report.notebook_html import compilation_html
 from firmwright.schedules.registry import INTRINSICS
-from firmwright.select.kernel_selection import list_programs
 from firmwright.usmp.joint_plan import check_concurrent_fit, plan_jointly
 
 PassObserver = Callable[[str, IRModule], None]
@@ -238,22 +236,3 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
         model_id=model_id(tree),
     )
     return Bundle(tuple(parts), tree.merged(_metadata_file(summary, tree)), summary)
-
-
-def pareto_front(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
-    """Return the trade-offs of `model`, from most to least memory.
-
-    Compiling with `Options(ram_bytes=...)` of an entry gives that result or a better one. No entry
-    is better than another in both memory and instructions.
-    """
-    module = configure_module(model, load_board(options.board, options.board_dirs), options)
-    module = replace(module, pools=tuple(replace(p, size_bytes=None) for p in module.pools))
-    for step in passes_for(options):
-        if step.name == "lower-select":
-            break
-        module = step(module)
-    lowering, planner = make_lowering(module, options), make_selection_oracle(options)
-    return tuple(
-        MemoryTradeoff(item.workspace_bytes, item.instructions, item.segments)
-        for item in list_programs(module, lowering.calls(), lowering.rows, planner)
-    )

@@ -8,6 +8,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.ir.tir.verify import diagnose_prim_func
+from firmwright.lower.lowering import Lowering
 from firmwright.lower.subgraphs import lower_subgraphs
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
@@ -58,7 +59,7 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "relay-to-runtime": lambda module: _make_kernels(module, "relay_to_runtime"),
         "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
-        "lower-select": lambda module: _lower_and_select(check_lowered(module), options),
+        "lower-select": lambda module: _lower_and_select(module, options),
         "after-scheduling": lambda module: run_phase(module, "after_scheduling", timer),
         "cache-constants-in-ram": lambda module: copy_constants_to_ram(module, options.planner),
         "usmp": lambda module: plan_memory(module, options.planner),
@@ -111,8 +112,13 @@ def run_imported(module: IRModule, options: Options) -> IRModule:
 
 def _lower_and_select(module: IRModule, options: Options) -> IRModule:
     if not isinstance(module.entry, Function):
-        return module
-    module = lower_subgraphs(module, lambda part: selection_oracle.make_lowering(part, options))
-    lowering = selection_oracle.make_lowering(module, options)
+        return check_lowered(module)
+    lowering, module = lower_for_selection(module, options)
     oracle = selection_oracle.make_selection_oracle(options)
     return select_module(module, lowering.calls(), lowering.rows, oracle)
+
+
+def lower_for_selection(module: IRModule, options: Options) -> tuple[Lowering, IRModule]:
+    module = check_lowered(module)
+    module = lower_subgraphs(module, lambda part: selection_oracle.make_lowering(part, options))
+    return selection_oracle.make_lowering(module, options), module

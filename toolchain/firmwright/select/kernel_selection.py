@@ -14,11 +14,12 @@ default budget (`flash_budget`). All constants of these trade-offs are in `thres
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from firmwright.base.errors import UsageError
 from firmwright.ir import tir
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select import thresholds
@@ -61,20 +62,12 @@ def select_module(
     `rows_of` returns a call's row kernels on demand. Raises DoesNotFitError if no choice fits the
     flash budget.
     """
-    return _KernelSelector(module, candidates_per_call, rows_of, oracle).select()
+    return KernelSelector(module, candidates_per_call, rows_of, oracle).select()
 
 
-def list_programs(
-    module: IRModule,
-    candidates_per_call: CandidatesPerCall,
-    rows_of: RowsOf,
-    oracle: SelectionOracle,
-) -> tuple[ProgramCandidate, ...]:
-    """Return the programs on the Pareto front, from the fastest to the smallest in memory."""
-    return _KernelSelector(module, candidates_per_call, rows_of, oracle).programs()
+class KernelSelector:
+    """Selects the kernels of a module; several selections share one search."""
 
-
-class _KernelSelector:
     def __init__(
         self,
         module: IRModule,
@@ -86,6 +79,7 @@ class _KernelSelector:
         self.goal = str(module.attrs.get("optimize", "balanced"))
         limit = module.attrs.get("flash_bytes")
         self.flash_bytes = None if limit is None else int(str(limit))
+        self._programs: dict[int, tuple[ProgramCandidate, ...]] = {}
         self.candidates = dedupe_code_cost(candidates_per_call, oracle.key)
         if self.flash_bytes is not None:
             self.candidates = fit_flash_budget(self.candidates, self.flash_bytes)
@@ -112,23 +106,31 @@ class _KernelSelector:
             smallest = min(fast, key=lambda item: (item.workspace_bytes, item.time))
             if fits(smallest.module):
                 return smallest.module
-        fitting = self._first_fitting(programs)
-        if fitting is None:
-            programs = self.programs(thresholds.UNLIMITED_PERCENT)
-            fitting = self._first_fitting(programs)
-        return (fitting or min(programs, key=lambda item: item.workspace_bytes)).module
+        fitting = self.fastest_within(self.module.pools)
+        every = self.programs(thresholds.UNLIMITED_PERCENT) if fitting is None else ()
+        return (fitting or min(every, key=lambda item: item.workspace_bytes)).module
+
+    def fastest_within(self, pools: tuple[PoolInfo, ...]) -> ProgramCandidate | None:
+        for percent in (thresholds.CANDIDATE_PERCENT_MAX, thresholds.UNLIMITED_PERCENT):
+            for item in self.programs(percent):
+                if self.oracle.fits(module := replace(item.module, pools=pools)):
+                    return replace(item, module=module)
+        return None
 
     def programs(
         self, percent: int = thresholds.CANDIDATE_PERCENT_MAX
     ) -> tuple[ProgramCandidate, ...]:
+        """Return the programs on the Pareto front, from the fastest to the smallest in memory."""
+        if percent not in self._programs:
+            self._programs[percent] = self._search(percent)
+        return self._programs[percent]
+
+    def _search(self, percent: int) -> tuple[ProgramCandidate, ...]:
         ordered = _sort_candidates(self.candidates, _BY_TIME)
         estimate, limit = self.oracle.estimate, self.flash_bytes
         search = ProgramSearch(self.module, ordered, self.rows_of, estimate, percent)
         found = search.candidates()
         return tuple(p for p in found if limit is None or p.image_bytes <= limit) or found
-
-    def _first_fitting(self, programs: Sequence[ProgramCandidate]) -> ProgramCandidate | None:
-        return next((item for item in programs if self.oracle.fits(item.module)), None)
 
     def _best_whole_calls(self) -> ProgramCandidate:
         module, estimate = self.module, self.oracle.estimate

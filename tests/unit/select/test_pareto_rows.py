@@ -1,0 +1,62 @@
+"""Every row of `compile --pareto` is the program that `--ram` with its bytes compiles to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from firmwright.flows.compilation import module_after, options_for
+from firmwright.flows.cost_prediction import count_kernel_calls
+from firmwright.flows.model import Model, load_model
+from firmwright.flows.pareto_rows import pareto_rows
+from firmwright.ir import tir
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.cost_model import estimate_cost
+from firmwright.schedules.registry import INTRINSICS
+from firmwright.targets.cost_weights import cost_weights_for
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ("01_digits/digits", "01_digits/digits_float", "02_keyword/keyword")
+PUBLIC = ("kws_ref_model", "ad01_int8", "str_ww_ref_model", "pretrainedResnet_quant", "vww_96_int8")
+
+
+def predicted(module: IRModule) -> int:
+    """Predict the instructions of a lowered module, also of the rows that segments move."""
+    total, main = 0, module.entry
+    assert isinstance(main, tir.PrimFunc)
+    for (_, callee), times in count_kernel_calls(main.body).items():
+        kernel = module.functions[callee]
+        assert isinstance(kernel, tir.PrimFunc)
+        weights = cost_weights_for(module.targets["cpu"])
+        total += times * estimate_cost(kernel, INTRINSICS, weights).instructions
+    return total
+
+
+def check_rows(path: Path) -> int:
+    model, given = load_model(path), {"board": "mps2-an386"}
+    rows = pareto_rows(model.module, options_for(model.module, given))
+    for row in rows:
+        options = options_for(model.module, {**given, "ram_bytes": row.workspace_bytes})
+        lowered = module_after(model, "lower-select", options)
+        plan = module_after(Model(lowered), "usmp", options).plan
+        assert plan is not None
+        actual = plan.workspace_bytes, predicted(lowered)
+        assert actual == (row.workspace_bytes, row.instructions)
+    for roomier, tighter in pairwise(rows):
+        assert roomier.workspace_bytes > tighter.workspace_bytes
+        assert roomier.instructions < tighter.instructions
+    return len(rows)
+
+
+def test_each_row_compiles_to_its_bytes_and_instructions() -> None:
+    assert sum(check_rows(ROOT / "examples" / f"{name}.tflite") for name in EXAMPLES) >= 8
+
+
+@pytest.mark.models
+@pytest.mark.deep
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_row_of_a_public_model(name: str, model_path: Callable[[str], Path]) -> None:
+    assert check_rows(model_path(f"{name}.tflite")) >= 1

@@ -1,0 +1,55 @@
+"""The programs that less RAM selects, each with its memory and predicted instructions."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firmwright.base.errors import UsageError
+from firmwright.boards import load_board
+from firmwright.compilation_summary import MemoryTradeoff
+from firmwright.flows.cost_prediction import predict_lowered
+from firmwright.ir.module import IRModule, Pass
+from firmwright.pipeline import Options, configure_module, passes_for
+from firmwright.pipeline.pass_list import lower_for_selection
+from firmwright.pipeline.selection_oracle import make_selection_oracle
+from firmwright.select.kernel_selection import KernelSelector
+
+
+def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
+    """Return what `ram_bytes` compiles to, from most to least memory.
+
+    No program is better than another one in both memory and instructions.
+    """
+    if "stage" in model.attrs:
+        raise UsageError("the module is lowered already.", where=model.name, hint="the model file.")
+    board, oracle = load_board(options.board, options.board_dirs), make_selection_oracle(options)
+    steps = passes_for(options)
+    names = [step.name for step in steps]
+    selection, planning = names.index("lower-select"), names.index("usmp")
+    selector: KernelSelector | None = None
+    rows: list[MemoryTradeoff] = []
+    limit = sys.maxsize
+    while limit:
+        module = configure_module(model, board, replace(options, ram_bytes=limit))
+        module = _run(steps[:selection], module)
+        if selector is None:
+            lowering, module = lower_for_selection(module, options)
+            selector = KernelSelector(module, lowering.calls(), lowering.rows, oracle)
+        program = selector.fastest_within(module.pools)
+        if program is None:
+            break
+        plan = _run(steps[selection + 1 : planning + 1], program.module).plan
+        assert plan is not None
+        is_exact = plan.workspace_bytes == limit
+        if is_exact:
+            instructions = sum(predict_lowered(program.module).values())
+            rows = [row for row in rows if row.instructions < instructions]
+            rows.append(MemoryTradeoff(limit, instructions, program.segments))
+        limit = plan.workspace_bytes - is_exact
+    return tuple(rows)
+
+
+def _run(steps: Sequence[Pass], module: IRModule) -> IRModule:
+    for step in steps:
+        module = step(module)
+    return module
