@@ -247,7 +247,7 @@ MIXED = CASES["in one branch"][0]
 def test_device_of_a_result_of_an_if_is_that_of_the_calls_in_its_branches() -> None:
     done = compiled(PLAIN, **TWO_CORES, device_assignments=(("r", "cpu1", "dtcm"),))
     assert inside(done, tir.If) == ["cpu1", "cpu1"]
-    one = compiled(PLAIN, **TWO_CORES, device_assignments=(("then/t", "cpu1", "dtcm"),))
+    one = compiled(PLAIN, **TWO_CORES, device_assignments=(("t", "cpu1", "dtcm"),))
     assert sorted(inside(one, tir.If)) == ["", "cpu1"]
     for each in (done, one):
         assert each.module.plan is not None
@@ -266,25 +266,25 @@ def test_pool_of_a_result_of_an_if_is_honoured_if_a_branch_computes_it_elsewhere
     [
         (
             ("r", "cpu0", ""),
-            "net: the tensor then/t has two contradictory assignments: --assign-device r=cpu0 "
-            "assigns it to cpu0, and the partition @vanilla_conv2d_0, which computes then/t, "
+            "net: the tensor t has two contradictory assignments: --assign-device r=cpu0 "
+            "assigns it to cpu0, and the partition @vanilla_conv2d_0, which computes t, "
             "assigns it to vanilla0. Try: omit one of the two.",
         ),
         (
             ("r", "vanilla0", ""),
-            "net: the tensor else/e cannot be computed on vanilla0, as --assign-device r=vanilla0 "
+            "net: the tensor e cannot be computed on vanilla0, as --assign-device r=vanilla0 "
             "requires: its operator relu is not part of a partition for that device. "
             "Try: a core, such as cpu0, or a backend that supports the operator.",
         ),
         (
-            ("else/e", "cpu0", "bank"),
-            "net: the tensor else/e cannot be in bank: the device that computes it can access "
+            ("e", "cpu0", "bank"),
+            "net: the tensor e cannot be in bank: the device that computes it can access "
             "dtcm, sram. Try: another scope for --assign-device, or a --pool of that name.",
         ),
         (
-            ("e", "cpu0", ""),
-            "net: --assign-device e=cpu0 is invalid: the model has no such tensor. "
-            "Try: one of c, else/e, else/x, r, then/b0, then/t, then/w0, then/x, ....",
+            ("f", "cpu0", ""),
+            "net: --assign-device f=cpu0 is invalid: the model has no such tensor. "
+            "Try: one of b0, c, e, else/x, r, t, then/x, w0, ....",
         ),
     ],
 )
@@ -316,7 +316,11 @@ def test_constants_and_state_are_copied_to_the_memory_of_their_readers() -> None
 @pytest.mark.parametrize(
     ("kernel", "device", "message"),
     [
-        ("vanilla_conv2d_0", "", "vanilla_conv2d_0 on cpu0 uses x_in_bank, which is in bank; "),
+        (
+            "vanilla_conv2d_0",
+            "",
+            "vanilla_conv2d_0 on cpu0 uses then_x_in_bank, which is in bank; ",
+        ),
         ("else_relu_0", "vanilla0", "else_relu_0 on vanilla0 uses x, which is in sram; "),
         (
             "then_device_copy_0",

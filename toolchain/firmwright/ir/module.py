@@ -91,19 +91,15 @@ class IRModule:
         """The graph functions without a target, entry first; none after lowering."""
         if not isinstance(self.entry, Function):
             return ()
-        functions = dict.fromkeys((self.entry.name, *self.functions))
-        return tuple(graph for name in functions if (graph := self.graph(name)) is not None)
-
-    def graph(self, name: str) -> Function | None:
-        """Return the graph function `name` if it exists and has no target."""
-        function = self.functions.get(name)
-        if isinstance(function, Function) and not function.attrs.get("target"):
-            return function
-        return None
+        functions = {self.entry.name: self.entry, **self.functions}.values()
+        graphs = (function for function in functions if isinstance(function, Function))
+        return tuple(graph for graph in graphs if not graph.attrs.get("target"))
 
     def graphs_of(self, call: Call) -> tuple[Function, ...]:
         """Return the graphs that are inlined in place of `call`."""
-        return tuple(g for name in called_functions(call) if (g := self.graph(name)) is not None)
+        functions = (self.functions.get(name) for name in called_functions(call))
+        graphs = (function for function in functions if isinstance(function, Function))
+        return tuple(graph for graph in graphs if not graph.attrs.get("target"))
 
     def callee(self, op: str) -> AnyFunction | None:
         """Return the function called by `op` (`@name`), or None if `op` is an operator."""

@@ -19,7 +19,8 @@ from firmwright.ir.graph.devices import (
 from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.engine_instances import engine_device
-from firmwright.passes.graph.assign_pools import map_named_values, named_values
+from firmwright.passes.graph.assign_pools import map_values, with_unique_names
+from firmwright.passes.map_functions import map_graph_functions
 
 DeviceAssignments = Sequence[tuple[str, str, str]]
 """Tensors, each with the device that computes or holds it and its pool ("" if unspecified)."""
@@ -66,24 +67,26 @@ def _assign_values(
             where=module.name,
             hint="place them when the model itself is compiled.",
         )
+    module = with_unique_names(module)
     assignments = _check_assignments(module, places, device_names)
 
-    def change(name: str, value: Value) -> Value:
-        if name not in assignments:
+    def change(value: Value) -> Value:
+        if value.name not in assignments:
             return value
-        device, pool = assignments[name]
+        device, pool = assignments[value.name]
         device_value = value if value.constant is not None else with_device(value, device)
         scope = pool or device_value.virtual_device.memory_scope
         return with_memory_scope(device_value, scope)
 
-    return map_named_values(module, change)
+    return map_graph_functions(module, lambda graph: map_values(graph, change))
 
 
 def _check_assignments(
     module: IRModule, places: DeviceAssignments, device_names: Collection[str]
 ) -> dict[str, tuple[str, str]]:
-    tensors = named_values(module)
-    constants = {name for name, value in tensors.items() if value.constant is not None}
+    values = [value for graph in module.graphs for value in graph.values]
+    constants = {value.name for value in values if value.constant is not None}
+    tensors = {value.name for value in values}
     pools = [pool.name for pool in module.pools if pool.access == "rw"]
     assignments: dict[str, tuple[str, str]] = {}
     for tensor, device, pool in places:

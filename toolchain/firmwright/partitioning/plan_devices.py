@@ -10,6 +10,7 @@ is returned unchanged.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import cast
 
 from firmwright.base.c_identifiers import UniqueNamer
@@ -21,10 +22,10 @@ from firmwright.ir.graph.devices import (
     COPY_OP,
     MAIN_DEVICE,
     VISIBLE_POOLS_ATTR,
-    InlinedResults,
-    ValueKey,
+    computed_as,
     copy_device,
     device_name,
+    inlined_results,
     is_core,
     with_device,
     with_memory_scope,
@@ -33,9 +34,8 @@ from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
-from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.memory_domains import MemoryDomains, Operand
-from firmwright.passes.graph.assign_pools import map_values
+from firmwright.passes.graph.assign_pools import map_values, with_unique_names
 
 PlacementClaims = list[tuple[str, str]]
 """Devices or memory scopes required for values that must share one, each with its origin."""
@@ -45,54 +45,45 @@ def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
     """Return the module with devices, scopes and copies; raise UsageError for a conflict."""
     if not module.graphs:
         return module
-    planner = _DevicePlanner(module, ops, DeviceMap(module))
+    module = with_unique_names(module)
+    device_map = DeviceMap(module)
+    planner = _DevicePlanner(module, device_map, MemoryDomains(module, ops, device_map))
     return planner.run() if planner.is_needed() else module
 
 
 @dataclass
 class _DevicePlanner:
     module: IRModule
-    ops: OpTable
     device_map: DeviceMap
-    domains: MemoryDomains = field(init=False)
-    definitions: dict[ValueKey, Value] = field(default_factory=dict)
-    makers: dict[ValueKey, Call] = field(default_factory=dict)
-    devices: dict[ValueKey, PlacementClaims] = field(default_factory=dict)
-    scopes: dict[ValueKey, PlacementClaims] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for graph in self.module.graphs:
-            self.definitions |= {ValueKey(graph.name, v.name): v for v in graph.sources}
-            for call in graph.body:
-                keys = {ValueKey(graph.name, value.name): value for value in call.outputs}
-                self.definitions |= keys
-                self.makers |= dict.fromkeys(keys, call)
+    domains: MemoryDomains
+    devices: dict[str, PlacementClaims] = field(default_factory=dict)
+    scopes: dict[str, PlacementClaims] = field(default_factory=dict)
 
     def is_needed(self) -> bool:
-        if any(value.virtual_device != UNCONSTRAINED for value in self.definitions.values()):
+        if any(value.virtual_device != UNCONSTRAINED for value in self.definitions):
             return True
         return any(
             self.device_map.device_for(call).device != MAIN_DEVICE
             or self._is_private(call)
             or any(scope for _, scope in self.device_map.parameter_scopes(call))
-            for _, call in self.calls()
+            for call in self.domains.calls
         )
+
+    @property
+    def definitions(self) -> list[Value]:
+        sources = (value for graph in self.module.graphs for value in graph.sources)
+        return [*sources, *(value for call in self.domains.calls for value in call.outputs)]
 
     def _is_private(self, call: Call) -> bool:
         """Return whether the call's device cannot access all shared pools."""
         return not self.device_map.shared_pools <= self.device_map.device_for(call).visible_pools
 
-    def calls(self) -> Iterator[tuple[str, Call]]:
-        """Yield all calls, each with the name of its graph."""
-        return ((graph.name, call) for graph in self.module.graphs for call in graph.body)
-
     def run(self) -> IRModule:
-        self.domains = MemoryDomains(self.module, self.ops, self.device_map)
         self._collect_requirements()
-        devices = {key: self._common_requirement(key, c) for key, c in self.devices.items()}
-        scopes = {key: self._common_requirement(key, c) for key, c in self.scopes.items()}
-        for key, scope in scopes.items():
-            self._require_scope(key, scope)
+        devices = {name: self._common_requirement(name, c) for name, c in self.devices.items()}
+        scopes = {name: self._common_requirement(name, c) for name, c in self.scopes.items()}
+        for name, scope in scopes.items():
+            self._require_scope(name, scope)
         moves = _CopyPlanner(self, devices, frozenset(scopes), self.domains.join_results())
         moves.place_all()
         module = self.module
@@ -102,93 +93,85 @@ class _DevicePlanner:
 
     def _with_visible_pools(self, module: IRModule) -> IRModule:
         """Record the pools that each target can access, for the verifier."""
-        visible = {("", ""): self.device_map.shared_pools}
-        for _, call in self.calls():
-            match = self.device_map.backend_for(call)
+        visible = {("", MAIN_DEVICE): self.device_map.shared_pools}
+        for call in self.domains.calls:
+            match, device = self.device_map.backend_for(call), self.device_map.device_for(call)
             if match is not None:
-                key = match[0], engine_device(module, match[0])
-                visible[key] = self.device_map.device_for(call).visible_pools
+                visible[match[0], device.device] = device.visible_pools
         rows = tuple((*key, *sorted(pools)) for key, pools in visible.items())
         is_limited = any(pools != {*self.device_map.pools} for pools in visible.values())
         return module.with_attrs(**{VISIBLE_POOLS_ATTR: rows}) if is_limited else module
 
     # ---- requirements --------------------------------------------------------------------------
 
-    def shown(self, key: ValueKey) -> str:
-        """Return the name by which the user knows a value."""
-        return key.name if key.graph == self.module.entry.name else "/".join(key)
-
-    def made_with(self, key: ValueKey) -> ValueKey:
-        """Return the first of the values that share a device with `key`."""
-        call = self.makers.get(key)
-        if call is None or self.module.graphs_of(call):
-            return key
-        return ValueKey(key.graph, call.outputs[0].name)
+    def made_with(self, name: str) -> str:
+        """Return the first of the values that share a device with a value."""
+        call = self.domains.makers.get(name)
+        return name if call is None or self.module.graphs_of(call) else call.outputs[0].name
 
     def _collect_requirements(self) -> None:
         assigned = self.module.attrs.get("device_assignments", ())
         places = {place[0] for place in cast("tuple[tuple[str, ...], ...]", assigned)}
-        inlined = InlinedResults(self.module)
-        for key, value in self.definitions.items():
-            name, scope = self.shown(key), value.virtual_device.memory_scope
+        inlined = inlined_results(self.module)
+        for value in self.definitions:
+            name, scope = value.name, value.virtual_device.memory_scope
             device = device_name(value.virtual_device)
             why = f"--assign-device {name}={device}" if name in places else "its own text"
-            for computed in dict.fromkeys((key, *inlined.computed_as(key))) if device else ():
+            for computed in computed_as(name, inlined) if device else ():
                 self._check_computable(computed, device, why)
                 self.devices.setdefault(self.made_with(computed), []).append((device, why))
             if scope:
                 why = why if device else f"--assign-pool {name}={scope}"
-                self.scopes.setdefault(self.domains.root(key), []).append((scope, why))
-        for graph, call in self.calls():
+                self.scopes.setdefault(self.domains.root(name), []).append((scope, why))
+        for call in self.domains.calls:
             device = self.device_map.device_for(call).device
             for value in call.outputs if device != MAIN_DEVICE else ():
-                key = ValueKey(graph, value.name)
-                why = f"the partition {call.op}, which computes {self.shown(key)},"
-                self.devices.setdefault(self.made_with(key), []).append((device, why))
+                why = f"the partition {call.op}, which computes {value.name},"
+                self.devices.setdefault(self.made_with(value.name), []).append((device, why))
             for value, scope in self.device_map.parameter_scopes(call):
                 if value in call.outputs:
-                    root = self.domains.root(ValueKey(graph, value.name))
+                    root = self.domains.root(value.name)
                     why = f"the kernel {call.op}, which writes it,"
                     self.scopes.setdefault(root, []).append((scope, why))
 
-    def _check_computable(self, key: ValueKey, device: str, why: str) -> None:
+    def _check_computable(self, name: str, device: str, why: str) -> None:
         """Raise UsageError if an accelerator is to compute an operator of the main core."""
-        call = self.makers.get(key)
+        call = self.domains.makers.get(name)
         if call is None or is_core(device) or self.module.graphs_of(call):
             return
         if self.device_map.device_for(call).device == MAIN_DEVICE and call.variables:
             raise UsageError(
-                f"the tensor {self.shown(key)} cannot be computed on {device}, as {why} requires: "
+                f"the tensor {name} cannot be computed on {device}, as {why} requires: "
                 f"its operator {call.op} is not part of a partition for that device.",
                 where=self.module.name,
                 hint=f"a core, such as {MAIN_DEVICE}, or a backend that supports the operator.",
             )
 
-    def _common_requirement(self, key: ValueKey, claims: PlacementClaims) -> str:
+    def _common_requirement(self, name: str, claims: PlacementClaims) -> str:
         for place, why in claims[1:]:
             if place != claims[0][0]:
                 first, reason = claims[0]
                 raise UsageError(
-                    f"the tensor {self.shown(key)} has two contradictory assignments: {reason} "
+                    f"the tensor {name} has two contradictory assignments: {reason} "
                     f"assigns it to {first}, and {why} assigns it to {place}.",
                     where=self.module.name,
                     hint="omit one of the two.",
                 )
         return claims[0][0]
 
-    def _require_scope(self, key: ValueKey, scope: str) -> None:
-        pools = self.domains.permitted(key)
+    def _require_scope(self, name: str, scope: str) -> None:
+        pools = self.domains.permitted(name)
         if scope not in pools:
             raise UsageError(
-                f"the tensor {self.shown(key)} cannot be in {scope}: the device that computes it "
+                f"the tensor {name} cannot be in {scope}: the device that computes it "
                 f"can access {', '.join(sorted(pools)) or 'no pool of this board'}.",
                 where=self.module.name,
                 hint="another scope for --assign-device, or a --pool of that name.",
             )
-        self.domains.restrict(key, frozenset({scope}))
+        self.domains.restrict(name, frozenset({scope}))
 
     def _place_private_constants(self, module: IRModule) -> IRModule:
-        for _, call in self.calls():
+        for call in self.domains.calls:
             callee = module.callee(call.op)
             if isinstance(callee, tir.PrimFunc) and self._is_private(call):
                 visible = self.device_map.device_for(call).visible_pools
@@ -226,52 +209,49 @@ def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
 @dataclass
 class _CopyPlanner:
     planner: _DevicePlanner
-    devices: Mapping[ValueKey, str]
-    scoped: frozenset[ValueKey]
+    devices: Mapping[str, str]
+    scoped: frozenset[str]
     """Values with a required scope."""
-    copied: dict[ValueKey, ValueKey | None]
-    """Results computed elsewhere than in the memory of the caller's value, which is None for the
-    main core.
-    """
-    pools: dict[ValueKey, str] = field(default_factory=dict)
+    copied: dict[str, str]
+    """Results that are copied to the caller's values."""
+    pools: dict[str, str] = field(default_factory=dict)
     """The pools of memory domains, by root."""
-    copies: dict[tuple[ValueKey, str], Value] = field(default_factory=dict)
+    copies: dict[tuple[str, str], Value] = field(default_factory=dict)
     reads: dict[Operand, str] = field(default_factory=dict)
-    names: dict[str, UniqueNamer] = field(default_factory=dict)
-    """The names of each graph."""
-    inner_names: dict[ValueKey, str] = field(default_factory=dict)
-    """New names of `copied` results inside their graphs."""
+    inner_names: dict[str, str] = field(default_factory=dict)
+    """New names of copied results inside their graphs."""
+    names: UniqueNamer = field(init=False)
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        names = (value.name for value in self.planner.definitions)
+        self.names = UniqueNamer((*names, *self.planner.module.constants))
 
     def place_all(self) -> None:
-        domains, device_map = self.planner.domains, self.planner.device_map
-        users: dict[ValueKey, list[ValueKey]] = {}
-        for key in self.planner.definitions:
-            users.setdefault(domains.root(key), []).append(key)
-            names = self.names.setdefault(key.graph, UniqueNamer(self.planner.module.constants))
-            names.unique(key.name)
-        scoped = {domains.root(key) for key in self.scoped}
-        for root, keys in users.items():
-            seen = {use: p for key in keys for use, p in domains.readers.get(key, {}).items()}
+        domains, shared = self.planner.domains, self.planner.device_map.shared_pools
+        readers: dict[str, dict[Operand, frozenset[str]]] = {}
+        for value in self.planner.definitions:
+            seen = readers.setdefault(domains.root(value.name), {})
+            seen |= domains.readers.get(value.name, {})
+        scoped = {domains.root(name) for name in self.scoped}
+        for root, seen in readers.items():
             self._place(root, seen, is_scoped=root in scoped)
         for operand, param in domains.constants.items():
-            pool = self.pools.get(domains.root(param))
-            self.reads |= {} if pool is None else {operand: pool}
-        for graph in self.planner.module.graphs:
-            sinks = {value.name for value in graph.sinks}
-            views = (call for call in graph.body if SUBVIEWS_OF not in call.attrs)
-            for call in (call for call in views if domains.is_alias(call)):
-                key = ValueKey(graph.name, call.outputs[0].name)
-                pool = self.pools.get(domains.root(key))
-                if key.name in sinks and pool is not None and pool not in device_map.shared_pools:
-                    self.copied.setdefault(key, key)  # only the copy device can copy it
-        for key in self.copied:
-            pool = self.pools.get(domains.root(key))
-            name = f"{key.name}_in_{pool}" if pool else f"{key.name}_source"
-            self.inner_names[key] = self.names[key.graph].unique(name)
+            if domains.root(param) in self.pools:
+                self.reads[operand] = self.pools[domains.root(param)]
+        sinks = {value.name for graph in self.planner.module.graphs for value in graph.sinks}
+        for name, call in domains.makers.items():
+            is_view = domains.is_alias(call) and SUBVIEWS_OF not in call.attrs
+            if name in sinks and is_view and self.pool_of(name) not in {"", *shared}:
+                self.copied.setdefault(name, name)  # only a copy device can copy it
+        for name in self.copied:
+            inner = f"{name}_in_{self.pool_of(name)}" if self.pool_of(name) else f"{name}_source"
+            self.inner_names[name] = self.names.unique(inner)
 
-    def _place(
-        self, root: ValueKey, seen: dict[Operand, frozenset[str]], *, is_scoped: bool
-    ) -> None:
+    def pool_of(self, name: str) -> str:
+        return self.pools.get(self.planner.domains.root(name), "")
+
+    def _place(self, root: str, seen: Mapping[Operand, frozenset[str]], *, is_scoped: bool) -> None:
         """Choose the pool of a domain that `seen` read, and plan copies for them."""
         device_map = self.planner.device_map
         permitted = self.planner.domains.permitted(root)
@@ -292,10 +272,10 @@ class _CopyPlanner:
                 self.reads[use] = pool
                 del left[use]
 
-    def _no_visible_pool(self, root: ValueKey, verb: str) -> UsageError:
+    def _no_visible_pool(self, root: str, verb: str) -> UsageError:
         pools = ", ".join(self.planner.device_map.pools)
         return UsageError(
-            f"no pool can hold the tensor {self.planner.shown(root)}: the device that {verb} it "
+            f"no pool can hold the tensor {root}: the device that {verb} it "
             f"cannot access any of {pools}.",
             where=self.planner.module.name,
             hint="--pool with the memory that the device needs.",
@@ -303,27 +283,22 @@ class _CopyPlanner:
 
     # ---- the graphs ----------------------------------------------------------------------------
 
-    def _assign(self, graph: Function, value: Value) -> Value:
+    def _assign(self, value: Value) -> Value:
         if value.constant is not None:
             return value
-        key = ValueKey(graph.name, value.name)
-        device, maker = self.devices.get(self.planner.made_with(key)), self.planner.makers.get(key)
-        if device is None and not (maker and self.planner.module.graphs_of(maker)):
-            device = MAIN_DEVICE
-        assigned = replace(value, name=self.inner_names.get(key, value.name))
+        name, maker = value.name, self.planner.domains.makers.get(value.name)
+        device = self.devices.get(self.planner.made_with(name), "")
+        if not (maker and self.planner.module.graphs_of(maker)):
+            device = device or MAIN_DEVICE
+        assigned = replace(value, name=self.inner_names.get(name, name))
         assigned = with_device(assigned, device) if device else assigned
-        root = self.planner.domains.root(key)
-        scope = self.pools.get(root, assigned.virtual_device.memory_scope)
-        return with_memory_scope(assigned, scope)
+        return with_memory_scope(assigned, self.pool_of(name) or value.virtual_device.memory_scope)
 
-    def _sink(self, graph: Function, value: Value) -> Value:
+    def _sink(self, value: Value) -> Value:
         """Return a result or next state as the caller sees it."""
-        key = ValueKey(graph.name, value.name)
-        if key not in self.copied:
-            return self._assign(graph, value)
-        outer = self.copied[key]
-        scope = "" if outer is None else self.pools.get(self.planner.domains.root(outer), "")
-        return self._copied_to(value, scope)
+        if value.name not in self.copied:
+            return self._assign(value)
+        return self._copied_to(value, self.pool_of(self.copied[value.name]))
 
     def _copied_to(self, value: Value, pool: str) -> Value:
         is_outward = pool in {"", *self.planner.device_map.shared_pools}
@@ -332,40 +307,33 @@ class _CopyPlanner:
 
     def rebuild(self, graph: Function) -> Function:
         body: list[Call] = []
-        for number, call in enumerate(graph.body):
+        for call, number in zip(graph.body, self.numbers, strict=False):
             inputs: list[Value | None] = []
-            for index, value in enumerate(call.inputs):
-                pool = self.reads.get(Operand(graph.name, number, index), "")
+            for position, value in enumerate(call.inputs):
+                pool = self.reads.get((number, position), "")
                 if value is not None and pool:
-                    body += self._copy_to_pool(graph, value, pool, call.span)
-                    inputs.append(self.copies[ValueKey(graph.name, value.name), pool])
+                    body += self._copy_to_pool(value, pool, call.span)
+                    inputs.append(self.copies[value.name, pool])
                 else:
-                    inputs.append(None if value is None else self._assign(graph, value))
-            outputs = tuple(self._assign(graph, value) for value in call.outputs)
+                    inputs.append(None if value is None else self._assign(value))
+            outputs = tuple(map(self._assign, call.outputs))
             body.append(replace(call, inputs=tuple(inputs), outputs=outputs))
         for value in dict.fromkeys(graph.sinks):
-            if ValueKey(graph.name, value.name) in self.copied:
-                span, source = Span("", tensor=value.name), self._assign(graph, value)
-                body.append(Call(COPY_OP, (source,), (self._sink(graph, value),), {}, span))
-        return replace(
-            graph,
-            params=tuple(self._assign(graph, value) for value in graph.params),
-            body=tuple(body),
-            results=tuple(self._sink(graph, value) for value in graph.results),
-            state=tuple(
-                State(self._assign(graph, s.value), self._sink(graph, s.next), s.initial)
-                for s in graph.state
-            ),
-        )
+            if value.name in self.copied:
+                span = Span("", tensor=value.name)
+                body.append(Call(COPY_OP, (self._assign(value),), (self._sink(value),), {}, span))
+        states = (State(self._assign(s.value), self._sink(s.next), s.initial) for s in graph.state)
+        params, results = map(self._assign, graph.params), map(self._sink, graph.results)
+        graph = replace(graph, params=tuple(params), results=tuple(results))
+        return replace(graph, body=tuple(body), state=tuple(states))
 
-    def _copy_to_pool(self, graph: Function, value: Value, pool: str, span: Span) -> list[Call]:
-        key = ValueKey(graph.name, value.name)
-        if (key, pool) in self.copies:
+    def _copy_to_pool(self, value: Value, pool: str, span: Span) -> list[Call]:
+        if (value.name, pool) in self.copies:
             return []
-        source = self._assign(graph, value)
-        name = self.names[graph.name].unique(f"{value.name}_in_{pool}")
+        source = self._assign(value)
+        name = self.names.unique(f"{value.name}_in_{pool}")
         target = self._copied_to(replace(source, name=name, constant=None), pool)
         if source.constant is not None:
             target = with_device(target, MAIN_DEVICE)
-        self.copies[key, pool] = target
+        self.copies[value.name, pool] = target
         return [Call(COPY_OP, (source,), (target,), {}, span)]

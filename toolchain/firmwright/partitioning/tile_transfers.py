@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir.core import UNCONSTRAINED
-from firmwright.ir.graph.devices import COPY_OP, ValueKey, copy_device, placed_values, with_device
+from firmwright.ir.graph.devices import COPY_OP, copy_device, placed_values, with_device
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
@@ -18,6 +18,7 @@ from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.memory_domains import MemoryDomains
+from firmwright.passes.graph.assign_pools import with_unique_names
 from firmwright.passes.graph.row_slicing import RowSlice, concatenate_parts, slice_rows
 
 TILE_BYTES_MIN = 1024
@@ -27,13 +28,13 @@ TILE_BYTES_MIN = 1024
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
     if not module.graphs or not any(pool.targets for pool in module.pools):
         return module
+    module = with_unique_names(module)
     domains = MemoryDomains(module, ops, DeviceMap(module))
     domains.join_results()
     placed = placed_values(module)
     users = frozenset(
-        (role, _engine(domains.device_map, call), domains.root(ValueKey(graph.name, value.name)))
-        for graph in module.graphs
-        for call in graph.body
+        (role, _engine(domains.device_map, call), domains.root(value.name))
+        for call in domains.calls
         for role, values in (("makes", call.outputs), ("reads", call.variables))
         for value in values
     )
@@ -69,9 +70,9 @@ class _TileTransferBuilder:
     ops: OpTable
     graph: Function
     domains: MemoryDomains
-    users: frozenset[tuple[str, _Engine | None, ValueKey]]
+    users: frozenset[tuple[str, _Engine | None, str]]
     """Engines that make or read the values of a domain."""
-    placed: frozenset[ValueKey]
+    placed: frozenset[str]
     names: UniqueNamer = field(init=False)
     functions: UniqueNamer = field(init=False)
 
@@ -93,10 +94,9 @@ class _TileTransferBuilder:
     def _crosses_memories(self, call: Call, engine: _Engine) -> bool:
         """Return whether input and output cross memories and the user placed neither."""
         (x,), (y,) = call.inputs, call.outputs
-        keys = [ValueKey(self.graph.name, value.name) for value in (x, y) if value is not None]
-        if len(keys) < 2 or not self.placed.isdisjoint(keys):
+        if x is None or not self.placed.isdisjoint({x.name, y.name}):
             return False
-        maker, reader = map(self.domains.root, keys)
+        maker, reader = self.domains.root(x.name), self.domains.root(y.name)
         return self.users.isdisjoint({("makes", engine, maker), ("reads", engine, reader)})
 
     def _parts(self, inner: Call, call: Call, engine: _Engine) -> tuple[RowSlice, ...] | None:

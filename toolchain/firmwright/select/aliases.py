@@ -9,8 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF
+from firmwright.ir.tir.builder import INDEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,21 @@ def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
         chain.append(placed[name])
         name = placed[name].whole
     return chain
+
+
+def declare_views(
+    placed: Mapping[str, Alias], buffers: Mapping[str, tir.Buffer], read_only: Collection[str]
+) -> tuple[tir.DeclBuffer, ...]:
+    """Declare the buffers of aliases, wholes before parts; views of `read_only` are not written."""
+    chains = {name: alias_chain(placed, name) for name in placed}
+    views: list[tir.DeclBuffer] = []
+    for name in sorted(placed, key=lambda name: len(chains[name])):
+        place, buffer = placed[name], buffers[name]
+        access: tir.AccessMode = "r" if chains[name][-1].whole in read_only else "rw"
+        offset = tir.IntImm(place.offset, INDEX)
+        source = tir.AccessPtr(buffers[place.whole], offset, buffer.elements, access)
+        views.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
+    return tuple(views)
 
 
 def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int:

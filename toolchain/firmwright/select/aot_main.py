@@ -13,7 +13,6 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
-from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select import aliases
 from firmwright.select.aliases import Alias
@@ -55,7 +54,9 @@ class _AotMainBuilder:
         stmts += self._copy_next_states(inliner, buffers)
         functions.update(inliner.kernels)
         body: tir.Stmt = tir.Seq(tuple(stmts))
-        for window in (*reversed(inliner.windows), *reversed(self._views(placed, buffers))):
+        outside = () if self.module.io.inputs_in_pools else self.entry.params
+        views = aliases.declare_views(placed, buffers, {value.name for value in outside})
+        for window in reversed((*views, *inliner.windows)):
             body = tir.DeclBuffer(window.buffer, window.source, body)
         for temporary in reversed(inliner.temporaries):
             body = tir.Allocate(temporary, body, "activation")
@@ -232,22 +233,6 @@ class _AotMainBuilder:
                 f"{call.op} cannot be called with {len(values)} tensors.", where=str(call.span)
             )
         return call_kernel(kernel, values, buffers, call, index)
-
-    def _views(
-        self, placed: Mapping[str, Alias], buffers: Mapping[str, tir.Buffer]
-    ) -> list[tir.DeclBuffer]:
-        """Declare the views, wholes before parts; views of the caller's inputs are read-only."""
-        outside = () if self.module.io.inputs_in_pools else self.entry.params
-        reads = {value.name for value in outside}
-        chains = {name: aliases.alias_chain(placed, name) for name in placed}
-        views = []
-        for name in sorted(placed, key=lambda name: len(chains[name])):
-            place, buffer = placed[name], buffers[name]
-            access: tir.AccessMode = "r" if chains[name][-1].whole in reads else "rw"
-            offset = tir.IntImm(place.offset, INDEX)
-            source = tir.AccessPtr(buffers[place.whole], offset, buffer.elements, access)
-            views.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
-        return views
 
     def _allocate_around(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]

@@ -28,7 +28,8 @@ from firmwright.select.aliases import Alias
 from firmwright.select.row_copy_kernels import copy_tensor_kernel
 
 _ACCESS: Mapping[str, tir.AccessMode] = {"in": "r", "const": "r", "out": "w", "inout": "rw"}
-Buffers = Mapping[str, tir.Buffer]
+_Buffers = Sequence[tir.Buffer]
+_Graphs = Sequence[Function]
 _NO_ALIASES: Mapping[str, Alias] = {}
 
 
@@ -37,7 +38,11 @@ def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
 
 
 def call_kernel(
-    kernel: tir.PrimFunc, values: Sequence[Value], buffers: Buffers, call: Call, op: int
+    kernel: tir.PrimFunc,
+    values: Sequence[Value],
+    buffers: Mapping[str, tir.Buffer],
+    call: Call,
+    op: int,
 ) -> tir.PrimFuncCall:
     args = tuple(
         pointer(buffers[value.name], param.role)
@@ -64,15 +69,14 @@ class ControlFlowInliner:
     windows: list[tir.DeclBuffer] = field(default_factory=list)
     kernels: dict[str, tir.PrimFunc] = field(default_factory=dict)
 
-    def statement(self, call: Call, buffers: Buffers) -> tir.Stmt:
+    def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
         arguments = [self._operand(value, buffers) for value in call.inputs if value is not None]
         results = [buffers[value.name] for value in call.outputs]
-        if call.op == "while":
-            return self._while(call, arguments, results)
-        if call.op == "if":
-            return self._if(call, arguments, results)
-        (function,) = self.module.graphs_of(call)
-        return self._inline(function, arguments, results)
+        graphs = self.module.graphs_of(call)
+        if len(graphs) != (2 if call.op in CONTROL_FLOW_OPS else 1):
+            raise ModelError(f"{call.op} runs no graph function.", where=str(call.span))
+        inline = {"while": self._while, "if": self._if}.get(call.op, self._call)
+        return inline(graphs, arguments, results)
 
     def copy(self, source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
         """Return a copy; only copy devices have access to all private pools."""
@@ -91,21 +95,19 @@ class ControlFlowInliner:
         self.kernels[kernel.name] = kernel
         return call
 
-    # ---- the two kinds -------------------------------------------------------------------------
+    # ---- the kinds of calls --------------------------------------------------------------------
 
-    def _if(
-        self, call: Call, arguments: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
-    ) -> tir.Stmt:
+    def _call(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
+        return self._inline(graphs[0], arguments, results)
+
+    def _if(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
         condition, *args = arguments
-        then = self._inline(self._named(call, "then"), args, results)
-        orelse = self._inline(self._named(call, "else"), args, results)
-        other = make_sequence(list(orelse.stmts)) if orelse.stmts else None
-        return tir.If(_flag(condition), make_sequence(list(then.stmts)), other)
+        branch, other = (self._inline(graph, args, results) for graph in graphs)
+        last = make_sequence([other]) if other.stmts else None
+        return tir.If(_flag(condition), make_sequence([branch]), last)
 
-    def _while(
-        self, call: Call, arguments: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
-    ) -> tir.Stmt:
-        condition, body = self._named(call, "cond"), self._named(call, "body")
+    def _while(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
+        condition, body = graphs
         flag = self._temporary(condition.results[0])
         test = self._inline(condition, results, [flag])
         new_values = [
@@ -134,17 +136,9 @@ class ControlFlowInliner:
         sources = [arg.buffer.name for arg in stmt.args[:-1] if isinstance(arg, tir.AccessPtr)]
         return is_copy and all(source in invariant for source in sources)
 
-    def _named(self, call: Call, attr: str) -> Function:
-        function = self.module.graph(str(call.attrs.get(attr)))
-        if function is None:
-            raise ModelError(f"{call.op} runs no graph function as {attr}.", where=str(call.span))
-        return function
-
     # ---- a function ----------------------------------------------------------------------------
 
-    def _inline(
-        self, function: Function, given: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
-    ) -> tir.Seq:
+    def _inline(self, function: Function, given: _Buffers, results: _Buffers) -> tir.Seq:
         buffers = {v.name: buffer for v, buffer in zip(function.params, given, strict=True)}
         defined = [value for call in function.body for value in call.outputs]
         copied: list[tuple[Value, tir.Buffer]] = []
@@ -176,16 +170,10 @@ class ControlFlowInliner:
             if value.name not in buffers:
                 make = self._buffer if value.name in placed else self._temporary
                 buffers[value.name] = make(value, placed)
-        chains = {name: aliases.alias_chain(placed, name) for name in placed}
-        written = {v.name for c in views if not aliases.aliases_input(c) for v in c.variables}
-        for name in sorted(placed, key=lambda name: len(chains[name])):
-            buffer, place = buffers[name], placed[name]
-            access: tir.AccessMode = "rw" if name in written else "r"
-            offset = tir.IntImm(place.offset, INDEX)
-            source = tir.AccessPtr(buffers[place.whole], offset, buffer.elements, access)
-            self.windows.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
+        read_only = {value.name for value in function.params}
+        self.windows += aliases.declare_views(placed, buffers, read_only)
 
-    def _invoke(self, call: Call, buffers: Buffers) -> tir.PrimFuncCall:
+    def _invoke(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.PrimFuncCall:
         kernel = self.module.functions[call.op[1:]]
         values = [value for value in (*call.inputs, *call.outputs) if value is not None]
         if not isinstance(kernel, tir.PrimFunc):
@@ -196,7 +184,7 @@ class ControlFlowInliner:
         # Tensor names are unique only within a subgraph.
         return replace(stmt, span=replace(call.span, tensor=""))
 
-    def _operand(self, value: Value, buffers: Buffers) -> tir.Buffer:
+    def _operand(self, value: Value, buffers: Mapping[str, tir.Buffer]) -> tir.Buffer:
         if value.name in buffers or value.constant is None:
             return buffers[value.name]
         if value.constant not in self.constants:

@@ -5,9 +5,8 @@ accelerator. A call runs on the device of its first output, by default on the ma
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import UNCONSTRAINED, VirtualDevice
@@ -25,19 +24,10 @@ COPY_DEVICES_ATTR = "copiers"
 CYCLES_ATTR = "modeled_cycles"
 """Kernel attribute with the cycles of a call, if its backend declares them (`Backend.cost`)."""
 VISIBLE_POOLS_ATTR = "visible_pools"
-"""Module attribute: (target, device, pools...) for each target that cannot access all pools, and
-for the cores with "" as both names.
-"""
+"""Module attribute: (target, device, pools...) for each accelerator, and for the cores ("", cpu0)."""
 CONSTANTS_POOL_ATTR = "constants_pool"
 """Kernel attribute that names the pool to which its constants are copied before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
-
-
-class ValueKey(NamedTuple):
-    """A value of a graph."""
-
-    graph: str
-    name: str
 
 
 def parse_device(name: str) -> VirtualDevice:
@@ -84,35 +74,29 @@ def is_copy_device(device: str) -> bool:
     return device.startswith("dma")
 
 
-class InlinedResults:
-    """The results of graphs that are inlined to compute a value of their caller."""
-
-    def __init__(self, module: IRModule) -> None:
-        self._inner: dict[ValueKey, list[ValueKey]] = {}
-        for graph in module.graphs:
-            for call in graph.body:
-                for inner in module.graphs_of(call)[call.op == "while" :]:  # not its condition
-                    for value, result in zip(call.outputs, inner.results, strict=True):
-                        key = ValueKey(graph.name, value.name)
-                        self._inner.setdefault(key, []).append(ValueKey(inner.name, result.name))
-
-    def computed_as(self, key: ValueKey) -> Iterator[ValueKey]:
-        """Yield the value itself, or the results of all graphs that compute it."""
-        yield from (key,) if key not in self._inner else ()
-        for inner in self._inner.get(key, ()):
-            yield from self.computed_as(inner)
+def inlined_results(module: IRModule) -> dict[str, tuple[str, ...]]:
+    """Return the results that inlined graphs compute for each value of their callers."""
+    results: dict[str, tuple[str, ...]] = {}
+    for call in (call for graph in module.graphs for call in graph.body):
+        for inner in module.graphs_of(call)[call.op == "while" :]:  # not its condition
+            for value, result in zip(call.outputs, inner.results, strict=True):
+                results[value.name] = (*results.get(value.name, ()), result.name)
+    return results
 
 
-def placed_values(module: IRModule) -> frozenset[ValueKey]:
-    """Return the values with a device or pool, and the results of graphs that compute them."""
-    inlined = InlinedResults(module)
-    return frozenset(
-        computed
-        for graph in module.graphs
-        for value in graph.values
-        if value.virtual_device != UNCONSTRAINED
-        for computed in inlined.computed_as(ValueKey(graph.name, value.name))
-    )
+def computed_as(name: str, results: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a value, and the inlined results that compute it."""
+    yield name
+    for inner in results.get(name, ()):
+        yield from computed_as(inner, results)
+
+
+def placed_values(module: IRModule) -> frozenset[str]:
+    """Return the values with a device or pool, and the inlined results that compute them."""
+    results = inlined_results(module)
+    values = (value for graph in module.graphs for value in graph.values)
+    placed = (value.name for value in values if value.virtual_device != UNCONSTRAINED)
+    return frozenset(inner for name in placed for inner in computed_as(name, results))
 
 
 def copy_device(module: IRModule, *, outward: bool) -> str:

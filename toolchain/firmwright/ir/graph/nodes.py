@@ -70,9 +70,11 @@ CONTROL_FLOW_OPS = frozenset({"if", "while"})
 
 
 def called_functions(call: Call) -> tuple[str, ...]:
+    """Return the functions that `call` runs: `then` and `else`, or `cond` and `body`."""
     if call.op.startswith("@"):
         return (call.op[1:],)
-    return tuple(map(str, call.attrs.values())) if call.op in CONTROL_FLOW_OPS else ()
+    names = sorted(call.attrs, reverse=True) if call.op in CONTROL_FLOW_OPS else ()
+    return tuple(str(call.attrs[name]) for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Verification that every call of a planned AOT main runs where its arguments are accessible.
 
-The module attribute `visible_pools` lists the pools of each target and device. The copy device, and
-calls that the main core executes at initialization, have access to all pools.
+The module attribute `visible_pools` lists the pools of each target and device. Copy devices, and
+copies by the main core, have access to all pools.
 """
 
 from collections.abc import Iterator
@@ -26,24 +26,18 @@ def diagnose_devices(main: tir.PrimFunc, module: IRModule) -> Iterator[str]:
     for node in statements(main.body) if rows else ():
         if isinstance(node, tir.DeclBuffer) and node.source.buffer.name in pools:
             pools[node.buffer.name] = pools[node.source.buffer.name]
-        target = device = ""
-        if isinstance(node, tir.PrimFuncCall):
-            kernel, device = module.functions[node.callee], node.device
-            is_copy = kernel.attrs.get("op") == COPY_OP
-            if (is_copy and (is_copy_device(device) or not device)) or kernel.attrs.get("keeps"):
-                continue
-            target, device = str(kernel.attrs.get("target", "")), "" if is_core(device) else device
-            used, subject = {name for a in node.args for name in used_buffers(a)}, node.callee
-        elif isinstance(node, tir.If | tir.While):
-            used, subject = {*used_buffers(node.cond)}, "a condition"
-        else:
+        if not isinstance(node, tir.PrimFuncCall):
             continue
-        visible = {
-            p for t, d, *own in rows if d == device and (device or t in ("", target)) for p in own
-        }
-        for name in sorted(used):
+        attrs, device = module.functions[node.callee].attrs, node.device or MAIN_DEVICE
+        is_copy = bool(attrs.get("keeps")) or attrs.get("op") == COPY_OP
+        if is_copy and (is_core(device) or is_copy_device(device)):
+            continue
+        place = MAIN_DEVICE if is_core(device) else device
+        targets = {attrs.get("target"), ""} if is_core(device) else {row[0] for row in rows}
+        visible = {p for t, at, *own in rows if at == place and t in targets for p in own}
+        for name in sorted({name for arg in node.args for name in used_buffers(arg)}):
             if pools.get(name, "") not in {"", *visible}:
                 yield (
-                    f"{subject} on {device or MAIN_DEVICE} uses {name}, which is in {pools[name]}; "
+                    f"{node.callee} on {device} uses {name}, which is in {pools[name]}; "
                     f"this device can access {', '.join(sorted(visible)) or 'no pool'}"
                 )

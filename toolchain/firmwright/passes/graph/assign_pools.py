@@ -12,6 +12,7 @@ from firmwright.base.suggestions import suggest_name
 from firmwright.ir.graph.devices import with_memory_scope
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
+from firmwright.passes.map_functions import map_graph_functions
 
 PoolAssignments = Sequence[tuple[str, str]]
 
@@ -26,35 +27,32 @@ def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
             where=module.name,
             hint="assign them when compiling the original model.",
         )
+    module = with_unique_names(module)
     pools = _checked(module, pins)
 
-    def pinned(name: str, value: Value) -> Value:
-        pool = pools.get(name)
+    def pinned(value: Value) -> Value:
+        pool = pools.get(value.name)
         if pool is None or value.constant is not None:
             return value
         return with_memory_scope(value, pool)
 
-    return map_named_values(module, pinned)
+    return map_graph_functions(module, lambda graph: map_values(graph, pinned))
 
 
-def named_values(module: IRModule) -> dict[str, Value]:
-    """Return the values of the entry by name, and those of other graphs as GRAPH/NAME."""
-    return {
-        value.name if graph is module.entry else f"{graph.name}/{value.name}": value
-        for graph in module.graphs
-        for value in graph.values
-    }
+def with_unique_names(module: IRModule) -> IRModule:
+    """Rename values with the name of a value of another graph to GRAPH/NAME."""
+    taken: set[str] = set()
+    for graph in module.graphs:
+        own = {value.name for value in graph.values}
+        names = {name: f"{graph.name}/{name}" for name in own & taken}
+        if names:
+            module = module.with_function(_renamed(graph, names))
+        taken |= {names.get(name, name) for name in own}
+    return module
 
 
-def map_named_values(module: IRModule, change: Callable[[str, Value], Value]) -> IRModule:
-    """Apply `change` to all values, with their names in `named_values`."""
-
-    def changed(graph: Function) -> Function:
-        prefix = "" if graph is module.entry else f"{graph.name}/"
-        return map_values(graph, lambda value: change(prefix + value.name, value))
-
-    functions = {graph.name: changed(graph) for graph in module.graphs}
-    return replace(module, functions={**module.functions, **functions})
+def _renamed(graph: Function, names: Mapping[str, str]) -> Function:
+    return map_values(graph, lambda value: replace(value, name=names.get(value.name, value.name)))
 
 
 def map_values(function: Function, change: Callable[[Value], Value]) -> Function:
@@ -76,9 +74,10 @@ def map_values(function: Function, change: Callable[[Value], Value]) -> Function
 
 
 def _checked(module: IRModule, pins: PoolAssignments) -> Mapping[str, str]:
-    values, entry = named_values(module), module.graphs[0]
-    constants = {name for name, value in values.items() if value.constant}
-    tensors = values.keys() - constants
+    entry, *_ = module.graphs
+    values = [value for graph in module.graphs for value in graph.values]
+    constants = {value.name for value in values if value.constant}
+    tensors = {value.name for value in values} - constants
     if module.io.mode == "caller":
         tensors -= {value.name for value in (*entry.params, *entry.results)}
     pools = {pool.name for pool in module.pools if pool.access == "rw"}

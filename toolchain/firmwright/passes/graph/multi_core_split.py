@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.devices import ValueKey, module_cores, placed_values
+from firmwright.ir.graph.devices import module_cores, placed_values
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import KERNEL_ALIGNMENT
+from firmwright.passes.graph.assign_pools import with_unique_names
 from firmwright.passes.graph.row_slicing import (
     choose_cuts,
     concatenate_parts,
@@ -31,6 +32,7 @@ def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
     cores = module_cores(module)
     if len(cores) < 2:
         return module
+    module = with_unique_names(module)
     placed = placed_values(module)
     for graph in module.graphs:
         split = _CoreSplitter(module, ops, cores, graph, placed)
@@ -46,7 +48,7 @@ class _CoreSplitter:
     ops: OpTable
     cores: tuple[str, ...]
     graph: Function
-    placed: Collection[ValueKey]
+    placed: Collection[str]
     names: UniqueNamer = field(init=False)
     constants: dict[str, Constant] = field(default_factory=dict)
 
@@ -60,7 +62,7 @@ class _CoreSplitter:
             return [call]
         y, op = call.outputs[0], self.ops[call.op]
         described = make_op_call(call, self.module)
-        free = ValueKey(self.graph.name, y.name) not in self.placed and y.constant is None
+        free = y.name not in self.placed and y.constant is None
         if not free or max(op.macs(described), y.type.elements) < MIN_WORK_TO_SPLIT:
             return [call]
         if call.op == "fully_connected":
