@@ -2,8 +2,7 @@
 
 A network is calibrated by running it. Activations are int8 or uint8; weights int8 or uint8, with
 or without a zero point, with one scale or one per channel; scales any number or powers of two.
-Operators that ONNX Runtime computes in floats in its own order (ReduceMean, ConvTranspose) are
-left out.
+ConvTranspose, which ONNX Runtime computes in floats in its own order, is left out.
 """
 
 from __future__ import annotations
@@ -155,6 +154,16 @@ class FloatNetwork:
         x = self.pick()
         return self.add("Softmax", x, axis=-1 if len(self.shapes[x]) == 2 else 1)
 
+    def mean_or_sum(self) -> str:
+        x = self.pick()
+        rank = len(self.shapes[x])
+        count = int(self.rng.integers(1, rank))
+        axes = np.sort(self.rng.choice(rank, count, replace=False))
+        keep = int(rank - count < 2 or self.rng.random() < 0.5)
+        if self.rng.random() < 0.6:
+            return self.add("ReduceMean", x, axes=axes.tolist(), keepdims=keep)
+        return self.add("ReduceSum", x, self.net.weight(axes), keepdims=keep)
+
     def elementwise(self) -> str:
         op = str(self.rng.choice(list(ELEMENTWISE)))
         return self.add(op, self.pick(), **ELEMENTWISE[op])
@@ -189,7 +198,7 @@ class FloatNetwork:
         return self.add("Reshape", x, size, moves=True)
 
     LAYERS = (
-        conv, conv, conv, gemm, matmul, binary, binary, pool, reduction,
+        conv, conv, conv, gemm, matmul, binary, binary, pool, reduction, mean_or_sum,
         elementwise, elementwise, resize, concat, movement,
     )  # fmt: skip
 

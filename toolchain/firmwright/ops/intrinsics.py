@@ -12,6 +12,7 @@ from firmwright.base.text_sections import read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT, LOGARITHM, SIGMOID16
 from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32
+from firmwright.ops.float_sum_order import ADD_RUN
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 
 _C = read_sections(__file__)
@@ -317,7 +318,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
     for item in (
         REQUANTIZE_ONCE, REQUANTIZE_TWICE, REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32,
-        REQUANTIZE_EXACT, CLZ, RECIPROCAL, POWER_I32, SIGMOID16,
+        REQUANTIZE_EXACT, ADD_RUN, CLZ, RECIPROCAL, POWER_I32, SIGMOID16,
         LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT, EXP2_BELOW_F32, EXP_F32, TANH_F32, ROUND_F32,
         FLOAT_OF_BITS, NEAREST_EVEN, NEAREST_INT8, DYNAMIC_SCALE, DYNAMIC_ZERO_POINT, CONST_LOAD,
         CONST_LOAD_START, CONST_LOAD_WAIT, *FLOAT_FUNCTIONS.values(), *SIGNAL_INTRINSICS.values(),

@@ -12,7 +12,7 @@ reduce_prod of n int8 or int16 factors: each partial product of x - zero point i
 scale / (output scale)^(1/n) in 64 bits with one rounding (int16x8.py) and keeps 32 bits; the last
 one is scaled once more. Float products multiply in order.
 Semantics: TFLite's reference Reduce and quantized mean; for int8 sums TFLM's, because LiteRT's
-overflow (seven times -128 gives -1). TFLM has no products.
+overflow. TFLM has no products.
 """
 
 import operator
@@ -43,6 +43,7 @@ from firmwright.ir.tir.builder import (
 from firmwright.ops import import_checks
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.elementwise import wrapping
+from firmwright.ops.float_sum_order import FLOAT_ORDER, TieTest, lower_result, reference_results
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, clamp, per_tensor_quant
@@ -71,7 +72,7 @@ def lower_reduction(
     b: Kernel,
     start: ArithExpr,
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
-    finish: Callable[[ArithExpr], ArithExpr],
+    finish: Callable[[ArithExpr, Mapping[int, ArithExpr | int]], ArithExpr],
 ) -> None:
     """Emit, for each output, loops that fold the elements into `start` by `step`, then `finish`."""
     x, axes = call.input(0), call.ints_attr("axes")
@@ -80,13 +81,13 @@ def lower_reduction(
         for axis, length in enumerate(x.shape):
             if axis not in axes:
                 index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
-        acc = b.register("acc", start.expr.dtype, start)
+        acc, kept = b.register("acc", start.expr.dtype, start), dict(index)
         with ExitStack() as inner:
             for axis in axes:
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
             item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
             acc.set(step(acc.value, item))
-        b.store(b.y, output_index(call, index), finish(acc.value))
+        b.store(b.y, output_index(call, index), finish(acc.value, kept))
 
 
 _SHIFT_MAX = 32
@@ -102,6 +103,8 @@ def _infer_mean(call: OpCall) -> tuple[TensorType, ...]:
             raise NotSupportedError("int16 with a zero point other than 0")
         if reduced_count(call) << x.dtype.bits > INT32.max:
             raise NotSupportedError(f"a {call.op} of {reduced_count(call)} elements")
+        if FLOAT_ORDER in call.attrs:
+            TieTest.of(call)
     shape = reduced_shape(x.shape, axes, bool(call.int_attr("keep_dims")))
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
@@ -116,7 +119,6 @@ def _import_attrs(context: ImportContext) -> Attrs:
 
 
 def reduced_count(call: OpCall) -> int:
-    """Return how many elements of x are reduced to one of y."""
     return call.input(0).elements // call.output.elements
 
 
@@ -155,6 +157,8 @@ def _mean_requantization(call: OpCall) -> Requantization:
 
 def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     axes, shape, kind = call.ints_attr("axes"), call.output.shape, call.output.dtype
+    if FLOAT_ORDER in call.attrs:
+        return (reference_results(call, arrays[0]),)
     if kind == FLOAT32:
         total = np.asarray(arrays[0].astype(np.float64).sum(axis=axes))
         return ((total / _divisor(call)).astype(np.float32).reshape(shape),)
@@ -167,11 +171,10 @@ def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _row_reduction(call: OpCall) -> RowReduction | None:
-    """Return the row reduction if exactly rows and columns are reduced, else None."""
     x = call.input(0)
     if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
         return None
-    if x.dtype == INT32:
+    if x.dtype == INT32 or FLOAT_ORDER in call.attrs:
         return None
     return RowReduction(_sum_dtype(call), x.shape[3], sum_rows, _finish_rows)
 
@@ -197,6 +200,12 @@ def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
 def _lower_mean(call: OpCall, b: Kernel) -> None:
     """Emit one output at a time; the sum starts at -(zero point * number of elements)."""
     dtype, start = _sum_dtype(call), 0
+
+    def finish(acc: ArithExpr, kept: Mapping[int, ArithExpr | int]) -> ArithExpr:
+        if FLOAT_ORDER in call.attrs:
+            return lower_result(call, b, acc, kept)
+        return _output_of_sum(call, acc)
+
     if _is_quantized(call):
         start = -per_tensor_quant(call.input(0)).zero_point * reduced_count(call)
     lower_reduction(
@@ -204,7 +213,7 @@ def _lower_mean(call: OpCall, b: Kernel) -> None:
         b,
         ArithExpr(immediate(start, dtype)),
         lambda acc, item: acc + item.cast(dtype),
-        lambda acc: _output_of_sum(call, acc),
+        finish,
     )
 
 
@@ -242,7 +251,8 @@ def reduction_op(
 
     def lower(call: OpCall, b: Kernel) -> None:
         kind = call.input(0).dtype
-        lower_reduction(call, b, ArithExpr(immediate(start(kind), kind)), step, lambda acc: acc)
+        first = ArithExpr(immediate(start(kind), kind))
+        lower_reduction(call, b, first, step, lambda acc, kept: acc)
 
     names = tuple(kind.name for kind in dtypes)
     imports = {f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))}
@@ -318,7 +328,7 @@ def _lower_prod(call: OpCall, b: Kernel) -> None:
         product = requantize_int64(acc * factor, multiplier, right).cast(INT64)
         return select(binary_expr("eq", acc, ArithExpr(immediate(_NONE, INT64))), factor, product)
 
-    def end(acc: ArithExpr) -> ArithExpr:
+    def end(acc: ArithExpr, kept: Mapping[int, ArithExpr | int]) -> ArithExpr:
         scaled = requantize_int64(acc, multiplier, right) + y.zero_point
         return clamp(scaled, kind.min, kind.max, kind)
 

@@ -151,8 +151,8 @@ class TflmRuntime:
 class OnnxRuntimeSession:
     """Runs ONNX Runtime on the CPU: quantized models on integers, others without optimizations.
 
-    Integer kernels are used by the usual graph optimizations only; for int8 activations they must
-    be allowed on x86, as they are on other CPUs.
+    Integer kernels need graph optimizations and, for int8 activations on x86, a permission.
+    `LAYOUT_OPTIMIZERS` would make the order of a float sum depend on other nodes and outputs.
     """
 
     package = "onnxruntime"
@@ -173,7 +173,10 @@ class OnnxRuntimeSession:
             model = expose_all_results(model)
         try:
             self._session = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"]
+                model,
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=LAYOUT_OPTIMIZERS,
             )
         except Exception as error:  # its own exceptions have no common base
             raise RuntimeError(str(error)) from error
@@ -208,6 +211,7 @@ class OnnxRuntimeSession:
         return [named[name] for name in (*self.output_names, *self.layer_names.values())]
 
 
+LAYOUT_OPTIMIZERS = ["NhwcTransformer", "TransposeOptimizer"]
 STATE_KEY = "firmwright.state."
 """Metadata that declare state, as in frontends/onnx/reader.py."""
 ADDED_OUTPUTS = "firmwright_added_outputs"

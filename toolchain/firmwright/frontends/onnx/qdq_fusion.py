@@ -1,11 +1,11 @@
 """Fusion of DequantizeLinear, an operator and QuantizeLinear into an integer operator.
 
-Data movement keeps the quantization. Elementwise functions become lookup tables. Convolutions,
-matrix products, sums and means have the results of ONNX Runtime's integer kernels.
+Data movement keeps the quantization. Elementwise functions become lookup tables.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -43,6 +43,7 @@ from firmwright.frontends.onnx.qdq_arithmetic import (
     sums,
 )
 from firmwright.ir.graph.nodes import Value
+from firmwright.ops.float_sum_order import FLOAT_ORDER
 from firmwright.ops.requantize import ACTIVATIONS, quantized_activation_range
 
 DATA_MOVEMENT_OPERATORS = frozenset({
@@ -334,20 +335,20 @@ def _fuse_binary(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_mean(f: Fusion) -> OnnxValue | None:
-    x = f.x
-    if x is None:
+    if f.x is None:
         return None
-    axes: tuple[int, ...] | None = tuple(range(2, len(x.type.shape)))
-    keep = True
-    if f.c.node.op_type == "ReduceMean":
-        constants = f.constant_operands()
-        if constants is None:
-            return None
-        keep = bool(f.c.attr("keepdims", 1))
-        axes = reduction_axes(replace(f.c, inputs=(x, *constants)))
-    if not axes:
+    axes = tuple(range(2, len(f.x.type.shape)))
+    return f.c.emit.call("mean", f.x, axes=axes, keep_dims=True, result=f.target.type)
+
+
+def _fuse_reduction(op: str, f: Fusion) -> OnnxValue | None:
+    x, constants = f.x, f.constant_operands()
+    axes = x and constants is not None and reduction_axes(replace(f.c, inputs=(x, *constants)))
+    if x is None or not axes:
         return None
-    return f.c.emit.call("mean", x, axes=axes, keep_dims=keep, result=f.target.type)
+    attrs = {} if f.target.by_reciprocal else {FLOAT_ORDER: tuple(range(len(x.type.shape)))}
+    keep = bool(f.c.attr("keepdims", 1))
+    return f.c.emit.call(op, x, axes=axes, keep_dims=keep, **attrs, result=f.target.type)
 
 
 def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
@@ -421,7 +422,8 @@ FUSION_RULES: Mapping[str, FusionRule] = {
     **dict.fromkeys(("Gemm", "MatMul", "QLinearMatMul"), _fuse_fully_connected),
     "GlobalAveragePool": _fuse_mean,
     "Mul": _fuse_binary,
-    "ReduceMean": _fuse_mean,
+    "ReduceMean": partial(_fuse_reduction, "mean"),
+    "ReduceSum": partial(_fuse_reduction, "sum"),
     "Resize": _fuse_resize,
     "Softmax": _fuse_softmax,
     "Sub": _fuse_binary,

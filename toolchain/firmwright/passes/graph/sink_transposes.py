@@ -18,6 +18,7 @@ from firmwright.base.dtypes import Array
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule, Pass
+from firmwright.ops.float_sum_order import FLOAT_ORDER
 from firmwright.ops.strided_copy import is_view_transpose
 from firmwright.passes.graph.fold_transpose import EXPRESSION_OPS, fold_transposes
 from firmwright.passes.graph.transposed_reshape import (
@@ -236,6 +237,8 @@ class _TransposeSinker:
         if any(v is None for v in sources) or (call.op == "softmax" and perm[-1] != rank - 1):
             return False
         attrs = _ATTRS[call.op](call, perm)
+        if FLOAT_ORDER in attrs and not _keeps_order(call, perm):
+            return False
         if call.op in REDUCTIONS and not call.attrs["keep_dims"]:
             axes = _ints(call.attrs["axes"])
             left = [perm[axis] for axis in range(rank) if axis not in axes]
@@ -279,7 +282,14 @@ class _TransposeSinker:
 
 def _reduction_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
     axes = tuple(sorted(perm[axis] for axis in _ints(call.attrs["axes"])))
-    return {**call.attrs, "axes": axes}
+    order = tuple(perm[axis] for axis in _ints(call.attrs.get(FLOAT_ORDER, ())))
+    return {**call.attrs, "axes": axes, **({FLOAT_ORDER: order} if order else {})}
+
+
+def _keeps_order(call: Call, perm: Perm) -> bool:
+    """Return whether reduced axes are adjacent and in order in the source."""
+    axes = [perm[axis] for axis in _ints(call.attrs["axes"])]
+    return axes == list(range(axes[0], axes[0] + len(axes)))
 
 
 def _pad_attrs(call: Call, perm: Perm) -> dict[str, Attr]:

@@ -57,7 +57,7 @@ def _mean(c: NodeContext) -> OnnxValue:
 
 
 def _emit_mean(c: NodeContext, x: OnnxValue, axes: Sequence[int], keep: bool = True) -> OnnxValue:
-    if x.type.dtype == FLOAT32:
+    if x.type.dtype in (FLOAT32, INT32):
         return c.emit.call("mean", x, axes=tuple(axes), keep_dims=keep)
     total = c.emit.reduction("a", "add", axes, x, keep=keep)
     return c.emit.expression(f"a / {_count(x, axes)}", total)
