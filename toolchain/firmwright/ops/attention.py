@@ -254,8 +254,7 @@ def _add_values(
         with b.for_("t", tile.used) as t:
             weights = [b.let("weight", b.load(scores, [t, h])) for h in range(loops.heads)]
             for c in range(block):
-                x = b.load(value, [tile.n, t, tile.shared, start + c]).cast(FLOAT32)
-                v = b.let("v", x)
+                v = b.let("v", b.load(value, [tile.n, t, tile.shared, start + c]).cast(FLOAT32))
                 for h, weight in enumerate(weights):
                     at = [h * block + c]
                     b.store(sums, at, b.load(sums, at) + weight * v)

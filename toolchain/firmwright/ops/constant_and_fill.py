@@ -90,8 +90,7 @@ def _fill_lower(call: OpCall, b: Kernel) -> None:
         lower_fill(b, b.y, 0)
         return
     x = b.view("from", b.input(0), 0, (1,))
-    value = b.let("value", b.load(x, [0]))
-    lower_fill(b, b.y, value)
+    lower_fill(b, b.y, b.let("value", b.load(x, [0])))
 
 
 OPDEFS: tuple[OpDef, ...] = (

@@ -242,14 +242,12 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
             if is_max:
                 acc.set(maximum(acc.value, item))
             else:
-                term = lower_expression(b, _formula(call, "term"), [item])
-                acc.add(term)
+                acc.add(lower_expression(b, _formula(call, "term"), [item]))
         result = acc.value
         if factors:
             pairs = zip(factors, index, strict=True)
             result = result / reduce(mul, (b.load(table, [i]) for table, i in pairs))
-        final = lower_expression(b, _formula(call, "final"), [result])
-        b.store(b.y, [n, c, *index], final)
+        b.store(b.y, [n, c, *index], lower_expression(b, _formula(call, "final"), [result]))
 
 
 def _macs(call: OpCall) -> int:

@@ -23,7 +23,15 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
-from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, logical_and, maximum, minimum
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    Register,
+    binary_expr,
+    logical_and,
+    maximum,
+    minimum,
+)
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import lower_fill
@@ -114,20 +122,19 @@ def lower(call: OpCall, b: Kernel) -> None:
     with b.for_("i", count) as i:
         lower_box_decoding(b, corners, i)
         _classify(call, b, (best_scores, classes, is_open), i)
-    box_count, chosen = b.reg("found", INT32), b.reg("chosen", INT32)
-    b.store(box_count, [0], 0)
+    box_count, chosen = b.register("found", INT32), b.register("chosen", INT32)
+    box_count.set(0)
     with b.for_("d", call.int_attr("max_detections")) as d:
         lower_best_box(b, lambda i: b.load(best_scores, [i]), is_open, chosen, count)
-        with b.if_(b.load(chosen, [0]) >= 0):
-            place = minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX)
-            at = b.let("place", place)
+        with b.if_(chosen.value >= 0):
+            at = b.let("place", minimum(maximum(chosen.value, 0), count - 1).cast(INDEX))
             for k in range(4):
                 b.store(b.outputs[0], [0, d, k], b.load(corners, [at, k]))
             b.store(b.outputs[1], [0, d], b.load(classes, [at]).cast(FLOAT32))
             b.store(b.outputs[2], [0, d], b.load(best_scores, [at]))
-            b.store(box_count, [0], b.load(box_count, [0]) + 1)
+            box_count.add(1)
             lower_suppression(b, corners, is_open, at)
-    b.store(b.outputs[3], [0], b.load(box_count, [0]).cast(FLOAT32))
+    b.store(b.outputs[3], [0], box_count.value.cast(FLOAT32))
 
 
 def lower_box_decoding(b: Kernel, corners: tir.Buffer, i: ArithExpr) -> None:
@@ -155,25 +162,24 @@ def _classify(call: OpCall, b: Kernel, into: Sequence[tir.Buffer], i: ArithExpr)
             kind.set(c.cast(INT32))
     b.store(best_scores, [i], score.value)
     b.store(classes, [i], kind.value)
-    is_high = score.value >= float_attr(call, "score_threshold")
-    b.store(is_open, [i], is_high.cast(UINT8))
+    b.store(is_open, [i], (score.value >= float_attr(call, "score_threshold")).cast(UINT8))
 
 
 def lower_best_box(
     b: Kernel,
     score: Callable[[ArithExpr], ArithExpr],
     is_open: tir.Buffer,
-    chosen: tir.Buffer,
+    chosen: Register,
     count: int,
 ) -> None:
     """Emit code that stores the best box that is not suppressed, or -1, in `chosen`."""
     highest = b.register("highest", FLOAT32, 0.0)
-    b.store(chosen, [0], -1)
+    chosen.set(-1)
     with b.for_("i", count) as i, b.if_(b.load(is_open, [i]) > 0):
-        first = b.load(chosen, [0]) < 0
+        first = chosen.value < 0
         with b.if_(binary_expr("or", first, score(i) > highest.value)):
             highest.set(score(i))
-            b.store(chosen, [0], i.cast(INT32))
+            chosen.set(i.cast(INT32))
 
 
 def lower_suppression(b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: ArithExpr) -> None:
@@ -278,34 +284,32 @@ def lower_by_class(call: OpCall, b: Kernel) -> None:
     with b.for_("d", limit) as d:
         b.store(boxes, [d], 0)
         b.store(b.outputs[2], [0, d], _LOWEST)
-    box_count = b.reg("found", INT32)
-    b.store(box_count, [0], 0)
+    box_count = b.register("found", INT32, 0)
     _lower_classes(b, corners, is_open, boxes, box_count)
     _lower_results(b, corners, boxes, box_count)
 
 
 def _lower_classes(
-    b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, boxes: tir.Buffer, box_count: tir.Buffer
+    b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, boxes: tir.Buffer, box_count: Register
 ) -> None:
     call = b.call
     class_count, column_count = call.int_attr("num_classes"), call.input(1).shape[2]
     count, limit = call.input(0).shape[1], call.int_attr("max_detections")
-    chosen = b.reg("chosen", INT32)
+    chosen = b.register("chosen", INT32)
     with b.for_("c", class_count) as c:
 
         def score(i: ArithExpr) -> ArithExpr:
             return b.load(b.input(1), [0, i, c + (column_count - class_count)])
 
         with b.for_("i", count) as i:
-            is_high = score(i) >= float_attr(call, "score_threshold")
-            b.store(is_open, [i], is_high.cast(UINT8))
+            b.store(is_open, [i], (score(i) >= float_attr(call, "score_threshold")).cast(UINT8))
         with b.for_("t", min(call.int_attr("detections_per_class"), count)):
             lower_best_box(b, score, is_open, chosen, count)
-            with b.if_(b.load(chosen, [0]) >= 0):
-                at = b.let("at", minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX))
+            with b.if_(chosen.value >= 0):
+                at = b.let("at", minimum(maximum(chosen.value, 0), count - 1).cast(INDEX))
                 value = b.let("value", score(at))
                 lower_suppression(b, corners, is_open, at)
-                b.store(box_count, [0], minimum(b.load(box_count, [0]) + 1, limit))
+                box_count.set(minimum(box_count.value + 1, limit))
                 with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
                     _lower_insertion(b, boxes, (value, c, at), limit)
 
@@ -327,24 +331,22 @@ def _lower_insertion(
             b.store(kinds, [0, j], b.load(kinds, [0, j - 1]))
             b.store(boxes, [j], b.load(boxes, [j - 1]))
             place.set((j - 1).cast(INT32))
-    slot_index = minimum(maximum(place.value, 0), limit - 1).cast(INDEX)
-    slot = b.let("slot", slot_index)
+    slot = b.let("slot", minimum(maximum(place.value, 0), limit - 1).cast(INDEX))
     b.store(scores, [0, slot], value)
     b.store(kinds, [0, slot], kind.cast(INT32).cast(FLOAT32))
     b.store(boxes, [slot], at.cast(INT32))
 
 
-def _lower_results(b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, total: tir.Buffer) -> None:
+def _lower_results(b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, total: Register) -> None:
     count = b.call.input(0).shape[1]
     with b.for_("d", b.call.int_attr("max_detections")) as d:
-        with b.if_(d.cast(INT32) < b.load(total, [0])):
-            place = minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX)
-            box = b.let("box", place)
+        with b.if_(d.cast(INT32) < total.value):
+            box = b.let("box", minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX))
             for k in range(4):
                 b.store(b.outputs[0], [0, d, k], b.load(corners, [box, k]))
-        with b.if_(d.cast(INT32) >= b.load(total, [0])):
+        with b.if_(d.cast(INT32) >= total.value):
             b.store(b.outputs[2], [0, d], 0.0)
-    b.store(b.outputs[3], [0], b.load(total, [0]).cast(FLOAT32))
+    b.store(b.outputs[3], [0], total.value.cast(FLOAT32))
 
 
 OPDEFS: tuple[OpDef, ...] = (

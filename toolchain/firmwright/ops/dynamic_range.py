@@ -16,7 +16,14 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, maximum, minimum
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    Register,
+    call_intrinsic,
+    immediate,
+    maximum,
+    minimum,
+)
 from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
@@ -87,13 +94,16 @@ class FloatRow:
 class QuantizedRow:
     """The registers that hold the quantization of a row; `offset`, if any, is its zero point."""
 
-    scale: tir.Buffer
-    offset: tir.Buffer | None
+    scale: Register
+    offset: Register | None
+
+    @property
+    def zero_point(self) -> ArithExpr | int:
+        return 0 if self.offset is None else self.offset.value
 
     def load(self, b: Kernel, values: tir.Buffer, index: Sequence[ArithExpr | int]) -> ArithExpr:
         """Load a quantized value less the zero point."""
-        value = b.load_i32(values, index)
-        return value if self.offset is None else value - b.load(self.offset, [0])
+        return b.load_i32(values, index) - self.zero_point
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +114,8 @@ class QuantizePasses:
     `quantize_values` stores round(value * inverse), plus an offset if present.
     """
 
-    find_max_magnitude: Callable[[Kernel, FloatRow, tir.Buffer], None]
-    find_min_max: Callable[[Kernel, FloatRow, tir.Buffer, tir.Buffer], None]
+    find_max_magnitude: Callable[[Kernel, FloatRow, Register], None]
+    find_min_max: Callable[[Kernel, FloatRow, Register, Register], None]
     quantize_values: Callable[[Kernel, FloatRow, tir.Buffer, ArithExpr, ArithExpr | None], None]
 
 
@@ -123,41 +133,38 @@ def quantize_row(
     `weight_scale`, if there is one for all channels, becomes part of the row's scale.
     """
     passes = passes or QuantizePasses(_find_max_magnitude, _find_min_max, _quantize_values)
-    low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
-    scale = b.reg("scale", FLOAT32)
-    if asymmetric:
-        offset: tir.Buffer | None = b.reg("offset", INT32)
-        assert offset is not None
+    low, high, scale = (b.register(name, FLOAT32) for name in ("low", "high", "scale"))
+    offset = b.register("offset", INT32) if asymmetric else None
+    if offset is not None:
         passes.find_min_max(b, row, low, high)
-        ends = b.load(low, [0]), b.load(high, [0])
-        b.store(scale, [0], call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
-        b.store(offset, [0], call_intrinsic("dynamic_zero_point", ends, INT32, FLOAT32))
-        inverse = ArithExpr(immediate(1.0, FLOAT32)) / b.load(scale, [0])
-        passes.quantize_values(b, row, target, inverse, b.load(offset, [0]))
+        ends = low.value, high.value
+        scale.set(call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
+        offset.set(call_intrinsic("dynamic_zero_point", ends, INT32, FLOAT32))
+        inverse = ArithExpr(immediate(1.0, FLOAT32)) / scale.value
+        passes.quantize_values(b, row, target, inverse, offset.value)
     else:
-        offset = None
         passes.find_max_magnitude(b, row, high)
         inverse = _symmetric_scale(b, high, scale)
         passes.quantize_values(b, row, target, inverse, None)
     if weight_scale is not None:
-        b.store(scale, [0], b.load(scale, [0]) * weight_scale)
+        scale.set(scale.value * weight_scale)
     return QuantizedRow(scale, offset)
 
 
 def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> QuantizedRow:
     """Emit the quantization of `row` to int8 in `target`, as `quantize_array_onnx` defines it."""
-    low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
-    scale, offset = b.reg("scale", FLOAT32), b.reg("offset", INT32)
+    low, high, scale = (b.register(name, FLOAT32) for name in ("low", "high", "scale"))
+    offset = b.register("offset", INT32)
     _find_min_max(b, row, low, high)
-    ends = b.load(low, [0]), b.load(high, [0])
-    b.store(scale, [0], call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
-    below = (0.0 - b.load(low, [0])) / b.load(scale, [0])
-    b.store(offset, [0], call_intrinsic("nearest_even", [below], INT32) - 128)
+    ends = low.value, high.value
+    scale.set(call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
+    below = (0.0 - low.value) / scale.value
+    offset.set(call_intrinsic("nearest_even", [below], INT32) - 128)
     values = b.view("values", row.buffer, row.start, (row.size,))
     flat = b.view("flat", target, 0, (row.size,), access="w")
     with b.for_("i", row.size) as i:
-        steps = call_intrinsic("nearest_even", [b.load(values, [i]) / b.load(scale, [0])], INT32)
-        shifted = maximum(minimum(steps + b.load(offset, [0]), INT8.max), INT8.min)
+        steps = call_intrinsic("nearest_even", [b.load(values, [i]) / scale.value], INT32)
+        shifted = maximum(minimum(steps + offset.value, INT8.max), INT8.min)
         b.store(flat, [i], shifted.cast(INT8))
     return QuantizedRow(scale, offset)
 
@@ -174,14 +181,14 @@ def _value_bits(b: Kernel, row: FloatRow, dtype: DType) -> Iterator[ArithExpr]:
         yield b.let("bits", b.load(values, [i]))
 
 
-def _find_max_magnitude(b: Kernel, row: FloatRow, reach: tir.Buffer) -> None:
+def _find_max_magnitude(b: Kernel, row: FloatRow, reach: Register) -> None:
     max_bits = b.register("max_bits", INT32, 0)
     with _value_bits(b, row, INT32) as bits:
         max_bits.set(maximum(max_bits.value, bits & _MAGNITUDE))
-    b.store(reach, [0], call_intrinsic("float_of_bits", [max_bits.value], FLOAT32))
+    reach.set(call_intrinsic("float_of_bits", [max_bits.value], FLOAT32))
 
 
-def _find_min_max(b: Kernel, row: FloatRow, low: tir.Buffer, high: tir.Buffer) -> None:
+def _find_min_max(b: Kernel, row: FloatRow, low: Register, high: Register) -> None:
     """Store minimum and maximum of `row`, both including 0 or -0."""
     min_bits, max_bits = b.register("min_bits", UINT32), b.register("max_bits", INT32)
     min_bits.set(_NEGATIVE_ZERO)
@@ -189,15 +196,15 @@ def _find_min_max(b: Kernel, row: FloatRow, low: tir.Buffer, high: tir.Buffer) -
     with _value_bits(b, row, UINT32) as bits:
         min_bits.set(maximum(min_bits.value, bits))
         max_bits.set(maximum(max_bits.value, bits.cast(INT32)))
-    b.store(low, [0], call_intrinsic("float_of_bits", [min_bits.value.cast(INT32)], FLOAT32))
-    b.store(high, [0], call_intrinsic("float_of_bits", [max_bits.value], FLOAT32))
+    low.set(call_intrinsic("float_of_bits", [min_bits.value.cast(INT32)], FLOAT32))
+    high.set(call_intrinsic("float_of_bits", [max_bits.value], FLOAT32))
 
 
-def _symmetric_scale(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> ArithExpr:
-    reach = b.let("reach", b.load(high, [0]))
+def _symmetric_scale(b: Kernel, high: Register, scale: Register) -> ArithExpr:
+    reach = b.let("reach", high.value)
     # A batch of zeros stays zero under any finite factor.
     divisor = b.let("divisor", maximum(reach, _LEAST_REACH))
-    b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
+    scale.set(reach / float(_SYMMETRIC_LIMIT))
     # No magnitude exceeds `reach`, so no result is below -127.
     return ArithExpr(immediate(_SYMMETRIC_LIMIT, FLOAT32)) / divisor
 

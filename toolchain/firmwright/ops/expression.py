@@ -121,8 +121,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     loop = permuted_elements if has_permuted_inputs(call) else loop_over_elements
     with loop(b) as (values, store):
-        value = lower_expression(b, call.str_attr("formula"), values)
-        store(value)
+        store(lower_expression(b, call.str_attr("formula"), values))
 
 
 def row_window(call: OpCall) -> RowWindow | None:

@@ -267,8 +267,7 @@ _NUMPY: Mapping[str, Callable[[Any, Any], Any]] = {
 def _truncating_quotient(a: Array, b: Array) -> Array:
     quotient = a // b
     inexact = quotient * b != a
-    truncated = np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient)
-    return np.asarray(truncated, a.dtype)
+    return np.asarray(np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient), a.dtype)
 
 
 def _to_common_dtype(a: Any, b: Any) -> tuple[Any, Any]:

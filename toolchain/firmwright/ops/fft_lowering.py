@@ -177,12 +177,10 @@ class FftBuilder:
     ) -> None:
         parts: list[Complex] = []
         for q, position in enumerate(positions):
-            scaled = self._scale(self._load(numbers, position), stage.radix)
-            part = self._bind("abcd"[q], scaled)
+            part = self._bind("abcd"[q], self._scale(self._load(numbers, position), stage.radix))
             if q:
                 turn = self._twiddle(circle, i * (q * stage.blocks), is_unity=stage.size == 1)
-                rotated = self._multiply(part, turn)
-                part = self._bind(f"{'abcd'[q]}_turned", rotated)
+                part = self._bind(f"{'abcd'[q]}_turned", self._multiply(part, turn))
             parts.append(part)
         sums = parts if stage.radix == 2 else self._even_odd_sums(parts)
         for position, number in zip(positions, self._add(sums), strict=True):

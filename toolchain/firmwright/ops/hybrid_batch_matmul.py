@@ -71,7 +71,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         with b.for_("k", depth) as k:
             place = [*own[1], *([j, k] if is_transposed(call, 1) else [k, j])]
             acc.add(row.load(b, quantized, [k]) * b.load_i32(y, place))
-        b.store(z, [*at, i, j], acc.value.cast(FLOAT32) * b.load(row.scale, [0]))
+        b.store(z, [*at, i, j], acc.value.cast(FLOAT32) * row.scale.value)
 
 
 OPDEF = OpDef(

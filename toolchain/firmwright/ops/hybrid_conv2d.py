@@ -97,7 +97,7 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
             place: Sequence[ArithExpr | int]
             place = [oc, ky, kx, channel] if channel_axis == 0 else [0, ky, kx, oc]
             acc.add(value * b.load_i32(w, place))
-        sum_, scale = acc.value.cast(FLOAT32), b.load(row.scale, [0])
+        sum_, scale = acc.value.cast(FLOAT32), row.scale.value
         own = None if table is None else b.load(table, [oc if table.elements > 1 else 0])
         if own is not None and channel_axis == 0:
             sum_ = sum_ * own

@@ -105,7 +105,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             acc = b.register("acc", INT32, 0)
             with b.for_("i", inputs) as i:
                 acc.add(row.load(b, quantized, [i]) * b.load_i32(w, [o, i]))
-            scale = b.load(row.scale, [0])
+            scale = row.scale.value
             if table is not None:
                 scale = scale * b.load(table, [o])
             total = acc.value.cast(FLOAT32) * scale

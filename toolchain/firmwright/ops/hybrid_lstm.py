@@ -127,7 +127,7 @@ def _add_products(
             product = item * b.load_i32(b.input(first + gate), [u, i])
             b.store(products, [gate], b.load(products, [gate]) + product)
     for gate in range(_GATES):
-        scale = b.load(row.scale, [0]) * _weight_scale(call, first + gate)
+        scale = row.scale.value * _weight_scale(call, first + gate)
         scaled = b.load(products, [gate]).cast(FLOAT32) * scale
         b.store(sums, [gate], b.load(sums, [gate]) + scaled)
 

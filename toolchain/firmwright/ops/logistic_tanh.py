@@ -143,8 +143,7 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
     half = 1 << shift >> 1
     with elementwise.loop_over_elements(b) as (values, store):
         value = b.let("value", (values[0].cast(INT32) * multiplier + half) >> shift)
-        y = lookup_sigmoid(b, table, value, call.op == "tanh")
-        store(y.cast(INT16))
+        store(lookup_sigmoid(b, table, value, call.op == "tanh").cast(INT16))
 
 
 def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> ArithExpr:

@@ -98,8 +98,7 @@ def lookup(b: Builder, table: tir.Buffer, x: ArithExpr, *, slope_wraps: bool = F
 
     LiteRT's slopes are int16: with `slope_wraps`, a slope of the table exceeds them.
     """
-    entry = ((x >> _STEP_BITS) + _STEPS // 2).cast(INDEX)
-    index = b.let("entry", entry)
+    index = b.let("entry", ((x >> _STEP_BITS) + _STEPS // 2).cast(INDEX))
     base = b.let("base", b.load_i32(table, [index]))
     slope = b.load_i32(table, [index + 1]) - base
     slope = slope.cast(INT16).cast(INT32) if slope_wraps else slope
@@ -150,8 +149,7 @@ def interpolate_int16(
         slope_wraps = int(np.abs(np.diff(entries)).max()) > INT16.max
         with elementwise.loop_over_elements(b) as (values, store):
             value = b.let("value", values[0].cast(INT32))
-            y = lookup(b, lut, value, slope_wraps=slope_wraps)
-            store(y.cast(INT16))
+            store(lookup(b, lut, value, slope_wraps=slope_wraps).cast(INT16))
 
     return elementwise.ElementwiseKernel(reference, lower, elementwise.check_symmetric_int16)
 

@@ -359,8 +359,7 @@ class _UnitBuilder:
             other = self._requantize_sum(b.load(sums, [gate]), gate_factors(call, gate)[1])
             other = _saturate(other) if _as_tflm(call) else other
             total = b.let(f"{_GATES[gate]}_sum", _saturate(half + other))
-            activation = self._activate(total, _GATE_BITS, gate == _CELL_GATE)
-            gates.append(b.let(_GATES[gate], activation))
+            gates.append(b.let(_GATES[gate], self._activate(total, _GATE_BITS, gate == _CELL_GATE)))
         i, f, g, o = gates
         retained = self._shift_right(f * b.load_i32(b.outputs[2], state), 15)
         cell = _saturate(_saturate(retained) + _saturate(self._shift_right(i * g, 15 + bits)))

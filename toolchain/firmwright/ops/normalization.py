@@ -127,8 +127,7 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
             squares.add(v * v)
         total = squares.value
         if is_float:
-            length = maximum(libm_function("sqrt")(total), _LEAST_LENGTH)
-            size = b.let("length", length)
+            size = b.let("length", maximum(libm_function("sqrt")(total), _LEAST_LENGTH))
             with b.for_("i", depth) as i:
                 b.store(y, [row, i], value(i) / size)
             return

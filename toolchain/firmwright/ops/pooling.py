@@ -77,16 +77,13 @@ def lower_pool(
 ) -> None:
     """Emit for each output: acc = start; acc = step(acc, x) for each tap; y = finish(acc)."""
     dtype: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
-    first: ExprLike = start if dtype == FLOAT32 else int(start)
     window = pool_window(call)
     positions = conv_window.output_positions(b, call.output.shape)
     with positions as at, b.for_("c", call.output.shape[3]) as c:
-        acc = b.reg("acc", dtype)
-        b.store(acc, [0], first)
+        acc = b.register("acc", dtype, start if dtype == FLOAT32 else int(start))
         with window.taps(b, at) as (_ky, _kx, iy, ix):
-            x = b.load(b.input(0), [at.n, iy, ix, c]).cast(dtype)
-            b.store(acc, [0], step(b.load(acc, [0]), x))
-        b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(call, finish(at, b.load(acc, [0]))))
+            acc.set(step(acc.value, b.load(b.input(0), [at.n, iy, ix, c]).cast(dtype)))
+        b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(call, finish(at, acc.value)))
 
 
 def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:

@@ -240,8 +240,7 @@ def reduction_op(
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
         if x.dtype not in dtypes or x.quantization != call.output.quantization:
             raise NotSupportedError(f"a {name} of {x.dtype.name} or with requantization")
-        shape = reduced_shape(x.shape, axes, keep)
-        return (TensorType(shape, x.dtype, call.output.quantization),)
+        return (TensorType(reduced_shape(x.shape, axes, keep), x.dtype, call.output.quantization),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         reduced = arrays[0].astype(np.float64 if arrays[0].dtype == np.float32 else np.int64)

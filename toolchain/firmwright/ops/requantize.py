@@ -324,8 +324,7 @@ def store_requantized(
     if (params.multipliers, params.shifts) == ((1 << 30,), (1,)):
         store(clamp(value + params.zero_point, params.clamp_min, params.clamp_max, dtype))
         return
-    fourfold = b.let("v4", value * 4)
-    store(requantize_fourfold(fourfold, params, dtype))
+    store(requantize_fourfold(b.let("v4", value * 4), params, dtype))
 
 
 def requantize_fourfold(fourfold: ArithExpr, params: Requantization, dtype: DType) -> ArithExpr:

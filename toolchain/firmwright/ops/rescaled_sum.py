@@ -101,8 +101,7 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
         left, right = (
             _fourfold(call, b, params.terms[index], index, x) for index, x in enumerate(values)
         )
-        total = left + right if sign > 0 else left - right
-        sum4 = b.let("sum4", total)
+        sum4 = b.let("sum4", left + right if sign > 0 else left - right)
         store(requantize.requantize_fourfold(sum4, params.output, INT8))
 
 

@@ -127,8 +127,7 @@ def _load_neighbors(
     neighbors: list[ArithExpr] = []
     for kind, values in zip(("before", "after"), index_tables, strict=True):
         table = b.constant(f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist()))
-        index = minimum(b.load(table, [out]).cast(INDEX), last)
-        neighbors.append(b.let(f"{name}_{kind}", index))
+        neighbors.append(b.let(f"{name}_{kind}", minimum(b.load(table, [out]).cast(INDEX), last)))
     shares = b.constant(f"{name}_shares", share, FLOAT32 if wide == FLOAT32 else INT32)
     value = b.load(shares, [out]).cast(wide)
     return neighbors[0], neighbors[1], b.let(f"{name}_share", value)
@@ -172,8 +171,7 @@ def lower_resample(call: OpCall, b: Kernel) -> None:
         with b.for_("tap", taps) as tap:
             source = minimum(b.load(positions, [index[axis], tap]).cast(INDEX), x.shape[axis] - 1)
             position = [*index[:axis], source, *index[axis + 1 :]]
-            product = b.load(x, position) * b.load(weights, [index[axis], tap])
-            acc.add(product)
+            acc.add(b.load(x, position) * b.load(weights, [index[axis], tap]))
         b.store(b.y, index, acc.value)
 
 

@@ -42,8 +42,7 @@ def sum_rows(call: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
     with b.for_("c", x.shape[3]) as c:
         total = b.register("total", acc.dtype, b.load(acc, [c]))
         with b.for_("iy", x.shape[1]) as iy, b.for_("ix", x.shape[2]) as ix:
-            item = b.load(x, [0, iy, ix, c]).cast(acc.dtype)
-            total.add(item)
+            total.add(b.load(x, [0, iy, ix, c]).cast(acc.dtype))
         b.store(acc, [c], total.value)
 
 

@@ -89,9 +89,9 @@ def _bank_lower(call: OpCall, b: Kernel) -> None:
     size = call.input(0).elements
     x = b.view("energy", b.input(0), 0, (size,))
     y = b.view("out", b.y, 0, (count,), access="w")
-    total, carried = b.reg("total", UINT64), b.reg("carried", UINT64)
-    b.store(total, [0], 0)
-    b.store(carried, [0], 0)
+    total, carried = b.register("total", UINT64), b.register("carried", UINT64)
+    total.set(0)
+    carried.set(0)
     with b.for_("channel", count + 1) as channel:
         first = b.let("bin", b.load(bins, [channel]).cast(INDEX))
         start = b.let("place", b.load(starts, [channel]).cast(INDEX))
@@ -100,12 +100,11 @@ def _bank_lower(call: OpCall, b: Kernel) -> None:
             for sums, index in ((total, 1), (carried, 2)):
                 table = b.input(index)
                 weight = b.load(table, [minimum(start + j, table.elements - 1)])
-                product = value * weight.cast(UINT64)
-                b.store(sums, [0], b.load(sums, [0]) + product)
+                sums.add(value * weight.cast(UINT64))
         with b.if_(channel > 0):
-            b.store(y, [maximum(channel - 1, 0)], b.load(total, [0]))
-        b.store(total, [0], b.load(carried, [0]))
-        b.store(carried, [0], 0)
+            b.store(y, [maximum(channel - 1, 0)], total.value)
+        total.set(carried.value)
+        carried.set(0)
 
 
 # ---- filter_bank_square_root -------------------------------------------------------------------
@@ -261,8 +260,7 @@ def _pcan_lower(call: OpCall, b: Kernel) -> None:
         level = b.let("level", b.load(noise, [i]), UINT32)
         gain = b.let("gain", _gain(b, gains, level).cast(INT16).cast(UINT32), UINT32)
         product = b.load(x, [i]).cast(UINT64) * gain.cast(UINT64)
-        ratio = (product >> call.int_attr("snr_shift")).cast(UINT32)
-        v = b.let("ratio", ratio, UINT32)
+        v = b.let("ratio", (product >> call.int_attr("snr_shift")).cast(UINT32), UINT32)
         square = v * v >> (2 + 2 * _SNR_BITS - _OUTPUT_BITS)
         beyond = (v >> (_SNR_BITS - _OUTPUT_BITS)) - (1 << _OUTPUT_BITS)
         b.store(y, [i], select(v < (2 << _SNR_BITS), square, beyond))

@@ -27,7 +27,15 @@ from firmwright.base.quant import (
 from firmwright.ir import tir
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
-from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    Register,
+    call_intrinsic,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ops import softmax_int16
 from firmwright.ops.fixed_point import LOGARITHM, OUT_BITS, exp_on_negative_values
 from firmwright.ops.import_checks import importer, require_tensors
@@ -134,7 +142,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def lower_exponential_sum(
     b: Kernel, x: tir.Buffer, row: ArithExpr
-) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
+) -> tuple[Register, Register, tir.Buffer]:
     """Emit the sum of exponentials; return registers of row maximum and sum, and the table."""
     table = b.constant("exponentials", exponential_table(b.call), INT32)
     highest, total = softmax_int16.lower_row_maximum(b, x, row, INT32, INT8.min)
@@ -143,14 +151,14 @@ def lower_exponential_sum(
         # Half up equals half away from zero, since powers are not negative; adding the half first
         # could exceed 32 bits.
         rounded = (power >> SUM_INTEGER_BITS) + ((power >> (SUM_INTEGER_BITS - 1)) & 1)
-        b.store(total, [0], b.load(total, [0]) + rounded)
+        total.add(rounded)
     return highest, total, table
 
 
 def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     highest, total, table = lower_exponential_sum(b, x, row)
-    headroom = b.let("headroom", call_intrinsic("clz", [b.load(total, [0])], INT32))
-    inverse, shift = _bind_reciprocal(b, b.load(total, [0]), headroom, x.shape[1], y.dtype)
+    headroom = b.let("headroom", call_intrinsic("clz", [total.value], INT32))
+    inverse, shift = _bind_reciprocal(b, total.value, headroom, x.shape[1], y.dtype)
     with b.for_("i", x.shape[1]) as i:
         power = b.load(table, [_distance_index(b, highest, x, row, i)])
         value = call_intrinsic("requantize_twice", [power, inverse, shift], INT32) + y.dtype.min
@@ -167,14 +175,13 @@ def _bind_reciprocal(
         inverse = select(headroom < _MIN_HEADROOM, 0, inverse)
         shift = maximum(shift, MIN_SHIFT)
     multiplier = b.let("inverse", inverse)
-    right = b.let("shift", shift)
-    return multiplier, right
+    return multiplier, b.let("shift", shift)
 
 
 def _distance_index(
-    b: Kernel, highest: tir.Buffer, x: tir.Buffer, row: ArithExpr, i: ArithExpr
+    b: Kernel, highest: Register, x: tir.Buffer, row: ArithExpr, i: ArithExpr
 ) -> ArithExpr:
-    distance = b.load(highest, [0]) - b.load_i32(x, [row, i])
+    distance = highest.value - b.load_i32(x, [row, i])
     return minimum(maximum(distance, 0), _TABLE_SIZE - 1).cast(INDEX)
 
 
@@ -182,12 +189,12 @@ def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> Non
     beta = softmax_beta(b.call)
     highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
     with b.for_("i", x.shape[1]) as i:
-        scaled = (b.load(x, [row, i]) - b.load(highest, [0])) * beta
+        scaled = (b.load(x, [row, i]) - highest.value) * beta
         power = b.let("power", call_intrinsic("exp_f32", [scaled], FLOAT32))
         b.store(y, [row, i], power)
-        b.store(total, [0], b.load(total, [0]) + power)
+        total.add(power)
     with b.for_("i", x.shape[1]) as i:
-        b.store(y, [row, i], b.load(y, [row, i]) / b.load(total, [0]))
+        b.store(y, [row, i], b.load(y, [row, i]) / total.value)
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:
@@ -254,22 +261,22 @@ def lower_log(call: OpCall, b: Kernel) -> None:
 def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
     with b.for_("i", x.shape[1]) as i:
-        below = b.load(x, [row, i]) - b.load(highest, [0])
-        b.store(total, [0], b.load(total, [0]) + call_intrinsic("exp_f32", [below], FLOAT32))
-    logarithm = b.let("logarithm", libm_function("log")(b.load(total, [0])))
+        below = b.load(x, [row, i]) - highest.value
+        total.add(call_intrinsic("exp_f32", [below], FLOAT32))
+    logarithm = b.let("logarithm", libm_function("log")(total.value))
     with b.for_("i", x.shape[1]) as i:
-        b.store(y, [row, i], b.load(x, [row, i]) - b.load(highest, [0]) - logarithm)
+        b.store(y, [row, i], b.load(x, [row, i]) - highest.value - logarithm)
 
 
 def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     scale, back, radius = _log_scaling(b.call)
     highest, total, _ = lower_exponential_sum(b, x, row)
-    logarithm = b.let("logarithm", call_intrinsic("logarithm", [b.load(total, [0])], INT32))
+    logarithm = b.let("logarithm", call_intrinsic("logarithm", [total.value], INT32))
     lowest = logarithm + INT32_MIN
     least = call_intrinsic("requantize_twice", [lowest, *back], INT32)
     lower_bound = b.let("least", maximum(least, -radius - 1))
     with b.for_("i", x.shape[1]) as i:
-        below = b.let("below", b.load_i32(x, [row, i]) - b.load(highest, [0]))
+        below = b.let("below", b.load_i32(x, [row, i]) - highest.value)
         with b.if_(below > lower_bound):
             scaled = call_intrinsic("requantize_twice", [below, *scale], INT32)
             difference = b.let("difference", scaled - logarithm)

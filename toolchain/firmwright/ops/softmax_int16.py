@@ -12,7 +12,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, ExprLike, immediate, maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr, ExprLike, Register, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lookup_tables import build_lut, lookup, lookup_array
@@ -81,14 +81,13 @@ def reference(call: OpCall, x: Array, beta: float) -> Array:
 
 def lower_row_maximum(
     b: Kernel, x: tir.Buffer, row: ArithExpr, dtype: DType, start: ExprLike
-) -> tuple[tir.Buffer, tir.Buffer]:
+) -> tuple[Register, Register]:
     """Emit the maximum of a row; return its register and one that holds 0, for a sum."""
-    highest, total = b.reg("highest", dtype), b.reg("total", dtype)
-    b.store(highest, [0], start)
+    highest, total = b.register("highest", dtype), b.register("total", dtype)
+    highest.set(start)
     with b.for_("i", x.shape[1]) as i:
-        item = b.load(x, [row, i]).cast(dtype)
-        b.store(highest, [0], maximum(b.load(highest, [0]), item))
-    b.store(total, [0], 0)
+        highest.set(maximum(highest.value, b.load(x, [row, i]).cast(dtype)))
+    total.set(0)
     return highest, total
 
 
@@ -101,18 +100,16 @@ def lower_row(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, beta: flo
     multiplier, shift = difference_multiplier(per_tensor_quant(b.call.input(0)).scale, beta)
     highest, total = lower_row_maximum(b, x, row, INT32, INT16.min)
     with b.for_("i", x.shape[1]) as i:
-        below = b.load_i32(x, [row, i]) - b.load(highest, [0])
+        below = b.load_i32(x, [row, i]) - highest.value
         scaled = intrinsic("requantize_twice", [below, multiplier, shift], INT32)
         index = b.let("index", _saturate(scaled + INT16.max))
-        value = lookup(b, exponentials, index)
-        power = b.let("power", value)
+        power = b.let("power", lookup(b, exponentials, index))
         b.store(y, [row, i], power.cast(INT16))
-        b.store(total, [0], b.load(total, [0]) + power)
-    headroom = b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32))
-    mantissa = b.let("mantissa", b.load(total, [0]) << (headroom - 1))
+        total.add(power)
+    headroom = b.let("headroom", intrinsic("clz", [total.value], INT32))
+    mantissa = b.let("mantissa", total.value << (headroom - 1))
     position = b.let("position", _saturate((((mantissa >> 13) + 1) >> 1) - _CENTER))
-    value = lookup(b, reciprocals, position)
-    inverse = b.let("inverse", value)
+    inverse = b.let("inverse", lookup(b, reciprocals, position))
     right = b.let("right", 31 - headroom)
     half = b.let("half", ArithExpr(immediate(1, INT32)) << (right - 1))
     with b.for_("i", x.shape[1]) as i:

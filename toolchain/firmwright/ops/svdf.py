@@ -22,8 +22,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
-from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops import requantize
+from firmwright.ir.tir.builder import ArithExpr, Register
 from firmwright.ops.dynamic_range import (
     FloatRow,
     QuantizedRow,
@@ -34,6 +33,14 @@ from firmwright.ops.dynamic_range import (
 )
 from firmwright.ops.import_checks import input_type
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import (
+    Requantization,
+    apply_activation,
+    float_activation_range,
+    import_activation,
+    make_requantization,
+    per_tensor_quant,
+)
 
 _BIAS, _STATE = 3, 4
 _HYBRID = (FLOAT32, INT8, INT8, FLOAT32)
@@ -48,12 +55,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"an svdf of {', '.join(kind.name for kind in kinds)}")
     if any(call.constant(index) is None for index in (1, 2)):
         raise NotSupportedError("weights that are not constant")
-    batch, filters, steps, rank = (
-        x.shape[0],
-        feature.shape[0],
-        time.shape[-1],
-        call.int_attr("rank"),
-    )
+    batch, rank = x.shape[0], call.int_attr("rank")
+    filters, steps = feature.shape[0], time.shape[-1]
     if (x.shape[1:], time.shape[:1]) != (feature.shape[1:], feature.shape[:1]) or filters % rank:
         raise NotSupportedError(f"{filters} filters of rank {rank} with {steps} steps")
     if state.shape != (batch, filters * steps):
@@ -66,7 +69,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         check_hybrid(call, None, (1, 2))
     if x.dtype == INT8:
         for kind in (x, feature, time, state, call.output):
-            requantize.per_tensor_quant(kind)
+            per_tensor_quant(kind)
     y = TensorType((batch, filters // rank), x.dtype, call.output.quantization)
     return (y, TensorType(state.shape, state.dtype, call.outputs[1].quantization))
 
@@ -74,24 +77,16 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def state_zero_point(call: OpCall) -> int:
     state = call.input(_STATE)
     is_ignored = state.dtype == FLOAT32 or (call.numerics != "tflm" and state.dtype == INT16)
-    return 0 if is_ignored else requantize.per_tensor_quant(state).zero_point
+    return 0 if is_ignored else per_tensor_quant(state).zero_point
 
 
-def state_and_output_requant(
-    call: OpCall,
-) -> tuple[requantize.Requantization, requantize.Requantization]:
-    x, feature, time, state = (
-        requantize.per_tensor_quant(call.input(index)).scale for index in (0, 1, 2, _STATE)
-    )
-    first, second = (
-        x * feature / state,
-        state * time / requantize.per_tensor_quant(call.output).scale,
-    )
-    kind = call.input(_STATE)
-    clamped = replace(kind, quantization=Quantization((state,), (0,)))
+def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantization]:
+    x, feature, time, state = (_scale(call, index) for index in (0, 1, 2, _STATE))
+    first, second = x * feature / state, state * time / per_tensor_quant(call.output).scale
+    clamped = replace(call.input(_STATE), quantization=Quantization((state,), (0,)))
     return (
-        requantize.make_requantization([first], Rounding.TWICE, clamped, "none"),
-        requantize.make_requantization([second], Rounding.TWICE, call.output, "none"),
+        make_requantization([first], Rounding.TWICE, clamped, "none"),
+        make_requantization([second], Rounding.TWICE, call.output, "none"),
     )
 
 
@@ -103,7 +98,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     bias = arrays[3].astype(dtype) if call.has_input(_BIAS) else np.zeros(filters // rank, dtype)
     history = arrays[-1].reshape(batch, filters, -1)
     if not is_float:
-        x = x - requantize.per_tensor_quant(call.input(0)).zero_point
+        x = x - per_tensor_quant(call.input(0)).zero_point
     features: Array = np.asarray(x @ feature.T)
     if is_hybrid(call):
         features = _hybrid_features(call, arrays)
@@ -115,7 +110,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total = products.sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     new_state = state.reshape(batch, -1)
     if is_float:
-        low, high = requantize.float_activation_range(call.str_attr("activation"))
+        low, high = float_activation_range(call.str_attr("activation"))
         return np.clip(total, low, high).astype(np.float32), new_state
     return state_and_output_requant(call)[1].apply(total.astype(np.int32), INT8), new_state
 
@@ -130,27 +125,27 @@ def _hybrid_features(call: OpCall, arrays: Sequence[Array]) -> Array:
 
 
 def _scale(call: OpCall, index: int) -> float:
-    return requantize.per_tensor_quant(call.input(index)).scale
+    return per_tensor_quant(call.input(index)).scale
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     (batch, inputs), (filters, steps) = call.input(0).shape, call.input(2).shape
-    rank = call.int_attr("rank")
-    is_float = call.input(0).dtype == FLOAT32
+    rank, is_float = call.int_attr("rank"), call.input(0).dtype == FLOAT32
     shape = (batch, filters, steps)
     before, after = b.views("before after", shape, b.input(_STATE), b.outputs[1])
     with b.for_("n", batch) as n:
-        source = _FeatureSource(b.input(0), [n])
+        zero_point = 0 if is_float else per_tensor_quant(call.input(0)).zero_point
+        source = _FeatureSource(b.input(0), [n], zero_point)
         if is_hybrid(call):
             quantized = b.allocate("quantized", INT8, (inputs,))
             row = quantize_row(
                 b, FloatRow(b.input(0), n * inputs, inputs), quantized,
                 weight_scale=_scale(call, 1), asymmetric=bool(call.attrs["asymmetric"]),
             )  # fmt: skip
-            source = _FeatureSource(quantized, [], row)
+            source = _FeatureSource(quantized, [], row.zero_point, row)
         with b.for_("unit", filters // rank) as unit:
-            total = b.reg("total", FLOAT32 if is_float else UINT32)
-            b.store(total, [0], _initial_sum(call, b, unit))
+            kind = FLOAT32 if is_float else UINT32
+            total = b.register("total", kind, _initial_sum(call, b, unit))
             with b.for_("r", rank) as r:
                 f = b.let("filter", unit * rank + r)
                 with b.for_("t", steps - 1) as t:
@@ -160,7 +155,7 @@ def lower(call: OpCall, b: Kernel) -> None:
                 newest = b.let("newest", _feature(call, b, source, f))
                 b.store(after, [n, f, steps - 1], newest)
                 _accumulate(call, b, total, newest, [f, steps - 1])
-            b.store(b.y, [n, unit], _finish_output(call, b.load(total, [0])))
+            b.store(b.y, [n, unit], _finish_output(call, total.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +164,7 @@ class _FeatureSource:
 
     buffer: tir.Buffer
     at: Sequence[ArithExpr]
+    zero_point: ArithExpr | int
     row: QuantizedRow | None = None
 
 
@@ -178,15 +174,11 @@ def _feature(call: OpCall, b: Kernel, source: _FeatureSource, f: ArithExpr) -> A
     with b.for_("i", source.buffer.shape[-1]) as i:
         item, weight = b.load(source.buffer, [*source.at, i]), b.load(b.input(1), [f, i])
         if not is_float:
-            item, weight = item.cast(INT32), weight.cast(INT32)
-        if row is not None and row.offset is not None:
-            item = item - b.load(row.offset, [0])
-        elif row is None and not is_float:
-            item = item - requantize.per_tensor_quant(call.input(0)).zero_point
+            item, weight = item.cast(INT32) - source.zero_point, weight.cast(INT32)
         acc.add(item * weight)
-    if row is not None:
-        return acc.value.cast(FLOAT32) * b.load(row.scale, [0])
-    return _requantize_state(call, acc.value)
+    if row is None:
+        return _requantize_state(call, acc.value)
+    return acc.value.cast(FLOAT32) * row.scale.value
 
 
 def _initial_sum(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
@@ -197,17 +189,17 @@ def _initial_sum(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
 
 
 def _accumulate(
-    call: OpCall, b: Kernel, total: tir.Buffer, x: ArithExpr, at: Sequence[ArithExpr | int]
+    call: OpCall, b: Kernel, total: Register, x: ArithExpr, at: Sequence[ArithExpr | int]
 ) -> None:
     weight = b.load(b.input(2), at)
     if is_hybrid(call):
         weight = weight.cast(FLOAT32) * _scale(call, 2)
-    if total.dtype == FLOAT32:
+    if total.buffer.dtype == FLOAT32:
         product = x * weight
     else:
         steps = x.cast(INT32) - state_zero_point(call)
         product = (steps * weight.cast(INT32)).cast(UINT32)
-    b.store(total, [0], b.load(total, [0]) + product)
+    total.add(product)
 
 
 def _requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
@@ -221,7 +213,7 @@ def _requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
 
 def _finish_output(call: OpCall, total: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
-        return requantize.apply_activation(total, call.str_attr("activation"))
+        return apply_activation(total, call.str_attr("activation"))
     return state_and_output_requant(call)[1].lower(total.cast(INT32), INT8)
 
 
@@ -235,7 +227,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"a rank of {rank}")
     if options["fused_activation_function"] in ("TANH", "SIGN_BIT"):
         raise NotSupportedError(f"fused activation {options['fused_activation_function']}")
-    activation = requantize.import_activation(options["fused_activation_function"])
+    activation = import_activation(options["fused_activation_function"])
     attrs: dict[str, Attr] = {"rank": rank, "activation": activation}
     if input_type(context, 1).dtype == INT8 and input_type(context).dtype == FLOAT32:
         attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])

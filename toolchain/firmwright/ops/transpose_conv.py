@@ -46,8 +46,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     is_short = int16x8.is_int16x8(call) and not int16x8.has_int64_sum(call)
     if is_short and call.numerics == "tflm":
         raise NotSupportedError("an int16 transposed convolution with a 32-bit bias in TFLM")
-    shape = (x.shape[0], *y.shape[1:3], w.shape[0])
-    return (TensorType(shape, x.dtype, y.quantization),)
+    return (TensorType((x.shape[0], *y.shape[1:3], w.shape[0]), x.dtype, y.quantization),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:

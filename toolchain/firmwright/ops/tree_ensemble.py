@@ -27,6 +27,7 @@ from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
     Builder,
+    Register,
     as_expr,
     binary_expr,
     maximum,
@@ -332,16 +333,17 @@ def _walk(
     branches = b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
     sizes = b.constant("sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32)
     bits = _column_bits(forest)
-    first = b.register("first", UINT32)
-    position, leaf, remaining = (b.reg(name, UINT32) for name in ("place", "leaf", "remaining"))
+    first, position, leaf, remaining = (
+        b.register(name, UINT32) for name in ("first", "place", "leaf", "remaining")
+    )
     first.set(0)
     with b.for_("tree", len(forest.sizes)) as tree:
-        b.store(position, [0], first.value)
-        b.store(leaf, [0], first.value + tree.cast(UINT32))
-        b.store(remaining, [0], b.load(sizes, [tree]).cast(UINT32))
-        first.add(b.load(remaining, [0]))
-        with b.while_(b.load(remaining, [0]) > 0):
-            index = b.let("at", minimum(b.load(position, [0]), forest.branches - 1).cast(INDEX))
+        position.set(first.value)
+        leaf.set(first.value + tree.cast(UINT32))
+        remaining.set(b.load(sizes, [tree]).cast(UINT32))
+        first.add(remaining.value)
+        with b.while_(remaining.value > 0):
+            index = b.let("at", minimum(position.value, forest.branches - 1).cast(INDEX))
             branch = b.let("branch", b.load(branches, [index]).cast(UINT32))
             left = b.let("left", branch >> bits)
             column = b.let(
@@ -349,13 +351,13 @@ def _walk(
             )
             is_left = b.load(keys, [column]) <= b.load(thresholds, [index]).cast(INT32)
             with b.if_(is_left):
-                b.store(position, [0], b.load(position, [0]) + 1)
-                b.store(remaining, [0], left)
+                position.add(1)
+                remaining.set(left)
             with b.else_():
                 skipped = b.let("skipped", left + 1)
-                b.store(position, [0], b.load(position, [0]) + skipped)
-                b.store(leaf, [0], b.load(leaf, [0]) + skipped)
-                b.store(remaining, [0], b.load(remaining, [0]) - skipped)
+                position.add(skipped)
+                leaf.add(skipped)
+                remaining.set(remaining.value - skipped)
         _add_leaf(b, leaves, leaf, sums)
 
 
@@ -367,12 +369,12 @@ def smallest_unsigned_dtype(most: int) -> DType:
     return next(kind for kind in (UINT8, UINT16, UINT32) if most <= kind.max)
 
 
-def _add_leaf(b: Kernel, leaves: LeafTable, leaf: tir.Buffer, sums: tir.Buffer) -> None:
+def _add_leaf(b: Kernel, leaves: LeafTable, leaf: Register, sums: tir.Buffer) -> None:
     count, outputs = leaves.rows.shape
     kind = smallest_unsigned_dtype(count - 1)
     indexed = count * outputs * 4 + len(leaves.row_indices) * kind.size_bytes
     last = len(leaves.row_indices) - 1
-    index = b.let("end", minimum(b.load(leaf, [0]), last).cast(INDEX))
+    index = b.let("end", minimum(leaf.value, last).cast(INDEX))
     if indexed < len(leaves.row_indices) * outputs * 4:
         which = b.constant("which", leaves.row_indices, kind)
         rows = b.constant("leaves", leaves.rows, INT32)

@@ -158,8 +158,7 @@ class _SubgraphImporter:
         dtype = find_dtype(tensor.dtype)
         if dtype is None:
             raise NotSupportedError(f"element type {tensor.dtype} of tensor {tensor.name}")
-        shape = self.shapes.get(tensor.index, tensor.shape)
-        return TensorType(shape, dtype, tensor.quantization)
+        return TensorType(self.shapes.get(tensor.index, tensor.shape), dtype, tensor.quantization)
 
     def _value(self, index: int) -> Value:
         tensor = self.graph.tensors[index]

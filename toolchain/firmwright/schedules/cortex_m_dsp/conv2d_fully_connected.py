@@ -57,13 +57,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     block = block_pixels(int(config["pixels"]), op.output.elements // op.output.shape[3])
     channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
-    offset = weight_zero_point(op)
-    gemm = plan_gemm(b, layout, kernel, bias, params, channels, block, offset)
+    gemm = plan_gemm(b, layout, kernel, bias, params, channels, block, weight_zero_point(op))
     if "steps" in config:
         gemm = replace(gemm, steps=int(config["steps"]))
     source = Im2colSource(b.input(0), layout, per_tensor_quant(op.input(0)).zero_point)
-    backward = config.get("order") == "backward"
-    convolve_in_blocks(b, source, gemm, op.output.shape, backward=backward)
+    convolve_in_blocks(b, source, gemm, op.output.shape, backward=config.get("order") == "backward")
 
 
 def layer_layout(op: OpCall) -> Im2colLayout:
@@ -166,8 +164,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
         gemm = replace(gemm, steps=int(config["steps"]))
     with b.for_("n", op.output.elements // outputs) as n:
         if config.get("input") == "bytes":
-            words = (depth // _WORD,)
-            x = b.view("words", b.input(0), n * depth, words, dtype=UINT32, alignment=4)
+            x = b.view("words", b.input(0), n * depth, (depth // _WORD,), dtype=UINT32, alignment=4)
             gemm.emit_from_bytes(b, x, n)
             return
         wide = b.allocate("wide", UINT32, (layout.words, 1))

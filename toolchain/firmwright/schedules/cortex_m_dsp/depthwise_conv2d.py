@@ -8,7 +8,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
+from firmwright.ir.tir.builder import ArithExpr, Register, call_intrinsic, logical_and
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of, weight_offsets
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, window_of
@@ -77,12 +77,10 @@ def _output(
     b: Kernel, layer: _DepthwiseConstants, at: OutputPosition, channel: ArithExpr,
     source: ArithExpr, weights: list[ArithExpr], finish: FinishElement,
 ) -> None:  # fmt: skip
-    acc = b.reg("acc", INT32)
+    acc = b.register("acc", INT32)
     window = layer.window
-    top = at.oy * window.stride[0] - window.padding[0]
-    left = at.ox * window.stride[1] - window.padding[2]
-    y0 = b.let("top", top)
-    x0 = b.let("left", left)
+    y0 = b.let("top", at.oy * window.stride[0] - window.padding[0])
+    x0 = b.let("left", at.ox * window.stride[1] - window.padding[2])
     if not window.guarded(0) and not window.guarded(1):
         _inside(b, layer, acc, (at.n, y0, x0), channel, source, weights)
     else:
@@ -93,11 +91,11 @@ def _output(
             _inside(b, layer, acc, (at.n, y0, x0), channel, source, weights)
         with b.else_():
             _border(b, layer, acc, at, channel, source)
-    b.store(b.y, [at.n, at.oy, at.ox, channel], finish(b.load(acc, [0])))
+    b.store(b.y, [at.n, at.oy, at.ox, channel], finish(acc.value))
 
 
 def _inside(
-    b: Kernel, layer: _DepthwiseConstants, acc: tir.Buffer, origin: Position, channel: ArithExpr,
+    b: Kernel, layer: _DepthwiseConstants, acc: Register, origin: Position, channel: ArithExpr,
     source: ArithExpr, weights: list[ArithExpr],
 ) -> None:  # fmt: skip
     x, window = b.input(0), layer.window
@@ -105,26 +103,25 @@ def _inside(
     row = width * channels * window.dilation[0]
     column = channels * window.dilation[1]
     offset = ((origin[0] * height + origin[1]) * width + origin[2]) * channels + source
-    b.store(acc, [0], b.load(layer.folded, [channel]))
+    acc.set(b.load(layer.folded, [channel]))
     taps = b.view("taps", x, offset, window.size, strides=(row, column))
     for tap in range(window.size[0] * window.size[1]):
         value = b.load(taps, list(divmod(tap, window.size[1]))).cast(INT32).cast(UINT32)
         name = "smlabb" if tap % 2 == 0 else "smlabt"
-        total = call_intrinsic(name, [value, weights[tap // 2], b.load(acc, [0])], INT32)
-        b.store(acc, [0], total)
+        acc.set(call_intrinsic(name, [value, weights[tap // 2], acc.value], INT32))
 
 
 def _border(
-    b: Kernel, layer: _DepthwiseConstants, acc: tir.Buffer, at: OutputPosition, channel: ArithExpr,
+    b: Kernel, layer: _DepthwiseConstants, acc: Register, at: OutputPosition, channel: ArithExpr,
     source: ArithExpr,
 ) -> None:  # fmt: skip
     window, words = layer.window, layer.packed.shape[1]
-    b.store(acc, [0], b.load(layer.bias, [channel]))
+    acc.set(b.load(layer.bias, [channel]))
     w = b.view("halves", layer.packed, channel * words, (2 * words,), dtype=INT16)
     with window.taps(b, at) as (ky, kx, iy, ix):
         value = b.load_i32(b.input(0), [at.n, iy, ix, source]) - layer.zero_point
         weight = b.load_i32(w, [ky * window.size[1] + kx])
-        b.store(acc, [0], b.load(acc, [0]) + value * weight)
+        acc.add(value * weight)
 
 
 SCHEDULES = (

@@ -233,8 +233,7 @@ def _group(
         if missing and layer.zero_point:
             # The bias includes the zero-point share of omitted taps.
             omitted = [(line, tap) for line in range(along.taps) for tap in missing]
-            adjusted = _with_zero_points(layer, channel, bias, omitted)
-            bias = b.let(f"{label}_bias", adjusted)
+            bias = b.let(f"{label}_bias", _with_zero_points(layer, channel, bias, omitted))
         channel = replace(channel, bias=bias)
         _SlideEmitter(b, layer, channel, valid, (x_start, y_start), label).emit()
 

@@ -54,8 +54,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         for row in range(rows):
             b.store(acc, [row], b.load(bias, [group * rows + row]))
         with open_taps(op, b, at) as (ky, kx, iy, ix), b.for_("i", steps) as i:
-            pairs = _pairs(op, b, x, [at.n, iy, ix, i])
-            _accumulate(b, acc, pairs, weights, [group, ky, kx, i])
+            _accumulate(b, acc, _pairs(op, b, x, [at.n, iy, ix, i]), weights, [group, ky, kx, i])
         for row in range(rows):
             channel = group * rows + row
             finish = epilogue.bind_channel(b, channel)

@@ -217,8 +217,7 @@ class GemmKernel:
             )  # fmt: skip
             for form in by_arithmetic(b, finish):
                 for pixel in range(self.pixels):
-                    total = b.load(acc, [place * self.pixels + pixel])
-                    b.store(y, [pixel], form(total))
+                    b.store(y, [pixel], form(b.load(acc, [place * self.pixels + pixel])))
 
 
 def plan_gemm(

@@ -60,9 +60,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         row = quantize_input(op, b, n, quantized)
         end = _make_end(op, b, row, bias_of(op, "float32"), None if row.offset is None else scales)
         gemm = plan_gemm_without_bias(b, layout, kernel, end, CHANNELS_BY_PIXELS[block])
-        zero_point = 0 if row.offset is None else b.load(row.offset, [0])
-        shape = (1, height, width, channels)
-        convolve_in_blocks(b, Im2colSource(quantized, layout, zero_point), gemm, shape, n * pixels)
+        source = Im2colSource(quantized, layout, row.zero_point)
+        convolve_in_blocks(b, source, gemm, (1, height, width, channels), n * pixels)
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
@@ -81,8 +80,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
         end = _make_end(op, b, row, addend, own, joins_scales=True)
         kernel = weights_of(op).reshape(outputs, 1, 1, depth)
         gemm = plan_gemm_without_bias(b, layer_layout(op), kernel, end, _CHANNELS)
-        words = (depth // _WORD,)
-        x = b.view("words", quantized, 0, words, dtype=UINT32, alignment=4)
+        x = b.view("words", quantized, 0, (depth // _WORD,), dtype=UINT32, alignment=4)
         gemm.emit_from_bytes(b, x, n)
 
 
@@ -114,7 +112,7 @@ class DequantizeEpilogue:
             bias = b.let(f"channel_bias{place}", b.load(self.bias, [index]))
         correction: ArithExpr | None = None
         if self.sums is not None and self.activations.offset is not None:
-            share = b.load(self.activations.offset, [0]) * b.load(self.sums, [index])
+            share = self.activations.offset.value * b.load(self.sums, [index])
             correction = b.let(f"zero_point_share{place}", share)
         scale: ArithExpr | None = None
         if self.scales is not None:
@@ -124,7 +122,7 @@ class DequantizeEpilogue:
             exact = total >> _ODD_SHIFT if self.is_paired and place % 2 == 1 else total
             if correction is not None:
                 exact = exact - correction
-            scaled, common = exact.cast(FLOAT32), b.load(self.activations.scale, [0])
+            scaled, common = exact.cast(FLOAT32), self.activations.scale.value
             if scale is not None and self.joins_scales:
                 common = common * scale
             elif scale is not None:

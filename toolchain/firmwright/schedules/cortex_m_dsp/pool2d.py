@@ -56,23 +56,21 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
         y = b.view("out", b.y, target, (_LANES,), access="w")
         for half in (0, 1):
             for place, shift in ((half, 16), (half + 2, 0)):
-                total = (b.load(sums, [half]) << shift).cast(INT32) >> 16
-                value = b.let("total", total)
+                value = b.let("total", (b.load(sums, [half]) << shift).cast(INT32) >> 16)
                 mean = stored_mean(op, value, size[0] * size[1])
                 b.store(y, [place], narrow_to_output(op, mean))
 
 
 def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
     with _outputs(op, b) as (start, target):
-        maximum = b.reg("maximum", UINT32)
-        b.store(maximum, [0], 0x80808080)
+        maximum = b.register("maximum", UINT32, 0x80808080)
 
         def take(word: ArithExpr) -> None:
-            b.store(maximum, [0], call_intrinsic("smax8", [b.load(maximum, [0]), word], UINT32))
+            maximum.set(call_intrinsic("smax8", [maximum.value, word], UINT32))
 
         _each_word(op, b, start, take)
         y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
-        b.store(y, [0], b.load(maximum, [0]))
+        b.store(y, [0], maximum.value)
 
 
 @contextmanager

@@ -96,8 +96,7 @@ class _Strips:
             for c in range(lanes):
                 finish = self.sums.bind_channel(b, block * lanes + c)
                 for pixel in range(count):
-                    total = b.load(acc, [pixel * lanes + c])
-                    b.store(y, [pixel, block * lanes + c], finish(total))
+                    b.store(y, [pixel, block * lanes + c], finish(b.load(acc, [pixel * lanes + c])))
 
     def _window(
         self, b: Kernel, acc: tir.Buffer, columns: range, at: Position, block: ArithExpr
@@ -128,8 +127,7 @@ class _Strips:
             for pixel in range(acc.shape[0] // lanes):
                 offset = pixel * stride + (tap - columns.start) * dilation
                 if offset not in inputs:
-                    value = self.taps.value(b, [n, iy, left + offset], block)
-                    inputs[offset] = b.let("x", value)
+                    inputs[offset] = b.let("x", self.taps.value(b, [n, iy, left + offset], block))
                 for c in range(lanes):
                     total = b.load(acc, [pixel * lanes + c])
                     product = self.taps.product(total, inputs[offset], weights, c)

@@ -130,8 +130,7 @@ class _Int16Gemm:
                 return
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):
-                start = b.let("channel_bias", self.sums.start(b, first + row))
-                self._set(b, acc, row, start)
+                self._set(b, acc, row, b.let("channel_bias", self.sums.start(b, first + row)))
             self._accumulate(b, acc, columns, group)
             for row in range(self.rows):
                 finish = self.sums.bind_channel(b, first + row)
@@ -142,8 +141,7 @@ class _Int16Gemm:
     ) -> None:
         total = b.reg("total", INT64, self.pixels * self.rows)
         for row in range(self.rows):
-            start = b.let("channel_bias", b.load(self.sums.bias, [first + row]))
-            self._set(b, total, row, start)
+            self._set(b, total, row, b.let("channel_bias", b.load(self.sums.bias, [first + row])))
         with b.for_("chunk", self.steps // self.chunk) as chunk:
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):

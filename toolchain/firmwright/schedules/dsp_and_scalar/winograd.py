@@ -104,8 +104,7 @@ def _make_epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
     kernel = weights_of(op)
     bounds = accumulator_bounds(fold_zero_point_into_bias(op, kernel), kernel)
     shift_is_folded = np.zeros((len(kernel), 1), np.int64)
-    params = requantization_of(op)
-    return make_epilogue(b, params, bounds, INT8, len(kernel), shift_is_folded)
+    return make_epilogue(b, requantization_of(op), bounds, INT8, len(kernel), shift_is_folded)
 
 
 def _store_output_tiles(

@@ -55,8 +55,7 @@ class FloatGemmKernel:
             steps = ArithExpr(immediate(self.depth, INT32))
             name = microkernel_name(self.style, tile, self.depth)
             b.evaluate(name, [w, x, steps, *registers])
-            channel = b.let("first", first)
-            self._store(b, sums, at, channel)
+            self._store(b, sums, at, b.let("first", first))
 
     def _store(self, b: Kernel, sums: tir.Buffer, at: ArithExpr, first: ArithExpr) -> None:
         tile, stored = self.tile, min(self.tile.lanes, self.outputs)

@@ -80,8 +80,7 @@ class _FloatOutputRow:
                 position = (ky, first + kx)
                 if position not in inputs:
                     at = shift * columns.stride + (first + kx)
-                    value = b.load(self.x, [ky - self.rows.start, at])
-                    inputs[position] = b.let("x", value)
+                    inputs[position] = b.let("x", b.load(self.x, [ky - self.rows.start, at]))
             taps = [(inputs[ky, first + kx], self.weights[ky][kx])
                     for ky, kx in product(self.rows, valid)]  # fmt: skip
             total = self._sum(taps) + self.bias

@@ -188,8 +188,7 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
         columns = b.allocate("columns", INT8, (pixels_per_group * gemm.taps,), 8)
         step = source.window.stride[1] * packer.channels
         group = enter(b.for_("group", -(-count // rows_per_group)))
-        start = minimum(group * rows_per_group, count - rows_per_group)
-        row = b.let("row", start)
+        row = b.let("row", minimum(group * rows_per_group, count - rows_per_group))
         if width % 2 == 0:
             origin = rows_of(row)
             pair = enter(b.for_("pair", width // _PIXELS))

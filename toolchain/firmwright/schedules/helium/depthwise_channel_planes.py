@@ -109,8 +109,7 @@ class _GatherLayout:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    applies = vector_requantize.supports_int8_layer(op) and _layout(op) is not None
-    return ({},) if applies else ()
+    return ({},) if vector_requantize.supports_int8_layer(op) and _layout(op) is not None else ()
 
 
 def _layout(op: OpCall) -> _GatherLayout | None:

@@ -118,14 +118,13 @@ INTRINSICS = tuple(map(_scaled, DOT_PRODUCT_LOOPS))
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel = weights_of(op)
     x, (batch, height, width, _) = op.input(0), op.output.shape
     with b.for_("n", batch) as n:
         quantized = b.allocate("quantized", INT8, (1, *x.shape[1:]), 8)
         activations = quantize_input(op, b, n, quantized, QUANTIZE_PASSES)
-        gemm = _gemm(op, b, activations, b.load(activations.scale, [0]), n * (height * width))
-        zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
-        source = ConvolutionInput(quantized, window_of(op, kernel.shape[1:3]), zero_point)
+        gemm = _gemm(op, b, activations, activations.scale.value, n * (height * width))
+        window = window_of(op, weights_of(op).shape[1:3])
+        source = ConvolutionInput(quantized, window, activations.zero_point)
         convolve_two_pixels(b, source, gemm, (1, *op.output.shape[1:]))
 
 
@@ -138,7 +137,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     (weight_scale,) = quantization_of(op.input(1)).scales
     folded = None if is_whole(op) else weight_scale
     with quantized_rows(op, b, folded, QUANTIZE_PASSES) as (n, quantized, row):
-        scale = b.load(row.scale, [0])
+        scale = row.scale.value
         gemm = _gemm(op, b, row, scale * weight_scale if folded is None else scale, n)
         gemm.emit(b, quantized, [n * 0, n * 0], [n * 0, n * 0])
 
@@ -154,8 +153,7 @@ def _gemm(
     totals = b.constant("totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32)
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
     activation = accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")]
-    zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
-    settings = [scale, zero_point, activation, min(channels, CHANNELS)]
+    settings = [scale, activations.zero_point, activation, min(channels, CHANNELS)]
     tables, depth = [totals, factors], flat.shape[1]
     return BlockGemm("mve_gemm_hybrid", packed, tables, channels, depth, settings, first)
 

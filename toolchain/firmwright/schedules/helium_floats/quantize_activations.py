@@ -12,7 +12,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
+from firmwright.ir.tir.builder import ArithExpr, Register, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.dynamic_range import FloatRow, QuantizePasses
@@ -79,19 +79,19 @@ QUANTIZE = Intrinsic(
 INTRINSICS = (MIN_MAX, QUANTIZE)
 
 
-def _ends(b: Kernel, row: FloatRow, low: tir.Buffer, high: tir.Buffer) -> None:
-    least, most = b.reg("least", UINT32), b.reg("most", INT32)
+def _ends(b: Kernel, row: FloatRow, low: Register, high: Register) -> None:
+    least, most = b.register("least", UINT32), b.register("most", INT32)
     values = b.pointer(row.buffer, row.start, row.size)
-    b.evaluate(MIN_MAX.name, [values, row.size, b.load(least, [0]), b.load(most, [0])])
-    for end, bits in ((low, b.load(least, [0]).cast(INT32)), (high, b.load(most, [0]))):
-        b.store(end, [0], intrinsic("float_of_bits", [bits], FLOAT32))
+    b.evaluate(MIN_MAX.name, [values, row.size, least.value, most.value])
+    for end, bits in ((low, least.value.cast(INT32)), (high, most.value)):
+        end.set(intrinsic("float_of_bits", [bits], FLOAT32))
 
 
-def _reach(b: Kernel, row: FloatRow, reach: tir.Buffer) -> None:
-    low = b.reg("least_value", FLOAT32)
+def _reach(b: Kernel, row: FloatRow, reach: Register) -> None:
+    low = b.register("least_value", FLOAT32)
     _ends(b, row, low, reach)
     zero = ArithExpr(immediate(0.0, FLOAT32))
-    b.store(reach, [0], maximum(b.load(reach, [0]), zero - b.load(low, [0])))
+    reach.set(maximum(reach.value, zero - low.value))
 
 
 def _values(

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT8, Array
-from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.builder import ArithExpr, Register
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import output_positions, window_of
@@ -40,7 +39,7 @@ def pack_int4_weights(weights: Array) -> Array:
 
 
 def _add_row(
-    b: Kernel, acc: tir.Buffer, count: int, byte: Callable[[ArithExpr | int], ArithExpr],
+    b: Kernel, acc: Register, count: int, byte: Callable[[ArithExpr | int], ArithExpr],
     x: Callable[[ArithExpr | int], ArithExpr],
 ) -> None:  # fmt: skip
     """Add `count` products to `acc`; `x` returns int32 values, `byte` a pair of weights."""
@@ -49,14 +48,12 @@ def _add_row(
         weights = ((both & 15) - _OFFSET, (both >> 4) - _OFFSET)
         for k in range(halves):
             product = x(first + k) * weights[k]
-            b.store(acc, [0], b.load(acc, [0]) + product.cast(acc.dtype))
+            acc.add(product.cast(acc.buffer.dtype))
 
     with b.for_("pair", count // 2) as pair:
-        weight_pair = b.let("weight_pair", byte(pair))
-        add(weight_pair, pair * 2, 2)
+        add(b.let("weight_pair", byte(pair)), pair * 2, 2)
     if count % 2:
-        last = b.let("last", byte(count // 2))
-        add(last, count - 1, 1)
+        add(b.let("last", byte(count // 2)), count - 1, 1)
 
 
 def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
@@ -70,8 +67,7 @@ def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
         row = b.view("row", b.input(0), n * inputs, (inputs,))
         out = b.view("out", b.y, n * outputs, (outputs,), access="w")
         with b.for_("o", outputs) as o:
-            acc = b.reg("acc", wide)
-            b.store(acc, [0], b.load(bias, [o]))
+            acc = b.register("acc", wide, b.load(bias, [o]))
             _add_row(
                 b,
                 acc,
@@ -79,7 +75,7 @@ def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
                 lambda pair: b.load_i32(halves, [o, pair]),
                 lambda i: b.load_i32(row, [i]),
             )
-            b.store(out, [o], finish(b.load(acc, [0]), o))
+            b.store(out, [o], finish(acc.value, o))
 
 
 def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
@@ -91,8 +87,7 @@ def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
     finish = requantize_epilogue(b, requantization_of(op), wide, INT8)
     window = window_of(op, (height, width))
     with output_positions(b, op.output.shape) as at, b.for_("oc", outputs) as oc:
-        acc = b.reg("acc", wide)
-        b.store(acc, [0], b.load(bias, [oc]))
+        acc = b.register("acc", wide, b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix):
             _add_row(
                 b,
@@ -101,7 +96,7 @@ def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
                 lambda pair: b.load_i32(halves, [oc, ky, kx, pair]),
                 lambda i: b.load_i32(b.input(0), [at.n, iy, ix, i]) - zero_point,
             )
-        b.store(b.y, [at.n, at.oy, at.ox, oc], finish(b.load(acc, [0]), oc))
+        b.store(b.y, [at.n, at.oy, at.ox, oc], finish(acc.value, oc))
 
 
 SCHEDULES = tuple(

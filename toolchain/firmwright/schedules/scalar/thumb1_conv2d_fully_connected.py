@@ -151,8 +151,7 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
 def _configs(op: OpCall) -> Sequence[Config]:
     if not op.input(0).dtype == op.input(1).dtype == INT8:
         return ()
-    is_exact = op.op == "conv2d" or fully_connected.has_int32_multiplier(op)
-    return ({},) if is_exact else ()
+    return ({},) if op.op == "conv2d" or fully_connected.has_int32_multiplier(op) else ()
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:

@@ -61,8 +61,7 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
                 b.store(keys, [place], key)
                 continue
             numbers = trees.grid_key_params((feature, left), feature_grids[place])
-            read = b.let("value", value)
-            key = trees.grid_key(b, read, *numbers)
+            key = trees.grid_key(b, b.let("value", value), *numbers)
             b.store(keys, [place], key - feature_grids[place].low)
         classes = leaves.rows.shape[1]
         sums = b.reg("sum", INT32, classes)

@@ -157,8 +157,7 @@ def _slice(c: NodeContext) -> OnnxValue:
 
 
 def _expand(c: NodeContext) -> OnnxValue:
-    shape = np.broadcast_shapes(c.shape(0), c.ints(1, "shapes"))
-    return c.emit.broadcast(c.input(0), shape)
+    return c.emit.broadcast(c.input(0), np.broadcast_shapes(c.shape(0), c.ints(1, "shapes")))
 
 
 def _tile(c: NodeContext) -> OnnxValue:
