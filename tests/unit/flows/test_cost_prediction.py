@@ -29,10 +29,12 @@ def test_calls_in_loops_are_counted_per_iteration():
     assert count_kernel_calls(main) == {(0, "a"): 9, (1, "b"): 4, (2, "b"): 1}
 
 
-def test_data_dependent_control_flow_is_refused():
+def test_both_branches_and_one_iteration_count_if_the_data_decide():
     data = tir.BufferLoad(tir.Buffer("x", BOOL, (1,)), (number(0),))
+    a, b = (tir.PrimFuncCall(name, (), op=op) for op, name in enumerate("ab"))
+    assert count_kernel_calls(tir.If(data, a, b)) == {(0, "a"): 1, (1, "b"): 1}
     with pytest.raises(InternalError, match="control flow of an AOT main depends"):
-        count_kernel_calls(tir.If(data, tir.PrimFuncCall("a", (), op=0)))
+        count_kernel_calls(tir.For(STEP, number(0), data, a))
 
 
 def test_every_operator_has_a_prediction(digits_path: Path):

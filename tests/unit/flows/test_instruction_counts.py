@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.device.instruction_counter import (
     InstructionCount,
@@ -18,6 +19,8 @@ from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import profile
 from firmwright.ir import tir
+from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.traversal import prim_calls
 
 AROUND = 16  # instructions of the glue that calls the model's run, and rounding of its own cost
 
@@ -112,14 +115,39 @@ def test_missing_plugin_compiler_is_reported(tmp_path: Path, monkeypatch):
         build_counter_plugin(tmp_path)
 
 
+def compilation_of(body: tir.Stmt) -> SimpleNamespace:
+    main = tir.PrimFunc("run", (), body, {"aot_main": True})
+    kernels = {call.callee: tir.PrimFunc(call.callee, (), tir.Seq(())) for call in prim_calls(body)}
+    module = SimpleNamespace(entry=main, functions=kernels, attrs={"prefix": "net"}, name="net")
+    return SimpleNamespace(module=module)
+
+
+def branch(*names: str) -> SimpleNamespace:
+    """Return an if on a value, whose branches call these kernels, after a call on a device."""
+    test = tir.BufferLoad(tir.Buffer("x", BOOL, (1,)), (tir.IntImm(0, INDEX),))
+    a, b = (tir.PrimFuncCall(name, (), op=op) for op, name in enumerate(names))
+    other = tir.PrimFuncCall("other", (), op=2, device="npu0", phase="start")
+    return compilation_of(tir.Seq((other, tir.If(test, a, b))))
+
+
+def test_the_branch_that_ran_is_counted(monkeypatch):
+    monkeypatch.setattr(instruction_counts, "c_prefix", lambda compiled: "net")
+    names = {64: "start_npu0", 256: "net_b"}
+    code = SimpleNamespace(name_at=names.__getitem__)
+    sites = {4: [InstructionCount(64, 4, 9, 0)], 8: [InstructionCount(256, 8, 5, 0)]}
+    found = instruction_counts._by_operator(branch("a", "b"), code, {4: 1, 8: 1}, sites)
+    counts = {op: [cell.count for cell in cells] for op, cells in found.items()}
+    assert counts == {-1: [9], 0: [], 1: [5], 2: []}
+    with pytest.raises(UsageError, match="operators share the kernel net_b, so its calls cannot"):
+        instruction_counts._by_operator(branch("b", "b"), code, {4: 1, 8: 1}, sites)
+
+
 def test_calls_of_merged_functions_are_attributed():
     names = ("spoil", "first", "spoil", "second")
     calls = tuple(
         tir.PrimFuncCall(name, (), op=op) for name, op in zip(names, (-1, 0, -1, 1), strict=True)
     )
-    compiled = SimpleNamespace(
-        module=SimpleNamespace(entry=tir.PrimFunc("run", (), tir.Seq(calls), {"aot_main": True}))
-    )
+    compiled = compilation_of(tir.Seq(calls))
     # One function at 0x100 is both kernels; nothing in the image is called second.
     sites = {
         4: [InstructionCount(64, 4, 9, 0)],

@@ -12,7 +12,7 @@ from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.cost_model import estimate_cost
-from firmwright.ir.tir.traversal import Node, children
+from firmwright.ir.tir.traversal import Node, children, walk
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.pipeline import Compilation, remaining_passes
 from firmwright.schedules.registry import INTRINSICS
@@ -55,7 +55,10 @@ def predict_lowered(module: IRModule) -> Mapping[int, int]:
 
 
 def count_kernel_calls(body: tir.Stmt) -> Mapping[tuple[int, str], int]:
-    """Return how often an AOT main calls each kernel, by operator index and kernel name."""
+    """Return how often an AOT main calls each kernel, by operator index and kernel name.
+
+    If the data decide, both branches and one iteration of a loop count.
+    """
     calls: Counter[tuple[int, str]] = Counter()
 
     def count(node: Node, variables: Mapping[str, int]) -> None:
@@ -69,15 +72,25 @@ def count_kernel_calls(body: tir.Stmt) -> Mapping[tuple[int, str], int]:
             case tir.Let(var=var, value=expr, body=inner):
                 count(inner, {**variables, var.name: _value(expr, variables)})
             case tir.If(cond=cond, then=then, orelse=orelse):
-                branch = then if _value(cond, variables) else orelse
-                if branch is not None:
-                    count(branch, variables)
+                branches = [then, orelse]
+                if not depends_on_data(node):
+                    branches = [then if _value(cond, variables) else orelse]
+                for branch in branches:
+                    if branch is not None:
+                        count(branch, variables)
             case _:
                 for part in children(node):
                     count(part, variables)
 
     count(body, {})
     return calls
+
+
+def depends_on_data(node: Node) -> bool:
+    """Return whether the data decide how often the body of a statement runs."""
+    if isinstance(node, tir.If):
+        return any(isinstance(part, tir.BufferLoad) for part in walk(node.cond))
+    return isinstance(node, tir.While)
 
 
 def _value(node: tir.Expr, variables: Mapping[str, int]) -> int:

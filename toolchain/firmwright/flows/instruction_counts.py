@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from firmwright.artifacts import Compiler, Image, SymbolSize
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
 from firmwright.build.elf_reader import read_code_sections
-from firmwright.codegen.function_printer import without_constant_copies
+from firmwright.codegen.function_printer import without_calls, without_constant_copies
 from firmwright.device.instruction_counter import (
     InstructionCount,
     InstructionCounter,
@@ -20,7 +20,7 @@ from firmwright.device.instruction_counter import (
     check_plugin_support,
 )
 from firmwright.flows.core_timeline import CoreTimeline, build_timeline, traced_functions
-from firmwright.flows.cost_prediction import count_kernel_calls
+from firmwright.flows.cost_prediction import count_kernel_calls, depends_on_data
 from firmwright.flows.firmware_images import build_image, cache_root
 from firmwright.flows.model_session import ModelSession, c_prefix, open_session
 from firmwright.flows.sample_batches import Tensors, generate_samples
@@ -211,13 +211,14 @@ def _by_operator(
     """Group the counts by operator; `sites` are in order of their first execution.
 
     A compiler may duplicate a call, so the sites of a kernel are assigned in order until the
-    executions (`times`) of each operator equal its number of calls in the main.
+    executions (`times`) of each operator equal its number of calls in the main. The code that
+    starts and awaits calls of other devices belongs to no operator.
     """
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)  # compiled to the end
-    if any(call.phase != "call" for call in prim_calls(main.body)):
-        return _by_kernel_name(compiled, code, sites)
-    calls = _straight_calls(main.body)
+    body = without_constant_copies(compiled.module, main.body)
+    body = without_calls(body, lambda call: bool(call.device))
+    calls = _straight_calls(body)
     if len(calls) == len(sites) and all(times[site] == 1 for site in sites):
         # In order, regardless of names: compilers merge equal functions.
         cells_by_op = {op: list[InstructionCount]() for op in sorted(set(calls))}
@@ -225,44 +226,35 @@ def _by_operator(
             cells_by_op[op] += cells
         return cells_by_op
     waiting: dict[str, list[tuple[int, int]]] = {}
-    for (op, callee), count in count_kernel_calls(main.body).items():
+    for (op, callee), count in count_kernel_calls(body).items():
         kernel = compiled.module.functions[callee]
         served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
         waiting.setdefault(f"{c_prefix(compiled)}_{served}", []).append((op, count))
-    cells_by_op = {op: [] for group in waiting.values() for op, _ in group}
+    cells_by_op = {call.op: [] for call in prim_calls(main.body)}
+    has_devices = any(call.device for call in prim_calls(main.body))
+    is_open = any(map(depends_on_data, walk(body)))
+    members, shared = {name: len(group) for name, group in waiting.items()}, ""
     for site, cells in sites.items():
         # A compiler's copy of a function has a suffix.
         name = code.name_at(cells[0].address).partition(".")[0]
+        if name not in waiting and has_devices:
+            cells_by_op.setdefault(_NO_OPERATOR, []).extend(cells)
+            continue
         op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)
-        if times[site] > left:
-            what = f"operators share {name} within a segment, so its calls cannot be attributed."
-            hint = "use profile without --count-instructions, or compile without --ram."
-            raise SharedKernelError(what, where=compiled.module.name, hint=hint)
+        if times[site] > left and not (is_open and left):
+            shared = name
+            break
         waiting[name][0] = op, left - times[site]
-        if left == times[site]:
+        if left <= times[site]:
             waiting[name].pop(0)
         cells_by_op[op] += cells
-    return dict(sorted(cells_by_op.items()))
-
-
-def _by_kernel_name(
-    compiled: Compilation, code: _CodeIndex, sites: Mapping[int, list[InstructionCount]]
-) -> dict[int, list[InstructionCount]]:
-    """Group the counts by operator using kernel names, for a main with calls on another core.
-
-    The code that starts and awaits such calls belongs to no operator.
-    """
-    main = compiled.module.entry
-    assert isinstance(main, tir.PrimFunc)
-    body = without_constant_copies(compiled.module, main.body)
-    queue = iter([call.op for call in prim_calls(body) if not call.device])
-    cells_by_op: dict[int, list[InstructionCount]] = {call.op: [] for call in prim_calls(main.body)}
-    prefix = f"{c_prefix(compiled)}_"
-    for cells in sites.values():
-        name = code.name_at(cells[0].address)
-        is_kernel = name.startswith(prefix) and name != f"{prefix}told"
-        op = next(queue, _NO_OPERATOR) if is_kernel else _NO_OPERATOR
-        cells_by_op.setdefault(op, []).extend(cells)
+    if is_open:  # it is unknown which of the operators ran
+        unclear = (name for name, group in waiting.items() if 0 < len(group) < members[name])
+        shared = shared or next(unclear, "")
+    if shared:
+        what = f"operators share the kernel {shared}, so its calls cannot be attributed."
+        hint = "use profile without --count-instructions."
+        raise SharedKernelError(what, where=compiled.module.name, hint=hint)
     return dict(sorted(cells_by_op.items()))
 
 
