@@ -60,6 +60,9 @@ struct fwr_tensor {
     void *data; /* the model's buffer */
     uint32_t size_bytes;
     uint8_t dtype; /* enum fwr_dtype */
+#if FWR_PRIVATE_IO
+    uint8_t is_private; /* only fwr_port_pool_write and fwr_port_pool_read access the data */
+#endif
 };
 
 /* ---- The model, as described by the glue ----------------------------------------------------- */

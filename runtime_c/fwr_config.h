@@ -24,6 +24,11 @@
 #define FWR_WATCHDOG 0
 #endif
 
+/* 1 if an input or output is in a pool that only an accelerator can access. The port copies it. */
+#ifndef FWR_PRIVATE_IO
+#define FWR_PRIVATE_IO 0
+#endif
+
 /* Size of a guard area in bytes; a multiple of every pool's alignment. */
 #ifndef FWR_GUARD_BYTES
 #define FWR_GUARD_BYTES 64

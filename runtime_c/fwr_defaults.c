@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_defaults.c: empty defaults of optional port functions (port/fwr_port.h). */
+/* fwr_defaults.c: defaults of optional port functions (port/fwr_port.h). */
+#include <string.h>
+
 #include "fwr.h"
 #include "port/fwr_port.h"
 
@@ -14,3 +16,17 @@ FWR_WEAK void fwr_port_trace_pin(int running)
 {
     (void)running;
 }
+
+#if FWR_PRIVATE_IO
+FWR_WEAK int32_t fwr_port_pool_write(void *pool, const void *from, uint32_t size)
+{
+    memcpy(pool, from, size);
+    return FWR_OK;
+}
+
+FWR_WEAK int32_t fwr_port_pool_read(void *to, const void *pool, uint32_t size)
+{
+    memcpy(to, pool, size);
+    return FWR_OK;
+}
+#endif

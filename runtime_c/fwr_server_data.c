@@ -38,6 +38,31 @@ static int32_t feed_row(uint32_t row)
     return result;
 }
 
+static int32_t write_tensor(const struct fwr_tensor *tensor, uint32_t offset, const uint8_t *from,
+                            uint32_t size)
+{
+    uint8_t *to = (uint8_t *)tensor->data + offset;
+#if FWR_PRIVATE_IO
+    if (tensor->is_private) {
+        return fwr_port_pool_write(to, from, size);
+    }
+#endif
+    memcpy(to, from, size);
+    return FWR_OK;
+}
+
+static int32_t read_tensor(const struct fwr_tensor *tensor, uint32_t offset, uint8_t *to, uint32_t size)
+{
+    const uint8_t *from = (const uint8_t *)tensor->data + offset;
+#if FWR_PRIVATE_IO
+    if (tensor->is_private) {
+        return fwr_port_pool_read(to, from, size);
+    }
+#endif
+    memcpy(to, from, size);
+    return FWR_OK;
+}
+
 /* Feeds row-streamed input bytes, in order. Offset 0 begins a new input. Bytes received before are
  * skipped; they belong to a repeated request, whole or in smaller pieces. */
 static enum fwr_status feed_input(uint32_t offset, const uint8_t *data, uint32_t size)
@@ -87,7 +112,9 @@ int32_t fwr_server_do_write_input(uint8_t *data)
     if (fwr_server.model->feed) {
         return feed_input(offset, &data[6], size);
     }
-    memcpy((uint8_t *)tensor->data + offset, &data[6], size);
+    if (write_tensor(tensor, offset, &data[6], size) != FWR_OK) {
+        return FWR_E_IO;
+    }
     fwr_server.output_valid = 0;
     if (index == fwr_server.input_index && offset <= fwr_server.input_offset &&
         offset + size > fwr_server.input_offset) {
@@ -128,6 +155,5 @@ int32_t fwr_server_do_read_output(uint8_t *data)
     if (!fwr_server.output_valid) {
         return FWR_E_NO_OUTPUT;
     }
-    memcpy(data, (const uint8_t *)tensor->data + offset, size);
-    return (int32_t)size;
+    return read_tensor(tensor, offset, data, size) == FWR_OK ? (int32_t)size : FWR_E_IO;
 }

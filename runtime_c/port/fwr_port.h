@@ -90,6 +90,13 @@ int32_t fwr_port_copy_start(uint32_t channel, void *to, const void *from, uint32
  * enum fwr_status after an error of the controller. */
 int32_t fwr_port_copy_wait(uint32_t channel);
 
+/* ---- Provided by the port with FWR_PRIVATE_IO; fwr_defaults.c provides memcpy ---------------- */
+
+/* Copies an input to, or an output from, a pool that only an accelerator can access, and waits for
+ * the end. Parts of a tensor may start at any address. Returns 0 or a negative enum fwr_status. */
+int32_t fwr_port_pool_write(void *pool, const void *from, uint32_t size);
+int32_t fwr_port_pool_read(void *to, const void *pool, uint32_t size);
+
 /* ---- Optional; fwr_defaults.c provides empty defaults ---------------------------------------- */
 
 /* Checks whether the console supports a baud rate within 2 percent: 0 or a negative enum

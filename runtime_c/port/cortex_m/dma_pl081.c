@@ -180,3 +180,16 @@ int32_t fwr_port_copy_wait(uint32_t channel)
 {
     return finish(channel);
 }
+
+#if FWR_PRIVATE_IO
+int32_t fwr_port_pool_write(void *pool, const void *from, uint32_t size)
+{
+    const int32_t status = fwr_port_copy_start(0, pool, from, size);
+    return status == FWR_OK ? finish(0) : status;
+}
+
+int32_t fwr_port_pool_read(void *to, const void *pool, uint32_t size)
+{
+    return fwr_port_pool_write(to, pool, size);
+}
+#endif

@@ -6,54 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from engine_networks import BANKS, network
 
-from firmwright.base.dtypes import INT8, INT32
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model_session import open_session
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify
 from firmwright.ir import tir
-from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.graph.evaluate import evaluate_graph
-from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 
-KIND = "i8[1, 8, 8, 4] quant(12.0, -2)"
-BANKS = (
-    PoolInfo("sram"),
-    PoolInfo("bank", targets=("vanilla",)),
-    PoolInfo("bank1", targets=("vanilla_1",)),
-)
 TWICE = "vanilla, vanilla, host"
-
-
-def network(*edges: tuple[str, str]) -> IRModule:
-    """Convolutions from tensor to tensor, with their own weights; the leaves are the results."""
-    rng = np.random.Generator(np.random.PCG64(5))
-    constants: dict[str, Constant] = {}
-    lines = []
-    for source, to in edges:
-        weights = rng.integers(-100, 100, (4, 3, 3, 4))
-        biases = rng.integers(-100, 100, (4,))
-        for name, array, dtype in ((f"w{to}", weights, INT8), (f"b{to}", biases, INT32)):
-            constants[name] = Constant.from_array(name, array, dtype)
-        lines.append(
-            f"  %{to}: {KIND} = conv2d(%{source}, %w{to}: i8[4, 3, 3, 4] quant(0.01, 0) const @w{to}"
-            f", %b{to}: i32[4] quant(0.12, 0) const @b{to}) "
-            '{stride=[1, 1], dilation=[1, 1], padding=[1, 1, 1, 1], activation="none"}'
-        )
-    declared = "\n".join(
-        f"const @{c.name} = {c.dtype.short}[{', '.join(map(str, c.shape))}] sha256.{c.digest}"
-        for c in constants.values()
-    )
-    leaves = {to for _, to in edges} - {source for source, _ in edges}
-    results = ", ".join(f"%{name}" for name in sorted(leaves))
-    body = "\n".join(lines)
-    text = f"firmwright ir 1\nmodule @net\n{declared}\ngraph @main(%x: {KIND}) -> ({results}) {{\n{body}\n}}\n"
-    return replace(parse_module(text, structure_only=True), constants=constants)
 
 
 BRANCHES = (("x", "a"), ("a", "b"), ("x", "c"), ("c", "d"))

@@ -17,7 +17,7 @@ from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import LINE_COLUMNS
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.devices import is_copy_device, is_core, parse_device
+from firmwright.ir.graph.devices import is_copy_device, is_core, parse_device, private_pools
 from firmwright.ir.module import IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.ir.tir.verify_async_calls import without_phase
@@ -121,6 +121,8 @@ class IoTensorInfo:
     c_type: str
     alignment: int
     placed: PlacedBuffer | None
+    is_private: bool
+    """Whether only an accelerator can access the pool."""
 
     @property
     def field(self) -> str:
@@ -272,7 +274,8 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
         buffer = place.buffer if place else _io_param(main, io)
         alignment = max(buffer.alignment, buffer.dtype.size_bytes)
         macro = names.macro(io.buffer)
-        return IoTensorInfo(io, macro, io.type.dtype.c_type, alignment, place)
+        is_private = place is not None and place.pool in private_pools(module)
+        return IoTensorInfo(io, macro, io.type.dtype.c_type, alignment, place, is_private)
 
     inputs = tuple(tensor(io) for io in module.io.inputs)
     stems = UniqueNamer()

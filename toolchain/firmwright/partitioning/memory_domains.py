@@ -8,10 +8,12 @@ that leaves a pool; otherwise it is copied at the end of the graph. Names of val
 
 from dataclasses import dataclass, field
 
-from firmwright.ir.graph.nodes import Call
+from firmwright.ir.graph.devices import device_name
+from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
+from firmwright.partitioning.engine_instances import engine_device
 
 Operand = tuple[int, int]
 """The number of a call, counted over all graphs, and the position of its input."""
@@ -44,7 +46,7 @@ class MemoryDomains:
         for state in (state for graph in graphs for state in graph.state):
             self._join(state.value.name, state.next.name)
         for value in graphs[0].params:
-            self.restrict(value.name, self.device_map.shared_pools)
+            self.restrict(value.name, self._pools_for_caller(value))
         self._outer |= {value.name: "" for value in graphs[0].results}
 
     def root(self, name: str) -> str:
@@ -66,8 +68,10 @@ class MemoryDomains:
     def join_results(self) -> dict[str, str]:
         """Join results with the caller's values; return those that must be copied to them."""
         copied: dict[str, str] = {}
+        results = {v.name: self._pools_for_caller(v) for v in self.module.graphs[0].results}
         for inner, outer in self._outer.items():
-            pools = self.permitted(outer) if outer else self.device_map.shared_pools
+            own = results.get(inner, self.device_map.shared_pools)
+            pools = self.permitted(outer) if outer else own
             if not self.permitted(inner) & pools:
                 copied[inner] = outer
             elif outer:
@@ -75,6 +79,13 @@ class MemoryDomains:
             else:
                 self.restrict(inner, pools)
         return copied
+
+    def _pools_for_caller(self, value: Value) -> frozenset[str]:
+        """Return the pools for an input or output, also that of the engine assigned to it."""
+        scope, device = value.virtual_device.memory_scope, device_name(value.virtual_device)
+        targets = {name for pool in self.module.pools if pool.name == scope for name in pool.targets}
+        engines = {engine_device(self.module, t) for t in targets & self.module.targets.keys()}
+        return self.device_map.shared_pools | ({scope} if device in engines else set())
 
     def _add(self, number: int, call: Call) -> None:
         graphs = self.module.graphs_of(call)
