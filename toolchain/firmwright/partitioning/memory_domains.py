@@ -83,7 +83,9 @@ class MemoryDomains:
     def _pools_for_caller(self, value: Value) -> frozenset[str]:
         """Return the pools for an input or output, also that of the engine assigned to it."""
         scope, device = value.virtual_device.memory_scope, device_name(value.virtual_device)
-        targets = {name for pool in self.module.pools if pool.name == scope for name in pool.targets}
+        targets = {
+            name for pool in self.module.pools if pool.name == scope for name in pool.targets
+        }
         engines = {engine_device(self.module, t) for t in targets & self.module.targets.keys()}
         return self.device_map.shared_pools | ({scope} if device in engines else set())
 
