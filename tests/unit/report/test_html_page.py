@@ -10,6 +10,13 @@ import pytest
 from sample_report import make_report, operator
 
 from firmwright.compilation_summary import MemoryTradeoff
+from firmwright.partitioning.collage import RegionCost
+from firmwright.partitioning.partition_result import (
+    PartitionedRegion,
+    PartitionResult,
+    ProgramCost,
+    RegionAlternative,
+)
 from firmwright.report.evaluation import (
     ChangedSample,
     Confusion,
@@ -18,13 +25,7 @@ from firmwright.report.evaluation import (
     RunScores,
 )
 from firmwright.report.html_page import EMBEDDED_JSON, render_page
-from firmwright.report.model import (
-    PartitionDecision,
-    PartitionSearch,
-    ProgramOption,
-    ReportFinding,
-    TargetOption,
-)
+from firmwright.report.model import ReportFinding
 
 REPORT = make_report(
     findings=(ReportFinding("too much of it.", "less of it."),),
@@ -113,15 +114,21 @@ def test_page_shows_peak_findings_and_tradeoffs():
 
 
 def test_page_shows_partition_search_with_alternatives():
-    chosen = TargetOption("conv2d relu", "vanilla", 600)
-    other = TargetOption("", "cortex-m", None, "does <not> build")
-    programs = (
-        ProgramOption("collage", 1000, 160, 5000, chosen=True),
-        ProgramOption("eager", None, 0, None, chosen=False, note="no room"),
+    failed = RegionCost("failed", reason="does <not> build")
+    others = (
+        RegionAlternative("cortex-m", ("a",), (), failed),
+        RegionAlternative("npu", ("a",), (), RegionCost("ok", 500, "modeled")),
     )
-    search = PartitionSearch(
-        "instructions", "measured in QEMU", (PartitionDecision(chosen, (other,)),), programs
+    part = PartitionedRegion(
+        "vanilla", ("a",), ("conv2d", "relu"), (), RegionCost("ok", 600), others
     )
+    totals = {
+        "collage": ProgramCost(1000, {"sram": 160}, 5000),
+        "eager": ProgramCost(None, reason="no room"),
+    }
+    search = PartitionResult(
+        "m", "b", "vanilla, cortex-m", "speed", "exact", "instructions", "collage", (part,), totals
+    ).as_json()
     text = render_page(make_report(search=search))
     tags = Tags()
     tags.feed(text)
@@ -129,6 +136,9 @@ def test_page_shows_partition_search_with_alternatives():
     for words in (
         "<h2>Targets</h2>",
         "<b>collage</b>, chosen",
+        '<td class="r">1,000</td><td class="r">160</td><td class="r">5,000</td>',
+        '<td>conv2d relu</td><td><code>vanilla</code></td><td class="r">600</td>',
+        "<code>npu</code> 500 (modeled)",
         "does &lt;not&gt; build",
         "no room",
     ):

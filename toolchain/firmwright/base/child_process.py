@@ -17,11 +17,13 @@ def run_program(
     hint: str = "",
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    failure: str = "",
 ) -> tuple[int, str]:
     """Return the exit status and the output; `environment` is added to the inherited one.
 
     Raises:
-        ToolFailedError: the program, which messages name by `title`, exceeds `timeout_s`.
+        ToolFailedError: the program, which messages name by `title`, exceeds `timeout_s`; or, if
+            `failure` describes that, ends with a status other than 0.
     """
     try:
         done = subprocess.run(
@@ -37,4 +39,9 @@ def run_program(
     except subprocess.TimeoutExpired as error:
         what = f"{title} did not finish within {timeout_s:g} s."
         raise ToolFailedError(what, command=command, where=where, hint=hint) from error
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+    status, output = done.returncode, done.stdout.decode("utf-8", "replace")
+    if failure and status:
+        raise ToolFailedError(
+            failure, command=command, exit_status=status, output=output, where=where, hint=hint
+        )
+    return status, output

@@ -1,12 +1,13 @@
 """The clock frequency that start-up sets, and the settings of the chip's clock tree for it.
 
-Settings are exact and within the limits of the manual and data sheet named at each function; a
-ValueError names a violated limit. Of several solutions, the one with the highest comparison
-frequency is chosen, then the one with the lowest PLL output.
+Settings are exact and within the limits of the manual and data sheet named at each entry of
+`CLOCK_TREES`. Of several solutions, the one with the highest comparison frequency is chosen, then
+the one with the lowest PLL output.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -14,6 +15,7 @@ from firmwright.boards.toml_table import TomlTable
 
 Settings = tuple[tuple[str, int], ...]
 _MHZ: Final = 1_000_000
+_NO_SETTING: Final = "no setting of the PLL gives it within its limits"
 BUS_DIVIDER: Final = "_DIVIDER"
 """Suffix of the settings that divide the processor's clock for a bus."""
 
@@ -34,11 +36,25 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ClockTree:
-    """A clock driver, the computation of its settings, and the frequency of an internal source."""
+    """A clock driver, the computation of its settings, and the limits of the frequencies in MHz.
+
+    The source is a crystal, or an internal one of `internal_hz`.
+    """
 
     driver: str
     settings: Callable[[int, int], Settings]
+    processor_mhz: tuple[int, int]
+    crystal_mhz: tuple[int, int] = (0, 0)
     internal_hz: int | None = None
+
+    def solve(self, source_hz: int, hz: int) -> Settings:
+        """Return the settings; ValueError names a violated limit."""
+        if self.internal_hz is None and not _within(source_hz, self.crystal_mhz):
+            raise ValueError(f"the crystal has {_format_range(self.crystal_mhz)} on this chip")
+        if not _within(hz, self.processor_mhz):
+            limits = _format_range(self.processor_mhz)
+            raise ValueError(f"the processor runs at {limits} on this chip")
+        return self.settings(source_hz, hz)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +76,23 @@ class Pll:
                 n, rest = divmod(hz * p, compared_hz)
                 if rest == 0 and n in self.n and _within(hz * p, self.output_mhz):
                     return m, n, p
-        raise ValueError("no setting of the PLL gives it within its limits")
+        raise ValueError(_NO_SETTING)
 
 
 def _within(hz: int, mhz: tuple[float, float]) -> bool:
     return mhz[0] * _MHZ <= hz <= mhz[1] * _MHZ
 
 
-def stm32f100_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32F100 (RM0041, 6.3.2; data sheet)."""
-    _require(4 * _MHZ <= crystal_hz <= 24 * _MHZ, "the crystal has 4 to 24 MHz on this chip")
-    _require(16 * _MHZ <= hz <= 24 * _MHZ, "the PLL gives 16 to 24 MHz on this chip")
+def _format_range(mhz: tuple[int, int]) -> str:
+    low, high = mhz
+    return f"{low} MHz" if low == high else f"{low} to {high} MHz"
+
+
+def _stm32f100(crystal_hz: int, hz: int) -> Settings:
     return (("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),)
 
 
-def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32F103 (RM0008, 7.3.2 and 3.3.3; data sheet)."""
-    _require(4 * _MHZ <= crystal_hz <= 16 * _MHZ, "the crystal has 4 to 16 MHz on this chip")
-    _require(16 * _MHZ <= hz <= 72 * _MHZ, "the PLL gives 16 to 72 MHz on this chip")
+def _stm32f103(crystal_hz: int, hz: int) -> Settings:
     return (
         ("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),
         ("FLASH_WAITS", _waits(hz, 24 * _MHZ)),
@@ -86,40 +101,28 @@ def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
     )
 
 
-def stm32f405_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32F405 at 2.7 to 3.6 V (RM0090, 6.3.2, 3.5.1; data sheet)."""
-    _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
-    _require(24 * _MHZ <= hz <= 168 * _MHZ, "the processor runs at 24 to 168 MHz on this chip")
-    return _stm32f4(crystal_hz, hz, apb1_hz=42 * _MHZ, apb2_hz=84 * _MHZ, data_cache=True)
-
-
-def stm32f746_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32F746 at 2.7 to 3.6 V (RM0385, 5.3.2, 3.3.2; data sheet)."""
-    _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
-    _require(24 * _MHZ <= hz <= 216 * _MHZ, "the processor runs at 24 to 216 MHz on this chip")
-    return _stm32f4(crystal_hz, hz, apb1_hz=54 * _MHZ, apb2_hz=108 * _MHZ, data_cache=False)
-
-
 _STM32F4_PLL: Final = Pll(range(2, 64), range(50, 433), (2, 4, 6, 8), (1, 2), (100, 432))
 
 
-def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, apb2_hz: int, data_cache: bool) -> Settings:
+def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, data_cache: bool) -> Settings:
     m, n, p = _STM32F4_PLL.solve(crystal_hz, hz)
     return (
         ("PLL_M", m),
         ("PLL_N", n),
         ("PLL_P", p),
         ("APB1_DIVIDER", _divider(hz, apb1_hz)),
-        ("APB2_DIVIDER", _divider(hz, apb2_hz)),
+        ("APB2_DIVIDER", _divider(hz, 2 * apb1_hz)),
         ("FLASH_WAITS", _waits(hz, 30 * _MHZ)),
         ("OVERDRIVE", int(hz > 180 * _MHZ)),
         ("DATA_CACHE", int(data_cache)),
     )
 
 
-def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32L4R5 in voltage range 1 (RM0432, 6.2.5 and 3.3.3)."""
-    _require(8 * _MHZ <= hz <= 120 * _MHZ, "the processor runs at 8 to 120 MHz on this chip")
+_STM32F405: Final = partial(_stm32f4, apb1_hz=42 * _MHZ, data_cache=True)
+_STM32F746: Final = partial(_stm32f4, apb1_hz=54 * _MHZ, data_cache=False)
+
+
+def _stm32l4r5(source_hz: int, hz: int) -> Settings:
     pll = Pll(range(1, 17), range(8, 128), (2, 4, 6, 8), (2.66, 16), (64, 344))
     m, n, r = pll.solve(source_hz, hz)
     boost = hz > 80 * _MHZ
@@ -127,9 +130,7 @@ def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
     return (("PLL_M", m), ("PLL_N", n), ("PLL_R", r), ("BOOST", int(boost)), ("FLASH_WAITS", waits))
 
 
-def stm32u575_settings(source_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32U575 in voltage range 1 (RM0456, 11.4.5 and 7.3.3)."""
-    _require(8 * _MHZ <= hz <= 160 * _MHZ, "the processor runs at 8 to 160 MHz on this chip")
+def _stm32u575(source_hz: int, hz: int) -> Settings:
     pll = Pll(range(1, 17), range(4, 513), range(2, 129, 2), (4, 16), (128, 544))
     m, n, r = pll.solve(source_hz, hz)
     return (
@@ -141,13 +142,11 @@ def stm32u575_settings(source_hz: int, hz: int) -> Settings:
     )
 
 
-def stm32h743_settings(source_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32H743 in voltage scale 1 (RM0433, 8.5.5 and 4.3.8).
+def _stm32h743(source_hz: int, hz: int) -> Settings:
+    """Return the settings for revision Y: half of the clock on the AHB, a quarter on the APBs.
 
-    Revision Y allows 400 MHz, half of that on the AHB, and a quarter on the APBs. The flash's wait
-    states and programming delay follow the clock of its bus.
+    The flash's wait states and programming delay follow the clock of its bus.
     """
-    _require(50 * _MHZ <= hz <= 400 * _MHZ, "the processor runs at 50 to 400 MHz in scale 1")
     pll = Pll(range(1, 64), range(4, 513), range(2, 129, 2), (8, 16), (192, 836))
     m, n, p = pll.solve(source_hz, hz)
     ahb_divider = _divider(hz, 200 * _MHZ)
@@ -164,27 +163,8 @@ def stm32h743_settings(source_hz: int, hz: int) -> Settings:
     )
 
 
-def nrf52_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return no settings: an nRF52840 always runs at 64 MHz; its crystal only adds precision."""
-    _require(crystal_hz == 32 * _MHZ, "the crystal has 32 MHz on this chip")
-    _require(hz == 64 * _MHZ, "the processor runs at 64 MHz on this chip")
-    return ()
-
-
-def rp2040_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an RP2040 (data sheet, section 2.18; at most 133 MHz)."""
-    return _rp2(crystal_hz, hz, 133 * _MHZ)
-
-
-def rp2350_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an RP2350 (data sheet, section 8.6; at most 150 MHz)."""
-    return _rp2(crystal_hz, hz, 150 * _MHZ)
-
-
-def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
+def _rp2(crystal_hz: int, hz: int) -> Settings:
     """Solve hz = crystal * feedback / (first * second) with the highest VCO frequency."""
-    _require(5 * _MHZ <= crystal_hz <= 15 * _MHZ, "the crystal has 5 to 15 MHz on this chip")
-    _require(16 * _MHZ <= hz <= most_hz, f"the processor runs at 16 to {most_hz // _MHZ} MHz")
     ways = []
     for first in range(1, 8):
         for second in range(1, first + 1):
@@ -192,7 +172,8 @@ def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
             vco_hz = feedback * crystal_hz
             if not rest and 16 <= feedback <= 320 and 750 * _MHZ <= vco_hz <= 1600 * _MHZ:
                 ways.append((vco_hz, first, second, feedback))
-    _require(bool(ways), "no setting of the PLL gives it within its limits")
+    if not ways:
+        raise ValueError(_NO_SETTING)
     _, first, second, feedback = max(ways)
     return (
         ("PLL_FEEDBACK", feedback),
@@ -202,14 +183,11 @@ def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
     )
 
 
-def fe310_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an FE310-G002 (manual, 6.6).
+def _fe310(crystal_hz: int, hz: int) -> Settings:
+    """Return the settings; the program's flash supports reads at up to 50 MHz (command 03h).
 
-    The program's flash supports reads at up to 50 MHz (command 03h); its clock is the processor's
-    divided by 2 * FLASH_HALF_DIVIDER.
+    Its clock is the processor's divided by 2 * FLASH_HALF_DIVIDER.
     """
-    _require(10 * _MHZ <= crystal_hz <= 20 * _MHZ, "the crystal has 10 to 20 MHz on this chip")
-    _require(48 * _MHZ <= hz <= 320 * _MHZ, "the processor runs at 48 to 320 MHz on this chip")
     pll = Pll(range(1, 5), range(2, 129, 2), (2, 4, 8), (6, 12), (384, 768))
     r, f, q = pll.solve(crystal_hz, hz)
     flash_half_divider = -(-hz // (2 * 50 * _MHZ))
@@ -218,7 +196,8 @@ def fe310_settings(crystal_hz: int, hz: int) -> Settings:
 
 def _multiplier(crystal_hz: int, hz: int) -> int:
     multiplier, rest = divmod(hz, crystal_hz)
-    _require(rest == 0 and 2 <= multiplier <= 16, "the PLL multiplies the crystal by 2 to 16")
+    if rest or not 2 <= multiplier <= 16:
+        raise ValueError("the PLL multiplies the crystal by 2 to 16")
     return multiplier
 
 
@@ -232,27 +211,33 @@ def _waits(hz: int, step_hz: int) -> int:
     return -(-hz // step_hz) - 1
 
 
-def _require(holds: bool, limit: str) -> None:
-    if not holds:
-        raise ValueError(limit)
-
-
 CLOCK_TREES: Final[Mapping[str, Mapping[str, ClockTree]]] = MappingProxyType(
     {
         "host": {},
         "cortex_m": {
-            "stm32f100": ClockTree("stm32f1", stm32f100_settings),
-            "stm32f103": ClockTree("stm32f1", stm32f103_settings),
-            "stm32f405": ClockTree("stm32f4", stm32f405_settings),
-            "stm32f746": ClockTree("stm32f4", stm32f746_settings),
-            "stm32h743": ClockTree("stm32h7", stm32h743_settings, internal_hz=64 * _MHZ),
-            "stm32l4r5": ClockTree("stm32l4", stm32l4r5_settings, internal_hz=16 * _MHZ),
-            "stm32u575": ClockTree("stm32u5", stm32u575_settings, internal_hz=16 * _MHZ),
-            "nrf52": ClockTree("nrf52", nrf52_settings),
-            "rp2040": ClockTree("rp2", rp2040_settings),
-            "rp2350": ClockTree("rp2", rp2350_settings),
+            # RM0041, 6.3.2; data sheet
+            "stm32f100": ClockTree("stm32f1", _stm32f100, (16, 24), (4, 24)),
+            # RM0008, 7.3.2 and 3.3.3; data sheet
+            "stm32f103": ClockTree("stm32f1", _stm32f103, (16, 72), (4, 16)),
+            # at 2.7 to 3.6 V: RM0090, 6.3.2 and 3.5.1; data sheet
+            "stm32f405": ClockTree("stm32f4", _STM32F405, (24, 168), (4, 26)),
+            # at 2.7 to 3.6 V: RM0385, 5.3.2 and 3.3.2; data sheet
+            "stm32f746": ClockTree("stm32f4", _STM32F746, (24, 216), (4, 26)),
+            # voltage scale 1: RM0433, 8.5.5 and 4.3.8
+            "stm32h743": ClockTree("stm32h7", _stm32h743, (50, 400), internal_hz=64 * _MHZ),
+            # voltage range 1: RM0432, 6.2.5 and 3.3.3
+            "stm32l4r5": ClockTree("stm32l4", _stm32l4r5, (8, 120), internal_hz=16 * _MHZ),
+            # voltage range 1: RM0456, 11.4.5 and 7.3.3
+            "stm32u575": ClockTree("stm32u5", _stm32u575, (8, 160), internal_hz=16 * _MHZ),
+            # the crystal only adds precision
+            "nrf52": ClockTree("nrf52", lambda *_: (), (64, 64), (32, 32)),
+            # data sheet, section 2.18
+            "rp2040": ClockTree("rp2", _rp2, (16, 133), (5, 15)),
+            # data sheet, section 8.6
+            "rp2350": ClockTree("rp2", _rp2, (16, 150), (5, 15)),
         },
-        "riscv32": {"fe310": ClockTree("fe310", fe310_settings)},
+        # manual, 6.6
+        "riscv32": {"fe310": ClockTree("fe310", _fe310, (48, 320), (10, 20))},
     }
 )
 """Clock trees by port and by the driver name in `[clock]`."""
@@ -267,7 +252,7 @@ def read_clock(table: TomlTable, port: str) -> Clock:
     source_hz = tree.internal_hz or table.integer("crystal_hz", minimum=1)
     hz = table.integer("hz", minimum=1)
     try:
-        settings = tree.settings(source_hz, hz)
+        settings = tree.solve(source_hz, hz)
     except ValueError as limit:
         source = "the internal oscillator" if is_internal else "a crystal"
         raise table.error(

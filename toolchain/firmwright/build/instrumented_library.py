@@ -4,15 +4,16 @@ gcc inserts calls of thread sanitizer functions; `access_trace/fwr_access_trace.
 """
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.base.child_process import run_program
+from firmwright.base.errors import ToolMissingError
 from firmwright.build.compiler_flags import WARNINGS, debian_packages, language_flags
 
 COMPILER = "gcc"
+TIMEOUT_S = 600.0
 _CALLS = ("-fsanitize=thread", "-fno-inline-functions")
 _FILES = ("fwr_access_trace.c", "fwr_access_trace.h")
 
@@ -37,12 +38,7 @@ def build_instrumented_library(folder: Path, name: str) -> Path:
 
 
 def _run(folder: Path, command: Sequence[str]) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ToolFailedError(
-            "the model could not be compiled with access tracing.",
-            command=command,
-            exit_status=done.returncode,
-            output=done.stderr,
-            where=str(folder),
-        )
+    failure = "the model could not be compiled with access tracing."
+    run_program(
+        command, COMPILER, timeout_s=TIMEOUT_S, where=str(folder), folder=folder, failure=failure
+    )

@@ -1,18 +1,17 @@
 """`firmwright bugreport`: pack the data for a bug report into one archive."""
 
 import argparse
-import io
 import json
 import platform
 import sys
 import traceback
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from firmwright.artifacts import SourceTree
 from firmwright.base.errors import FirmwrightError
 from firmwright.base.version import VERSION
 from firmwright.cli import arguments
@@ -23,6 +22,7 @@ from firmwright.flows.compilation import compile_for, options_for
 from firmwright.flows.model import Model, write_file
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
+from firmwright.package.export_formats import zip_tree
 from firmwright.package.option_serialization import serialize_options
 
 NAME = "bugreport"
@@ -65,8 +65,6 @@ def run(args: argparse.Namespace) -> Outcome:
 
 # ---- archive -------------------------------------------------------------------------------------
 
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-"""The earliest time a ZIP entry can have; the entries carry no real time."""
 _README: Final = """What `firmwright bugreport` packed:
 
   versions.json   of firmwright, Python and the system
@@ -115,12 +113,12 @@ def make_bug_report(request: BugReportRequest) -> BugReport:
         "outcome.txt": outcome + "\n",
         **texts,
     }
-    plain = {
-        path: content if isinstance(content, bytes) else _hide_home(content, request.home).encode()
-        for path, content in sorted(files.items())
-    }
-    sizes = {path: len(data) for path, data in plain.items()}
-    return BugReport(_zip_files(plain), sizes, outcome.splitlines()[-1])
+    for path, content in files.items():
+        if isinstance(content, str):
+            files[path] = _hide_home(content, request.home)
+    tree = SourceTree(files)
+    sizes = {path: len(data) for path, data in tree.encoded().items()}
+    return BugReport(zip_tree(tree), sizes, outcome.splitlines()[-1])
 
 
 def _compilation(request: BugReportRequest) -> tuple[dict[str, str | bytes], str]:
@@ -172,15 +170,3 @@ def _hide_home(text: str, home: str) -> str:
     for form in {home, home.replace("\\", "\\\\"), home.replace("\\", "/")}:
         text = text.replace(form, "~")
     return text
-
-
-def _zip_files(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, data in files.items():
-            entry = zipfile.ZipInfo(path, _EPOCH)
-            entry.create_system = 3  # else the entry depends on the system
-            entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, data)
-    return buffer.getvalue()

@@ -1,16 +1,15 @@
 """C functions of a model that runs on several devices.
 
 `NAME_run` activates the devices, keeps each device open while it has calls in flight, starts and
-awaits the calls, and finally deactivates the devices, even if the run fails.
-
-`NAME_on_DEVICE` executes one of a
-core's calls. With `fallback`, the main core executes a call that a device rejects or aborts;
-otherwise the run fails.
+awaits the calls, and finally deactivates the devices, even if the run fails. `NAME_on_DEVICE`
+executes one of a core's calls. With `fallback`, the main core executes a call that a device rejects
+or aborts; otherwise the run fails.
 """
 
 from dataclasses import replace
 
-from firmwright.codegen.c_writer import CWriter
+from firmwright.base.templates import render_template
+from firmwright.codegen.c_writer import CWriter, format_lines
 from firmwright.codegen.function_printer import (
     AotMainPrinter,
     without_calls,
@@ -26,7 +25,7 @@ def print_multi_device_main(context: EmitContext, main: tir.PrimFunc) -> str:
     parts = [_call_optional(context)]
     for device in context.interface.devices:
         if device.is_copier:
-            parts += [_transfer_of(context, device), _copy_function(context, device)]
+            parts.append(_copy_device(context, device))
         else:
             parts.append(_on_device(context, main, device))
     fallback = bool(context.module.attrs.get("fallback"))
@@ -68,22 +67,22 @@ def _on_device(context: EmitContext, main: tir.PrimFunc, device: DeviceCalls) ->
     return out.text()
 
 
-def _transfer_of(context: EmitContext, device: DeviceCalls) -> str:
-    out = CWriter()
-    kind = f"struct {context.names.prefix}_transfer"
-    with out.function(context.definition("transfer_of", device.name)):
-        out.line("switch (call) {")
-        for number, call in enumerate(device.calls):
-            # Arguments after these are sizes of a shared kernel.
-            source, target = (_pool_address(context, arg) for arg in call.args[:2])
-            out.line(f"case {number}:")
-            with out.indent():
-                out.line(f"return ({kind}){{{target}, {source}, {_copied_bytes(call)}}};")
-        out.line("default:")
-        with out.indent():
-            out.line(f"return ({kind}){{NULL, NULL, 0}};")
-        out.line("}")
-    return out.text()
+def _copy_device(context: EmitContext, device: DeviceCalls) -> str:
+    """Print the functions with which a core, or a driver, performs the copies of a copy device."""
+    # Arguments after these are sizes of a shared kernel.
+    places = [[_pool_address(context, arg) for arg in call.args[:2]] for call in device.calls]
+    return render_template(
+        "firmwright.codegen",
+        "copy_device.c.j2",
+        copies=[
+            (target, source, _copied_bytes(call))
+            for (source, target), call in zip(places, device.calls, strict=True)
+        ],
+        device=device,
+        names=context.names,
+        definition=context.definition,
+        c_line=format_lines,
+    )
 
 
 def _pool_address(context: EmitContext, argument: tir.Expr) -> str:
@@ -101,17 +100,6 @@ def _copied_bytes(call: tir.PrimFuncCall) -> int:
     target = call.args[1]
     assert isinstance(target, tir.AccessPtr)
     return target.extent * target.buffer.dtype.size_bytes
-
-
-def _copy_function(context: EmitContext, device: DeviceCalls) -> str:
-    """Print the function with which a core performs a copy device's copies."""
-    out, names = CWriter(), context.names
-    with out.function(context.definition("on_device", device.name)):
-        copies = f"{names.c(f'transfer_of_{device.name}')}(call, pools)"
-        out.line(f"const struct {names.prefix}_transfer copy = {copies};")
-        with out.block("if (copy.size_bytes != 0u)"):
-            out.line("(void)memcpy(copy.to, copy.from, copy.size_bytes);")
-    return out.text()
 
 
 def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, UsageError
+from firmwright.base.templates import render_template
 
 _ALIGNMENT = 64
 
@@ -72,7 +73,7 @@ class LibrarySession(Closeable):
     def __init__(self, library: Path, model: LibraryModel) -> None:
         self._model = model
         self._ffi = cffi.FFI()
-        self._ffi.cdef(_declarations(model))
+        self._ffi.cdef(render_template("firmwright.device", "library.h.j2", model=model))
         try:
             self._library = self._ffi.dlopen(str(library))
         except OSError as error:
@@ -214,51 +215,3 @@ class LibrarySession(Closeable):
         self._memory.append(memory)
         start = -memory.ctypes.data % alignment
         return self._ffi.cast("void *", memory.ctypes.data + start)
-
-
-def _declarations(model: LibraryModel) -> str:
-    name = model.name
-    pools = [f"void *{pool};" for pool, _ in model.pools]
-    pools += [_const_pool(constants) for constants in model.const_pools]
-    structs = {
-        "workspace_pools": pools or ["void *none;"],
-        "inputs": [f"void *{tensor.field};" for tensor in model.inputs],
-        "outputs": [f"void *{tensor.field};" for tensor in model.outputs],
-    }
-    lines = [f"struct {name}_{kind} {{ {' '.join(fields)} }};" for kind, fields in structs.items()]
-    arguments = [f"struct {name}_{kind} *" for kind in ("inputs", "outputs", "workspace_pools")]
-    if model.outputs_in_pools:
-        lines.append(f"int32_t {name}_map_io({arguments[2]}, {arguments[0]}, {arguments[1]});")
-    if model.has_init:
-        lines.append(f"void {name}_init({arguments[2]});")
-    if model.state:
-        lines.append(f"void {name}_reset({arguments[2]});")
-    if model.params is not None:
-        lines.append(f"struct {name}_params {{ void *items[{max(model.param_count, 1)}]; }};")
-        lines.append(f"int32_t {name}_map_params(const void *, struct {name}_params *);")
-        arguments.append(f"struct {name}_params *")
-    if model.devices:
-        lines += _device_declarations(model, arguments[2])
-        arguments.append(f"struct {name}_devices *")
-    arguments += ["void *"] * model.has_probe_callback
-    lines.append(f"int32_t {model.run_symbol}({', '.join(arguments)});")
-    return "\n".join(lines)
-
-
-def _device_declarations(model: LibraryModel, pools: str) -> list[str]:
-    steps = (
-        "void *activate; void *open; "
-        f"int32_t (*start)(void *, uint32_t, {pools}); int32_t (*wait)(void *, uint32_t); "
-        "void *close; void *deactivate; void *context;"
-    )
-    fields = " ".join(f"struct {{ {steps} }} {device};" for device in model.devices)
-    calls = [f"void {model.name}_on_{device}(uint32_t, {pools});" for device in model.devices]
-    return [f"struct {model.name}_devices {{ {fields} }};", *calls]
-
-
-def _const_pool(constants: LibraryConstants) -> str:
-    if constants.scope == "external":
-        return f"void *{constants.name};"
-    read = "int32_t (*read)(void *, uint32_t, void *, uint32_t);"
-    wait = "int32_t (*wait)(void *);" if constants.scope == "async" else ""
-    return f"struct {{ {read} {wait} void *context; }} {constants.name};"

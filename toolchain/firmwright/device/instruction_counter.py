@@ -8,7 +8,6 @@ import hashlib
 import os
 import shutil
 import struct
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from firmwright.base.child_process import run_program
 from firmwright.base.closeable import Closeable
-from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError
+from firmwright.base.errors import DeviceError, ToolMissingError
 
 _SOURCE = Path(__file__).with_name("plugin") / "count.c"
 _COMPILERS = ("cc", "gcc", "clang")
@@ -119,9 +119,11 @@ def build_counter_plugin(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         compiled = Path(work) / library.name
-        done = _run([compiler, *_FLAGS, str(_SOURCE), "-o", str(compiled)])
-        if done.returncode:
-            raise ToolFailedError("the QEMU plugin does not compile.", output=done.stderr)
+        command, failure = (
+            [compiler, *_FLAGS, str(_SOURCE), "-o"],
+            "the QEMU plugin does not compile.",
+        )
+        run_program([*command, str(compiled)], compiler, timeout_s=_TOOL_TIMEOUT_S, failure=failure)
         compiled.replace(library)
     return library
 
@@ -130,13 +132,8 @@ def check_plugin_support(program: str) -> None:
     path = shutil.which(program)
     if path is None:
         raise ToolMissingError(f"{program} is not installed.", hint="apt install qemu-system.")
-    if "\n-plugin " not in _run([path, "--help"]).stdout:
+    _, options = run_program([path, "--help"], program, timeout_s=_TOOL_TIMEOUT_S)
+    if "\n-plugin " not in options:
         hint = "use a QEMU configured with --enable-plugins, such as Debian's."
         what = f"{program} was built without plugin support."
         raise ToolMissingError(what, where=path, hint=hint)
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
-    )

@@ -19,7 +19,6 @@ from firmwright.flows.profiling import OperatorCost, Profile, profile
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.tir.traversal import prim_calls
-from firmwright.partitioning.collage import RegionCost
 from firmwright.partitioning.partition_result import PartitionResult
 from firmwright.pipeline import Compilation
 from firmwright.report import model
@@ -58,7 +57,7 @@ def build_report(
     report = replace(
         _report(compiled, image, measured),
         tradeoffs=_tradeoffs(compiled) if tradeoffs else (),
-        search=None if partition is None else _search(partition),
+        search=None if partition is None else partition.as_json(),
     )
     return replace(report, findings=find_issues(report))
 
@@ -182,25 +181,6 @@ def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) ->
         return Counter()
     share, rest = divmod(size_bytes, len(operators))
     return Counter({index: share + (n < rest) for n, index in enumerate(operators)})
-
-
-def _search(result: PartitionResult) -> model.PartitionSearch:
-    decisions = []
-    for part in result.parts:
-        chosen = _option(" ".join(part.ops), part.target, part.cost)
-        others = tuple(_option("", other.target, other.cost) for other in part.alternatives)
-        decisions.append(model.PartitionDecision(chosen, others))
-    programs = []
-    for how, total in result.totals.items():
-        costs = (total.count, total.workspace_bytes, total.flash_bytes)
-        programs.append(model.ProgramOption(how, *costs, how == result.chosen, total.reason))
-    return model.PartitionSearch(result.unit, result.method, tuple(decisions), tuple(programs))
-
-
-def _option(operators: str, target: str, cost: RegionCost) -> model.TargetOption:
-    notes = {"ok": "" if cost.how == "measured" else f"({cost.how})", "failed": cost.reason}
-    note = notes.get(cost.status, cost.status)
-    return model.TargetOption(operators, target, cost.count if cost.status == "ok" else None, note)
 
 
 def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:

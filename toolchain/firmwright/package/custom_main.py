@@ -3,38 +3,16 @@
 import json
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Final
 
 from firmwright.artifacts import SourceTree
+from firmwright.base.templates import render_template
 
 MAIN_FILE: Final = "firmware/fwr_app.c"
 _EMPTY_APP: Final = "firmware/fwr_app_empty.c"
 _STOP: Final = "firmware/fwr_stop.c"
 _REPLACED: Final = re.compile(r"runtime/fwr_(main|server|server_\w+)\.c")
-
-_EMPTY_TEXT: Final = """\
-/* fwr_app_empty.c: an empty program; the size of firmware is measured against it. */
-int main(void)
-{
-    return 0;
-}
-"""
-_STOP_TEXT: Final = """\
-/* fwr_stop.c: without a link a fault cannot be reported, so the firmware stops. */
-#include "port/fwr_port.h"
-
-FWR_NORETURN void fwr_fault(const struct fwr_fault *fault)
-{
-    (void)fault;
-    fwr_port_fatal();
-}
-
-FWR_NORETURN void fwr_watchdog_expired(const struct fwr_fault *fault)
-{
-    (void)fault;
-    fwr_port_reset();
-}
-"""
 
 
 def replace_main_loop(project: SourceTree, files: Mapping[str, str | bytes]) -> SourceTree:
@@ -51,4 +29,8 @@ def replace_main_loop(project: SourceTree, files: Mapping[str, str | bytes]) -> 
 
 def use_custom_main(project: SourceTree, main: str) -> SourceTree:
     """Return `project` with the C text `main`, which defines the pools and main()."""
-    return replace_main_loop(project, {MAIN_FILE: main, _EMPTY_APP: _EMPTY_TEXT, _STOP: _STOP_TEXT})
+    files = {
+        file: render_template("firmwright.package", f"custom-main/{PurePosixPath(file).name}.j2")
+        for file in (_EMPTY_APP, _STOP)
+    }
+    return replace_main_loop(project, {MAIN_FILE: main, **files})

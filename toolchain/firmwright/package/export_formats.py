@@ -118,6 +118,7 @@ def zip_tree(tree: SourceTree) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in tree.encoded().items():
             info = zipfile.ZipInfo(path, _LONG_AGO)
+            info.create_system = 3  # else the entry depends on the system
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
             archive.writestr(info, data)

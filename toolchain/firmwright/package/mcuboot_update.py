@@ -15,7 +15,7 @@ from typing import Final
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.child_process import run_program
-from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
+from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.boards import Board
 from firmwright.boards.mcuboot import McubootSlots
 
@@ -80,13 +80,11 @@ def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSi
             *("--header-size", hex(slots.header_bytes), "--slot-size", hex(slot_bytes)),
             *("--align", str(slots.align), *signing.more, str(source), str(target)),
         ]
-        status, printed = run_program(command, "imgtool", timeout_s=SIGN_TIMEOUT_S)
-        if status != 0:
-            raise ToolFailedError(
-                "imgtool did not sign the image.",
-                command=command,
-                exit_status=status,
-                output=printed,
-                hint="check --key, --package-version, --imgtool-args and the board's [mcuboot].",
-            )
+        run_program(
+            command,
+            "imgtool",
+            timeout_s=SIGN_TIMEOUT_S,
+            failure="imgtool did not sign the image.",
+            hint="check --key, --package-version, --imgtool-args and the board's [mcuboot].",
+        )
         return target.read_bytes()

@@ -57,49 +57,6 @@ class StackReport:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetOption:
-    """A possible target of some operators, with its cost if known.
-
-    `note` gives the origin of a cost that was not measured, or the reason for a missing one.
-    """
-
-    operators: str
-    target: str
-    count: int | None
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionDecision:
-    """The chosen target of some operators, and the alternatives."""
-
-    chosen: TargetOption
-    others: tuple[TargetOption, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramOption:
-    """A whole program with one assignment of operators to targets."""
-
-    how: str
-    count: int | None
-    workspace_bytes: int
-    flash_bytes: int | None
-    chosen: bool
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSearch:
-    """The result of a partition search: the chosen regions and the compared programs."""
-
-    unit: str
-    method: str
-    parts: tuple[PartitionDecision, ...]
-    programs: tuple[ProgramOption, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ReportFinding:
     """A possible problem and a suggested remedy."""
 
@@ -124,7 +81,8 @@ class ParallelRun:
 class BuildReport:
     """The results of building one model for one board; `total` and all counts are in `unit`.
 
-    `library_floats` is true if float arithmetic is done by library functions.
+    `library_floats` is true if library functions compute floats. `search` is the result of a
+    partition search, as in the JSON of `partition`.
     """
 
     model: str
@@ -156,7 +114,7 @@ class BuildReport:
     library_floats: bool = False
     tradeoffs: tuple[MemoryTradeoff, ...] = ()
     findings: tuple[ReportFinding, ...] = ()
-    search: PartitionSearch | None = None
+    search: Mapping[str, Any] | None = None
     evaluation: Evaluation | None = None
     parallel: ParallelRun | None = None
 

@@ -1,6 +1,8 @@
 """Renders a compilation for notebooks: summary, operators, and a map of each pool."""
 
-from firmwright.base.html_fragments import Markup, render_properties, render_section, render_table
+from markupsafe import Markup
+
+from firmwright.base.html_fragments import render_properties, render_section, render_table
 from firmwright.compilation_summary import CompilationSummary, TensorSummary
 from firmwright.report.memory_map import make_memory_map, render_svg
 

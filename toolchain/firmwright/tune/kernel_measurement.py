@@ -7,14 +7,14 @@ after each kernel. Results must equal those of the operator's reference loops.
 import logging
 import shlex
 import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from firmwright.artifacts import Image
+from firmwright.base.child_process import run_program
 from firmwright.base.errors import (
     DeviceError,
     DoesNotFitError,
@@ -124,12 +124,8 @@ def _compiler(board: Board) -> str:
         what = f"the compiler {name} is not installed."
         hint = f"apt install {compiler_flags.debian_packages(board.toolchain)}."
         raise ToolMissingError(what, where=board.name, hint=hint)
-    return _run_tool([name, "--version"]).stdout.partition("\n")[0].strip()
-
-
-def _run_tool(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    timeout = _TOOL_TIMEOUT_S
-    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
+    _, printed = run_program([name, "--version"], name, timeout_s=_TOOL_TIMEOUT_S)
+    return printed.partition("\n")[0].strip()
 
 
 # ---- a task --------------------------------------------------------------------------------------
@@ -191,19 +187,32 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int]
     def read(session: ModelSession) -> None:
         outputs.append(session.device.read_outputs())
 
+    counts, unit = measure_operators(compiled, setup, sample, read)
+    return [int(n) for n in outputs[0][MISMATCH_COUNT_OUTPUT]], [*counts.values()], unit
+
+
+def measure_operators(
+    compiled: Compilation,
+    setup: MeasurementSetup,
+    sample: Mapping[str, Any],
+    after_run: Callable[[ModelSession], None] = lambda session: None,
+) -> tuple[dict[int, int], str]:
+    """Run `sample`; return the counts of the operators with code (views have none) and the unit.
+
+    `after_run` is called with the open session.
+    """
+    opener = session_opener(setup)
     if setup.method == EXACT:
-        opener = session_opener(setup)
-        exact = measure_instructions(compiled, open_with=opener, sample=sample, after_run=read)
-        counts, unit = [exact.operators[i].instructions for i in exact.operators], "instructions"
-    else:
-        image = build_image(compiled, "profile")
-        flash_board(image, setup.flash)
-        with session_opener(setup)(compiled, image=image) as session:
-            session.device.measure(sample)
-            counts = [record.count for record in session.device.profile()]
-            unit = session.device.info.counter_unit
-            read(session)
-    return [int(n) for n in outputs[0][MISMATCH_COUNT_OUTPUT]], counts, unit
+        exact = measure_instructions(compiled, open_with=opener, sample=sample, after_run=after_run)
+        return {op: part.instructions for op, part in exact.operators.items()}, "instructions"
+    image = build_image(compiled, "profile")
+    flash_board(image, setup.flash)
+    with opener(compiled, image=image) as session:
+        session.device.measure(sample)
+        records = session.device.profile()
+        after_run(session)
+        unit = session.device.info.counter_unit
+    return {op.index: records[op.index].count for op in compiled.summary.operators}, unit
 
 
 def session_opener(setup: MeasurementSetup) -> Any:
@@ -218,12 +227,9 @@ def flash_board(image: Image, template: str) -> None:
     for name, file in files.items():
         words = [word.replace(name, str(file)) for word in words]
     try:
-        done = _run_tool(words)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        status, output = run_program(words, words[0], timeout_s=_TOOL_TIMEOUT_S)
+    except (OSError, ToolFailedError) as error:
         raise UsageError(f"the board cannot be flashed: {error}.", where=template) from error
-    if done.returncode:
-        raise DeviceError(
-            f"the board cannot be flashed: {words[0]} ended with {done.returncode}. "
-            f"{done.stderr.strip() or done.stdout.strip()}",
-            where=template,
-        )
+    if status:
+        what = f"the board cannot be flashed: {words[0]} ended with {status}. {output.strip()}"
+        raise DeviceError(what, where=template)

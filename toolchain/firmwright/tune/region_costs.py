@@ -15,10 +15,7 @@ from dataclasses import dataclass, replace
 from firmwright.base.errors import FirmwrightError, InternalError, ToolMissingError
 from firmwright.base.plugin_calls import plugin_call
 from firmwright.boards import load_board
-from firmwright.device.session import OperatorCount
 from firmwright.flows.cost_prediction import predict_instructions
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.operator_conformance import budget_bytes
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.ir import tir
@@ -42,7 +39,7 @@ from firmwright.pipeline import (
     configure_module,
     remaining_passes,
 )
-from firmwright.tune.kernel_measurement import EXACT, MeasurementSetup, flash_board, session_opener
+from firmwright.tune.kernel_measurement import MeasurementSetup, measure_operators
 from firmwright.tune.region_cost_log import RegionCostKey, RegionCostLog, RegionCostRecord
 
 log = logging.getLogger(__name__)
@@ -162,24 +159,7 @@ class RegionCostEstimator:
         if self.setup is None:
             return predict_instructions(compiled)
         sample = generate_samples(compiled.module.io.inputs, _SAMPLES).samples[-1]
-        if self.setup.method == EXACT:
-            opener = session_opener(self.setup)
-            exact = measure_instructions(compiled, open_with=opener, sample=sample)
-            return {op: share.instructions for op, share in exact.operators.items()}
-        image = build_image(compiled, "profile")
-        flash_board(image, self.setup.flash)
-        with session_opener(self.setup)(compiled, image=image) as session:
-            session.device.measure(sample)
-            records = session.device.profile()
-        return counts_by_operator(compiled, records)
-
-
-def counts_by_operator(compiled: Compilation, records: Sequence[OperatorCount]) -> dict[int, int]:
-    """Return the count of each operator with code; `records` has one element per operator index.
-
-    Views have an index but no code, and thus no count.
-    """
-    return {op.index: records[op.index].count for op in compiled.summary.operators}
+        return measure_operators(compiled, self.setup, sample)[0]
 
 
 def isolated_region_options(options: Options) -> Options:
