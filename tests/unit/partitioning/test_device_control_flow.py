@@ -21,7 +21,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, prim_calls, statements
+from firmwright.ir.tir.traversal import Node, prim_calls, statements, used_buffers
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 
@@ -142,7 +142,7 @@ def places(done: Compilation) -> dict[str, set[str]]:
     for call in run_calls(done):
         kernel = done.module.functions[call.callee]
         if kernel.attrs.get("op") != "device_copy":
-            pools = {pool_of[a.buffer.name] for a in call.args if isinstance(a, tir.AccessPtr)}
+            pools = {pool_of[n] for a in call.args for n in used_buffers(a) if n in pool_of}
             result.setdefault(call.device or "cpu0", set()).update(pools)
     return result
 
@@ -186,6 +186,7 @@ CASES = {
         3,
     ),
     "in a loop": (loop(conv("v1", "v"), results="%v1, %k"), 3),
+    "in a loop that shifts values": (loop(conv("v1", "v"), results="%v1, %v"), 5),
 }
 """Models with an engine's operator, and the copies between memories in their text."""
 

@@ -6,7 +6,7 @@ available to every target that accesses the buffer; the attribute `pool_assignme
 main restricts a buffer to one pool.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import cast
@@ -49,8 +49,8 @@ def collect_planning_input(
     held = {"output", "state", "const"} | ({"input"} if module.io.preserve_input else set())
     at_exit = [name for name, kind in kinds.items() if kind in held]
     live = compute_live_ranges(flow, at_entry, at_exit)
-    users = _accessing_targets(module, main, flow)
     pins = _pinned_pools(main, flow, module.pools)
+    users = _accessing_targets(module, main, flow, pins)
     shared = _buffers_of_other_masters(flow, kinds)
     lines = {pool.name: pool.cache_line for pool in module.pools}
     buffers = []
@@ -110,7 +110,7 @@ def _extend_to_caller_accesses(
 
 
 def _accessing_targets(
-    module: IRModule, main: tir.PrimFunc, flow: ControlFlowGraph
+    module: IRModule, main: tir.PrimFunc, flow: ControlFlowGraph, pins: Collection[str]
 ) -> dict[str, set[str]]:
     default = next(iter(module.targets), "")
     own = str(main.attrs.get("target", default))
@@ -122,8 +122,9 @@ def _accessing_targets(
         target = str(callee.attrs.get("target", default)) if callee else own
         for name in step.accessed:
             users[name].add(target)
-    # A buffer that is only copied belongs to the caller, which runs on the main's target.
-    return {name: targets or {own} for name, targets in users.items()}
+    # A buffer that is only copied, and not pinned, belongs to the caller: the main's target.
+    free = {name: {own} for name in users.keys() - {*pins}}
+    return {name: targets or free.get(name, set()) for name, targets in users.items()}
 
 
 def _pinned_pools(

@@ -24,7 +24,7 @@ COPY_DEVICES_ATTR = "copiers"
 CYCLES_ATTR = "modeled_cycles"
 """Kernel attribute with the cycles of a call, if its backend declares them (`Backend.cost`)."""
 VISIBLE_POOLS_ATTR = "visible_pools"
-"""Module attribute: (target, device, pools...) for each accelerator, and for the cores ("", cpu0)."""
+"""Module attribute: (target, device, pools...) per accelerator; that of the cores is ("", cpu0)."""
 CONSTANTS_POOL_ATTR = "constants_pool"
 """Kernel attribute that names the pool to which its constants are copied before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
