@@ -174,7 +174,6 @@ def float_case(
     tail: str = "",
     dtype: str = "float32",
 ) -> ConformanceCase:
-    """Return a case with tensors that are not quantized, float32 by default."""
     x = CaseTensor((2, 3, 7), dtype)
     return ConformanceCase(f"{dtype}{tail}", builtin, (x,), (x,), options, oracles)
 
@@ -193,7 +192,6 @@ def quantized_case(
 
 
 def _root_cases(builtin: str, int16_oracles: Profiles) -> Iterator[ConformanceCase]:
-    """Generate cases with inputs >= 0."""
     yield float_case(builtin)
     oracles = BOTH_PROFILES if builtin == "RSQRT" else LITERT
     yield quantized_case(builtin, "low", "int8", (0.02, -128), (0.03, -128), oracles)

@@ -82,7 +82,6 @@ def _lstm_cases() -> Iterator[ConformanceCase]:
 
 
 def _hybrid_lstm_cases() -> Iterator[ConformanceCase]:
-    """Generate the float cases with int8 weights."""
     for case in _lstm_cases():
         if case.name.endswith("float32"):
             rng, inputs = np.random.default_rng(11), list(case.inputs)
@@ -125,7 +124,6 @@ def _svdf_cases() -> Iterator[ConformanceCase]:
 def _int8_svdf_case(
     name: str, state_dtype: str, rank: int, units: int, zero_point: int, state_zero_point: int = 0
 ) -> ConformanceCase:
-    """Return a case with time weights and state of `state_dtype`."""
     rng = np.random.default_rng([units, rank])
     batch, inputs, steps, filters = 2, 5, 6, units * rank
     wide = state_dtype == "int16"

@@ -129,7 +129,6 @@ def _top_k_cases() -> Iterator[ConformanceCase]:
 
 
 def _sum_tensors(shape: Sequence[int], dtype: str) -> tuple[CaseTensor, CaseTensor]:
-    """Return input and output; they are quantized if int8."""
     if dtype != "int8":
         return (CaseTensor(tuple(shape), dtype),) * 2
     return quantized(shape, dtype, 0.05, 3), quantized(shape, dtype, 0.13, -7)

@@ -97,7 +97,6 @@ def hash_bytes(pool: PoolInfo) -> int:
 
 
 def with_content_hash(data: bytes) -> bytes:
-    """Return `data`, padded and followed by a hash of it."""
     data += bytes(-len(data) % IMAGE_ALIGNMENT)
     return data + hashlib.sha256(data).digest()[:_HASH_BYTES]
 

@@ -75,7 +75,6 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
 
 
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
-    """Return the least and the greatest int32 sum of an int8 product."""
     ends = (np.array([INT8.min, INT8.max]) - _zero_point(call, k) for k in (0, 1))
     products = np.multiply.outer(*ends) * matrix_shape(call, 0)[1]
     return products.min(keepdims=True)[0], products.max(keepdims=True)[0]

@@ -52,7 +52,6 @@ class CustomOpRegistry:
         return self._ops.get((domain, name))
 
     def for_call(self, call: OpCall) -> CustomOp | None:
-        """Return the registered operator of a call, if any."""
         return self.find(call.str_attr("domain"), call.str_attr("name"))
 
 

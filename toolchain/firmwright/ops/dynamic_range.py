@@ -57,7 +57,6 @@ def check_hybrid(call: OpCall, axis: int | None, weights: tuple[int, ...] = (1,)
 
 
 def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float32, int]:
-    """Return int8 values with their scale and zero point."""
     low, high = values.min(), values.max()
     if asymmetric:
         scale, offset = DYNAMIC_SCALE.meaning(low, high), int(DYNAMIC_ZERO_POINT.meaning(low, high))

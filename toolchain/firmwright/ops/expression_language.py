@@ -305,7 +305,6 @@ class _NameReplacer(ast.NodeTransformer):
 
 
 def substitute_names(text: str, names: Mapping[str, str]) -> str:
-    """Replace names in the formula by expressions."""
     tree = _NameReplacer(names).visit(ast.parse(text))
     return "; ".join(ast.unparse(statement) for statement in tree.body)
 

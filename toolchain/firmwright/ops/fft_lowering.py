@@ -20,7 +20,6 @@ from firmwright.ops.kernel import Kernel
 
 
 def fraction_bits(dtype: DType) -> int:
-    """Return the number of fraction bits; 0 for floats."""
     return 0 if dtype.is_float else dtype.bits - 1
 
 
@@ -35,7 +34,6 @@ class FftStage:
 
 @cache
 def radix_stages(count: int) -> tuple[FftStage, ...]:
-    """Return the stages of a transform of `count` complex numbers in order of execution."""
     steps: list[FftStage] = []
     blocks, remaining = 1, count
     while remaining > 1:
@@ -117,7 +115,6 @@ class FftBuilder:
                 self.b.store(numbers, [position, part], self.b.load(source, [index, part]))
 
     def transform(self, numbers: tir.Buffer) -> None:
-        """Emit all radix stages in place."""
         table = twiddle_factors(self.count, self.bits, reverse=self.reverse)
         circle = self.b.constant("turns", table, self.dtype, 4)
         for stage in radix_stages(self.count):

@@ -34,7 +34,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _narrowed(call: OpCall, v: Any, dtype: DType) -> Any:
-    """Return y for v, an array or an expression."""
     shift, window = call.int_attr("shift"), call.int_attr("window")
     low, high = call.int_attr("low"), call.int_attr("high")
     if not isinstance(v, ArithExpr):

@@ -69,7 +69,6 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def quantize_input(
     call: OpCall, b: Kernel, n: ArithExpr, target: tir.Buffer, passes: QuantizePasses | None = None
 ) -> QuantizedRow:
-    """Emit the quantization of input batch `n` to int8 in `target`."""
     asymmetric = is_asymmetric(call)
     scale = None if asymmetric else quantization_of(call.input(1)).scale
     row = FloatRow(b.input(0), n * target.elements, target.elements)

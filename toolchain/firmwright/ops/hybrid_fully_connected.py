@@ -43,7 +43,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def has_constant_operands(call: OpCall) -> bool:
-    """Return whether the weights and the bias, if any, are constants."""
     return all(call.constant(k) is not None for k in (1, _BIAS) if call.has_input(k))
 
 

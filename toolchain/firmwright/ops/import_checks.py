@@ -66,7 +66,6 @@ def constant_ints(context: ImportContext, index: int, role: str) -> tuple[int, .
 
 
 def constant_int(context: ImportContext, index: int, role: str) -> int:
-    """Return the only element of a constant input."""
     values = constant_ints(context, index, role)
     if len(values) != 1:
         raise NotSupportedError(f"{len(values)} {role}, expected 1")

@@ -254,7 +254,6 @@ def copy_state(call: OpCall, b: Kernel) -> None:
 
 
 def finish_float(call: OpCall, b: Kernel, sums: tir.Buffer, state: Index, y: Index) -> None:
-    """Emit cell and hidden value of a unit from the sums of its gates."""
     limit = cell_clip(call)
     i, f, g, o = (
         _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))

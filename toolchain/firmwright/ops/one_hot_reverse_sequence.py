@@ -24,7 +24,6 @@ _NAMES = tuple(kind.name for kind in DTYPES)
 
 
 def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
-    """Check that the data type is supported and that indices are int32 or int64."""
     x, index_type = call.input(data), call.input(indices)
     if x.dtype not in DTYPES or call.output.dtype != x.dtype:
         raise NotSupportedError(f"{call.op} of {x.dtype.name} giving {call.output.dtype.name}")

@@ -150,7 +150,6 @@ def make_requantization(
 
 
 def tensor_scales(call: OpCall) -> list[float]:
-    """Return the scales of the inputs, then of the output."""
     inputs = [call.input(index) for index in range(len(call.inputs))]
     return [per_tensor_quant(kind).scale for kind in (*inputs, call.output)]
 

@@ -112,7 +112,6 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
 
 
 def lower_flat_copy(b: Kernel, source: tir.Buffer, target: tir.Buffer) -> None:
-    """Copy all elements of `source` to `target`, a buffer of equal size."""
     count = target.elements
     x, y = b.views("from to", (count,), source, target)
     with b.for_("i", count) as i:

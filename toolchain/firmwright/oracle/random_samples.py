@@ -45,7 +45,6 @@ class SampleInput:
 def make_sample(
     inputs: Sequence[SampleInput], index: int, seed: int = 0
 ) -> dict[str, NDArray[np.generic]]:
-    """Return sample `index` of `seed`: arrays by tensor name."""
     if index < 0 or seed < 0:
         raise UsageError(f"sample {index} of seed {seed}: neither may be negative.")
     rng = np.random.Generator(np.random.PCG64([seed, index]))

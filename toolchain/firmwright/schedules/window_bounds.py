@@ -77,7 +77,6 @@ class WindowAxis:
 
 
 def window_axes(op: OpCall) -> tuple[WindowAxis, WindowAxis]:
-    """Return the vertical and the horizontal axis of a depthwise convolution."""
     window, x, y = window_of(op, op.input(1).shape[1:3]), op.input(0).shape, op.output.shape
     vertical, horizontal = (
         WindowAxis(

@@ -231,7 +231,6 @@ class _RowStreamingPlanner:
         return max(self._depth(self.stages[i], self.lags[i], name) for i in self._users(name))
 
     def _users(self, name: str) -> list[int]:
-        """Return the stages that read the tensor from a row buffer."""
         return [
             index
             for index, stage in enumerate(self.stages)

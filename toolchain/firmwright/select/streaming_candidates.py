@@ -89,7 +89,6 @@ class SegmentCandidates:
             yield ProgramRegion(segment.first, segment.end, peak_bytes, time, segment=priced)
 
     def _end_bytes(self, segment: FusedSegment) -> int:
-        """Return the live bytes outside the segment, including its source and result."""
         source, result = segment.plan.source, segment.calls[-1].outputs[0]
         read = {v.name for call in segment.calls for v in call.inputs if v is not None}
         defined = {v.name for call in segment.calls for v in call.outputs}
@@ -184,7 +183,6 @@ def _total_over_rows(segment: FusedSegment, costs: Sequence[int]) -> int:
 
 
 def _overhead_instructions(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
-    """Return the predicted instructions that move rows and call kernels."""
     calls = sum(stage.height for stage in segment.stages)
     moved = 0
     for name, row_buffer in segment.plan.row_buffers.items():

@@ -24,7 +24,6 @@ _TIMEOUT_S = 900.0
 
 
 def is_keras(data: bytes) -> bool:
-    """Detect a .keras or .h5 file by its content."""
     return data[:8] == _HDF5_MARK or (data[:4] == b"PK\x03\x04" and b"model.weights.h5" in data)
 
 

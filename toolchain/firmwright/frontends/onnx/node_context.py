@@ -172,7 +172,6 @@ class CallEmitter:
         )
 
     def gather(self, x: OnnxValue, axis: int, indices: Array) -> OnnxValue:
-        """Emit a gather with constant indices."""
         places = tuple(int(n) for n in indices.reshape(-1))
         return self.call("gather", x, axis=axis, indices=places, shape=tuple(indices.shape))
 
@@ -266,7 +265,6 @@ class NodeContext:
 
     @property
     def rank(self) -> int:
-        """Return the number of dimensions of input 0."""
         return len(self.shape(0))
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -304,7 +302,6 @@ class NodeContext:
         return value.array
 
     def scalar(self, index: int, what: str) -> Any:
-        """Return the first element of a constant input."""
         return self.array(index, what).reshape(-1)[0].item()
 
     def ints(self, index: int, what: str) -> tuple[int, ...]:

@@ -80,7 +80,6 @@ class Fusion:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Return the bounds of the result as int8."""
         low, high = self.target.quantize(np.array(self.bounds)).tolist()
         return low, high
 

@@ -129,7 +129,6 @@ class NodeTranslation:
         return fixed_shape(self.declared(self.node.outputs[index]))
 
     def dtype(self, index: int = 0) -> str:
-        """Return the element type of a result."""
         return self.declared(self.node.outputs[index]).dtype
 
     def axis(self, name: str, rank: int, default: int | None = None) -> int:

@@ -125,7 +125,6 @@ class _Rewrite:
     def insert(
         self, op: str, inputs: tuple[int, ...], output: int, node: RawNode, **options: int | str
     ) -> None:
-        """Append a node with the source location of `node`."""
         self.nodes.append(RawNode(op, 1, inputs, (output,), options, node.span))
 
     def cast(self, index: int, dtype: str, node: RawNode) -> int:

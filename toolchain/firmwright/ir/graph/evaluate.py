@@ -104,7 +104,6 @@ class _Evaluator:
 
 
 def initial_state(module: IRModule) -> dict[str, Array]:
-    """Return the state of the entry function before its first run."""
     state = module.entry.state if isinstance(module.entry, Function) else ()
     return {one.value.name: module.constants[one.initial].array() for one in state}
 

@@ -279,7 +279,6 @@ def _transform_words(d: Sequence[ArithExpr]) -> list[ArithExpr]:
 
 
 def _multiply_pairs(layer: _WinogradLayer, pair: ArithExpr) -> None:
-    """Compute the products of one channel pair."""
     b, words = layer.b, layer.channels // 2
     steps = default_unroll(words)
     with b.for_("point", _POINTS) as point:
@@ -343,7 +342,6 @@ def _multiply_rows(
     layer: _WinogradLayer, family: MicrokernelFamily, shape: ScalarMicrokernel, zeros: tir.Buffer,
     block: ArithExpr,
 ) -> None:  # fmt: skip
-    """Compute the products of one block of output channels."""
     b, channels = layer.b, layer.channels
     with b.for_("point", _POINTS) as point:
         acc = b.reg("acc", INT32, shape.sums)

@@ -109,7 +109,6 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
-    """Return `total` / `taps`, rounded as the operator defines, clamped to the activation."""
     low, high = quantized_activation_range(op.str_attr("activation"), op.output)
     mean = stored_mean(op, total, taps)
     return minimum(maximum(mean, low), high).cast(INT8)

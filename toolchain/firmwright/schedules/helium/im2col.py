@@ -263,7 +263,6 @@ class VectorIm2colPacker:
 
 
 def _reach(window: ConvWindow, channels: int, pitch: int, row_step: int) -> Array:
-    """Return the offset of each value of a window from its first value."""
     ky = np.arange(window.size[0])[:, None, None] * row_step * pitch
     kx = np.arange(window.size[1])[:, None] * window.dilation[1] * channels
     offsets: Array = (ky + kx + np.arange(channels)).reshape(-1)

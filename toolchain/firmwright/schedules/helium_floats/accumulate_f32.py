@@ -37,7 +37,6 @@ def accumulate(style: AccumulateStyle, total: Any, x: Any, w: Any) -> Any:
 
 
 def _fused(total: Any, x: Any, w: Any) -> Any:
-    """Return x * w + total, rounded once."""
     # The product is exact in double precision. The sum is rounded to odd, using its error term, so
     # that rounding it again to single precision is exact.
     product, addend = np.asarray(x * w.astype(np.float64)), total.astype(np.float64)

@@ -152,7 +152,6 @@ def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> Non
 
 
 def _places(b: Kernel, run: _StripRun) -> Iterator[ArithExpr]:
-    """Loop over the strips of a run and yield the first output of each."""
     with b.for_("strip", run.times) as strip:
         yield strip * run.strip.outputs + run.first
 

@@ -150,7 +150,6 @@ def _row(b: Kernel, op: OpCall, channel: _ScalarChannel, at: Position, rows: ran
 
 
 def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
-    """Emit one output after another, each with all its taps."""
     channel, window = row.channel, row.channel.window
     for run in split_by_valid_taps(window, 1, out_width):
         outside = [

@@ -32,7 +32,6 @@ def _check_attributes(importer: Importer) -> Importer:
 
 
 def float_rows(c: NodeContext) -> OnnxValue:
-    """Return input 0 as float32, [rows, features]."""
     x, shape = c.emit.cast(c.input(0), FLOAT32), c.shape(0)
     return c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
 
@@ -70,7 +69,6 @@ def class_labels(c: NodeContext) -> tuple[int, ...]:
 
 
 def _gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
-    """Return the labels of class indices (int64, [rows])."""
     labels = class_labels(c)
     if labels == tuple(range(len(labels))):
         return places
