@@ -6,7 +6,6 @@ Views have no candidates. Nothing is selected here, and the module is not change
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import NamedTuple
 
 from firmwright.base.errors import (
@@ -24,6 +23,12 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights, estimate_cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.memory_traffic import (
+    NO_TRAFFIC,
+    count_traffic,
+    has_known_speed,
+    transfer_cycles,
+)
 from firmwright.ir.tir.schedule import (
     DEFAULT_SCHEDULE,
     Config,
@@ -143,7 +148,8 @@ class Lowering:
             for config in tuned.configs(schedule, op_call)
         ]
         offered.append(self._default(name, call, whole))
-        return tuple(sorted(tuned.with_measured_costs(offered), key=attrgetter("instructions")))
+        measured = tuned.with_measured_costs(offered)
+        return tuple(sorted(measured, key=lambda item: item.instructions + item.stall_cycles))
 
     def _default(self, name: str, call: Call, whole: Call) -> LoweringCandidate:
         op_call = make_op_call(call, self.module)
@@ -250,7 +256,23 @@ class Lowering:
             code_bytes=price.code_bytes,
             instructions=price.instructions,
             cycles=price.cycles,
+            stall_cycles=self._stalls(func, call),
         )
+
+    def _stalls(self, func: tir.PrimFunc, call: Call) -> int:
+        """Return the cycles by which the pools assigned to the call's tensors are slower."""
+        pools = {pool.name: pool for pool in self.module.pools if has_known_speed(pool)}
+        values = [*call.variables, *call.outputs]
+        slow = [pools.get(value.virtual_device.memory_scope) for value in values]
+        if not any(slow) or len(func.params) != len(values):
+            return 0
+        moved = count_traffic(func, {})
+        stalls = 0.0
+        for param, pool in zip(func.params, slow, strict=True):
+            traffic = moved.get(param.name, NO_TRAFFIC) if pool else NO_TRAFFIC
+            times = {name: transfer_cycles(traffic, other) for name, other in pools.items()}
+            stalls += times[pool.name] - min(times.values()) if pool else 0
+        return round(stalls)
 
 
 def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:

@@ -17,6 +17,13 @@ from firmwright.ir.core import Attr, PoolInfo
 from firmwright.ir.graph.devices import CONSTANTS_POOL_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX, Builder
+from firmwright.ir.tir.memory_traffic import (
+    NO_TRAFFIC,
+    MemoryTraffic,
+    count_traffic,
+    has_known_speed,
+    transfer_cycles,
+)
 from firmwright.ir.tir.plan import Plan, Planner
 from firmwright.ir.tir.rewrite import rewrite_func, substitute
 from firmwright.ir.tir.traversal import Node, declared_buffers, prim_calls
@@ -26,13 +33,6 @@ from firmwright.passes.tir.externalize_constants import (
     without_linked_constants,
 )
 from firmwright.usmp.memory_planning import POOL_ALIGNMENT, plan_memory
-from firmwright.usmp.memory_traffic import (
-    NO_TRAFFIC,
-    MemoryTraffic,
-    count_traffic,
-    has_known_speed,
-    transfer_cycles,
-)
 
 WORKSPACE_SHARE_PERCENT_MAX = 60
 """Limit of all copies if the user sets no RAM budget, in percent of the workspace."""

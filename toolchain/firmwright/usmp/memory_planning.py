@@ -15,20 +15,16 @@ from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.memory_traffic import count_traffic
 from firmwright.ir.tir.plan import BufferInfo, Constraints, Plan, Planner
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, local_names
 from firmwright.usmp.hoist_scratch import hoist_scratch
 from firmwright.usmp.interference import InplaceCache, build_interference
-from firmwright.usmp.memory_traffic import (
-    can_rank_pools,
-    count_traffic,
-    first_choice_only,
-    rank_pools,
-)
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner
 from firmwright.usmp.planning_input import collect_planning_input
+from firmwright.usmp.pool_ranking import can_rank_pools, first_choice_only, rank_pools
 
 POOL_ALIGNMENT = 16
 DEFAULT_POOL = PoolInfo("sram")

@@ -59,7 +59,8 @@ class LoweringCandidate:
 
     `scratch_bytes` is planned memory besides inputs and outputs, `flash_bytes` the size of
     constants. `code_bytes` and, per execution, `instructions` and `cycles` are predictions
-    (`cost_model.py`); `cycles` is None if the core has no timing table.
+    (`cost_model.py`); `cycles` is None if the core has no timing table. `stall_cycles` are those of
+    tensors that were assigned to a pool slower than the fastest one.
     """
 
     rule: str
@@ -71,6 +72,7 @@ class LoweringCandidate:
     code_bytes: int = 0
     instructions: int = 0
     cycles: int | None = None
+    stall_cycles: int = 0
 
     def with_instructions(self, instructions: int) -> LoweringCandidate:
         if self.cycles is None:
@@ -84,8 +86,8 @@ class LoweringCandidate:
 
     @property
     def time(self) -> int:
-        """Cycles if known, else instructions."""
-        return self.instructions if self.cycles is None else self.cycles
+        """Cycles if known, else instructions, with the stalls in slow pools."""
+        return self.stall_cycles + (self.instructions if self.cycles is None else self.cycles)
 
 
 @dataclass(frozen=True, slots=True)
