@@ -4,8 +4,7 @@
 
 pytest.ini provides `fw_model`, `fw_sources` and `fw_known_answers`, relative paths, and
 `fw_options`, compilation options as NAME=VALUE lines. The fixtures are `fw_board`, `fw_session` and
-`fw_known_answers`. pytest loads this file by its entry point; nothing else of firmwright is
-imported before a fixture is used.
+`fw_known_answers`; firmwright is imported when one is used.
 """
 
 from collections.abc import Iterator

@@ -38,7 +38,6 @@ def _origin(error: Exception) -> str:
 
 
 def _is_framework(filename: str) -> bool:
-    """Return whether a file belongs to Firmwright or to Python, but not to an installed package."""
     parents = Path(filename).parents
     is_python = _STANDARD_LIBRARY in parents and not filename.count("-packages")
     return is_python or _PACKAGE in parents or filename.startswith("<frozen ")

@@ -1,8 +1,8 @@
 """The recursion limit for deep expression trees.
 
-The AOT main has up to one nesting level per tensor, and rewrites take up to four frames per level.
-A higher limit would allow recursive C functions to overflow the usual stack, so `call_with_stack`
-runs the compilation of a large network in a thread with a large one.
+The AOT main nests up to one level per tensor, and rewrites take up to four frames per level.
+Recursive C functions could overflow the usual stack, so `call_with_stack` runs in a thread with a
+large one.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""The tokens of the IR's text format: a tokenizer, and functions that format tokens.
+"""Tokenizer of the IR's text format, and functions that format tokens.
 
-Errors are ModelErrors at FILE:LINE:COLUMN, with lines and columns counted from 1. `;` and `//`
-start comments. Identifiers may contain dots (`nn.conv2d`). `%name` and `@name` are quoted if they
-hold characters other than letters, digits, `_`, `.` and `$`. A minus directly before digits
-belongs to the number unless an operand precedes it. `inf` and `nan` are floats.
+Errors are ModelErrors at FILE:LINE:COLUMN, counted from 1. `;` and `//` start comments. Identifiers
+may contain dots (`nn.conv2d`). `%name` and `@name` are quoted if they hold characters other than
+letters, digits, `_`, `.` and `$`. A minus directly before digits belongs to the number unless an
+operand precedes it. `inf` and `nan` are floats.
 """
 
 import enum

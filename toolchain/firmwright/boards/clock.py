@@ -1,4 +1,4 @@
-"""The clock frequency that start-up sets, and the settings of the chip's clock tree for it.
+"""Settings of the chip's clock tree for the frequency that start-up sets.
 
 Settings are exact and within the limits of the manual and data sheet named at each entry of
 `CLOCK_TREES`. Of several solutions, the one with the highest comparison frequency is chosen, then

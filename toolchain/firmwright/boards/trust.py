@@ -1,8 +1,8 @@
 """Limits on the programs that a board file may start, and on their arguments.
 
-A board file is data that may come from anywhere. Unless the user trusts a program by name, a board
-file starts only compilers, QEMU's system emulators and known flash tools, with arguments that name
-parts of a processor or tool and no files.
+Unless the user trusts a program by name, a board file, which may come from anywhere, starts only
+compilers, QEMU's system emulators and known flash tools, with arguments that name parts of a
+processor or tool and no files.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Generation of the linker script and board header from a board's memory map and drivers.
+"""Generates the linker script and board header from a board's memory map and drivers.
 
-The stack is at the lowest addresses of the first RAM region, so that an overflow faults. Every
-region has a `.noinit.REGION` section for pools. Secondary flash regions and regions with a
-constant pool hold `.rodata.REGION`, or `.external.REGION` (for `.noinit.REGION.external`) if the
-data is not part of the image.
+The stack is at the start of the first RAM region, so that an overflow faults. Every region has a
+`.noinit.REGION` section for pools. Secondary flash regions and regions with a constant pool hold
+`.rodata.REGION`, or `.external.REGION` (for `.noinit.REGION.external`) if the data is not part of
+the image.
 """
 
 from firmwright.base.templates import render_template

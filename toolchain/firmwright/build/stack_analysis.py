@@ -1,9 +1,8 @@
 """Worst-case stack analysis of a linked image, from objdump's disassembly.
 
-A function's frame is the larger of the `.su` file's value and the one that its instructions imply.
-Indirect calls in the model may reach the reader and device functions in the glue. Indirect calls in
-the runtime (through `struct fwr_model`) may reach all other functions in the glue, except jobs of
-other cores, which only the core driver calls.
+A function's frame is the larger of the `.su` file's value and that of its instructions. Indirect
+calls in the model may reach the glue's reader and device functions; those in the runtime (through
+`struct fwr_model`) its other functions, except jobs of other cores, which the core driver calls.
 """
 
 import re

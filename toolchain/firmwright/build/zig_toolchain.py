@@ -1,8 +1,8 @@
 """Zig as a complete toolchain: compiler, linker and C library from one Python package.
 
 Boards without an operating system use musl's string and math functions, which make no system calls.
-Zig writes no `.su` files and has no disassembler, so the worst stack use is unknown. The linker
-accepts no symbols on the command line and writes no image if the memory overflows.
+Without `.su` files and a disassembler, the worst stack use is unknown. The linker accepts no
+symbols on the command line and writes no image if memory overflows (decision 0063).
 """
 
 import importlib.util

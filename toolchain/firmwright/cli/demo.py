@@ -156,7 +156,6 @@ def render_image(image: Array) -> list[str]:
 
 
 def _cell(top: int, bottom: int) -> str:
-    """Return the character for two pixels: a half block at an edge, else a shade."""
     half = len(SHADES) // 2
     if (top >= half) == (bottom >= half):
         return SHADES[(top + bottom) // 2]

@@ -58,7 +58,6 @@ def _format_rest(words: _Literals, count: int) -> Iterator[str]:
 
 
 def _format_lines(words: _Literals, count: int) -> str:
-    """Format whole lines of `count` words."""
     letters = words.view(np.uint8).reshape(-1, count, words.itemsize)
     lines = np.full((len(letters), INDENT_COLUMNS + count * (words.itemsize + 2)), ord(" "), "u1")
     cells = lines[:, INDENT_COLUMNS:].reshape(len(lines), count, -1)

@@ -1,9 +1,8 @@
 """Translation of TIR expressions to C.
 
-The C type after promotion may differ from the TIR dtype as long as the value is equal. Casts and
-parentheses appear only where their absence would change the value or cause a warning. The C adds
-no undefined behavior: signed left shifts become products or use unsigned types, 64-bit arithmetic
-has a 64-bit operand, and unsigned arithmetic wraps at its own width.
+Casts and parentheses appear only where their absence would change the value or cause a warning. The
+C adds no undefined behavior: signed left shifts become products or use unsigned types, 64-bit
+arithmetic has a 64-bit operand, and unsigned arithmetic wraps at its own width.
 """
 
 from collections.abc import Mapping

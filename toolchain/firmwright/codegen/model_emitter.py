@@ -1,8 +1,8 @@
-"""Emission of a planned module as a `SourceTree`: the model's C and the firmware glue.
+"""Emits a planned module as a `SourceTree`: the model's C and the firmware glue.
 
 The files are model/NAME.c, NAME.h, NAME_weights.h (for unlinked constants, NAME.params.bin, .inc
 and a JSON index; for constant pools, NAME_POOL.bin and .inc) and firmware/fwr_app.c. The model's C
-does not depend on the runtime. Equal modules and options give identical bytes.
+does not depend on the runtime. The output is deterministic.
 """
 
 from collections.abc import Mapping, Sequence

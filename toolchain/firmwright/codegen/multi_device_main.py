@@ -1,9 +1,9 @@
 """C functions of a model that runs on several devices.
 
-`NAME_run` activates the devices, keeps each device open while it has calls in flight, starts and
-awaits the calls, and finally deactivates the devices, even if the run fails. `NAME_on_DEVICE`
-executes one of a core's calls. With `fallback`, the main core executes a call that a device rejects
-or aborts; otherwise the run fails.
+`NAME_run` activates the devices, keeps each open while it has calls in flight, starts and awaits
+the calls, and deactivates the devices even if the run fails. `NAME_on_DEVICE` executes one of a
+core's calls. With `fallback`, the main core executes calls that a device rejects or aborts;
+otherwise the run fails.
 """
 
 from dataclasses import replace
@@ -103,7 +103,6 @@ def _copied_bytes(call: tir.PrimFuncCall) -> int:
 
 
 def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:
-    """Return the call inside all declarations of `body`."""
     inner: tir.Stmt = call
     for node in reversed(list(statements(body))):
         if isinstance(node, tir.DeclBuffer | tir.AllocateConst):
@@ -234,7 +233,6 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
             self.out.line("goto over;")
 
     def _rejected(self, node: tir.PrimFuncCall) -> str:
-        """Return the C variable that records whether the device rejected the call."""
         return f"{node.device}_{self.devices[node.device].number(node)}_here"
 
     def _execute_if(self, condition: str, node: tir.PrimFuncCall) -> None:

@@ -1,8 +1,8 @@
 """Sources of a firmware with several models.
 
-Each model has its own C files. Constants that at least two models contain are defined in
-model/shared_constants.c, and firmware/fwr_app.c runs the models in sequence. Jointly planned models
-share pools; other models have separate ones. Tensors are called MODEL/TENSOR.
+Each model has its own C files. model/shared_constants.c defines the constants of several models,
+and firmware/fwr_app.c runs the models in sequence. Jointly planned models share pools; other models
+have separate ones. Tensors are called MODEL/TENSOR.
 """
 
 from collections.abc import Mapping, Sequence

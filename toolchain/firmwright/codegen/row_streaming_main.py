@@ -1,8 +1,8 @@
 """C functions of a model with a row-streamed input: `feed_row`, `finish` and `run`.
 
 The AOT main is split at the loop that reads the input. The statements before the loop are executed
-with row 0, and the loop body becomes a function. `finish` executes the remaining iterations (for
-padding rows) and statements. All data that persists between calls is in the pools.
+with row 0, and the loop body becomes a function. `finish` executes the remaining iterations
+(padding rows) and statements. Persistent data is in the pools.
 """
 
 from __future__ import annotations

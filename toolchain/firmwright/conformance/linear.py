@@ -291,7 +291,6 @@ def _fully_connected_case(index: int, kind: str) -> ConformanceCase:
 
 
 def _variable_fully_connected_cases() -> Iterator[ConformanceCase]:
-    """Generate layers with weights, and partly biases, that are inputs."""
     for case in _fully_connected_cases():
         x, w, bias = case.inputs
         if w is None or len(w.scales) > 1 or w.dtype == "int4" or case.name == "huge_sums":
@@ -350,7 +349,6 @@ def _batch_matmul_cases() -> Iterator[ConformanceCase]:
 
 
 def _hybrid_batch_matmul_cases() -> Iterator[ConformanceCase]:
-    """Generate the float cases with a constant right matrix of int8."""
     for index, case in enumerate(_batch_matmul_cases()):
         x, y = case.inputs
         if y is None or y.dtype != "float32":

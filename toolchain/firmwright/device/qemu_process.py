@@ -1,9 +1,8 @@
 """QEMU as a transport; the board's UART is the emulator's stdin and stdout.
 
-A pipe needs no TCP port and reveals immediately that the emulator died. A board whose link is in
-memory is accessed over the emulator's GDB stub. One instruction takes one nanosecond of virtual
-time (`-icount shift=0`), so counts are exact and reproducible, unless the emulator keeps pace with
-the host's time.
+A link in memory is accessed over the emulator's GDB stub. One instruction takes one nanosecond of
+virtual time (`-icount shift=0`), so counts are exact, unless the emulator keeps pace with the host
+(decision 0002).
 """
 
 import shutil

@@ -256,7 +256,6 @@ class RequestChannel:
         return True
 
     def _go_back(self) -> None:
-        """Return to the initial baud rate together with the firmware."""
         self._raised_baud = False
         if has_baud(self._transport):
             self._transport.set_baud(0)

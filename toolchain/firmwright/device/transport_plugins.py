@@ -2,15 +2,13 @@
 
 An entry point of the group `firmwright.transports` is a function that takes a `TransportRequest`
 and returns an open `Transport`. A plug-in is selected by name: by a board with `kind = "plugin"`
-and `program = "NAME"` in its `[run]` table, or by a port `NAME://...`. For an emulator whose UART
-is a socket:
+and `program = "NAME"` in its `[run]` table, or by a port `NAME://...`. For an emulator with a
+socket as UART, where `EmulatorTransport` forwards reads and writes:
 
     def open_emulator(request: TransportRequest) -> Transport:
         run = request.board.run
         child = ProcessTransport(["emulator", run.machine, str(request.elf)], name=run.machine)
         return EmulatorTransport(child, SerialTransport("socket://localhost:3456"))
-
-where `EmulatorTransport` forwards `read` and `write` to the socket and closes both.
 """
 
 from collections.abc import Callable

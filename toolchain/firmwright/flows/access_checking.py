@@ -1,8 +1,7 @@
 """Runs a compilation on the host and checks every memory access.
 
-The kernels and the memory plan are those of the compilation, but buffers do not overlap. A run
-raises InternalError at the first read of a byte that the plan has reused for another buffer, and at
-the first access outside all buffers.
+Kernels and memory plan are those of the compilation, but buffers do not overlap. InternalError is
+raised at the first read of a byte that the plan has reused, or access outside all buffers.
 """
 
 import tempfile

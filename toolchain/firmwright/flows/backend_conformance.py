@@ -1,7 +1,7 @@
 """Compares the code of a backend's patterns with the core's own kernels on conformance cases.
 
-A pattern of several chained operators runs on the cases of the first one, with the others appended.
-Both firmware images run on the same board with the same samples, and must agree bit for bit.
+A chain of operators runs on the cases of the first one, with the others appended. Both firmware
+images run on the same board and samples, and must agree bit for bit.
 """
 
 import logging

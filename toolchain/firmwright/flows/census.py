@@ -116,7 +116,6 @@ def _examine(task: CensusTask) -> CensusEntry:
 
 
 def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
-    """Yield the entry after each step that succeeds."""
     model = load_model(task.path)
     inspection = inspect_module(model.module)
     entry = replace(entry, operators=len(inspection.operators), macs=inspection.macs)

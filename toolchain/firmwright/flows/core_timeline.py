@@ -1,8 +1,8 @@
-"""The timeline of a run on two cores: counted instructions of each core and the modeled schedule.
+"""The timeline of a run on two cores, with counted instructions and a modeled schedule.
 
-An emulator runs one core at a time, so its clock shows the sum of both. The schedule is modeled
-from the instruction counts and the times of transfers (flows/run_schedule.py). Polling during waits
-is not counted. A cycle counts as an instruction.
+An emulator runs one core at a time, so the schedule is modeled from the instruction counts and the
+times of transfers (flows/run_schedule.py). Polling during waits is not counted. A cycle counts as
+an instruction.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

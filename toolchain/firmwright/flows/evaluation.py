@@ -194,7 +194,6 @@ def _stack(samples: Sequence[Tensors], tensors: Sequence[IoTensor]) -> Array:
 
 
 def _classified(runs: Sequence[ModelRun], task: Task, dataset: Dataset) -> dict[str, Any]:
-    """Return the confusions of the firmware and the samples that change class."""
     if not task.is_classifying:
         return {}
     first, last = (run.scores(task.metric).argmax(axis=1).tolist() for run in (runs[0], runs[-1]))
@@ -232,6 +231,5 @@ def _layers(
 
 
 def _results(reference: ReferenceOutputs) -> list[Tensors]:
-    """Return the layers and outputs of each sample by name."""
     layers = reference.layers or ({},) * len(reference.outputs)
     return [{**both[0], **both[1]} for both in zip(reference.outputs, layers, strict=True)]

@@ -1,8 +1,7 @@
 """Builds firmware images in a given folder or in a cache.
 
-Cache folders are named by the hash of the project and locked during a build. The least recently
-used folders are removed when there are too many. Object files are cached separately, since most of
-the runtime is the same in every project.
+Cache folders are named by the project's hash and locked during a build; the least recently used are
+removed. Object files are cached separately, since projects share most of the runtime.
 """
 
 from __future__ import annotations

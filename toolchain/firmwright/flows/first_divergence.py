@@ -1,8 +1,8 @@
 """Finds the first operator with a result that differs from the reference.
 
-A profile image computes the CRC-32 of each operator's first output. The host compares the CRCs and
-fetches only the differing tensor, in a second run that pauses after the operator. If the model has
-float results or state, all outputs are fetched in one run.
+A profile image computes the CRC-32 of each operator's first output. The host compares them and
+fetches the differing tensor in a second run, paused after the operator. If the model has float
+results or state, all outputs are fetched in one run.
 """
 
 import logging

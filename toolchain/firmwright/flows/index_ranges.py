@@ -30,7 +30,6 @@ def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
 
 
 def _limit(call: Call, limits: Mapping[str, int]) -> int | None:
-    """Return the largest index that the call allows for its index operand."""
     if call.op in _INDEXING and call.attrs.get("mode") in ("along", "elements"):
         data = call.inputs[0]
         assert data is not None

@@ -1,9 +1,8 @@
 """Compares many kernels with the reference kernels of their layers in one firmware.
 
-The result is a lowered module with an AOT main. For each kernel, the main fills the result buffer
-with wrong values, so that unwritten elements differ. It then calls the kernel and counts the
-differences from the reference kernel's values. The counts are the model's only output. All kernels
-of a layer read the same input.
+The result is a lowered module. For each kernel, its AOT main fills the result buffer with wrong
+values, calls the kernel and counts the differences from the reference; these counts are the only
+output. All kernels of a layer read the same input.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
 """Data sets for a model: samples, and labels if there are any.
 
 A data set is a folder with a subfolder for each class, a folder with `labels.csv`, a folder of
-samples without labels, a file with all samples, or a Python generator. Integers of an input's own
-type are quantized values, and floats are real values; `convert_samples` converts both to the types
-of each model that runs them.
+samples without labels, a file with all samples, or a Python generator. Integers of an input's type
+are quantized values, floats real ones; `convert_samples` converts both for each model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The MLPerf Tiny benchmark: firmware, data set and score.
+"""The MLPerf Tiny benchmark: firmware, data set and score (decision 0051).
 
-Throughput, top-1 accuracy and area under the curve are measured on the same firmware. The data set
+The data set
 folder has `y_labels.csv` with one line for each file: name, number of classes, class and, for files
-with several windows, window size and stride in bytes. The results of a file's windows are averaged.
+with several windows, window size and stride in bytes. A file's result is the mean of its windows.
 """
 
 import csv

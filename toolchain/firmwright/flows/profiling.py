@@ -1,10 +1,9 @@
 """Measures the cost of a run: in total, by operator, and on the stack.
 
-The total is the cost of the second run on sample 0 of seed 0 in the release image, without the
-counter's own cost. The operators' shares come from the profile image, which has a probe around
-each operator; `probe_overhead` is the difference of the two totals. If counts vary, several runs
-are measured. The firmware itself does the counting, so communication is not included. Exact
-profiles (QEMU only) count the instructions of the release image one by one.
+The total is that of the second run on sample 0 of seed 0 in the release image, counted by the
+firmware, without the counter's own cost. The operators' shares come from the profile image;
+`probe_overhead` is the difference of the totals. If counts vary, several runs are measured. Exact
+profiles (QEMU only) count every instruction of the release image.
 """
 
 import logging

@@ -1,8 +1,7 @@
-"""The schedule of a run on several devices: when each call begins and ends, modeled.
+"""The modeled schedule of a run on several devices: when each call begins and ends.
 
-Each device executes its calls in the order of their starts. Emulated transfers take no time; their
-modeled times come from the board file. Transfers in flight share the bandwidth; a start on a busy
-channel waits.
+Each device executes its calls in the order of their starts. The times of emulated transfers come
+from the board file. Transfers in flight share the bandwidth; a start on a busy channel waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Layout of constants in read-only pools that are not part of the program image.
 
-Pools outside the image end in a hash of the code that reads them, which the model's C checks.
-Constants of a retrained model with the same code therefore suit a program that is in use.
+Pools outside the image end in a hash of the code that reads them, checked by the model's C, so that
+constants of a retrained model suit a program in use.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Text syntax shared by both IR levels: names, attributes, types, spans and line breaking.
 
 Each `format_X` function is the inverse of the `SyntaxParser` method `X`. A newline in a formatted
-string marks a permitted line break; `IRWriter.put` prints it as a space unless the line is too
-long. Quoted strings never contain newlines.
+string permits a line break; in short lines `IRWriter.put` prints a space. Quoted strings never
+contain newlines.
 """
 
 import re

@@ -88,7 +88,6 @@ class LayerMeasurements:
 
 
 def _equalize_similar(prices: Sequence[float]) -> list[float]:
-    """Replace each cost by the lowest cost that is nearly equal to it."""
     levels: dict[float, float] = {}
     least = -1.0
     for price in sorted(prices):

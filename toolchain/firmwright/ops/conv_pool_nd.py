@@ -199,7 +199,6 @@ def _least(kind: DType) -> float:
 
 
 def _tap_counts(call: OpCall, window: WindowNd) -> list[Array]:
-    """Return, for each axis, the number of counted taps at every output position."""
     padded = call.ints_attr("padded")
     counts: list[Array] = []
     for axis, size in enumerate(window.size):

@@ -136,7 +136,6 @@ def _real_op(
     /,
     **integers: ElementwiseKernel,
 ) -> OpDef:
-    """Define an operator by its numpy function in double and its libm function."""
     kernel = compute_float32(exact, libm_function(function or name))
     return unary_op(name, numerics, **integers, float32=kernel)
 

@@ -1,9 +1,9 @@
-"""Samples for verification: a pure function of seed, index and input types.
+"""Samples for verification, a pure function of seed, index and input types.
 
-Sample 0 holds every input's zero point, sample 1 its largest value, sample 2 its smallest. Sample k
-> 2 is drawn from numpy's PCG64 seeded with [seed, k], inputs in the model's order: integers uniform
-over the range (both ends included), floats from N(0, 1) in double precision. The extremes of floats
-are +1 and -1. A declared range replaces that of the dtype; floats are then uniform over it.
+Samples 0, 1 and 2 hold every input's zero point, largest and smallest value. Sample k > 2 is drawn
+from numpy's PCG64([seed, k]), inputs in the model's order: integers uniform over the closed range,
+floats from N(0, 1) in double precision. The extremes of floats are +1 and -1. A declared range
+replaces that of the dtype; floats are then uniform over it.
 """
 
 from collections.abc import Iterator, Sequence

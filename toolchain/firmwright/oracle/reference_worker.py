@@ -1,15 +1,15 @@
 """Worker process of one reference runtime: `python -m firmwright.oracle.reference_worker FOLDER`.
 
 Input: FOLDER/request.json (numerics, layers, subgraph, input names), the file `model`, and
-inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis). PyTorch may be given
-integers.npz of the same form: results of quantize operators to use near ties.
+inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis). For PyTorch,
+integers.npz of the same form may hold results of quantize operators to use near ties.
 
 Output: FOLDER/answer.json (version, names of outputs and layers, or an `error`) and outputs.npz
 (`o<k>` the outputs by position, `t<k>` the tensors of subgraph 0 by index).
 
-Samples run in order and share the model's state. Sources of the semantics: LiteRT's BUILTIN_REF
-resolver (reference kernels only), TFLM's interpreter, ONNX Runtime without graph optimizations,
-PyTorch's own kernels (`pytorch_program`).
+Samples share the model's state. Sources of the semantics: LiteRT's BUILTIN_REF resolver (reference
+kernels only), TFLM's interpreter, ONNX Runtime without graph optimizations, PyTorch's own kernels
+(`pytorch_program`).
 """
 
 import importlib.metadata

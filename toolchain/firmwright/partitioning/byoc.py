@@ -2,8 +2,7 @@
 
 The functions have the attributes `target` (a name in the module's table), `symbol` (a C name), and
 `composite` if they are a single entry of the backend's pattern table. Names do not depend on other
-parts of the model. The module's attribute `partitioned` lists the backends for which this was done;
-later ones receive the calls that are still open.
+parts of the model. The module's attribute `partitioned` lists the backends for which this was done.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""Collage: find the partition with the least cost, given the cost of each candidate region.
+"""Collage: find the cheapest partition, given the cost of each candidate region (decision 0061).
 
 The search is a shortest path over sets of covered calls; each step covers the first uncovered call.
-Partial programs with the same covered calls and targets at the border are interchangeable. Memory
+ Memory
 is a region's workspace plus the bytes live at its last call in file order.
 """
 

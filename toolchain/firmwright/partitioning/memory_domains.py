@@ -1,9 +1,9 @@
 """Values that must or may be in one memory pool, over all graphs of a module.
 
-A domain is a set of values in one pool, and the pools that all of them permit. Values that share
-memory are in one domain: views, states and their next values, loop variables, and the parameters of
-inlined graphs with their arguments. A result of a graph joins the domain of the caller's value if
-that leaves a pool; otherwise it is copied at the end of the graph. Names of values are unique.
+A domain is a set of values that share memory, and the pools that all of them permit: views, states
+and their next values, loop variables, and the parameters of inlined graphs with their arguments. A
+result of a graph joins the domain of the caller's value if that leaves a pool; otherwise it is
+copied at the end of the graph. Names of values are unique.
 """
 
 from dataclasses import dataclass, field

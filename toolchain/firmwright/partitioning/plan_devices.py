@@ -1,11 +1,10 @@
 """PlanDevices: assign every value a memory pool and every call a device with the fewest copies.
 
 Requirements are the devices and scopes of values, the backends of partitions, and the scopes of
-kernel parameters. Values defined by one call share a device; a device of a value that a branch or
-loop defines is required of the calls that compute it. Each memory domain is placed in the pool that
-most of its users can access; every other pool that users need gets one `device_copy` per graph. The
-pass runs before lowering and again after backends made their kernels. A module without requirements
-is returned unchanged.
+kernel parameters. The device of a value that a branch or loop defines is required of the calls that
+compute it. Each memory domain is placed in the pool that most of its users can access; other pools
+get one `device_copy` per graph (decision 0059). The pass runs before lowering and again after
+backends made their kernels. Modules without requirements are unchanged.
 """
 
 from collections.abc import Iterator, Mapping
@@ -92,7 +91,6 @@ class _DevicePlanner:
         return self._place_private_constants(_with_scopes(self._with_visible_pools(module)))
 
     def _with_visible_pools(self, module: IRModule) -> IRModule:
-        """Record the pools that each target can access, for the verifier."""
         visible = {("", MAIN_DEVICE): self.device_map.shared_pools}
         for call in self.domains.calls:
             match, device = self.device_map.backend_for(call), self.device_map.device_for(call)

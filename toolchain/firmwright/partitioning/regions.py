@@ -1,8 +1,7 @@
 """Merge groups of calls with the same target into convex regions.
 
-A group is convex if no path leads from it through an outside call back into it. Only groups
-connected by a tensor are merged, earliest pair first; among few groups, all ways to merge are
-tried, and the one with the fewest parameters and results is selected.
+A group is convex if no path leaves and re-enters it. Only groups connected by a tensor are merged,
+earliest pair first; of few groups, in the way that gives the fewest parameters and results.
 """
 
 from __future__ import annotations

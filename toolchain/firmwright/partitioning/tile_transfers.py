@@ -1,8 +1,8 @@
 """Tile the calls of engines with private memory, so that transfers overlap with computation.
 
 The copies of input and output tiles form a double-buffered pipeline. Calls are not tiled if the
-engine itself defines the input or reads the output, also in another graph, or if the user placed a
-tensor. Results are bit-identical.
+engine itself defines the input or reads the output, or if the user placed a tensor. Results are
+bit-identical.
 """
 
 from collections.abc import Sequence

@@ -59,7 +59,6 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
 
 
 def _embedded(report: BuildReport) -> str:
-    """Return the report's JSON, escaped for a script element."""
     facts = {**report.as_json(), "occupied_bytes": occupied_bytes_by_time(report)}
     return json.dumps(facts, separators=(",", ":")).replace("<", "\\u003c")
 
@@ -96,7 +95,6 @@ def _earlier_counts(earlier: Mapping[str, Any] | None) -> dict[object, object]:
 
 
 def _widest(report: BuildReport) -> int:
-    """Return the count with the longest bar; instructions are compared with predictions."""
     counts = [operator.count for operator in report.operators]
     if report.unit == "instructions":
         counts += [operator.predicted for operator in report.operators]

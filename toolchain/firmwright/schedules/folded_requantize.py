@@ -1,4 +1,4 @@
-"""Exact requantization by one multiply-high and one shift, with its proof obligations.
+"""Exact requantization by one multiply-high and one shift (decision 0005).
 
 Both roundings of the definition (base/quant.py) collapse, by floor(floor(a / b) / c) = floor(a / (b
 c)), into a single shift that can be the same for every channel of a layer:

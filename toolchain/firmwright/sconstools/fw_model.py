@@ -1,12 +1,12 @@
-"""The SCons tool that compiles models and builds firmware within a user's build.
+"""SCons tool that compiles models and builds firmware within a user's build.
 
     env = Environment(tools=["default", "fw_model"], toolpath=[TOOLPATH])
     sources = env.FirmwrightModel("out/kws", "kws.tflite", board="mps2-an386")
     firmware = env.FirmwrightFirmware("out/kws", sources)
 
 FirmwrightModel returns nodes: the model's C file first, then its headers, the glue and
-metadata.json. FirmwrightFirmware returns the ELF. Generated files depend on the model, the options
-and the generator: this package, the runtime and the boards.
+metadata.json. FirmwrightFirmware returns the ELF. Generated files depend on the model, the options,
+this package, the runtime and the boards.
 """
 
 import sys

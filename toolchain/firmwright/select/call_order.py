@@ -4,8 +4,8 @@ The peak is computed in two ways: with disjoint inputs and outputs, and with out
 inputs that are no longer needed. A new order is accepted only if neither peak rises and one falls.
 The result depends only on the graph, not on names or hashes.
 
-The exact search explores sets of completed calls (bit masks), because the live bytes after a set do
-not depend on the order of its calls. Ties go to the set with more calls, then to earlier calls.
+The exact search explores sets of completed calls (bit masks). Ties go to the set with more calls,
+then to earlier calls.
 """
 
 import heapq

@@ -4,13 +4,13 @@ Time is predicted cycles if the core has a timing table, else predicted instruct
 
 * `speed`: the fastest candidate of every call; `size`: the candidate with the least flash.
 * `balanced`: of candidates nearly as fast as the fastest, the program with the lowest time^2 x
-  flash^2 x workspace, so that 1 % of time is worth 1 % of flash or 2 % of workspace. If this
+  flash^2 x workspace(decision 0022). If this
   program or that of `speed` does not fit the pools, the fastest program that fits.
 * `ram`: the program with the lowest peak among those that are not much slower.
 * with `ram_bytes`: the fastest program within that many bytes.
 
-Code and constants do not exceed `flash_bytes`. Without that attribute, `balanced` and `ram` have a
-default budget (`flash_budget`). All constants of these trade-offs are in `thresholds`.
+Code and constants do not exceed `flash_bytes`; without it, `balanced` and `ram` have a default
+budget (`flash_budget`). `thresholds` has the constants of these trade-offs.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -1,9 +1,8 @@
 """Translation of calls that run graph functions into statements of the AOT main.
 
-A branch writes its results to the call's output buffers. A loop keeps its variables in these
-buffers: their initial values are copied in before the loop, their new values after each iteration.
-Variables that no iteration changes are not copied, and copies of them to other memories precede the
-loop.
+A branch writes its results to the call's output buffers. A loop copies the initial values of its
+variables to these buffers before the loop, and new values after each iteration. Constant variables
+are not copied; copies of them to other memories precede the loop.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,8 +1,7 @@
-"""TIR of a row-streamed segment: one loop over the source rows that calls row kernels.
+"""TIR of a row-streamed segment: a loop over the source rows that calls row kernels.
 
-A row buffer holds rows in order, the newest last. When a row arrives, the older ones are shifted,
-so kernels find every window contiguous and at a fixed position. Rows outside the tensor hold
-its padding.
+A row buffer holds rows in order, the newest last; each new row shifts the older ones, so every
+window is contiguous at a fixed position. Rows outside the tensor hold its padding.
 
     for step in source rows, then in further steps until the last stage is complete
         copy a row of the source (or padding)

@@ -1,4 +1,4 @@
-"""Firing schedule and row-buffer depths of a row-streamed segment.
+"""Firing schedule and row-buffer depths of a row-streamed segment (decision 0021).
 
 * A step reads one row of the segment's source. A stage computes one band of rows at a time, often a
   single row. With `period` m it fires at the end of each step i with (i + 1) mod m = 0 and computes
@@ -9,8 +9,7 @@
 * The row buffer of x holds its last rows in order, the newest last; each stage reads its window at
   a fixed position.
 
-Stages with slack (the short branch of a residual block) fire late or early, whichever needs fewer
-bytes of row buffers.
+Stages with slack fire late or early, whichever needs fewer bytes of row buffers.
 """
 
 from collections.abc import Mapping, Sequence

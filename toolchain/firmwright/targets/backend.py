@@ -1,8 +1,7 @@
 """Interface of a BYOC backend: the class that an accelerator vendor implements.
 
 A subclass of `Backend` defines a table of patterns, and hooks that generate kernels for matched
-regions. Registering a backend has no effect until a target of its kind is selected. Methods must be
-pure functions of their arguments.
+regions. It has no effect until a target of its kind is selected. Methods are pure functions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Backend cmsis-nn: kernels of Arm's library for int8 and int16.
 
-Each operator becomes a C function that fills the library's structs and calls the library. The
-context buffer is planned workspace of the size that `*_get_buffer_size` returns for the core
-(`dsp`, `mve` or neither). The library rounds like TFLM; layers with other rounding stay on the
-core, such as per-tensor fully connected layers and softmax with `--numerics litert`.
+Each operator becomes a C function that calls the library (decision 0041). The context buffer is
+planned workspace of the size that `*_get_buffer_size` returns for the core (`dsp`, `mve` or
+neither). The library rounds like TFLM; layers with other rounding (some with `--numerics litert`)
+stay on the core.
 
 The user's copy of the library is located by `--cmsis-nn PATH` or CMSIS_NN_PATH; the files that
 define the called functions are copied to the project. Source of signatures, buffer sizes and

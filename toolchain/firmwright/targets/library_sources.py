@@ -58,7 +58,6 @@ def defined_symbols(source: str) -> set[str]:
 
 
 def _defined(text: str) -> list[str]:
-    """Return the names of the functions with external linkage."""
     definitions = _DEFINITION.finditer(text)
     return [match[1] for match in definitions if "static" not in match[0].partition("(")[0].lower()]
 

@@ -1,8 +1,8 @@
 """Target kinds: attributes, features, and hooks into the compilation.
 
 A feature is a word that schedules and intrinsics may require (`dsp`, `mve`, `fpu`). Hooks and
-phases are passes over the module or functions that generate a kernel. Their callers in
-`partitioning` ensure that functions of other targets are not modified.
+phases are module passes, or functions that generate a kernel; `partitioning` ensures that functions
+of other targets are not modified.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """vanilla: an example accelerator that works concurrently with the core.
 
-It executes int8 convolutions and fully connected layers with the default loops. Numbered calls are
-started and awaited in order. On a board with a spare core, that core executes the calls; elsewhere
-a C model executes each call when it starts.
+It executes int8 convolutions and fully connected layers with the default loops, on a board's spare
+core or elsewhere in a C model that executes each call when it starts.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Collage search: find the cheapest partition of a model by measuring its regions.
 
-The search minimizes the sum of the regions' costs. A program may cost more than this sum, so whole
-programs are measured too: the best sum, the order of preference (`eager`), and the core alone
-(`none`). If the best sum does not fit, others with less memory are tried.
+The search minimizes the sum of the regions' costs. Whole programs may cost more and are measured
+too: the best sum (with less memory if it does not fit), the order of preference (`eager`), and the
+core alone (`none`).
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Costs of a partition's regions, measured in firmware images that run many regions once.
 
-A region that does not compile, build or run is found by halving the set of regions, and its error
-is recorded. If nothing can be measured, the cost model estimates regions of the core.
-`Backend.cost` takes precedence over measurements.
+Regions that do not compile, build or run are found by halving the set, and their errors recorded.
+If nothing can be measured, the cost model estimates regions of the core. `Backend.cost` takes
+precedence over measurements.
 """
 
 import hashlib

@@ -188,7 +188,6 @@ def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCa
 
 
 def _layers(model: Model, options: Options) -> tuple[list[_LayerSearch], int]:
-    """Return the layers with a choice of kernels, and the number of other calls."""
     board = load_board(options.board, options.board_dirs)
     searches: dict[tuple[str, ...], _LayerSearch] = {}
     untuned = 0

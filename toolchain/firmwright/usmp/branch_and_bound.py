@@ -1,9 +1,9 @@
 """Branch and bound on the height of a pool, and the planners `exact` and `search` that use it.
 
 It requires at most 100 buffers that all have the same single pool. To decide whether a height is
-sufficient, the search takes the pair of buffers with the least freedom, tries both vertical
-orders, and propagates each decision. Groups of buffers that no longer constrain each other are
-searched separately. Work is counted, not timed, so the result is deterministic.
+sufficient, the search takes the pair of buffers with the least freedom, tries both vertical orders,
+and propagates each decision. Independent groups of buffers are searched separately. Work is
+counted, not timed, so the result is deterministic (decision 0019).
 """
 
 import math

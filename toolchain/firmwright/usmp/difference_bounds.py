@@ -1,9 +1,9 @@
 """Difference-bound matrix of buffer offsets in one pool under a height limit.
 
-The matrix holds a lower bound of the difference between the offsets of every two buffers and is
-closed under addition. An additional row and column represent offset zero. Offset constraints, the
-bytes of simultaneously live buffers, and decisions of the search raise the bounds. Only decisions
-exclude layouts within the height. Work is counted in units of about ten microseconds.
+The matrix has a lower bound of the offset difference of every two buffers and is closed under
+addition. An additional row and column represent offset zero. Offset constraints, bytes of live
+buffers, and decisions of the search raise the bounds; only decisions exclude layouts within the
+height. Work is counted in units of about ten microseconds.
 """
 
 import math
@@ -333,7 +333,6 @@ def _forbids_overlap(problem: PlanningProblem, constraint: OffsetConstraint[int]
 
 
 def _maximal(groups: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-    """Return the groups without duplicates and without subsets of others."""
     unique = dict.fromkeys(groups)
     containing: dict[int, list[frozenset[int]]] = {}
     for group in unique:

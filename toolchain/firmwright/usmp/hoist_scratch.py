@@ -1,9 +1,8 @@
 """Hoist the scratch buffers of kernels to the AOT main, where the planner places them.
 
 Each global Allocate of a kernel becomes a parameter with role `scratch`, after the others, and each
-call of the kernel is wrapped in Allocates for them. All scratch buffers of a kernel are considered
-live together. The start and the wait of an asynchronous call share scratch that is allocated around
-the whole main.
+call of the kernel is wrapped in Allocates for them. All scratch buffers of a kernel are live
+together; those of asynchronous calls are live in the whole main.
 """
 
 from dataclasses import dataclass, replace

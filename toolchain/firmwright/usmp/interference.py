@@ -1,9 +1,8 @@
-"""Interference of buffers: the offset constraints between every two simultaneously live buffers.
+"""Interference: the offset constraints between every two simultaneously live buffers.
 
-Simultaneously live buffers must be disjoint. If an input's last use is the call that defines an
-output, the constraint is as weak as the kernel's order of reads and writes permits: none, one
-interval, or two intervals of which one is periodic. This in-place analysis is cached by kernel
-body, so one cache can serve many plans of modules that share kernels.
+Live buffers are disjoint. If an input's last use is the call that defines an output, the constraint
+is as weak as the kernel's order of reads and writes permits: none, one interval, or two intervals
+of which one is periodic. The in-place analysis is cached by kernel body.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Joint memory plan for several planned models that run in sequence and share pools.
+"""Joint memory plan for planned models that run in sequence and share pools (decision 0015).
 
 An input is live from the start until its model has read it, an output from the run of its model to
-the end, and state and constants in RAM always. A variable shared by several entry points of a file
-is one buffer. The constraints between buffers of one model are taken from its own plan.
+the end, and state and constants in RAM always. A variable shared by entry points of a file is one
+buffer. Constraints within a model are those of its own plan.
 """
 
 import itertools

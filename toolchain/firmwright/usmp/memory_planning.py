@@ -2,7 +2,7 @@
 
 In the planned form kernels allocate only registers and constants; their scratch buffers are
 parameters. Each Allocate of the AOT main is a view at an offset of a pool. Each used pool is a byte
-buffer parameter with role `pool`, whose alignment is the alignment of the pool's base address.
+buffer parameter with role `pool` and the alignment of the pool's base address.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """Collects the buffers that a planner must place.
 
 Inputs are live from time 0 (with `preserve_input` to the end), outputs to the end, state and
-constants in RAM always, and scratch during its call. Candidate pools are the writable pools
-available to every target that accesses the buffer; the attribute `pool_assignments` of the AOT
-main restricts a buffer to one pool.
+constants in RAM always, and scratch during its call. Candidate pools are those that every target
+accessing the buffer may write; the AOT main's attribute `pool_assignments` restricts a buffer to
+one.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -42,7 +42,6 @@ class _Expansion:
     def emit(
         self, op: str, *inputs: str, result: str = "", keep: Sequence[str] = (), **attrs: Any
     ) -> str:
-        """Add a node and return its result; `keep` names attributes to copy."""
         name = result or f"{self.output()}/{op}{len(self.nodes)}"
         attrs |= {key: self.attrs[key] for key in keep if key in self.attrs}
         operands = list(inputs)
@@ -77,7 +76,6 @@ class _Expansion:
         self.emit("Transpose", y, perm=[0, *range(2, rank), 1], result=self.output())
 
     def activate(self, x: str) -> None:
-        """Define the output by the node's activation of x."""
         op = self.attrs.get("activation") or "Identity"
         letters = [self.attrs.get(f"activation_{name}") for name in ("alpha", "beta")]
         values = self.attrs.get("activation_params") or [v for v in letters if v is not None]

@@ -1,8 +1,8 @@
 """Sums, differences and products of quantized tensors, equal to ONNX Runtime for every input pair.
 
-ONNX Runtime computes them in float32, with fused multiply-adds for sums (its AVX2 kernels). Their
-coefficients as integers (ops/fitted_arithmetic.py) are chosen so that all results are equal, which
-is checked for all 65,536 pairs of inputs, or for all products.
+ONNX Runtime computes them in float32, with fused multiply-adds for sums (its AVX2 kernels). The
+integer coefficients (ops/fitted_arithmetic.py) are checked for all pairs of inputs, or all
+products.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Translation of a program's nodes to ONNX nodes: the writer, and the view of one node.
 
-PyTorch and ONNX agree on layouts and on most operators, so the ONNX importer, with its fusion of
-quantized operators, does the rest. Shapes and element types of results are those of the program.
+The ONNX importer, with its fusion of quantized operators, does the rest. Shapes and element types
+of results are those of the program.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,9 @@
 """Conversion of early exits of streaming models into conditional execution.
 
-With the attribute `cycles` n, TFLM's custom operator CIRCULAR_BUFFER ends all runs except every
-n-th early, with a status. The calls after it become a function that an `if` runs in every n-th run,
-which a state counts. In other runs all results keep their values from the last complete run, or
-zero before the first; TFLM leaves them undefined.
+With attribute `cycles` n, TFLM's custom operator CIRCULAR_BUFFER ends all runs except every n-th
+early. The calls after it become a function that an `if` runs in every n-th run, counted by a state.
+In other runs results keep the values of the last complete run, initially zero; TFLM leaves them
+undefined.
 """
 
 from collections.abc import Sequence

@@ -2,9 +2,8 @@
 
 Rules (the flatbuffers binary format): offsets point forward and inside the file, tables and vectors
 are aligned to 4 bytes, vtables to 2, scalars to their own size; a field is inside its table;
-strings end in a zero byte; enumerators are known. Every visit, even to shared data, reduces a
-budget, which limits work and memory. A ModelError has the path of the field
-(`subgraphs[0].tensors[3]`).
+strings end in a zero byte; enumerators are known. Every visit reduces a budget, which limits work
+and memory. A ModelError has the path of the field (`subgraphs[0].tensors[3]`). See decision 0003.
 """
 
 from __future__ import annotations

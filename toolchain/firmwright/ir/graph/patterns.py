@@ -5,8 +5,8 @@
     either = conv.optional(lambda inner: op("relu", inner)) | op("relu6", conv)
     swish = op("mul", x, op("sigmoid", x))      # one pattern object is one value
 
-A pattern is matched from its last call upwards. Only outputs of that last call may be used outside
-the match, so that one call can replace the match.
+A pattern is matched from its last call upwards. Only outputs of that call may be used outside the
+match.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@
 State follows the results, with its initial constant and its next value: `state(%kept: i8[4] =
 @zeros -> %next)`.
 
-A value is written in full where it is defined (parameter, `const` line, call output) and by name
-where it is used. A use that differs from the definition, which the verifier rejects, is also
-written in full. `none` is an omitted optional input.
+A value is written in full where it is defined (parameter, `const` line, call output) or a use
+differs, which the verifier rejects, and by name elsewhere. `none` is an omitted optional input.
 """
 
 import re

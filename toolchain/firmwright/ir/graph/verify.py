@@ -1,6 +1,6 @@
 """Verifier of graph functions, run on the output of frontends and graph passes.
 
-* Names: every value is defined once, by a parameter, state, constant or call, before its use; every
+* Names: the invariants of `nodes.py`; every
   use equals the definition; results are defined.
 * Types: shapes are static with positive extents. A quantization axis exists and has one scale per
   index, or one for all.

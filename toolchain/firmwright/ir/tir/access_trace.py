@@ -1,10 +1,9 @@
 """Tracing of a kernel's accesses to one input and one output parameter.
 
-All iterations of a statement (its lanes) are computed at once; times follow program order.
-Data-dependent accesses are assumed to happen; a data-dependent address or trip count makes the
-result unknown. Stores to the input count as writes; reads of the output are ignored. A loop whose
-addresses are linear is reduced to its first and last iteration, or two of each if it both reads and
-writes.
+All iterations of a statement are computed at once; times follow program order. Data-dependent
+accesses are assumed to happen; with a data-dependent address or trip count the result is unknown.
+Stores to the input count as writes; reads of the output are ignored. Loops with linear addresses
+are reduced to their first and last iterations (decision 0017).
 """
 
 from __future__ import annotations

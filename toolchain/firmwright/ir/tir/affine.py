@@ -1,8 +1,8 @@
 """Affine forms and intervals of index expressions, used to prove bounds.
 
-Intervals are inclusive and sound for arithmetic that does not overflow (the TIR rule); None means
-unknown. Correlated terms cancel because intervals are computed from the linear form: `y*2 + ky - 1`
-under the condition `y*2 + ky >= 1` is at least 0, although its plain interval starts at -1.
+Intervals are inclusive and sound without overflow (the TIR rule); None means unknown. Correlated
+terms cancel because intervals are computed from the linear form: `y*2 + ky - 1` under the condition
+`y*2 + ky >= 1` is at least 0.
 """
 
 from __future__ import annotations

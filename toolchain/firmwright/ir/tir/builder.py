@@ -7,10 +7,10 @@
         b.store(y, [i], maximum(value, 0))
     func = b.build(op="relu")
 
-Loops and branches are `with` blocks; variables, views and memory exist until the end of the block.
-Names are made unique by a suffix. Python numbers become immediates of the other operand's dtype.
-Index variables are 64-bit and narrowed by a later pass. Constants are collected in `constants`,
-under names prefixed with the function name, for insertion into the module's table.
+Variables, views and memory exist until the end of their block. Names are made unique by a suffix.
+Python numbers become immediates of the other operand's dtype. Index variables are 64-bit and
+narrowed by a later pass. `constants` collects the constants for the module's table, named with the
+function's name as prefix.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """In-place analysis: the offset differences at which a kernel's output must not overlap its input.
 
-A write before a read excludes the differences at which the two access the same byte: from
-read.start - write.end to read.end - write.start. The constraint is the hull of all such pairs in
-the access trace: at any other difference, no input byte is overwritten before its last read.
+A write before a read excludes the differences from read.start - write.end to read.end -
+write.start. The constraint is the hull of all such pairs in the access trace (decision 0011).
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""Numpy interpreter of PrimFuncs, the reference for schedules and generated C.
+"""Numpy interpreter of PrimFuncs, the reference for schedules and generated C (decision 0004).
 
-Accesses are bounds-checked, integer overflow is an error, and undefined memory is poisoned. Loops
-with independent iterations run as lanes of numpy arrays, in chunks that bound memory.
+Accesses are bounds-checked, integer overflow is an error, and undefined memory is poisoned.
+Independent iterations run as lanes of numpy arrays, in chunks that bound memory.
 
 An intrinsic's numpy meaning receives pointers as arrays [elements, lanes]. For statements it
 returns the new contents of `out` and `inout` registers and of writable pointers, in operand order;

@@ -5,9 +5,9 @@ byte offset: one number, or one per lane for lane-private memory. Callers check 
 `gather` and `scatter`; numpy checks again. A `Value` is an int, bool or `np.float32` if it is equal
 in all lanes, else an array of at least one axis.
 
-A loop runs sequentially, or all its iterations at once as lanes. A loop that shares only scratch
-memory between iterations is tried with a private copy per lane. If a lane reads bytes that it did
-not write, memory is restored and the loop runs serially.
+A loop runs serially, or with all iterations at once as lanes. A loop that shares only scratch
+memory is tried with a private copy per lane; if a lane reads bytes that it did not write, memory is
+restored and the loop runs serially.
 """
 
 from collections.abc import Callable

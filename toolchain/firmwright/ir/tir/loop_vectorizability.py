@@ -1,4 +1,4 @@
-"""Analysis of loops with independent iterations, which may run as numpy lanes.
+"""Finds loops with independent iterations, which may run as numpy lanes.
 
 For every memory that the body writes and that is not private to an iteration, all accesses of
 iteration v must be in `step*v + invariant + [low, high)`, possibly modulo M, with disjoint ranges

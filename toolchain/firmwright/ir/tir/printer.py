@@ -1,4 +1,4 @@
-"""Printer of TIR functions: a small C-like language with Python ranges, meant for review.
+"""Printer of TIR functions in a small C-like language with Python ranges.
 
     func @add_1(in x: i8[8], out y: i8[8]) attrs {op="add"} {
       for i in 0..8 {

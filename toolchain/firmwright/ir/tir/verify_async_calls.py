@@ -2,8 +2,8 @@
 
 A device executes its calls in the order of their starts. Invariants:
 
-* On every path, each start has exactly one later wait, which differs only in the phase. Each wait
-  has an earlier start; otherwise it would never end.
+* Each start has on every path exactly one later wait, which differs only in the phase. Each wait
+  has an earlier start.
 * Both branches of an `If`, and each iteration of a loop, leave the same calls in flight.
 * While a call is in flight, other devices neither write memory that it accesses nor read memory
   that it writes. Calls on the same device may, since they run in order.

@@ -64,7 +64,6 @@ def _diagnose_placements(plan: Plan) -> Iterator[str]:
 
 
 def _diagnose_unrelated_pairs(plan: Plan) -> Iterator[str]:
-    """Report buffers that overlap in time and memory without a constraint that permits it."""
     related = {frozenset((conflict.a, conflict.b)) for conflict in plan.conflicts}
     begins = ((live.first, live.end, b) for b in plan.buffers for live in b.live)
     alive: list[tuple[int, BufferInfo]] = []

@@ -1,8 +1,8 @@
 """Folding of a per-channel scale and shift into the preceding convolution.
 
 `expression(conv(x), b, c)` with the formula `a * b + c`, as in batch normalization, becomes a
-convolution with adjusted float weights and bias, computed in double and rounded once, so results
-differ by rounding. A shift alone becomes the bias of a convolution without one and is exact.
+convolution with adjusted float weights and bias, rounded once from double, so results differ by
+rounding. A shift alone becomes a missing bias, which is exact.
 """
 
 from collections.abc import Mapping

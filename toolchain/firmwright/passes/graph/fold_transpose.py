@@ -2,7 +2,7 @@
 
 An `expression` or `reduction` that reads a transpose reads its source through a permutation
 (`perms`) instead. If all readers of its result are transposes, it produces the transposed result.
-This is exact: the elements are the same, and reductions keep their order of summation.
+This is exact: reductions keep their order of summation.
 """
 
 from dataclasses import replace

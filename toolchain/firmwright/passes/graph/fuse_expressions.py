@@ -45,7 +45,6 @@ def fuse_expressions(function: Function) -> Function:
 
 
 def _inner(call: Call, makers: dict[str, Call], count: dict[str, int]) -> tuple[int, Call] | None:
-    """Return an input that can be fused into `call` and the call that defines it, or None."""
     if _formula(call) is None:
         return None
     for index, value in enumerate(call.inputs):

@@ -1,8 +1,8 @@
 """Recomputes a tensor that is reduced first and used again later.
 
-A squeeze-and-excite block reduces a tensor x over its rows and later uses x again, so x stays live
-in between. If row-wise calls compute x from a smaller tensor, they are duplicated for the
-reduction, so that x never exists as a whole. Nothing changes if that cannot save memory.
+A squeeze-and-excite block reduces a tensor x over its rows and later uses x again. If row-wise
+calls compute x from a smaller tensor and memory is saved, they are duplicated for the reduction, so
+that x never exists as a whole.
 """
 
 from dataclasses import dataclass, field, replace

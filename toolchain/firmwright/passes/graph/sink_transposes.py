@@ -1,10 +1,9 @@
 """Sinking of transposes until they cancel, become views or reach a boundary.
 
 A transposed tensor is represented as (source, perm), and calls that accept any layout are applied
-to the source. A transpose remains only before operators that need it or at a result. A flatten
-before a fully connected layer permutes the columns of its weights. Of several ways to handle
-reshapes, the one that leaves the fewest elements to transpose is selected. Reductions may sum in
-another order.
+to the source. A transpose remains before operators that need it and at results. A flatten before a
+fully connected layer permutes the columns of its weights. Reshapes are handled so that the fewest
+elements are transposed. Reductions may sum in another order.
 """
 
 import math

@@ -1,12 +1,11 @@
-"""Splitting of calls on other devices into an early start and a late wait.
+"""Splits calls on other devices into an early start and a late wait (decision 0058).
 
-Runs before planning. A call starts as soon as its inputs are available and is awaited just before
-its memory is needed elsewhere, within its branch or loop iteration. A device executes its calls in
-order, so a call may start while an earlier one on the same device is in flight.
+Runs before planning. A call starts as soon as its inputs are available, even while an earlier one
+is in flight on the device, and is awaited just before its memory is needed elsewhere, within its
+branch or loop iteration.
 
-A copy starts at most one call in advance, so that two buffers suffice for streamed inputs. With the
-module attribute `fallback`, a call starts only after its dependencies are complete, since the main
-core may have to execute it.
+A copy starts at most one call in advance, so that two buffers suffice. With the module attribute
+`fallback`, a call starts only after its dependencies are complete.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Merging of kernels that differ only in linked constants and a few scalar immediates.
 
 Runs on a planned module. The differences become `const` and `scalar` parameters of the first kernel
-of a group; operator, schedule, target and body must be equal. Only immediates that can become
-variables at little cost are abstracted: operands of sums, clamps and products in stored values, and
-register operands of intrinsics.
+of a group; operator, schedule, target and body must be equal. Only immediates that are cheap as
+variables are abstracted: operands of sums, clamps and products in stored values, and register
+operands of intrinsics.
 """
 
 from collections.abc import Iterator, Sequence

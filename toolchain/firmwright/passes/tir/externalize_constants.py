@@ -1,8 +1,7 @@
 """Conversion of linked constants to kernel parameters, declared once in the AOT main.
 
 Each `AllocateConst` of a kernel becomes a parameter of role `const`, appended in order; the main
-wraps its body in one `AllocateConst` per constant and passes pointers. This serves
-`--no-link-params`, function deduplication and constants in separate memory.
+wraps its body in one `AllocateConst` per constant and passes pointers.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,11 +1,11 @@
-"""Outlining of C functions shared by kernels that differ in constants, shapes and other numbers.
+"""Outlines C functions shared by kernels that differ in constants, shapes and other numbers.
 
 Runs on a planned module. The kernels of a group get the attribute `code`, the name of the shared
-function, and their differences become parameters. They remain separate in the module, so that
-verifier and interpreter know every shape, but are printed as the same C text.
+function, and their differences become parameters. They remain separate in the module but are
+printed as the same C text (decision 0073).
 
 The predicted slowdown of a call is at most SLOWDOWN_PERCENT_MAX, unlimited with `--optimize size`;
-nothing is shared with `speed`. `dedupe-functions` handles kernels of equal shapes.
+nothing is shared with `speed`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

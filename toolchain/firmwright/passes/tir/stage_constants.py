@@ -1,4 +1,4 @@
-"""Access to constants in separate memory: by pointer, or staged in RAM before each use.
+"""Access to constants in separate memory: by pointer, or staged in RAM (decision 0018).
 
 Runs before planning. For an `external` pool the AOT main passes pointers to kernels. For a pool
 read by a function, the constants of a step (a call, or a whole loop or branch of the AOT main) form

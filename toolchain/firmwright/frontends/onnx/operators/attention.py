@@ -113,7 +113,6 @@ def _microsoft_rotary_embedding(c: NodeContext) -> OnnxValue:
 
 
 def _rotate(c: NodeContext, cosine: OnnxValue, sine: OnnxValue) -> OnnxValue:
-    """Rotate pairs of channels by the angles of their positions [..., length, half]."""
     require_float32(c)
     emit, x, half = c.emit, c.input(0), cosine.shape[-1]
     if c.rank == 3:

@@ -101,7 +101,6 @@ def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
 
 
 def _filters_to_ohwi(array: Array) -> Array:
-    """Transpose [m, c, w] or [m, c, h, w] to [m, h, w, c]."""
     if array.ndim == 3:
         array = array[:, :, None, :]
     return np.ascontiguousarray(array.transpose(0, 2, 3, 1))

@@ -64,7 +64,6 @@ def emit_pool(
 
 
 def _norm_formulas(c: NodeContext) -> tuple[str, str]:
-    """Return the formulas of |x|^p and of the p-th root."""
     p = int(c.attr("p", 2))
     powers = {1: ("abs(a)", "a"), 2: ("a * a", "sqrt(a)")}
     return powers.get(p, (f"pow(abs(a), {float(p)!r})", f"pow(a, {1 / p!r})"))

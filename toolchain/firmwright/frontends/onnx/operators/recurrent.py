@@ -112,7 +112,6 @@ class _Recurrence:
     is_batch_first: bool
 
     def projected(self, direction: _Direction) -> list[OnnxValue]:
-        """Return x[t] W + b for every step."""
         c, x = self.c, self.c.input(0)
         if self.is_batch_first:
             x = c.emit.transpose(x, (1, 0, 2))

@@ -23,7 +23,6 @@ def _ordered(t: NodeTranslation, op: str, x: str, hidden: int) -> str:
 
 
 def _layer(op: str, activation: str, t: NodeTranslation) -> Sequence[str]:
-    """Translate the stacked layers of lstm, gru, rnn_tanh and rnn_relu."""
     if t.arg("train", False) and t.arg("dropout", 0.0) and t.arg("num_layers") > 1:
         raise NotSupportedError("dropout of a model in training mode; call model.eval() first")
     if "input" not in t.node.args or "params" not in t.node.args:
@@ -84,7 +83,6 @@ def _emit_layer(
 
 
 def _cell(op: str, activation: str, t: NodeTranslation) -> Sequence[str]:
-    """Translate one step: lstm_cell, gru_cell, rnn_tanh_cell and rnn_relu_cell."""
     states = t.tensors("hx") if op == "LSTM" else [t.tensor("hx")]
     batch, hidden = t.output_shape()
     names = ("w_ih", "w_hh", "b_ih", "b_hh")

@@ -35,7 +35,6 @@ def _mean(t: NodeTranslation) -> str:
 
 
 def _extreme(op: str, arg: str, t: NodeTranslation) -> Sequence[str]:
-    """Translate max and min: of two tensors, of all elements, or along an axis with indices."""
     if t.has("other"):
         kind = t.dtype()
         two = {"ReduceMax": "Max", "ReduceMin": "Min"}[op]
