@@ -3,10 +3,14 @@
 import itertools
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_boards_targets_ops_and_planners_are_listed(fw):
@@ -317,9 +321,25 @@ def test_several_models_share_one_firmware_and_its_memory(fw, tmp_path: Path, di
     assert (out / "model" / "shared_constants.c").is_file()
 
 
+@pytest.mark.host_c
+def test_build_takes_several_models_and_names(fw, tmp_path: Path, digits_path: Path):
+    names = ("--name", "first,second")
+    data = fw("build", digits_path, digits_path, *names, "-o", tmp_path / "out", "--json").json
+    assert Path(data["elf"]).is_file()
+    found = json.loads((tmp_path / "out" / "metadata.json").read_text(encoding="utf-8"))
+    assert [model["model"] for model in found["models"]] == ["first", "second"]
+    assert (tmp_path / "out" / "model" / "second.h").is_file()
+    scons = [sys.executable, "-m", "SCons", "-h"]
+    for folder in (tmp_path / "out", ROOT):
+        said = subprocess.run(scons, cwd=folder, capture_output=True, text=True, check=True).stdout
+        assert ("scons profile" if folder != ROOT else "scons check") in said
+
+
 def test_single_model_options_are_refused_for_several(fw, digits_path: Path):
     said = fw("compile", digits_path, digits_path, "--name", "one")
     assert said.status == 2
-    assert "--name accepts a single model; 2 were given." in said.err
+    assert "--name needs 2 names, separated by commas. Try: --name digits,digits." in " ".join(
+        said.err.split()
+    )
     said = fw("compile", digits_path, "--concurrent")
     assert "--concurrent needs several models." in said.err

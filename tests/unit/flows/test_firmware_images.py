@@ -1,5 +1,6 @@
-"""Images in a cache: one build for equal projects, safe for two at once, bounded in number."""
+"""Images in a cache: one build for equal projects, safe for two at once, bounded in size."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.base.errors import UsageError
+from firmwright.cli.main import main
 from firmwright.flows import firmware_images
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import (
-    MAX_OBJECT_AGE_S,
-    _objects,
-    build_image,
+from firmwright.flows.build_cache import (
+    cache_entries,
+    cache_limit_bytes,
     cache_root,
-    remove_old_objects,
+    cached_folder,
+    object_folder,
+    trim_cache,
 )
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
 
 RAM_BESIDE_WORKSPACE_MAX_BYTES = 512
@@ -75,28 +80,50 @@ def test_given_folder_gets_the_whole_project(tmp_path: Path, digits_path: Path):
     assert image.library is not None
 
 
-def test_only_old_builds_over_the_limit_are_removed(monkeypatch, tmp_path: Path):
-    monkeypatch.setattr(firmware_images, "MAX_CACHED_BUILDS", 2)
-    old = 1_000_000_000
-    for number in range(4):
-        folder = tmp_path / f"image{number}"
-        folder.mkdir()
-        os.utime(folder, (old + number, old + number))
-    (tmp_path / "in_use").mkdir()
-    firmware_images._remove_oldest(tmp_path)
-    left = sorted(entry.name for entry in tmp_path.iterdir() if entry.is_dir())
-    assert left == ["image3", "in_use"]
+@pytest.fixture
+def filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache of two builds and two objects of 1,000 bytes; the last of each is in use."""
+    monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path))
+    for number, name in enumerate(("builds/a", "objects/AB/b", "builds/c", "objects/AB/d")):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path
+        if name.startswith("builds"):
+            path.mkdir()
+            file = path / "image.elf"
+        file.write_bytes(bytes(1000))
+        age_s = 0 if name[-1] in "cd" else 10_000 - number
+        os.utime(path, (time.time() - age_s,) * 2)
+    return tmp_path
 
 
-def test_old_objects_are_removed_after_a_week(tmp_path: Path):
-    old, young = (tmp_path / "AB" / name for name in ("old", "young"))
-    old.parent.mkdir()
-    for file, age_s in ((old, MAX_OBJECT_AGE_S + 60), (young, MAX_OBJECT_AGE_S - 3600)):
-        file.write_text("object", encoding="utf-8")
-        os.utime(file, (time.time() - age_s,) * 2)
-    remove_old_objects(tmp_path)
-    assert young.is_file()
-    assert not old.exists()
+def names_left() -> list[str]:
+    return sorted(entry.path.name for entry in cache_entries())
+
+
+@pytest.mark.parametrize(("limit", "left"), [(4000, "abcd"), (3000, "bcd"), (1, "cd")])
+def test_least_recently_used_entries_beyond_the_limit_are_removed(filled: Path, limit, left):
+    assert trim_cache(limit) == 1000 * (4 - len(left))
+    assert names_left() == list(left)
+
+
+def test_the_limit_is_applied_after_a_build_and_can_be_set(filled: Path, monkeypatch):
+    assert cache_limit_bytes() == 256 << 20
+    monkeypatch.setenv("FIRMWRIGHT_CACHE_SIZE", "2K")
+    with cached_folder("new"):
+        pass
+    assert names_left() == ["c", "d", "new"]
+    monkeypatch.setenv("FIRMWRIGHT_CACHE_SIZE", "much")
+    with pytest.raises(UsageError, match=r"FIRMWRIGHT_CACHE_SIZE is 'much'\. Try: a size such as"):
+        cache_limit_bytes()
+
+
+def test_cache_verb_shows_and_clears(filled: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["cache"]) == 0
+    assert "4,000 bytes of 268,435,456 (FIRMWRIGHT_CACHE_SIZE)" in capsys.readouterr().out
+    assert main(["cache", "clear", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["size_bytes"], shown["removed_bytes"], shown["builds"]) == (0, 4000, 0)
 
 
 @pytest.mark.models
@@ -112,5 +139,5 @@ def test_object_folder_is_created_atomically_by_scons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path / "cache"))
-    assert not _objects().exists(), "two builds would both put settings into an empty one"
-    assert _objects().parent.is_dir()
+    assert not object_folder().exists(), "two builds would both put settings into an empty one"
+    assert object_folder().parent.is_dir()

@@ -13,8 +13,8 @@ from firmwright.device.instruction_counter import (
     check_plugin_support,
 )
 from firmwright.flows import instruction_counts
+from firmwright.flows.build_cache import cache_root
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import cache_root
 from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import profile

@@ -229,11 +229,19 @@ def add_numerics_option(parser: ParserOrGroup) -> None:
     )
 
 
+def add_cmsis_nn_option(parser: ParserOrGroup) -> None:
+    add_options(
+        parser,
+        "--cmsis-nn PATH  copy of CMSIS-NN for the target cmsis-nn (default: CMSIS_NN_PATH)",
+        cmsis_nn={"action": _StoreInEnvironment, "const": PATH_VARIABLE},
+    )
+
+
 def add_partition_options(parser: ParserOrGroup) -> None:
+    add_cmsis_nn_option(parser)
     add_options(
         parser,
         """
-        --cmsis-nn PATH  copy of CMSIS-NN for --target 'cmsis-nn, ...' (default: CMSIS_NN_PATH)
         --partition HOW  assignment of operators to backends: eager (the first backend that
             matches), collage (the cheapest, measured), none, or a FILE of partition
             --save-partition (default: eager)
@@ -242,7 +250,6 @@ def add_partition_options(parser: ParserOrGroup) -> None:
             --partition assigns the others
         """,
         offload={"type": option_values.tensor_target, **REPEATABLE},
-        cmsis_nn={"action": _StoreInEnvironment, "const": PATH_VARIABLE},
         partition={"default": EAGER},
         partition_log={"default": ""},
     )
@@ -333,7 +340,8 @@ def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
         --pass MODULE:FUNCTION[@PASS]  run a Python function on the module after this pass (default:
             the place that the function states, else import), or the entry point of an installed
             package with this name
-        --name --prefix NAME  name of the model and prefix of its C (default: the file's)
+        --name --prefix NAME  name of the model and prefix of its C; several models take
+            NAME,NAME,... (default: the file's)
         """,
         no_link_params={"dest": "link_params", "action": "store_false", "default": None},
         no_inline_asm={"dest": "inline_asm", "action": "store_false", "default": None},

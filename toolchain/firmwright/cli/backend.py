@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         samples={"type": positive_int, "default": 4},
         numerics={"choices": NUMERICS, "default": "litert"},
     )
+    arguments.add_cmsis_nn_option(parser)
     arguments.add_board_options(parser)
     arguments.add_session_options(parser)
 

@@ -8,18 +8,22 @@ from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.build import build_project
 from firmwright.cli import arguments
+from firmwright.cli.model_list import (
+    add_models_argument,
+    check_several_models,
+    compile_several_from_args,
+)
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.firmware_images import build_image
+from firmwright.pipeline import bundle
 
 NAME = "build"
 HELP = "build firmware for a board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(
-        parser, ".tflite, .onnx, .pt2 or .fwir file, or a project folder written by compile"
-    )
+    add_models_argument(parser, "a project folder written by compile, or ")
     add_options(parser, "-o --output DIR  build a model in this folder (default: a cache)")
     arguments.add_variant_option(parser)
     arguments.add_toolchain_option(parser)
@@ -28,9 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    if Path(args.model).is_dir():
+    args.model = args.models[0]
+    if len(args.models) == 1 and Path(args.model).is_dir():
         image = _build_folder(args)
     else:
+        check_several_models(args, {"--firmware": args.firmware != "serial"})
         if args.firmware != "serial" and args.variant != "release":
             raise UsageError(
                 f"the benchmark firmware has no {args.variant} image, since its counts need the "
@@ -38,8 +44,13 @@ def run(args: argparse.Namespace) -> Outcome:
                 where=args.model,
                 hint="use --variant release, or omit --firmware.",
             )
-        compiled = arguments.apply_firmware_option(args, arguments.compile_from_args(args))
-        image = build_image(compiled, args.variant, args.output, compiler=args.compiler)
+        parts = compile_several_from_args(args)
+        firmware = (
+            bundle(parts, concurrent=args.concurrent)
+            if len(parts) > 1
+            else arguments.apply_firmware_option(args, parts[0])
+        )
+        image = build_image(firmware, args.variant, args.output, compiler=args.compiler)
     return Outcome(image_to_json(image), format_summary(image))
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
@@ -10,13 +11,14 @@ from firmwright.flows.compilation import PassObserver, compile_for
 from firmwright.pipeline import Compilation
 
 
-def add_models_argument(parser: argparse.ArgumentParser) -> None:
+def add_models_argument(parser: argparse.ArgumentParser, other: str = "") -> None:
     """Add the argument for one or several models and the options that concern them."""
     parser.add_argument(
         "models",
         metavar="MODEL",
         nargs="+",
-        help=".tflite, .onnx, .pt2 or .fwir file; several models share one firmware and its memory",
+        help=f"{other}.tflite, .onnx, .pt2 or .fwir file; several models share one firmware and "
+        "its memory",
     )
     arguments.add_reference_model_options(parser)
     add_options(
@@ -35,7 +37,7 @@ def check_several_models(args: argparse.Namespace, options: Mapping[str, object]
                 "--concurrent needs several models.", hint="omit it, or name more models."
             )
         return
-    single = {"--name": args.name, "--reference-model": args.reference_model, **options}
+    single = {"--reference-model": args.reference_model, **options}
     rejected = [option for option, value in single.items() if value]
     if rejected:
         raise UsageError(
@@ -47,10 +49,16 @@ def check_several_models(args: argparse.Namespace, options: Mapping[str, object]
 def compile_several_from_args(
     args: argparse.Namespace, watch: PassObserver | None = None
 ) -> tuple[Compilation, ...]:
-    """Compile each of `args.models`."""
+    """Compile each of `args.models`, with its part of --name."""
+    names = args.name.split(",") if args.name else [None] * len(args.models)
+    if len(names) != len(args.models):
+        raise UsageError(
+            f"--name needs {len(args.models)} names, separated by commas.",
+            hint=f"--name {','.join(Path(path).stem for path in args.models)}.",
+        )
     parts = []
-    for path in args.models:
-        one = argparse.Namespace(**{**vars(args), "model": path})
+    for path, name in zip(args.models, names, strict=True):
+        one = argparse.Namespace(**{**vars(args), "model": path, "name": name})
         model, options = arguments.prepare_compilation(one)
         parts.append(compile_for(model, watch=watch, **options))
     return tuple(parts)

@@ -7,6 +7,7 @@ from firmwright.cli import arguments
 from firmwright.cli.text_table import format_shape, format_table
 from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows import sample_batches
+from firmwright.flows.audio_input import read_inputs
 from firmwright.pipeline import Compilation
 
 NAME = "run"
@@ -18,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser,
         """
-        --input NPZ  input arrays by tensor name, or as input_1, input_2, ...
+        --input NPZ  input arrays by tensor name, or as input_1, input_2, ...; or a .wav file, for
+            a model with an audio front end
         --output NPZ  write the outputs to this file, by tensor name
         """,
     )
@@ -53,7 +55,7 @@ def batch_from_args(args: argparse.Namespace, compiled: Compilation) -> sample_b
     if args.input and args.samples is not None:
         raise UsageError("--input and --samples exclude each other.", hint="omit one of them.")
     if args.input:
-        return sample_batches.make_batch(sample_batches.read_npz(args.input), inputs, args.input)
+        return read_inputs(args.input, compiled)
     if args.samples is None:
         raise UsageError("no input was given.", hint="add --input IN.npz, or --samples N.")
     return sample_batches.generate_samples(inputs, args.samples, args.seed)

@@ -19,9 +19,10 @@ from firmwright.device.instruction_counter import (
     build_counter_plugin,
     check_plugin_support,
 )
+from firmwright.flows.build_cache import cache_root
 from firmwright.flows.core_timeline import CoreTimeline, build_timeline, traced_functions
 from firmwright.flows.cost_prediction import count_kernel_calls, depends_on_data
-from firmwright.flows.firmware_images import build_image, cache_root
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, c_prefix, open_session
 from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.ir import tir

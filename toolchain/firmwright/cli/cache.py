@@ -1,0 +1,43 @@
+"""`firmwright cache`: show or clear the cache of builds."""
+
+import argparse
+
+from firmwright.cli.text_table import Cell, format_pairs
+from firmwright.cli.verb import Outcome
+from firmwright.flows.build_cache import (
+    SIZE_VARIABLE,
+    cache_entries,
+    cache_limit_bytes,
+    cache_root,
+    trim_cache,
+)
+
+NAME = "cache"
+HELP = "show or clear the cache of builds"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=["show", "clear"],
+        default="show",
+        help="show folder and size (default), or remove what is not in use",
+    )
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    removed = trim_cache(0, 0) if args.action == "clear" else 0
+    entries, limit = cache_entries(), cache_limit_bytes()
+    size = sum(entry.size_bytes for entry in entries)
+    builds = sum(entry.path.parent.name == "builds" for entry in entries)
+    rows: list[tuple[str, Cell]] = [
+        ("folder", str(cache_root())),
+        ("size", f"{size:,} bytes of {limit:,} ({SIZE_VARIABLE})"),
+        ("builds", builds),
+        ("objects", len(entries) - builds),
+    ]
+    rows += [("removed", f"{removed:,} bytes")] if args.action == "clear" else []
+    data = {"folder": str(cache_root()), "size_bytes": size, "limit_bytes": limit}
+    counts = {"builds": builds, "objects": len(entries) - builds, "removed_bytes": removed}
+    return Outcome({**data, **counts}, format_pairs(rows))

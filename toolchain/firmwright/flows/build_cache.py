@@ -1,0 +1,126 @@
+"""The cache of builds and object files, which is limited in size: the least recently used go first.
+
+A build is a folder named by the hash of its project and locked while it is made. Object files are
+separate entries, since most of the runtime is the same in every project.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+from firmwright.base.errors import UsageError
+from firmwright.base.platform_compat import current_user_tag, lock_file
+
+log = logging.getLogger(__name__)
+SIZE_VARIABLE = "FIRMWRIGHT_CACHE_SIZE"
+DEFAULT_SIZE = "256M"
+MIN_AGE_S = 3600
+"""Entries used within this time are not removed automatically, since they may be in use."""
+TRIM_INTERVAL_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """A build folder or an object file."""
+
+    path: Path
+    size_bytes: int
+    last_use_s: float
+
+
+def cache_root() -> Path:
+    """Return the cache folder: FIRMWRIGHT_CACHE, the user's cache, or a temporary folder."""
+    override = os.environ.get("FIRMWRIGHT_CACHE")
+    if override:
+        return Path(override)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    root = Path(home) / "firmwright"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if os.access(root, os.W_OK):
+            return root
+    except OSError as error:
+        log.debug("no cache in %s: %s", root, error)
+    return Path(tempfile.gettempdir()) / f"firmwright-{current_user_tag()}"
+
+
+def cache_limit_bytes() -> int:
+    text = os.environ.get(SIZE_VARIABLE) or DEFAULT_SIZE
+    number, unit = (text[:-1], text[-1]) if text[-1] in "KMG" else (text, "")
+    if not number.isdecimal():
+        raise UsageError(f"{SIZE_VARIABLE} is {text!r}.", hint=f"a size such as {DEFAULT_SIZE}.")
+    return int(number) << 10 * " KMG".index(unit or " ")
+
+
+def object_folder() -> Path:
+    """Return the folder of the object cache, which SCons creates."""
+    root = cache_root() / "objects"
+    root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return root
+
+
+@contextlib.contextmanager
+def cached_folder(name: str) -> Iterator[Path]:
+    """Lock and yield the folder of a build; then remove old entries beyond the limit."""
+    root = cache_root() / "builds"
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _lock(root, name):
+        (root / name).mkdir(exist_ok=True)
+        os.utime(root / name)
+        yield root / name
+    stamp = root.parent / "trimmed"
+    if not stamp.exists() or time.time() - stamp.stat().st_mtime > TRIM_INTERVAL_S:
+        stamp.touch()
+        trim_cache(cache_limit_bytes())
+
+
+def cache_entries() -> list[CacheEntry]:
+    """Return the entries of the cache, the least recently used first."""
+    root = cache_root()
+    entries = []
+    for path in (*root.glob("builds/*/"), *root.glob("objects/*/*")):
+        with contextlib.suppress(OSError):  # another process may remove it first
+            files = [path, *path.rglob("*")]
+            size = sum(file.lstat().st_size for file in files if not file.is_dir())
+            facts = path.stat()
+            last_use_s = facts.st_mtime if path.is_dir() else max(facts.st_mtime, facts.st_atime)
+            entries.append(CacheEntry(path, size, last_use_s))
+    return sorted(entries, key=attrgetter("last_use_s"))
+
+
+def trim_cache(limit_bytes: int, min_age_s: float = MIN_AGE_S) -> int:
+    """Remove the least recently used entries beyond the limit; return the bytes removed."""
+    entries = cache_entries()
+    excess = sum(entry.size_bytes for entry in entries) - limit_bytes
+    removed, newest_s = 0, time.time() - min_age_s
+    for entry in entries:
+        if removed >= excess or entry.last_use_s > newest_s:
+            break
+        removed += entry.size_bytes if _remove(entry.path) else 0
+    return removed
+
+
+def _remove(path: Path) -> bool:
+    """Remove an entry; return False if it is locked."""
+    if path.is_file():
+        path.unlink(missing_ok=True)
+        return True
+    with _lock(path.parent, path.name, wait=False) as acquired:
+        if acquired:
+            shutil.rmtree(path, ignore_errors=True)
+            path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+        return acquired
+
+
+@contextlib.contextmanager
+def _lock(root: Path, name: str, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock and yield whether it was acquired; with `wait` it always is."""
+    with open(root / f"{name}.lock", "w", encoding="utf-8", newline="\n") as file:
+        yield lock_file(file, wait=wait)
