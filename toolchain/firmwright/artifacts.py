@@ -59,8 +59,8 @@ class SourceTree:
     def write(self, directory: Path, stale: Sequence[Path] = ()) -> None:
         """Write every file below `directory` and remove `stale`; do not touch unchanged files.
 
-        All files are written under temporary names first, and replace earlier ones together. In
-        between, the folder has none of its build files, so a partial tree cannot be built.
+        Files are written under temporary names and replace earlier ones together; in between, the
+        folder has no build files, so a partial tree cannot be built.
         """
         staged: dict[Path, Path] = {}
         try:

@@ -17,7 +17,7 @@ class DType:
     """One element type; `name` as in numpy and JSON (`int8`), `short` as in IR text (`i8`).
 
     `bits` is the width in memory, 8 for bool and 0 for HANDLE, a pointer. `c_type` is the type in
-    generated C (bool is `uint8_t`). Each type is one object, also in copies of values that have it.
+    generated C (bool is `uint8_t`). Each type is one object.
     """
 
     name: str

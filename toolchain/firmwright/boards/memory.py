@@ -26,10 +26,10 @@ def _read_pool_name(table: TomlTable, key: str) -> str:
 class MemoryRegion:
     """The addresses `[start, start + size_bytes)`.
 
-    `pool` is the name of the region's memory pool and `const_pool` that of its constant pool; ""
-    means none. `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If
-    `targets` is not empty, only kernels of these target kinds may use the pool. `cache_line` is the
-    line size of the data cache in front of the region; 0 means no cache.
+    `pool` and `const_pool` name the region's memory pool and constant pool; "" means none.
+    `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If `targets` is not
+    empty, only kernels of these target kinds may use the pool. `cache_line` is the line size of the
+    region's data cache; 0 means no cache.
     """
 
     name: Annotated[str, TomlKey(read=_read_identifier)]

@@ -74,9 +74,9 @@ def _read_scale(table: TomlTable, key: str) -> tuple[int, int]:
 class Console:
     """The serial port of the link.
 
-    `gpio` is the address of the first GPIO port, `function` the alternate function of the pins. The
-    baud rate divider counts `steps` per period of `clock_hz` or, if that is 0, of the clock of
-    `bus`. `enable` lists pairs (address, bits) of register bits to set first.
+    `gpio` is the address of the first GPIO port, `function` the pins' alternate function. The baud
+    rate divider counts `steps` per period of `clock_hz` or, if that is 0, of the clock of `bus`.
+    `enable` lists pairs (address, bits) of register bits to set first.
     """
 
     driver: Annotated[str, TomlKey(choices=CONSOLES)]

@@ -22,9 +22,9 @@ _LICENSE = re.compile(r"[A-Za-z0-9.+() -]*[A-Za-z0-9.+)-]")
 class EmitOptions:
     """Options of emission; invalid ones raise UsageError.
 
-    An empty `prefix` means the module's name. `emit_step_api` adds NAME_step, and `tvm_api` adds
-    microTVM's interface. `shared` maps constants to symbols defined elsewhere. `notes` are comment
-    lines at the top of NAME.c. `sections` are pairs of kind (`code` or `const`) and linker section.
+    An empty `prefix` means the module's name. `emit_step_api` adds NAME_step, `tvm_api` microTVM's
+    interface. `shared` maps constants to symbols defined elsewhere. `notes` are comment lines at
+    the top of NAME.c. `sections` are pairs of kind (`code` or `const`) and linker section.
     `license` is an SPDX expression. With `constants_in_header`, NAME_weights.h includes shared
     constants and initial states.
     """

@@ -20,9 +20,8 @@ NO_ACTIVATION = {"fused_activation_function": "NONE"}
 class CaseTensor:
     """A tensor of a conformance case; constant if `data` is set.
 
-    `is_state` marks a variable tensor, which the operator updates for the next run. `value_range`
-    is the minimum and maximum of sampled inputs, for operators that do not accept every value, such
-    as indices and divisors.
+    `is_state` marks a variable tensor, which the operator updates. `value_range` is the minimum and
+    maximum of sampled inputs, such as indices and divisors.
     """
 
     shape: tuple[int, ...]
@@ -46,7 +45,7 @@ class ConformanceCase:
 
     `builtin` is the TFLite operator name and `options` its decoded options in snake_case. `oracles`
     are the profiles with a reference runtime that can run the case. `intermediates` are tensors
-    that the format requires; they have no values, only a quantization.
+    with a quantization but no values.
     """
 
     name: str

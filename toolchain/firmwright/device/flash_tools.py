@@ -37,7 +37,7 @@ class FlashTool:
 
     Each line of a template is one command. `{job.NAME}` stands for an attribute of the FlashJob,
     ARGUMENT for the words of `FlashJob.argument`, each preceded by `option`. VERIFY stands for
-    `verify` if verification is requested, else for nothing. `script` is a template of the text of
+    `verify` if verification is requested, else for nothing. `script` is a template of
     `FlashJob.script`.
     """
 

@@ -45,9 +45,9 @@ class LibraryConstants:
 class LibraryModel:
     """The C interface of a model; `alignment` is the largest that any pool or buffer requires.
 
-    `inputs_in_pools` and `outputs_in_pools` are true if the tensors are stored in pools. `params`
-    is the parameter block of a model without linked constants, with `param_count` pointers into it.
-    `state` names the state buffers. Each of the `devices` executes a call when it starts.
+    `inputs_in_pools` and `outputs_in_pools` mark tensors in pools. `params` is the parameter block
+    of a model without linked constants, with `param_count` pointers into it. `state` names the
+    state buffers. Each of the `devices` executes a call when it starts.
     """
 
     name: str

@@ -30,8 +30,8 @@ class QemuCommand:
     """The emulator, machine and image; `extra` holds further arguments such as `-cpu` or `-bios`.
 
     `plugin` is the argument of `-plugin` (see instruction_counter.py). `loads` are copied into
-    memory before the firmware starts. `gdb` is the path of a debugger's socket; the processor then
-    waits for the debugger, and an image is optional. Without `has_uart`, the link uses memory. With
+    memory before the firmware starts. `gdb` is the path of a debugger's socket, for which the
+    processor waits; an image is then optional. Without `has_uart`, the link uses memory. With
     `pace`, an instruction takes 2^pace nanoseconds, and virtual time is not ahead of the host's.
     """
 

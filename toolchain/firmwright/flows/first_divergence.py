@@ -36,7 +36,7 @@ PERMUTED_SUFFIX = "_moved"
 
 @dataclass(frozen=True, slots=True)
 class FirstDivergence:
-    """The first diverging operator, its location in the model, and a sample for which it diverges.
+    """The first diverging operator, its location, and a sample for which it diverges.
 
     Of the `values` elements of the output, `mismatches` are wrong, by at most `max_abs_error`.
     `values` is 0 if the elements could not be fetched, for instance with a streamed input. `judged`

@@ -56,8 +56,8 @@ class InstructionCounts:
     """The counts of one run: in total, by operator index, between operators, and by function.
 
     `functions` is sorted, largest first. `timer` is the board counter's value for the same run,
-    rounded to `resolution`. `timeline` is set if a second core takes part; all other counts are
-    those of the core that runs the model.
+    rounded to `resolution`. `timeline` is set if a second core takes part, which no other count
+    includes.
     """
 
     total: InstructionShare

@@ -58,9 +58,9 @@ class Profile:
     """The cost of a model on a board; `unit` is instructions, cycles or ns.
 
     `resolution` is one tick of the counter. `stack_bytes` is the maximum since start-up, including
-    the runtime, or None if the stack is not measured, as on the host. `exact` holds the instruction
-    counts, if requested. `total` is the median of `runs` runs, and `least` the minimum. `clock_hz`
-    is the processor's clock, or 0 if unknown. `flags` are the compiler and its flags.
+    the runtime, or None if not measured, as on the host. `exact` holds instruction counts. `total`
+    is the median of `runs` runs, and `least` the minimum. `clock_hz` is the processor's clock, or 0
+    if unknown. `flags` are the compiler and its flags.
     """
 
     model: str

@@ -72,7 +72,7 @@ class PoolInfo:
     Bandwidths are in bytes per cycle, latencies in cycles; None means unknown. The `scope` of a
     read-only pool selects the access to its constants: `global` (linked into `section`), `external`
     (addressable, programmed by the user), `port` and `async` (read into RAM by a function).
-    `cache_line` is the line size of the data cache in front of the pool; 0 means no cache.
+    `cache_line` is the line size of the pool's data cache; 0 means no cache.
     """
 
     name: str

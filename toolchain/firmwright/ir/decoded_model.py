@@ -29,8 +29,7 @@ class RawTensor:
 
     `dtype` may be unknown to `base/dtypes.py`. `buffer` holds the little-endian bytes of a
     constant. `shape_signature` is empty, or has -1 for sizes known only at run time; `shape` then
-    has the sizes assumed by the exporter. A dimension of `shape` is -1 only if the exporter did not
-    know it.
+    has the exporter's assumptions, or -1 where it has none.
     """
 
     index: int
@@ -66,8 +65,7 @@ class RawNode:
     """An operator call; `op` is the name in the source format (`CONV_2D`, `custom:NAME`).
 
     Inputs and outputs are tensor indices; NO_TENSOR marks an omitted input. `options` holds every
-    option, with the format's default for those absent from the file; enumerations are represented
-    by names.
+    option, if absent with the format's default; enumerations are names.
     """
 
     op: str

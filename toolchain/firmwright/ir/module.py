@@ -40,8 +40,8 @@ class StateTensor(IoTensor):
 class IoBinding:
     """Where the model's inputs and outputs are stored.
 
-    In mode `arena` they are planned in the pools and may share memory, so a run overwrites its
-    input unless `preserve_input` is set. In mode `caller` the caller provides the buffers. With
+    In mode `arena` they are planned in the pools, and a run may overwrite its input unless
+    `preserve_input` is set. In mode `caller` the caller provides the buffers. With
     `stream_input_rows` the caller feeds the single input row by row, and no pool holds it. State is
     always in the pools.
     """

@@ -1,13 +1,12 @@
 """elu, gelu, hard_swish, leaky_relu (`alpha` * x for x < 0), and relu with its bounded variants.
 
-gelu is x times the normal CDF of x, or its tanh approximation with `approximate`. int8 elu, gelu,
-hard_swish and leaky_relu are lookup tables, computed in float32 for elu and gelu, in 16-bit fixed
-point for hard_swish, and by requantizing twice (factors in float32) for leaky_relu.
+gelu is x times the normal CDF of x, or its tanh approximation with `approximate`. int8 forms,
+except relus, are lookup tables, computed in float32 for elu and gelu, in 16-bit fixed point for
+hard_swish, and by requantizing twice (factors in float32) for leaky_relu.
 
 Quantized relus subtract the zero point, requantize by x scale / y scale, rounding twice, and clamp.
-LiteRT divides the scales in float32, TFLM in double. TFLM's relu6 only clamps raw values to the
-input's range, which is equivalent if both tensors have the same quantization. TFLM lacks
-relu_n1_to_1 and relu_0_to_1.
+LiteRT divides the scales in float32, TFLM in double. TFLM's relu6 only clamps raw values, which is
+equivalent with equal quantizations. TFLM lacks relu_n1_to_1 and relu_0_to_1.
 Semantics: the reference kernels of TFLite and TFLM.
 """
 

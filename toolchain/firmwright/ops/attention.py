@@ -2,8 +2,8 @@
 
 Inputs: query [batch, rows, heads * size], key [batch, keys, kv_heads * size] and value [batch,
 keys, kv_heads * value size], float32 or quantized int8 (per tensor or channel), and optionally the
-number of keys in use in each batch (default: all), which limits the time too. Groups of heads share
-keys and values. With `heads_first`, key and value are [batch, kv_heads, keys, size].
+number of keys in use in each batch (default: all). Groups of heads share keys and values. With
+`heads_first`, key and value are [batch, kv_heads, keys, size].
 
 With `causal`, row r uses the keys up to r + `offset`, or of the keys in use all but the last
 rows - 1 - r. A row without keys is 0.

@@ -1,8 +1,7 @@
 """batch_matmul: matrix products of the last two axes, with broadcasting of the other axes.
 
-`adj_x` and `adj_y` transpose the respective matrix; either input may be constant. int8: the int32
-sum is requantized by scale_0 * scale_1 / output scale. int16: the sum has 64 bits and the
-multiplier is reduced to 16 bits (int16x8.py).
+`adj_x` and `adj_y` transpose a matrix. int8: the int32 sum is requantized by scale_0 * scale_1 /
+output scale. int16: the sum has 64 bits and the multiplier is reduced to 16 bits (int16x8.py).
 Semantics: TFLite's reference BatchMatMul.
 """
 

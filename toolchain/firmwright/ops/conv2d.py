@@ -1,10 +1,10 @@
 """conv2d and depthwise_conv2d: sums of x * w over window taps, plus bias, then the activation.
 
 conv2d also sums over the input channels; depthwise_conv2d convolves input channel ic with
-`multiplier` filters, which give the output channels ic * multiplier to (ic + 1) * multiplier - 1.
-Layouts: x NHWC, w OHWI (depthwise 1HWO), bias O. Attributes: `stride` and `dilation` (vertical,
-horizontal), `padding` (top, bottom, left, right; filled with the real value 0), `activation`. int8
-requantization rounds twice in both profiles; int16x8.py describes int16.
+`multiplier` filters, for output channels from ic * multiplier. Layouts: x NHWC, w OHWI (depthwise
+1HWO), bias O. Attributes: `stride` and `dilation` (vertical, horizontal), `padding` (top, bottom,
+left, right; filled with the real value 0), `activation`. int8 requantization rounds twice in both
+profiles; int16x8.py describes int16.
 Semantics: TFLite's reference convolutions and quantization specification.
 """
 

@@ -9,8 +9,8 @@ Attributes: `stride`, `dilation`, `before`, `outputs` (spatial extents); `groups
 `kind` (max, average, sum) and `size` of pools. Elements outside the input are ignored, but if
 `padded` (before and after each axis) is given, averages count that padding as zeros. Averages and
 sums are of the float32 formula `term` of the elements, and give the formula `final` of the result
-(expression_language.py; `a` if omitted). Convolutions are not quantized, and their weights need not
-be constant. 2-D images with constant weights use conv2d.py and pooling.py, which are faster.
+(expression_language.py; `a` if omitted). Convolutions are not quantized; their weights need not be
+constant. 2-D images with constant weights use conv2d.py and pooling.py.
 Semantics: ONNX's Conv, ConvTranspose, MaxPool, AveragePool and LpPool.
 """
 

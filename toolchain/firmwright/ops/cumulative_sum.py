@@ -3,7 +3,7 @@
 Attributes of cumulative: `step` (add, mul), `exclusive` (omit the element itself) and `reverse`.
 Quantized int8, only in TFLM: each value minus the zero point is shifted left by 20 bits and halved,
 and the wrapping 32-bit sum is requantized; both steps round twice. Such sums start with a raw 0
-even if the zero point is not 0. Other types are added directly, floats in element order.
+whatever the zero point is. Other types are added directly, in element order.
 Semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
 """
 

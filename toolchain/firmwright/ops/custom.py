@@ -17,8 +17,8 @@ from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, Tens
 class CustomOp:
     """A user-supplied operator: a C function, its type rule and its numpy reference.
 
-    The C function takes pointers to the inputs in order (including constants), to the outputs and
-    to a workspace, if `workspace_bytes(call)` is not 0, then the int32 values of `int_args(call)`.
+    The C function takes pointers to the inputs in order (including constants), the outputs and, if
+    `workspace_bytes(call)` is not 0, a workspace, then the int32 values of `int_args(call)`.
     `sources` maps C file names to their text.
     """
 

@@ -1,7 +1,7 @@
 """Operators that only reorder, select or repeat elements, as strided copies.
 
 TFLite's constant inputs (permutations, begins, multiples...) are attributes here; axes count from
-0. SLICE is a strided slice with strides of 1; SPLIT and SPLIT_V are one operator.
+0.
 Semantics: TFLite's reference operators of these names.
 """
 

@@ -2,10 +2,10 @@
 
 LiteRT's int8 fully connected layers multiply the sum by the real factor in double and round halves
 away from zero (measured); ONNX Runtime's layers multiply in float32 and round halves to even. A
-31-bit multiplier differs at ties, which it rounds up, and where the float product is rounded. All
-these functions are monotonic, so only the least sum of each output value matters: it must reach the
-value, and the previous sum must not. These conditions bound the multiplier to an interval. The
-usual multiplier is kept if it is inside; otherwise the nearest one inside is used.
+31-bit multiplier differs at ties, which it rounds up, and where the float product is rounded. As
+all are monotonic, the least sum of each output value must reach it, and the previous sum must not.
+This bounds the multiplier to an interval, of which the value nearest to the usual multiplier is
+used.
 """
 
 from collections.abc import Callable, Iterator, Sequence

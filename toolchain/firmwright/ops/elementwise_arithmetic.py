@@ -2,15 +2,15 @@
 
 Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has the sign of
 the divisor, powers keep the low 32 bits, and shift counts are clamped to [0, bits - 1]. Where
-TFLite reports an error, a divisor of 0 counts as 1 (floor_div, floor_mod), and a power with a
-negative exponent is 1. floor_div divides floats in float32, then rounds down.
+TFLite fails, a divisor of 0 counts as 1 (floor_div, floor_mod), and a power with a negative
+exponent is 1. floor_div of floats rounds the float32 quotient down.
 
 Quantized add, sub, mul and div, with a fused `activation`: rescaled_sum.py defines sums. Products
 are requantized by scale_0 * scale_1 / y scale. div multiplies the left-aligned dividend by the
 reciprocal of the divisor in 32-bit fixed point and requantizes by scale_0 / (scale_1 * y scale).
 LiteRT computes these factors in float32, TFLM in double; all requantizations round twice. Quotients
-are 0 where the reference would shift by more than 31 bits, which is undefined in C. Only LiteRT has
-int16 div. Division by 0 gives an unspecified value but no invalid access.
+are 0 where the reference would shift by more than 31 bits (undefined in C). Only LiteRT has int16
+div. Division by 0 gives an unspecified value.
 Semantics: TFLite's reference operators of these names.
 """
 

@@ -6,8 +6,8 @@ inputs to twice the larger scale, int8 with 7 more bits. prelu requantizes x, or
 is negative. All requantizations round twice. int32 values are not quantized.
 
 Deviations: both profiles have all int16 operators, although TFLM has only squared_difference, and
-LiteRT only the others. LiteRT compares raw int16 values, which is right for equal scales only. Its
-int16 prelu overflows and is not supported.
+LiteRT only the others. LiteRT compares raw int16 values, whatever the scales. Its int16 prelu,
+which overflows, is not supported.
 Semantics: TFLite's reference operators of these names.
 """
 

@@ -1,13 +1,12 @@
 """expression: a formula over broadcast inputs; reduction: such a formula reduced over axes.
 
 Attributes: `formula` (expression_language.py); a reduction adds `step` (add, mul, min, max; for
-bools `and`, `or`), `axes` of the broadcast shape, and `keep_dims`. For example, the formula `a * b`
-with `add`, inputs [m, k, 1] and [1, k, n] and axes [1] is a matrix product. With `perms`, axis i of
-operand k is axis perms[k][i] of input k, so that a transpose needs no copy.
+bools `and`, `or`), `axes` of the broadcast shape, and `keep_dims`. For example, `a * b` with `add`,
+inputs [m, k, 1] and [1, k, n] and axes [1] is a matrix product. With `perms`, axis i of operand k
+is axis perms[k][i] of input k (decision 0038).
 
-Each operation rounds to its element type, so kernel and reference agree bit for bit, except for
-libm functions. Float sums run in axis order from the neutral element. Frontends use both for
-operators without a definition in this package.
+Each operation rounds to its element type, so results are bit-exact except for libm functions. Float
+sums run in axis order from the neutral element.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,7 @@
     y = clamp((v + window * ((v >> shift) & 1)) >> shift, low, high)
 
 The window moves the upper end of odd results down: with 1, halves round to even. Frontends fit the
-coefficients (attributes) to a definition in floats and prove equality for all pairs of inputs
-(frontends/onnx/qdq_arithmetic.py).
+coefficients (attributes) to a definition in floats (frontends/onnx/qdq_arithmetic.py).
 """
 
 from collections.abc import Callable, Sequence

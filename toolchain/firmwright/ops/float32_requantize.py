@@ -2,7 +2,7 @@
 
 Sum and product are rounded to 24 bits, the product then to an integer. Results below 512 are those
 of one exact rounding, unless the product is within 2^-14 of a tie; only then are the roundings to
-24 bits computed, once in thousands of elements. Results above are beyond any clamp.
+24 bits computed. Larger results are beyond any clamp.
 """
 
 from typing import Any

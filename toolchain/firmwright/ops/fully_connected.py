@@ -2,8 +2,8 @@
 
 x is read as rows of `inputs` elements, w is [outputs, inputs]. `keep_dims` keeps the leading
 dimensions of x instead of flattening them. int8: LiteRT scales the sum in double and rounds halves
-away from zero; kernels round once with a multiplier proven equivalent (double_requantize.py). TFLM
-rounds twice. int16: LiteRT scales in double too; int16x8.py describes TFLM.
+away from zero, as does one rounding with a fitted multiplier (double_requantize.py). TFLM rounds
+twice. int16: LiteRT scales in double too; int16x8.py describes TFLM.
 Semantics: TFLite's reference fully connected kernels and quantization specification.
 """
 

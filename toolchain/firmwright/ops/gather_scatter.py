@@ -10,7 +10,7 @@ min, max). dynamic_update_slice overwrites part of input 0 with input 1, startin
 in input 2. scatter_nd starts with zeros of `shape` and adds each slice of input 1 at the
 coordinates in the corresponding row of input 0.
 Semantics: ONNX's Gather* and Scatter*, and TFLite's reference operators. These fail for
-out-of-range indices; here, indices are clamped, so that no access leaves a tensor.
+out-of-range indices, which are clamped here.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Each row of x is quantized at run time, asymmetrically with the attribute `asymmetric`, multiplied
 in integers and scaled back by its scale and the weight scale. Bias and weights may be variable.
-With the attribute `whole`, all rows have one scale, in the arithmetic of ONNX.
+With attribute `whole`, all rows have one scale, in ONNX's arithmetic.
 Semantics: TFLite's hybrid fully connected kernel; ONNX's DynamicQuantizeLinear and MatMulInteger.
 """
 

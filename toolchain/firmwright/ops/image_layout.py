@@ -1,4 +1,4 @@
-"""Operators that rearrange images by strided copies with negative strides or index tables.
+"""Operators that rearrange images by strided copies or index tables.
 
 Rows and columns of resize_nearest are computed in float32. space_to_batch_nd and batch_to_space_nd
 move spatial blocks to the batch axis, and back: `block` holds the block sizes of axis 1 and the

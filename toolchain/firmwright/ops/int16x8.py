@@ -1,7 +1,7 @@
 """Accumulators and requantization of layers with int16 activations and int8 weights.
 
-Sums may exceed 32 bits; kernels use 32 bits where the weights prove that they suffice. A sum is
-converted to the output in one of three ways:
+Sums have 64 bits, or 32 where the weights prove that they suffice. A sum is converted to the output
+in one of three ways:
 
 - 32-bit bias: as for int8;
 - 64-bit bias or none: the multiplier is reduced to 16 bits (rounded half up, at most 2^15 - 1),

@@ -1,7 +1,7 @@
 """Functions as lookup tables.
 
-byte_table looks up each int8 value in a table of 256 results (input 1), the first for -128.
-Frontends create it for any chain of real functions between two quantized tensors.
+byte_table looks up each int8 value in a table of 256 results (input 1), the first for -128. It
+replaces chains of real functions between two quantized tensors.
 
 An int16 function has a table of 513 entries with linear interpolation. Entry i is the function at
 the lowest input plus i steps of 128, corrected by half of the interpolation error in the middle of

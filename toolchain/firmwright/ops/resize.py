@@ -6,8 +6,8 @@ columns have such tables too. For integers, the step between outputs is rounded 
 and ResizeBilinearInteger.
 
 resample: along `axis`, each output is a weighted sum of a few inputs. Inputs: x, constant
-`positions` uint16 and `weights` float32, both [outputs, taps]. Any interpolating resize is a
-sequence of such calls, one for each axis.
+`positions` uint16 and `weights` float32, both [outputs, taps]. An interpolating resize is one such
+call for each axis.
 """
 
 from collections.abc import Sequence

@@ -10,11 +10,11 @@
     circular_buffer: the last slots along axis 1; each run drops the first and appends x.
 
 framer, delay and overlap_add work along the last axis. Invalid outputs, which TFLM does not write,
-hold the samples available so far, then zeros. TFLM's circular_buffer can end a run early until
-enough slots have arrived; the importer turns that into a branch, requested by attribute `cycles`.
-If the file has no `cycles`, buffers of 5, 13 and 25 slots continue in every run and other sizes in
-every second run, as in TFLM. One shape, for which TFLM decides by the number of buffers in the
-process, is rejected. Semantics: TFLM and its signal library.
+hold the samples available so far, then zeros. With attribute `cycles`, TFLM's circular_buffer ends
+runs early, which the importer turns into a branch. Without it, buffers of 5, 13 and 25 slots
+continue in every run and other sizes in every second run, as in TFLM. One shape, for which TFLM
+decides by the number of buffers in the process, is rejected. Semantics: TFLM and its signal
+library.
 """
 
 from collections.abc import Callable, Sequence

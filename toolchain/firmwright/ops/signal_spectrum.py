@@ -5,8 +5,8 @@
         silence is unchanged.
     spectrum_energy: y = re^2 + im^2 of the bins first .. last - 1, 0 elsewhere.
 
-Semantics: TFLM's signal library. It computes magnitudes in 16 bits: that of -32768 wraps and is
-replaced by any later value, so results may wrap. It leaves bins outside the range unwritten.
+Semantics: TFLM's signal library. It computes magnitudes in 16 bits: that of -32768 wraps and any
+later value replaces it, so results may wrap. It leaves other bins unwritten.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 
 y[oy, ox, oc] = bias + the sum of x[iy, ix, ic] * w[oc, ky, kx, ic] over iy * stride - before + ky =
 oy, and likewise for columns. Layouts: x NHWC, w OHWI, bias O. `before` crops rows and columns at
-the top and left. Quantization is that of conv2d. The loops gather: output row oy takes the taps of
-its phase, (oy + before) mod stride. Semantics: TFLite's reference transposed convolution.
+the top and left. Quantization is that of conv2d. Loops gather: output row oy takes the taps of
+phase (oy + before) mod stride. Semantics: TFLite's reference transposed convolution.
 """
 
 from collections.abc import Iterator, Sequence

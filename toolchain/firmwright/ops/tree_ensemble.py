@@ -3,14 +3,13 @@
 Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tree: the feature, the
 threshold, the number of branches on the left, and whether a missing value goes left; the number of
 branches of each tree; the leaves (int32, [leaves, outputs]), from left to right. A branch goes left
-if x <= threshold: to branch i + 1, otherwise past the left branches. Leaves and `bases` are
-multiples of 2^-`exponent`. Rounding them and converting the sums loses less precision than adding
-in float32, and sums are exact in any order of trees.
+if x <= threshold: to branch i + 1, otherwise past the left branches. Leaves and `bases` are rounded
+to multiples of 2^-`exponent`, with less error than float32 sums (decision 0034).
 
 Kernels compare integers. If the thresholds of a feature are multiples of 1/2^s within 16 bits (a
-grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the bits of the floats are
-compared; with the bits of negative floats inverted, their order is the same. If missing values of a
-feature go left in some branches and right in others, the feature becomes two columns.
+grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the bits of the floats,
+inverted for negative ones, are compared. A feature with missing values on both sides becomes two
+columns.
 Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
 """
 

@@ -33,8 +33,8 @@ class LayerAccuracy:
 class RunScores:
     """The figures of one run: those that apply of top1, top5, auc, mean_abs_error and rms_error.
 
-    `output_difference` is the mean absolute difference from the outputs of the first run, and
-    `same_class` the share of samples with the same class as there.
+    `output_difference` is the mean absolute difference from the first run's outputs, `same_class`
+    the share of samples with its class.
     """
 
     what: str

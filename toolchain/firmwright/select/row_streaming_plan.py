@@ -64,8 +64,8 @@ class StageTiming:
 class RowBuffer:
     """The buffered last rows of a tensor; rows outside the tensor have the value `fill`.
 
-    Rows arrive `band` at a time. After the tensor's last band come `padding_bands` bands of
-    padding; they are not computed, but the stage spends one firing on each.
+    Rows arrive `band` at a time. After the last band come `padding_bands` bands of padding; the
+    stage spends one firing on each.
     """
 
     rows: int

@@ -56,8 +56,8 @@ class CfgLoop:
 class ControlFlowGraph:
     """Nodes in the order of the text, edges (from, to) between them, and the exit nodes.
 
-    `allocates` are the planned buffers by name; `roots` maps each buffer name to the planned buffer
-    that holds it; `loops` are the outermost loops.
+    `allocates` are the planned buffers by name; `roots` maps each buffer's name to its planned
+    buffer; `loops` are the outermost loops.
     """
 
     nodes: tuple[CfgNode, ...]

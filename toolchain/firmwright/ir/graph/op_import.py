@@ -31,8 +31,8 @@ class ImportContext:
 class ImplicitState:
     """A state tensor that a call needs but the model file does not declare.
 
-    Every element is `fill` before the first run. `next_output` is the output of the node that
-    becomes the next value; None if the call computes the next value as an additional output.
+    Every element is `fill` before the first run. `next_output` is the node's output that becomes
+    the next value; None stands for an additional output of the call.
     """
 
     name: str

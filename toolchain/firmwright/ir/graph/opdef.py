@@ -80,8 +80,8 @@ class RowWindow:
     """The input rows (axis 1 of 4) on which one output row depends, the same for every input.
 
     Output row r reads `window_height` input rows from `stride * r - pad_before`. Rows outside the
-    input read as `pad_value`, which is None if the operator never reads them or treats them
-    differently. Inputs listed in `whole_inputs`, such as per-channel factors, are read completely.
+    input read as `pad_value`; None if the operator never reads them or treats them differently.
+    `whole_inputs`, such as per-channel factors, are read completely.
     """
 
     window_height: int = 1
@@ -136,8 +136,7 @@ class OpDef:
     `lower` receives an `ops.kernel.Kernel` with its parameters declared. `imports` maps foreign
     operator names to importers. `is_view` is set if the output has the bytes of the input;
     `subviews` describes a call that needs no copy. `row_access` describes row-by-row computation;
-    None means that it is impossible. `restrictions` lists the unsupported uses for the user
-    documentation.
+    None means that it is impossible. `restrictions` lists unsupported uses.
     """
 
     name: str

@@ -48,11 +48,11 @@ class Intrinsic:
 
     `portable` and `text` are C statements over the operand names, ending in `return` if there is a
     result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `rare` continues
-    `portable` where that does not return, in a function that is not inlined. `definitions` are
-    preprocessor macros that `text` uses, printed once per file. `instructions` and `cycles` (issue
-    cost, per core) feed the cost model; `count` computes the instructions from immediate arguments
-    (0 for other arguments). An intrinsic with a `symbol` is an external C function without a
-    generated body, declared in `header` ("" if the header of its operands declares it).
+    `portable`, if that does not return, out of line. `definitions` are preprocessor macros that
+    `text` uses, printed once per file. `instructions` and `cycles` (issue cost, per core) feed the
+    cost model; `count` computes the instructions from immediate arguments (0 for other arguments).
+    An intrinsic with a `symbol` is an external C function, declared in `header` ("": the header of
+    its operands).
     """
 
     name: str

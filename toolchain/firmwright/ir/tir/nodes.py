@@ -284,8 +284,8 @@ class PrimFuncCall:
 
     `op` is the operator's index in the AOT main, as reported by probes (-1 elsewhere). `device`
     executes the call ("": the main core). A call on another device may be split: `start` queues it
-    on that device and `wait` completes it. Both are equal except for the phase, and the memory that
-    the call accesses is reserved in between (`verify_async_calls.py`).
+    and `wait`, equal except for the phase, completes it; its memory is reserved in between
+    (`verify_async_calls.py`).
     """
 
     callee: str

@@ -19,15 +19,14 @@ class Schedule:
 
     `configs` returns the configurations to try for a call, most promising first, or none if the
     schedule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`. A call may
-    compute a band of a layer's rows, without padding above and below. All schedules give identical
-    results except those with `fuses`, which round float sums less often than the default loops;
-    they are offered only if no operator of the model is sensitive to the last bit.
+    compute a band of a layer's rows, without vertical padding. All schedules give identical results
+    except those with `fuses`, which round float sums less often than the default loops; they are
+    offered only if no operator of the model is sensitive to the last bit.
 
-    `disable_scheduling` marks kernels that order loads for register pressure: gcc's first
-    scheduling pass would hoist them and spill. A schedule with a `goal` is offered only under
-    `--optimize GOAL`. `fold` accumulates rows if the call is computed row by row (see
-    `RowReduction.accumulate`). `takes_weight_zero_point` is set if weights may have a zero point
-    other than 0.
+    `disable_scheduling` marks kernels with loads that gcc's first scheduling pass would hoist and
+    spill. A schedule with a `goal` is offered only under `--optimize GOAL`. `fold` accumulates rows
+    if the call is computed row by row (see `RowReduction.accumulate`). `takes_weight_zero_point` is
+    set if weights may have a zero point other than 0.
     """
 
     name: str

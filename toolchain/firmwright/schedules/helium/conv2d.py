@@ -87,8 +87,7 @@ class BlockGemm:
 
     `microkernel` is the intrinsic's name without the loop suffix. `packed` and `tables` have a row
     per block, `settings` are the operands between outputs and `taps`, and pixels are relative to
-    output `first`. The micro-kernel of weights with a zero point has a share of it for each column
-    as operands.
+    output `first`. Weights with a zero point add a share of it for each column to the operands.
     """
 
     microkernel: str
