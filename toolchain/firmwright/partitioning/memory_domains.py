@@ -1,9 +1,8 @@
 """Values that must or may be in one memory pool, over all graphs of a module.
 
-A domain is a set of values that share memory, and the pools that all of them permit: views, states
-and their next values, loop variables, and the parameters of inlined graphs with their arguments. A
-result of a graph joins the domain of the caller's value if that leaves a pool; otherwise it is
-copied at the end of the graph. Names of values are unique.
+A domain is a set of values that share memory: views, states and their next values, loop variables,
+parameters and arguments. A result of a graph joins the domain of the caller's value if that leaves
+a pool; otherwise it is copied. Names of values are unique.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ Operand = tuple[int, int]
 
 @dataclass
 class MemoryDomains:
-    """The values of a module, with their domains and the operands that read them."""
+    """The domains of all values of a module."""
 
     module: IRModule
     ops: OpTable
@@ -29,7 +28,7 @@ class MemoryDomains:
     calls: tuple[Call, ...] = ()
     makers: dict[str, Call] = field(default_factory=dict)
     readers: dict[str, dict[Operand, frozenset[str]]] = field(default_factory=dict)
-    """The pools that the readers of a value can access."""
+    """The pools that the readers of a domain can access, by root."""
     constants: dict[Operand, str] = field(default_factory=dict)
     """Constant arguments and the parameters that they are passed for."""
     _parents: dict[str, str] = field(default_factory=dict)
@@ -102,7 +101,7 @@ class MemoryDomains:
         read = call.inputs[: int(call.op == "if")] if graphs else call.inputs
         for position, operand in enumerate(read):
             if operand is not None and operand.constant is None:
-                uses = self.readers.setdefault(operand.name, {})
+                uses = self.readers.setdefault(self.root(operand.name), {})
                 uses[number, position] = self.device_map.visible_pools(call, operand)
 
     def _bind(self, number: int, call: Call) -> None:
@@ -120,9 +119,9 @@ class MemoryDomains:
             for result, caller in zip(graph.results, callers, strict=True):
                 if result.name not in self.makers:
                     continue  # a copy of a parameter or constant
-                known = self._outer.setdefault(result.name, caller)
-                if known and caller:
-                    self._join(known, caller)
+                other = self._outer.setdefault(result.name, caller)
+                if other and caller:
+                    self._join(other, caller)
 
     def _join(self, a: str, b: str) -> None:
         first, second = self.root(a), self.root(b)
@@ -130,3 +129,4 @@ class MemoryDomains:
             pools = self.permitted(first) & self.permitted(second)
             self._parents[second] = first
             self._permitted[first] = pools
+            self.readers.setdefault(first, {}).update(self.readers.pop(second, {}))

@@ -181,22 +181,19 @@ class _DevicePlanner:
 
 def _with_scopes(module: IRModule) -> IRModule:
     """Set the scopes of a region's tensors if all its calls agree on them."""
-    calls: dict[str, list[Call]] = {}
-    for graph in module.graphs:
-        for call in graph.body:
-            if isinstance(module.callee(call.op), Function) and not module.graphs_of(call):
-                calls.setdefault(call.op, []).append(call)
-    for op, users in calls.items():
+    calls: dict[str, set[tuple[str, ...]]] = {}
+    for call in (call for graph in module.graphs for call in graph.body):
+        if isinstance(module.callee(call.op), Function) and not module.graphs_of(call):
+            values = (v for v in (*call.inputs, *call.outputs) if v is not None)
+            scopes = tuple(value.virtual_device.memory_scope for value in values)
+            calls.setdefault(call.op, set()).add(scopes)
+    for op, (first, *others) in calls.items():
         region = module.callee(op)
         assert isinstance(region, Function)
-        first, *others = [
-            [v.virtual_device.memory_scope for v in (*call.inputs, *call.outputs) if v is not None]
-            for call in users
-        ]
-        if any(first) and all(scopes == first for scopes in others):
-            names = [value.name for value in (*region.params, *region.results)]
-            by_name = dict(zip(names, first, strict=True))
-            module = module.with_function(_with_pools(region, by_name))
+        if any(first) and not others:
+            names = (value.name for value in (*region.params, *region.results))
+            pools = dict(zip(names, first, strict=True))
+            module = module.with_function(_with_pools(region, pools))
     return module
 
 
@@ -213,11 +210,10 @@ class _CopyPlanner:
     copied: dict[str, str]
     """Results that are copied to the caller's values."""
     pools: dict[str, str] = field(default_factory=dict)
-    """The pools of memory domains, by root."""
     copies: dict[tuple[str, str], Value] = field(default_factory=dict)
     reads: dict[Operand, str] = field(default_factory=dict)
     inner_names: dict[str, str] = field(default_factory=dict)
-    """New names of copied results inside their graphs."""
+    """New names of copied results."""
     names: UniqueNamer = field(init=False)
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -227,13 +223,9 @@ class _CopyPlanner:
 
     def place_all(self) -> None:
         domains, shared = self.planner.domains, self.planner.device_map.shared_pools
-        readers: dict[str, dict[Operand, frozenset[str]]] = {}
-        for value in self.planner.definitions:
-            seen = readers.setdefault(domains.root(value.name), {})
-            seen |= domains.readers.get(value.name, {})
         scoped = {domains.root(name) for name in self.scoped}
-        for root, seen in readers.items():
-            self._place(root, seen, is_scoped=root in scoped)
+        for root in dict.fromkeys(domains.root(v.name) for v in self.planner.definitions):
+            self._place(root, domains.readers.get(root, {}), is_scoped=root in scoped)
         for operand, param in domains.constants.items():
             if domains.root(param) in self.pools:
                 self.reads[operand] = self.pools[domains.root(param)]
@@ -250,7 +242,7 @@ class _CopyPlanner:
         return self.pools.get(self.planner.domains.root(name), "")
 
     def _place(self, root: str, seen: Mapping[Operand, frozenset[str]], *, is_scoped: bool) -> None:
-        """Choose the pool of a domain that `seen` read, and plan copies for them."""
+        """Choose the pool of a domain and plan copies for its readers."""
         device_map = self.planner.device_map
         permitted = self.planner.domains.permitted(root)
         candidates = [pool for pool in device_map.pools if pool in permitted]

@@ -178,8 +178,8 @@ class ControlFlowInliner:
         if not isinstance(kernel, tir.PrimFunc):
             raise InternalError(f"{call.op} is not a kernel")
         self.first_op += 1
-        known = {value.name: self._operand(value, buffers) for value in values}
-        stmt = call_kernel(kernel, values, known, call, self.first_op - 1)
+        operands = {value.name: self._operand(value, buffers) for value in values}
+        stmt = call_kernel(kernel, values, operands, call, self.first_op - 1)
         # Tensor names are unique only within a subgraph.
         return replace(stmt, span=replace(call.span, tensor=""))
 

@@ -85,7 +85,6 @@ def inlined_results(module: IRModule) -> dict[str, tuple[str, ...]]:
 
 
 def computed_as(name: str, results: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield a value, and the inlined results that compute it."""
     yield name
     for inner in results.get(name, ()):
         yield from computed_as(inner, results)

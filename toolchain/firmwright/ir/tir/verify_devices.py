@@ -1,7 +1,6 @@
 """Verification that every call of a planned AOT main runs where its arguments are accessible.
 
-The module attribute `visible_pools` lists the pools of each target and device. Copy devices, and
-copies by the main core, have access to all pools.
+Copies by the main core or a copy device have access to all pools.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from firmwright.ir.tir.traversal import statements, used_buffers
 
 
 def diagnose_devices(main: tir.PrimFunc, module: IRModule) -> Iterator[str]:
-    """Yield accesses of a device to a pool that it cannot access."""
     rows = cast("tuple[tuple[str, ...], ...]", module.attrs.get(VISIBLE_POOLS_ATTR, ()))
     pools = {param.name: param.name for param in main.params if param.role == "pool"}
     for node in statements(main.body) if rows else ():
