@@ -36,8 +36,9 @@ def network(*edges: tuple[str, str]) -> IRModule:
         for name, array, dtype in ((f"w{to}", weights, INT8), (f"b{to}", biases, INT32)):
             constants[name] = Constant.from_array(name, array, dtype)
         lines.append(
-            f"  %{to}: {KIND} = conv2d(%{source}, %w{to}: i8[4, 3, 3, 4] quant(0.01, 0) const @w{to}"
-            f", %b{to}: i32[4] quant(0.12, 0) const @b{to}) "
+            f"  %{to}: {KIND} = conv2d(%{source}, "
+            f"%w{to}: i8[4, 3, 3, 4] quant(0.01, 0) const @w{to}, "
+            f"%b{to}: i32[4] quant(0.12, 0) const @b{to}) "
             '{stride=[1, 1], dilation=[1, 1], padding=[1, 1, 1, 1], activation="none"}'
         )
     declared = "\n".join(
@@ -47,5 +48,6 @@ def network(*edges: tuple[str, str]) -> IRModule:
     leaves = {to for _, to in edges} - {source for source, _ in edges}
     results = ", ".join(f"%{name}" for name in sorted(leaves))
     body = "\n".join(lines)
-    text = f"firmwright ir 1\nmodule @net\n{declared}\ngraph @main(%x: {KIND}) -> ({results}) {{\n{body}\n}}\n"
+    graph = f"graph @main(%x: {KIND}) -> ({results}) {{\n{body}\n}}\n"
+    text = f"firmwright ir 1\nmodule @net\n{declared}\n{graph}"
     return replace(parse_module(text, structure_only=True), constants=constants)

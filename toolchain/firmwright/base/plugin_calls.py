@@ -31,13 +31,13 @@ def plugin_call(label: str) -> Iterator[None]:
 def _origin(error: Exception) -> str:
     """Return file, line and function of the last call in the extension's own folder."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not _is_framework(frame.filename)] or frames
+    own = [frame for frame in frames if _is_extension(frame.filename)] or frames
     folder = Path(own[0].filename).parent
     last = [frame for frame in own if Path(frame.filename).parent == folder][-1]
     return f"{last.filename}:{last.lineno}, in {last.name}"
 
 
-def _is_framework(filename: str) -> bool:
+def _is_extension(filename: str) -> bool:
     parents = Path(filename).parents
-    is_python = _STANDARD_LIBRARY in parents and not filename.count("-packages")
-    return is_python or _PACKAGE in parents or filename.startswith("<frozen ")
+    is_python = _STANDARD_LIBRARY in parents and "-packages" not in filename
+    return not is_python and _PACKAGE not in parents and not filename.startswith("<frozen ")

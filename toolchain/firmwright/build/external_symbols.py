@@ -1,7 +1,4 @@
-"""Check that only one file of backends defines an external symbol.
-
-A linker takes the first of two archive members without a message.
-"""
+"""Check that only one file of backends defines an external symbol."""
 
 import struct
 from collections.abc import Collection, Iterator, Mapping
@@ -17,10 +14,7 @@ _MEMBER_SIZE = slice(48, 58)
 
 
 def check_external_symbols(files: Mapping[str, bytes], generated: Collection[str]) -> None:
-    """Raise PluginError if generated files and libraries define a symbol differently.
-
-    `files` are those of all backends. Those not `generated` are libraries, one per folder.
-    """
+    """Raise PluginError if generated files and libraries, one per folder, share a symbol."""
     first: dict[str, tuple[str, str, bytes]] = {}
     for path in sorted(files):
         owner = path if path in generated else str(PurePosixPath(path).parent)

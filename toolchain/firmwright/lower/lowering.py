@@ -260,7 +260,7 @@ class Lowering:
         )
 
     def _stalls(self, func: tir.PrimFunc, call: Call) -> int:
-        """Return the cycles by which the pools assigned to the call's tensors are slower."""
+        """Return the cycles that the pools assigned to the call's tensors add."""
         pools = {pool.name: pool for pool in self.module.pools if has_known_speed(pool)}
         values = [*call.variables, *call.outputs]
         slow = [pools.get(value.virtual_device.memory_scope) for value in values]

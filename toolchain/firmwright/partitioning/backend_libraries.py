@@ -120,7 +120,7 @@ def add_library_files(module: IRModule) -> IRModule:
 
 
 def generated_files(module: IRModule) -> frozenset[str]:
-    """Return the C files of single regions, which are not from a library."""
+    """Return the C files of single regions."""
     records = read_records(module).values()
     return frozenset(module.files).difference(*(record.files for record in records))
 

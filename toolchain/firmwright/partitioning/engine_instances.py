@@ -4,6 +4,7 @@ A call is assigned to the instance that can start it first: after earlier calls,
 per byte that another device computed. Constants and tensors must fit in the private pools.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ def spread_over_instances(
     groups: Sequence[CallGroup],
     instances: Mapping[str, Sequence[str]],
 ) -> list[CallGroup]:
-    """Assign groups to `instances` of their targets, unless the user annotated their calls."""
+    """Assign groups without annotated calls to `instances` of their targets."""
     if all(len(names) == 1 for names in instances.values()):
         return list(groups)
     schedule = _InstanceSchedule(function, module, instances)
@@ -67,10 +68,9 @@ class _InstanceSchedule:
         return replace(group, target=target)
 
     def _has_room(self, target: str, size_bytes: int) -> bool:
-        sizes = [pool.size_bytes for pool in self.module.pools if target in pool.targets]
-        limits = [size for size in sizes if size is not None]
-        is_limited = bool(sizes) and len(limits) == len(sizes)
-        return not is_limited or self.constants[target] + size_bytes <= sum(limits)
+        own = [pool for pool in self.module.pools if target in pool.targets]
+        limit = sum(pool.size_bytes or sys.maxsize for pool in own)
+        return not own or self.constants[target] + size_bytes <= limit
 
     def _start(self, target: str, calls: Sequence[Call]) -> int:
         start = self.free[target]

@@ -76,7 +76,7 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
 
 
 def _make_kernels(module: IRModule, hook: HookName) -> IRModule:
-    """Run a hook and verify its kernels, before other passes rely on them."""
+    """Run a hook and verify its kernels."""
     after = run_hook(module, hook)
     intrinsics = collect_intrinsics(after, INTRINSICS)
     for name, function in after.functions.items():

@@ -91,9 +91,9 @@ BACKENDS = BackendRegistry()
 
 
 def register_backend(backend: RegisteredBackend) -> RegisteredBackend:
-    """Make a backend, or a class of one, known by its name in this process; return it.
+    """Make a backend, or a class of one, known in this process, and return it.
 
-    A class that is defined again, as in a notebook, replaces the earlier one.
+    A class that is defined again replaces the earlier one.
     """
     BACKENDS.register(backend)
     return backend

@@ -89,7 +89,7 @@ class BackendKernel(Builder):
     # ---- building ------------------------------------------------------------------------------
 
     def workspace(self, name: str, elements: int, dtype: DType = UINT8) -> tir.Buffer:
-        """Declare memory for the duration of one call, placed by the memory planner."""
+        """Declare memory for the duration of one call."""
         alignment = max(KERNEL_ALIGNMENT, dtype.size_bytes)
         buffer = tir.Buffer(self.unique(name), dtype, (elements,), alignment=alignment)
         self._workspaces.append(buffer)

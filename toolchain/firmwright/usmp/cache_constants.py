@@ -5,7 +5,7 @@ kernel that copies the constant and has the attribute `keeps`. NAME_init execute
 """
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import cast
@@ -88,35 +88,29 @@ def _with_requested(module: IRModule) -> IRModule:
             for node in linked_constants(kernel):
                 users.setdefault(node.constant, set()).add(pool)
     chosen: dict[str, str] = {}
-    shared = {constant for constant, places in users.items() if len(places) > 1}
+    constants = dict(module.constants)
     for name, pool in kernels.items():
-        if pool:
-            module, constants = _with_own_constants(module, name, pool, shared)
-            chosen |= dict.fromkeys(constants, pool)
-    return _copy_to_ram(module, main, chosen) if chosen else module
+        for node in linked_constants(cast("tir.PrimFunc", module.functions[name])) if pool else ():
+            own = node.constant if len(users[node.constant]) == 1 else f"{node.constant}.{pool}"
+            constants[own] = replace(constants[node.constant], name=own)
+            chosen[own] = pool
+            module = _with_constant(module, name, node, own)
+    return _copy_to_ram(replace(module, constants=constants), main, chosen) if chosen else module
 
 
-def _with_own_constants(
-    module: IRModule, name: str, pool: str, shared: Collection[str]
-) -> tuple[IRModule, list[str]]:
-    """Rename the kernel's `shared` constants; return the names of all."""
-    kernel = module.functions[name]
-    assert isinstance(kernel, tir.PrimFunc)
-    names = {node.constant: node.constant for node in linked_constants(kernel)}
-    names |= {old: f"{old}.{pool}" for old in names if old in shared}
+def _with_constant(
+    module: IRModule, kernel: str, node: tir.AllocateConst, constant: str
+) -> IRModule:
+    if constant == node.constant:
+        return module
 
-    def rule(node: Node) -> Node | None:
-        if isinstance(node, tir.AllocateConst) and node.constant in shared:
-            return replace(node, constant=names[node.constant])
+    def rule(other: Node) -> Node | None:
+        if isinstance(other, tir.AllocateConst) and other.buffer == node.buffer:
+            return replace(other, constant=constant)
         return None
 
-    renamed = {
-        new: replace(module.constants[old], name=new) for old, new in names.items() if old != new
-    }
-    if renamed:
-        constants = {**module.constants, **renamed}
-        module = replace(module.with_function(rewrite_func(kernel, rule)), constants=constants)
-    return module, list(names.values())
+    function = cast("tir.PrimFunc", module.functions[kernel])
+    return module.with_function(rewrite_func(function, rule))
 
 
 def describe_program_memory(module: IRModule) -> PoolInfo | None:
