@@ -1,14 +1,17 @@
-"""Write the README's command output: the demo's session, figures and boards.
+"""Write the output of commands into the README, and single figures into all pages.
 
     python docs/readme_figures.py MODELS     # the folder of the MLPerf Tiny models
 
 Each block follows a marker, `<!-- session: demo -->`, and ends at the next blank line (the
-session's at its fence). Review the diff before you commit it; `tests/test_docs.py` compares.
+session's at its fence). A figure is between two comments; the first has a command and a key of its
+`--json` output: `<!-- figure: compile kws_ref_model.tflite: workspace_bytes -->8,576<!-- end -->`.
+Review the diff before you commit it; `tests/test_docs.py` compares.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -123,9 +126,30 @@ def replaced(text: str, marker: str, block: str) -> str:
     return f"{before}{start}{block}{rest}"
 
 
+FIGURE = re.compile(r"<!-- figure: (.*?): (\S+) -->(.*?)<!-- end -->", re.DOTALL)
+
+
+def with_figures(text: str, models: Path) -> str:
+    """Fill in the figures of a page; names of model files are those in `models`."""
+
+    def figure(match: re.Match[str]) -> str:
+        words = [str(models / w) if w.endswith(".tflite") else w for w in match[1].split()]
+        value = json.loads(firmwright(*words, "--json"))
+        for key in match[2].split("."):
+            value = value[key]
+        return match[0].replace(f"-->{match[3]}<!--", f"-->{value:,}<!--")
+
+    return FIGURE.sub(figure, text)
+
+
 def main() -> None:
-    """Update the README."""
+    """Update the pages and the README."""
     models = Path(sys.argv[1]).resolve()
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        before = page.read_text(encoding="utf-8")
+        after = with_figures(before, models)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
     blocks: Mapping[str, Callable[[], str]] = {
         "session: demo": session,
         "figures: mps2-an386": lambda: beside_the_rival(models),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib.util
 import io
 import os
 import re
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from operator_page import render_operator_page
@@ -292,6 +294,27 @@ def _table(marker: str) -> list[list[str]]:
 
 def _figure(cell: str) -> int:
     return int(cell.replace(",", ""))
+
+
+def figures_script() -> Any:
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "docs" / "readme_figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+@pytest.mark.models
+def test_figures_of_pages_equal_their_commands(model_path: Callable[[str], Path]) -> None:
+    script, count = figures_script(), 0
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if marks := script.FIGURE.findall(text):
+            folder = model_path(re.findall(r"\S+\.tflite", marks[0][0])[0]).parent
+            assert script.with_figures(text, folder) == text
+            count += len(marks)
+    assert count
 
 
 def test_readme_figures_equal_the_budgets() -> None:

@@ -35,13 +35,6 @@ def build_image(
         return build_project(folder, variant, compiler=compiler, objects=object_folder())
 
 
-def build_tree(project: SourceTree, *, compiler: Compiler | None = None) -> Image:
-    """Build the release image of a project in the cache; raise the same errors as `build_image`."""
-    with cached_folder(_key(project, compiler)) as folder:
-        project.write(folder)
-        return build_project(folder, compiler=compiler, objects=object_folder())
-
-
 def _key(project: SourceTree, compiler: Compiler | None) -> str:
     chosen = choose_compiler(compiler)
     digest = hashlib.sha256()
