@@ -175,7 +175,7 @@ class PreloadedMemory:
 
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """The worst-case stack use of one function with its callees, and the call path that needs it.
+    """The worst-case stack use of a function with its callees, and the call path that needs it.
 
     `unknown` lists functions of unknown frame size, which count as zero.
     """

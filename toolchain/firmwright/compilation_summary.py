@@ -92,7 +92,6 @@ class PlannedBuffer:
         return self.offset + self.size_bytes
 
     def lives_at(self, time: int) -> bool:
-        """Return whether the buffer is live at step `time`."""
         return any(first <= time < end for first, end in self.live)
 
 

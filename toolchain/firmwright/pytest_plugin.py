@@ -84,8 +84,7 @@ def _lines(config: pytest.Config, name: str) -> list[str]:
 def _root(config: pytest.Config) -> Path:
     """Return the project's folder.
 
-    If a port argument such as /dev/ttyACM0 misleads pytest's search for it, return the folder in
-    which pytest was called.
+    If a port argument such as /dev/ttyACM0 misleads pytest, return the current folder.
     """
     return config.invocation_params.dir if config.inipath is None else config.rootpath
 

@@ -117,8 +117,8 @@ def multiply_by_quantized_multiplier(
     FLOAT32: float32(x) * factor in float32, halves rounded to even, saturated; the factor is that
     of the multiplier without its 7 low bits. Even multipliers round ONCE.
 
-    Where C would overflow 32 bits (the left shift of TWICE, the result of ONCE) the value wraps,
-    like the machine instructions. Shifts are in [-31, 30].
+    Where 32 bits overflow (the left shift of TWICE, the result of ONCE) the value wraps. Shifts are
+    in [-31, 30].
     """
     x64, m64, s64 = _int32(x, "x"), _int32(multiplier, "multiplier"), np.asarray(shift, np.int64)
     if s64.size and (s64.min() < MIN_SHIFT or s64.max() > MAX_SHIFT):

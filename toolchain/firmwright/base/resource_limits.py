@@ -63,7 +63,7 @@ def check_count(count: int, limit: int, description: str, where: str) -> None:
 def check_expansion(bodies: Mapping[str, tuple[int, Sequence[str]]], where: str) -> None:
     """Raise ModelError if functions run themselves, or expand to too many operators or levels.
 
-    `bodies` has the number of operators of each function and the functions that they run.
+    `bodies` has each function's number of operators and callees.
     """
     calls_max, levels_max = expansion_limits()
     sizes: dict[str, tuple[int, int]] = {}

@@ -38,7 +38,7 @@ class Clock:
 class ClockTree:
     """A clock driver, the computation of its settings, and the limits of the frequencies in MHz.
 
-    The source is a crystal, or an internal one of `internal_hz`.
+    The source is a crystal, or internal with `internal_hz`.
     """
 
     driver: str

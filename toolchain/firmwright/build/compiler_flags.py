@@ -68,7 +68,6 @@ def library_flags(board: Board) -> tuple[str, ...]:
 
 
 def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the flags for compiling a model with clang."""
     target = _CLANG_TARGETS.get(board.toolchain)
     unknown = {*library_flags(board), "-mfpu=auto"}  # clang derives the unit from the core
     flags = tuple(flag for flag in compile_flags(board, c_standard) if flag not in unknown)

@@ -1,4 +1,4 @@
-"""The files that a project needs besides the generated sources to be built by `scons` alone.
+"""The files that a project needs besides the generated sources for `scons` to build it.
 
 They are the board's runtime files, a linker script, a header, `board/board.json` and an SConstruct.
 """

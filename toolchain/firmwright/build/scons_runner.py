@@ -153,8 +153,7 @@ def _link(build: _ProjectBuild) -> None:
 def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
     """Set the stack reserve to the worst stack use of the image; return whether it changed.
 
-    The empty firmware gets the same reserve, so that the stack does not count as the model's
-    memory.
+    The empty firmware gets the same reserve.
     """
     elf: Path | None = build.elf
     if status != 0:

@@ -18,8 +18,7 @@ from firmwright.base.errors import FirmwrightError, UsageError
 class Outcome:
     """The result of a verb: `data` for `--json`, and for terminals `text` without a final newline.
 
-    `error` is a failure that is itself a result, such as differing outputs. Other failures are
-    raised.
+    `error` is a failure that is itself a result, such as differing outputs.
     """
 
     data: Mapping[str, Any] = field(default_factory=dict)

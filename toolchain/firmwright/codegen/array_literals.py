@@ -1,7 +1,6 @@
 """C literals of the values of an array, in lines of aligned columns.
 
-Weights are most of a model, so numpy formats 32-bit words, and equal values are formatted once;
-values are formatted in parts, so that few of them are Python objects at a time.
+For speed, numpy formats 32-bit words, equal values once, and in parts to limit memory.
 """
 
 import math

@@ -47,8 +47,8 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "
 class CExpr:
     """A C expression with its precedence and type.
 
-    `sign_extended` marks an unsigned value with the bits of a signed one. If such a value is
-    combined with an alias type, gcc warns unless every operand is cast.
+    `sign_extended` marks an unsigned value with the bits of a signed one. With an alias type, gcc
+    then warns unless every operand is cast.
     """
 
     text: str

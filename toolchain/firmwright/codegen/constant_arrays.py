@@ -159,8 +159,8 @@ def _attribute_macro(out: CWriter, macro: str) -> None:
 def format_state_initializers(interface: ModelInterface, section: str = "") -> str:
     """Format the arrays `NAME_initial_FIELD`, placed in `section` if one is given.
 
-    Values that repeat one byte need no array; `NAME_reset` fills them. The arrays are linked even
-    if other constants are not, because `NAME_reset` takes only the pools.
+    `NAME_reset` fills values that repeat one byte. The arrays are linked even if other constants
+    are not.
     """
     out, names = CWriter(), interface.names
     for tensor in interface.state:

@@ -29,7 +29,7 @@ _BYTE_TYPES = frozenset({"int8_t", "uint8_t", "void"})
 def cast_type(pointee: str) -> str:
     """Return the type to cast a byte pointer to before it is assigned to a pointer to `pointee`.
 
-    The plan and the kernels align wider elements; the compiler cannot see it (-Wcast-align).
+    The plan aligns wider elements, invisibly to the compiler (-Wcast-align).
     """
     return pointee if pointee in _BYTE_TYPES else "void"
 
@@ -243,8 +243,7 @@ class ExprPrinter:
     def _saturated(self, node: tir.Expr, dtype: DType) -> CExpr:
         """Print a clamp to the full range of a narrow type, with the shift that precedes it.
 
-        Arm has one instruction for both. Compilers use it only if the limits are literals, not
-        registers.
+        Compilers use Arm's one instruction for both only if the limits are literals.
         """
         shift = 0
         match node:

@@ -1,7 +1,7 @@
 """Translation of kernels and the AOT main to C functions.
 
-Kernels take plain pointers, which are const if a kernel only reads. Pools and offsets appear only
-in the main, which places a probe before and after each call.
+Kernels take plain pointers, const if they only read. Only the main knows pools and offsets; it
+places a probe before and after each call.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -204,9 +204,8 @@ class AotMainPrinter(StmtPrinter):
     ) -> None:
         """Print the checks of the pools and of the argument pointers `pointers`.
 
-        The members of the structs `in` and `out` are checked as well. `alignments` are further
-        pointers, each with the macro of its alignment. For `mapping`, members of `in` and `out` and
-        constants need not be set.
+        Members of the structs `in` and `out` are checked too. `alignments` are further pointers,
+        each with its alignment's macro. For `mapping`, members and constants need not be set.
         """
         io, const_pools = self.context.interface, () if mapping else self.context.const_pools
         required = [*pointers, "pools", *(() if io.linked or mapping else ("params",))]

@@ -1,7 +1,7 @@
 """Helper functions for kernels: intrinsics, minima and maxima, saturation, unaligned access.
 
-All are `static inline`. An intrinsic with assembly for a CPU feature uses the assembly if the
-feature's macro is set, and portable C otherwise.
+All are `static inline`. An intrinsic uses the assembly for a CPU feature if the feature's macro is
+set, else portable C.
 """
 
 import re

@@ -1,8 +1,8 @@
 """A wrapper with microTVM's C interface: `tvm/tvmgen_NAME.h` and `tvm/tvmgen_NAME.c`.
 
-Code written for `tvmgen_NAME_run` links with the wrapper, which copies inputs and outputs, since
-microTVM preserves inputs and accepts unaligned pointers. Features without an equivalent (state,
-rows, devices, external constants) raise UsageError.
+The wrapper copies inputs and outputs, since microTVM preserves inputs and accepts unaligned
+pointers (decision 0064). Features without an equivalent (state, rows, devices, external constants)
+raise UsageError.
 """
 
 from collections.abc import Iterator

@@ -238,7 +238,7 @@ class ModelInterface:
     def prototype(self, function: str, device: str = "") -> str:
         """Return the prototype of an interface function, without a semicolon.
 
-        It is wrapped to the column limit; continuation lines align with the first parameter.
+        It is wrapped to the column limit.
         """
         memory = _POOLS
         memory += "" if self.linked else ", const struct NAME_params *params"

@@ -1,7 +1,7 @@
 """Translation of TIR statements to C.
 
 Register buffers become scalars declared at their first write, views become pointers, and unused
-declarations are omitted. Scratch memory is passed as a parameter, because the planner places it.
+declarations are omitted. Scratch memory is a parameter.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

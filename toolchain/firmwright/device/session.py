@@ -190,8 +190,8 @@ class Session(Closeable):
     def taps(self, operator: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Run once on the written inputs and yield each operator with its first output's bytes.
 
-        This needs a profile image. `operator` restricts the result to one operator. An operator
-        that runs several times is yielded each time.
+        This needs a profile image. `operator` restricts the result to one operator, which is
+        yielded each time it runs.
         """
         tap = link.TAP_ALL if operator is None else operator
         request = link.run_request(1, checksums=False, tap=tap)

@@ -1,7 +1,7 @@
 """Sends signed images to an SMP server: MCUboot's serial recovery, or the application's.
 
-smpclient implements SMP. In serial recovery, MCUboot marks the secondary slot of an image for any
-hash of that image; a running image is therefore never confirmed here, but by the application.
+smpclient implements SMP. A running image is never confirmed here, but by the application, because
+MCUboot's serial recovery marks the secondary slot for any hash.
 """
 
 import asyncio

@@ -36,8 +36,8 @@ def open_transport(
     `rtt://HOST:PORT`, the link uses memory through the GDB server of a debug probe. Without a port,
     a serial board is found by its USB ids.
 
-    `loads` are copied into an emulator's memory; on a port they must already be in place. `plugin`
-    is a QEMU plugin argument and is ignored elsewhere.
+    `loads` are copied into an emulator's memory; on a port they must be in place. `plugin` is a
+    QEMU plugin argument, ignored elsewhere.
     """
     request = TransportRequest(board, elf, port, baud, tuple(loads))
     if port.startswith(RTT_SCHEME) and not board.is_host:

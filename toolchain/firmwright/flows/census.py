@@ -1,7 +1,6 @@
-"""Census of a folder of models: import, compile, verify and optionally profile each of them.
+"""Census of a folder of models: import, compile, verify and optionally profile each one.
 
-Each model is processed in its own process, so that a crash, a hang or exhausted memory affects
-only this model.
+Each model has its own process, so that a crash, a hang or exhausted memory affects no other.
 """
 
 import logging
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 class CensusTask:
     """One model with the options of its compilation; the limit `timeout_s` is for the model.
 
-    A task without `content` reads `path`, which must then exist on the machine that runs it.
+    A task without `content` reads `path` on the machine that runs it.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Predicts the instruction count of each operator with the cost model.
 
-Selection runs again on the imported module, because the cost model evaluates kernels before any
-later pass. Calls in row-streaming loops count once for each iteration.
+Selection runs again, because the cost model evaluates kernels before any later pass. Calls in
+row-streaming loops count once per iteration.
 """
 
 import operator

@@ -1,7 +1,7 @@
 """Flashes firmware: chooses a runner, runs it, and checks the result.
 
-A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a serial boot ROM. With
-`verify`, the flash contents are read back and compared.
+A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a serial boot ROM
+(decision 0049).
 """
 
 import contextlib

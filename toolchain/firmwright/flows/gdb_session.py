@@ -1,7 +1,7 @@
 """Debugs a running model with GDB, stopped at the start of an operator.
 
-The profile image calls a probe before each operator, so one breakpoint serves all operators. For a
-physical board, only the commands of GDB and of the debug probe's server are returned.
+One breakpoint on the profile image's probe serves all operators. For a physical board, only the
+commands of GDB and of the debug probe's server are returned.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Exact instruction counts of one run, by operator, kind and function, and modeled cycles.
 
-The release image runs in QEMU without probes, and a plugin counts every instruction. Since an
-emulator does not count cycles, they are modeled with a timing table (targets/core_timing.py).
+A plugin counts every instruction of the release image in QEMU (decision 0013). Cycles are modeled
+with a timing table (targets/core_timing.py).
 """
 
 import bisect

@@ -47,8 +47,7 @@ def measure_layers(
     """Return the errors of the layers in `kinds` over `count` samples, the worst first.
 
     `run` computes some of the samples and returns a pair for each: the float values and the real
-    values by layer name. Layers that are missing in one of them, because they are fused with the
-    following operator, are omitted.
+    values by layer name. Layers that are missing in one of them are omitted.
     """
     sums: dict[str, _ErrorSums] = {}
     for start in range(0, count, SAMPLES_PER_CHUNK):

@@ -64,8 +64,7 @@ def with_benchmark_firmware(
 ) -> Compilation:
     """Return the compilation with the benchmark's firmware.
 
-    `clock_hz` is the clock of an emulated board: its times are those of a core that executes one
-    instruction per cycle.
+    `clock_hz` is the clock of an emulated core, which executes one instruction per cycle.
     """
     if clock_hz and compiled.board.run.kind != "qemu":
         what = "a clock can be set for emulated boards only."
@@ -125,7 +124,7 @@ def open_benchmark(
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
     """Run the firmware on a pseudo terminal for the benchmark's own runner.
 
-    With a clock, the emulator keeps pace with the host's time, which the runner measures too.
+    With a clock, the emulator keeps pace with the host's time.
     """
     task, run = compiled.task, compiled.board.run
     if task is not None and task.clock_hz:

@@ -58,8 +58,7 @@ def load_model(
     Args:
         path: The file; `FILE.tflite:KEY` selects a signature.
         name: The model's name; the default is the file's.
-        reference_model: The model file from which a .fwir was made. By default, the folder
-            of the .fwir is searched for a file with the recorded hash.
+        reference_model: The source of a .fwir, by default searched by its hash in the same folder.
         overrides: Input shapes and constants for an ONNX model that leaves them open.
 
     Raise UsageError, ModelError or UnsupportedError.

@@ -190,8 +190,8 @@ def c_prefix(compiled: Compilation) -> str:
 def constant_memory_files(compiled: Compilation, image: Image) -> tuple[PreloadedMemory, ...]:
     """Return the files of constants outside the image, with their addresses.
 
-    Constants read through pointers are at the linker's addresses. Constants read by a function are
-    in the board's external memory.
+    Constants read through pointers are at the linker's addresses, others in the board's external
+    memory.
     """
     symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
     files = []

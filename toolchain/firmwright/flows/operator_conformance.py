@@ -136,8 +136,7 @@ def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[Name
 def budget_bytes(board: Board) -> int:
     """Return the bytes of tensors that one firmware may hold on `board`.
 
-    Inputs and outputs of all cases are live at the same time; the rest of the memory is for code
-    and scratch.
+    Inputs and outputs of all cases are live together; the rest is for code and scratch.
     """
     if board.is_host:
         return HOST_BYTES

@@ -99,7 +99,7 @@ def profile(
     """Measure `compiled` on its board.
 
     Args:
-        count_instructions: Count instructions one by one in QEMU.
+        count_instructions: Count each instruction in QEMU.
         runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
     """
     runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)

@@ -84,10 +84,7 @@ def verify(
     find_first_divergence: bool = False,
     open_with: Callable[[Compilation], ModelSession] = open_session,
 ) -> Verification:
-    """Run `samples` samples of `seed` (or `batch`) and compare with the reference.
-
-    The reference runtime runs in a separate process while the firmware is built and run.
-    """
+    """Run `samples` samples of `seed` (or `batch`) and compare with the reference."""
     if batch is None:
         batch = generate_samples(compiled.module.io.inputs, samples, seed, index_ranges(compiled))
     with ThreadPoolExecutor(1) as pool:

@@ -1,7 +1,7 @@
 """Tuning records: measurements of kernels, and the digests that identify layers and kernels.
 
-Digests do not depend on names or data values, so records remain valid for a retrained network as
-long as its kernels have the same form.
+Digests do not depend on names or data values, so records remain valid for a retrained network with
+kernels of the same form.
 """
 
 from __future__ import annotations
@@ -123,8 +123,7 @@ def _is_valid(data: Mapping[str, Any]) -> bool:
 def layer_digest(call: OpCall, target: Target) -> str:
     """Return a hash of a layer's operator, attributes, shapes, types, numerics and target.
 
-    Only the granularity of the quantization is included: its values, like those of weights, do not
-    affect the form of kernels.
+    Only the granularity of the quantization is included.
     """
     data = {
         "op": call.op,

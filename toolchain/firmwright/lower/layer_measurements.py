@@ -1,7 +1,7 @@
-"""Application of tuning measurements to the candidates of one layer.
+"""Applies tuning measurements to the candidates of one layer.
 
 Measured counts replace predicted costs. A measurement applies only to a kernel with the measured
-digest; measurements of kernels from earlier versions of a schedule are ignored as stale.
+digest; those of other kernels are stale.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class LayerMeasurements:
 
         Candidates without a measurement keep their prediction, scaled by the prediction error of
         the best measured one. Counts in other units are scaled so that the cost of the best kernel
-        equals its prediction, which keeps the costs of all layers comparable. Nearly equal costs
-        become equal, so that the original order decides.
+        equals its prediction. Nearly equal costs become equal.
         """
         measured = [(item, self._measurement_of(item)) for item in offered]
         usable = [(item, m) for item, m in measured if m is None or m.status == "ok"]

@@ -1,7 +1,7 @@
 """Lowering of the graph functions that calls of `if` and `while` run.
 
 Their calls become calls of PrimFuncs, views and further control flow. Each call gets its best
-candidate in isolation, since it is unknown which branch runs and how often.
+candidate in isolation.
 """
 
 from collections.abc import Callable

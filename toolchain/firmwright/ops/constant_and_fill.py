@@ -1,7 +1,6 @@
 """constant: attribute `values` in C order; fill: every element is input 0, or 0 if there is none.
 
-The importer folds most of these calls; the others are model outputs, or so large that a loop is
-smaller than a table.
+The importer folds most of these calls, except model outputs and large results.
 Semantics: TFLite's Shape, Rank, Range and BroadcastArgs; Fill and ZerosLike.
 """
 

@@ -172,8 +172,7 @@ def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> Quantized
 def _value_bits(b: Kernel, row: FloatRow, dtype: DType) -> Iterator[ArithExpr]:
     """Open a loop over the values of `row` and yield their bit patterns as integers.
 
-    As integers, the bits of floats of one sign are ordered by magnitude, and every core compares
-    integers in one instruction.
+    As integers, the bits of floats of one sign are ordered by magnitude.
     """
     values = b.view("values", row.buffer, row.start, (row.size,), dtype=dtype, alignment=4)
     with b.unrolled("i", row.size, 4, 2) as i:

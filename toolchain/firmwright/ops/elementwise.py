@@ -1,7 +1,7 @@
 """Broadcasting, loops and definitions of elementwise operators.
 
-Shapes are right-aligned and axes of size 1 are repeated, as in numpy and TFLite. Adjacent axes with
-the same broadcasting in all inputs become one loop.
+Broadcasting is that of numpy. Adjacent axes with the same broadcasting in all inputs become one
+loop.
 """
 
 from collections.abc import Callable, Iterator, Sequence

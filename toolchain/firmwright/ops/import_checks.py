@@ -1,7 +1,6 @@
 """Checked access to the tensors and options of foreign nodes, and importers of plain operators.
 
-Readers guarantee neither that an operator has the inputs it needs nor that a custom operator has
-the expected options.
+Readers guarantee neither inputs of operators nor options of custom operators.
 """
 
 from collections.abc import Callable

@@ -141,7 +141,7 @@ def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, i
 
 
 def _as_tflm(call: OpCall) -> bool:
-    """Whether to use TFLM's arithmetic: in its profile, and for int16, which LiteRT lacks."""
+    """Whether to use TFLM's arithmetic: in its profile, and for int16."""
     return call.numerics == "tflm" or call.input(0).dtype == INT16
 
 

@@ -1,7 +1,7 @@
 """The input rows that each output row needs, for operators over NHWC tensors.
 
-A row is one index of axis 1 of a 4-D tensor with batch size 1. Functions return None for calls
-without such rows; these calls cannot be row streamed.
+A row is one index of axis 1 of a 4-D tensor with batch size 1. Functions return None for calls that
+cannot be row streamed.
 """
 
 from firmwright.ir import tir

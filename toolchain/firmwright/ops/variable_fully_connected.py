@@ -1,7 +1,7 @@
 """variable_fully_connected: fully_connected with weights or a bias that are computed at run time.
 
-Formula, layouts, attributes and rounding are those of fully_connected.py. Weights cannot be packed
-and sums have no proven bounds, so only the default loops apply.
+Formula, layouts, attributes and rounding are those of fully_connected.py. Only the default loops
+apply.
 Semantics: TFLite's reference fully connected kernels.
 """
 

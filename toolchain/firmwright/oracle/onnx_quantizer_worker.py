@@ -1,8 +1,8 @@
 """Worker process of ONNX Runtime's quantization.
 
 Input: FOLDER/request.json (the `QuantizeOptions` and the input names), the file `model`, and
-inputs.npz. Output: FOLDER/quantized.onnx, prepared.onnx (the float model after constant folding)
-and answer.json: version and `nodes`, or the `error`.
+inputs.npz. Output: FOLDER/quantized.onnx, prepared.onnx (the folded float model) and answer.json:
+version and `nodes`, or the `error`.
 """
 
 import importlib.metadata

@@ -14,8 +14,8 @@ _URL = re.compile(r"https?://[!-~]+")
 class PackageMetadata:
     """Name, version and owner of a package; invalid ones raise UsageError.
 
-    An empty `name` means the model's name. `license` is an SPDX expression and
-    `license_text` the contents of the file LICENSE, which otherwise only names that expression.
+    An empty `name` means the model's name. `license` is an SPDX expression; `license_text`, by
+    default that expression, is the contents of LICENSE.
     """
 
     name: str = ""

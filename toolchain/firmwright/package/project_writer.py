@@ -1,7 +1,7 @@
 """Writes a project into a directory that is empty or contains an earlier project.
 
-Nothing is written outside the directory, not even through links, and other files are never
-changed. Stale model files are removed, because the build compiles every C file of the folder.
+Nothing is written outside the directory, not even through links, and other files are never changed.
+Stale model files are removed.
 """
 
 from pathlib import Path

@@ -49,7 +49,6 @@ class MemoryDomains:
         self._outer |= {value.name: "" for value in graphs[0].results}
 
     def root(self, name: str) -> str:
-        """Return the representative of the domain of a value."""
         while name in self._parents:
             name = self._parents[name]
         return name

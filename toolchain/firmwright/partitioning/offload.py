@@ -1,7 +1,6 @@
-"""Operators that the user assigns to targets by the tensors that they make: TENSOR=TARGET.
+"""Operators that the user assigns to targets by their tensors: TENSOR=TARGET.
 
-Their calls are annotated before patterns are matched, so that no other target takes them; the
-target `cpu` keeps them on the core.
+Their calls are annotated before patterns are matched; the target `cpu` keeps them on the core.
 """
 
 from collections.abc import Callable, Mapping, Sequence

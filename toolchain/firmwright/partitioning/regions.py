@@ -20,8 +20,7 @@ _SEARCHED_MAX = 8
 class CallGroup:
     """Sorted indices of calls that one target executes together.
 
-    `entries` are the pattern entries with the calls that each covers; no entry covers annotated
-    calls.
+    `entries` are the pattern entries with the calls that each covers, annotated ones excepted.
     """
 
     calls: tuple[int, ...]

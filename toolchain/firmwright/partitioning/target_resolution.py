@@ -39,7 +39,7 @@ def find_core(targets: Sequence[Target]) -> Target | None:
 def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
     """Add the targets of `text` to a module's table; a core replaces the one of the table.
 
-    An equal target is not added again, and one without attributes is the target of its kind.
+    Equal targets are not added; one without attributes is the target of its kind.
     """
     cores = {CORE_TARGET_NAME: table[CORE_TARGET_NAME]} if CORE_TARGET_NAME in table else {}
     backends = [target for name, target in table.items() if name != CORE_TARGET_NAME]

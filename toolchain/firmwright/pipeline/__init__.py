@@ -1,7 +1,7 @@
 """The compilation pipeline from an imported model to a planned module and C sources.
 
-Every step is a `Pass`. A module records the last pass in `attrs["stage"]`; compilation of a saved
-module continues with the next pass and yields the same bytes.
+Every step is a `Pass`. `attrs["stage"]` records the last pass; compilation of a saved module
+continues with the next one and yields the same bytes.
 """
 
 from firmwright.pipeline.compilation import Bundle as Bundle

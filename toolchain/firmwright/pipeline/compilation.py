@@ -190,9 +190,8 @@ def _metadata_file(summary: CompilationSummary | BundleSummary, tree: SourceTree
 def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     """Combine the models of `parts` in one firmware.
 
-    The models run one after another and share their pools, which have room for the largest model
-    plus the data that others keep. With `concurrent` each model has its own memory. On the link,
-    tensors are named MODEL/TENSOR. Raises UsageError if the parts cannot be combined,
+    The models run in sequence and share their pools; with `concurrent` each has its own memory. On
+    the link, tensors are named MODEL/TENSOR. Raises UsageError if the parts cannot be combined,
     DoesNotFitError if memory is short.
     """
     boards = sorted({part.board.name for part in parts})

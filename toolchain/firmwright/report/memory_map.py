@@ -1,7 +1,7 @@
 """Draws a memory plan as SVG, with time to the right and byte offsets upwards.
 
 Each buffer is a rectangle from its first to its last call, with its size as height. A buffer with
-several live ranges has one rectangle for each. The output is deterministic.
+several live ranges has one rectangle for each.
 """
 
 from collections.abc import Mapping

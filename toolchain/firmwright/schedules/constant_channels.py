@@ -60,7 +60,7 @@ def find_constant_channels(
 ) -> ConstantChannels:
     """Find the constant channels of a layer with accumulators in [low[c], high[c]].
 
-    With `only_if_many`, return none if they are few: their table costs more than it saves.
+    With `only_if_many`, return none if they are few.
     """
     values = constant_channel_values(params, low, high)
     if only_if_many and len(values) * _MANY < len(low):

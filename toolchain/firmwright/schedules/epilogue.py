@@ -56,8 +56,8 @@ def by_arithmetic(
 ) -> Iterator[FinishElement]:
     """Yield `finish`, or two forms in turn if only some channels need float32.
 
-    The second form is in a branch. It overwrites the outputs of the first one; if these may overlap
-    the kernel's input (not `is_tile`), the first one is in the other branch.
+    The second form, in a branch, overwrites the outputs of the first one; if these may overlap the
+    kernel's input (not `is_tile`), the first one is in the other branch.
     """
     if not isinstance(finish, _MixedFinish):
         yield finish

@@ -84,7 +84,7 @@ def _compile(target: list[Any], source: list[Any], env: Any) -> int:
 
 
 def _remove_empty_folders(directory: Path) -> None:
-    """Remove the folders that SCons made for its targets; new projects need an empty directory."""
+    """Remove the folders that SCons made for its targets."""
     for name in ("model", "firmware"):
         folder = directory / name
         if folder.is_dir() and not any(folder.iterdir()):

@@ -1,7 +1,7 @@
 """Values that share memory with others: views, elided copies, and the next values of states.
 
-An alias is a part of another value, which may itself be an alias. The next value of a state needs
-no copy if all reads of the state precede its computation.
+An alias is a part of another value or alias. The next value of a state needs no copy if all reads
+of the state precede its computation.
 """
 
 import math

@@ -42,9 +42,9 @@ def apply_default_flash_budget(
 ) -> CandidatesPerCall:
     """Apply the default budget, so that flash is not spent on small gains in time.
 
-    Each call keeps the candidates that fit its share of the budget, with a few bytes of slack for
-    variants that traverse memory backward. If no program fits, or the inexpensive kernels alone
-    give a faster program, the budget is ignored and only expensive kernels are dropped.
+    Each call keeps the candidates that fit its share of the budget, with a few bytes of slack. If
+    no program fits, or the inexpensive kernels alone are faster, only expensive kernels are
+    dropped.
     """
     names = {
         value.constant

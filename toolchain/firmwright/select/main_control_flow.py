@@ -55,7 +55,7 @@ class ControlFlowInliner:
     """Builder of inlined statements; `first_op` is the first unused operator index.
 
     `pools` are the memory scopes of buffers. `temporaries`, `constants`, `windows` and `kernels`
-    collect the buffers, views, and functions that the statements need.
+    collect the statements' needs.
     """
 
     module: IRModule

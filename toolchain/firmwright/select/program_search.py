@@ -136,8 +136,7 @@ class ProgramSearch:
     ) -> list[ProgramCandidate]:
         """Return the program, and a variant with less memory if the plan exceeds the estimate.
 
-        Adjacent calls may have to write in the same direction, which the estimate per region
-        ignores.
+        The estimate ignores that adjacent calls may have to write in the same direction.
         """
         segments, picks = _segments(program), self._picks(program)
         peak_bytes = sequence_peak_bytes(program)

@@ -24,8 +24,8 @@ from firmwright.ir.graph.opdef import RowWindow
 class RowStage:
     """A stage that computes `height` bands of rows of `result` from rows of `sources`.
 
-    `rows` defines the input rows of a band. For a row reduction, `result` is "" and `height` is the
-    number of bands read.
+    `rows` defines the input rows of a band. For a row reduction, `result` is "" and `height` counts
+    the bands read.
     """
 
     sources: tuple[str, ...]

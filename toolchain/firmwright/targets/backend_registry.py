@@ -93,7 +93,7 @@ BACKENDS = BackendRegistry()
 def register_backend(backend: RegisteredBackend) -> RegisteredBackend:
     """Make a backend, or a class of one, known in this process, and return it.
 
-    A class that is defined again replaces the earlier one.
+    A redefined class replaces the earlier one.
     """
     BACKENDS.register(backend)
     return backend

@@ -1,8 +1,7 @@
 """C text of CMSIS-NN calls and their workspace sizes: one function per kernel fills the structs.
 
-A workspace function returns the result of the library's `arm_*_get_buffer_size` as compiled by gcc
-or upstream clang. Source of names, members and sizes: the public headers arm_nnfunctions.h and
-arm_nn_types.h.
+Workspace sizes are those of the library's `arm_*_get_buffer_size` compiled by gcc or upstream
+clang. Source of names, members and sizes: the public headers arm_nnfunctions.h and arm_nn_types.h.
 """
 
 import textwrap

@@ -1,7 +1,7 @@
 """Writer of the tuning log: one line per measurement, in the order of the search, flushed at once.
 
-Measurements that arrive before their turn are kept in LOG.ahead, so that a resumed search repeats
-none of them. Only one process can write a log at a time.
+Measurements that arrive before their turn are kept in LOG.ahead. Only one process can write a log
+at a time.
 """
 
 import logging

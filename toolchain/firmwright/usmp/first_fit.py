@@ -1,7 +1,7 @@
 """First fit: place buffers in a fixed order, each at the lowest offset that its constraints allow.
 
-Each buffer is placed in the first of its pools that has room, at its own alignment. Buffers for
-which no pool has room are not placed; their bytes are counted.
+Each buffer is placed in the first of its pools that has room, at its own alignment. The bytes of
+buffers without room are counted.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Planners that choose the order of a first fit: greedy orders, hill climbing, and local search.
 
-The work of every search is limited by counts, and random numbers come from a fixed generator, so a
-plan is the same on every machine.
+Work is limited by counts and random numbers are seeded, so plans are the same on every machine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -133,9 +132,9 @@ def hill_climb(problem: PlanningProblem) -> Layout:
 
     This is USMP's algorithm of the same name.
 
-    Start with the order by size. In each round swap a buffer at the top of a pool with one of its
-    neighbors (its conflicts and their conflicts). Accept a layout that is not worse and, with a
-    probability that falls over time, a worse one.
+    Start with the order by size. Each round swaps a buffer at the top of a pool with one of its
+    neighbors (its conflicts and theirs). Worse layouts are accepted with a probability that falls
+    over time.
     """
     random = Xorshift32()
     order = size_order(problem)
@@ -196,7 +195,7 @@ def improve_order(
 ) -> Layout:
     """Move buffers at the top forward in the order; return the best layout found.
 
-    After too many moves without an improvement, the search restarts from the best order.
+    After too many moves in vain, restart from the best order.
     """
     goal = (0, problem.lower_bound_bytes)
     random = Xorshift32()

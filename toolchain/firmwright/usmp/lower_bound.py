@@ -1,7 +1,6 @@
 """Lower bound of the total size of all pools for any valid plan: the bytes live at the worst time.
 
-The bound holds for any alignment, number of pools, and in-place constraints; it is not always
-attainable.
+The bound holds for all alignments, pools and in-place constraints; it may be unattainable.
 """
 
 import math
@@ -75,8 +74,7 @@ def _joint_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> _Jo
 def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int:
     """Return the least number of bytes that two buffers cover at an allowed difference of offsets.
 
-    This is the larger size if one buffer may be inside the other; otherwise, it follows from the
-    nearest allowed difference.
+    This is the larger size if one buffer may be inside the other.
     """
     most, least = a.size_bytes + b.size_bytes, max(a.size_bytes, b.size_bytes)
     step = math.gcd(a.alignment, b.alignment)

@@ -15,9 +15,8 @@ def check_plan(
 ) -> None:
     """Raise InternalError, naming the buffer or pair at fault, unless `plan` is valid.
 
-    Every buffer must be in a permitted, writable pool, aligned and within the limit; all
-    constraints must hold; live buffers must be disjoint unless a constraint relates them; and
-    totals must match.
+    Every buffer is in a permitted, writable pool, aligned and within the limit; all constraints
+    hold; live buffers are disjoint unless a constraint relates them; totals match.
     """
     placed = sorted(plan.placements)
     expected = sorted(buffer.name for buffer in buffers)

@@ -173,8 +173,7 @@ def _pairs_in_call(
     """Return the pairs of an input and an output of this call that may overlap.
 
     The input must be in `last` (read for the last time), and both arguments must be whole buffers
-    that no other argument accesses. Calls on other devices are excluded by the caller, because they
-    may run until their wait.
+    that no other argument accesses. The caller excludes calls on other devices.
     """
     args = call.args
     roots = [flow.roots.get(a.buffer.name) if isinstance(a, tir.AccessPtr) else None for a in args]

@@ -1,7 +1,7 @@
 """Candidate pools of buffers, ranked by speed.
 
-The fastest pool gets the buffers that save the most cycles per byte, provided that a first fit
-finds room; the slower pools get the remaining buffers in the same way.
+Each pool, fastest first, gets the buffers that save the most cycles per byte, as far as a first fit
+finds room.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Evaluation of nodes with constant inputs by ONNX's reference, within limits.
 
-A file of a few bytes can define constants of any size, so the sizes of the results are inferred
-before they are computed.
+As small files can define huge constants, the sizes of results are inferred before they are
+computed.
 """
 
 from collections.abc import Mapping

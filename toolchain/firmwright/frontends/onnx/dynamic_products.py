@@ -1,7 +1,7 @@
 """Recognition of matrix products with dynamic quantization, as ONNX Runtime's tools write them.
 
-DynamicQuantizeLinear, MatMulInteger with constant int8 weights, Cast and Mul become one node,
-com.microsoft:DynamicQuantizeMatMul, without a zero point of the weights and without a bias.
+DynamicQuantizeLinear, MatMulInteger with constant int8 weights, Cast and Mul become one node
+com.microsoft:DynamicQuantizeMatMul without a bias or a zero point of weights.
 """
 
 from collections.abc import Mapping, Sequence

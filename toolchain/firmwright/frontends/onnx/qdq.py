@@ -40,8 +40,8 @@ class QuantizedValue:
 class DequantizedValue:
     """The float value of quantized integers, computed only if an importer requires floats.
 
-    `integer_type` is the file's element type, "" if ONNX Runtime moved the values as floats, which
-    it then does not give to an integer kernel.
+    `integer_type` is the file's element type, "" if ONNX Runtime moved the values as floats and so
+    uses no integer kernel.
     """
 
     source: QuantizedValue | ConstantValue

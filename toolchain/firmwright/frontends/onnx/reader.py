@@ -1,7 +1,7 @@
 """Reader of the ONNX container: decodes a preprocessed file to an `OnnxModel`.
 
-The reader checks that the file is a model with a graph, that its opset is known, and that each name
-is defined once, before its uses.
+It checks that the file is a model with a graph and a known opset, and that each name is defined
+once, before its uses.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The container of torch.export: a zip archive with one file per tensor.
 
-Only uncompressed data of the archive's own files are used, each within limits that follow from the
-archive's size. Neither torch nor pickle is involved.
+Only uncompressed data are used, within limits that follow from the archive's size, and neither
+torch nor pickle.
 """
 
 import io

@@ -1,7 +1,7 @@
 """Reader of .tflite files, which converts untrusted bytes to a verified `RawModel`.
 
 Source of the semantics: the TFLite schema and the checks of LiteRT's loader. A file is broken only
-if the reference runtimes refuse it: what they do not read may have any content.
+if the reference runtimes refuse it.
 """
 
 import itertools
@@ -223,7 +223,7 @@ def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Q
     """Return the tensor's quantization, or None.
 
     A tensor without scales, or with only zero scales, is unquantized. The quantization of a float
-    tensor is a remnant of training and is ignored, as is an invalid one of a bias.
+    tensor and an invalid one of a bias are ignored.
     """
     details = table.table("quantization")
     if details is None or dtype not in INTEGER_RANGES:

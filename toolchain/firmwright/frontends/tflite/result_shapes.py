@@ -1,7 +1,7 @@
 """Result shapes of operators whose calls take the shape from the result's type.
 
-The reference runtimes compute every shape from the inputs. The shapes of results in a file are
-those of the exporter, with 1 for open sizes, and differ after an input has got another shape.
+The reference runtimes compute every shape from the inputs. The file has those of the exporter, with
+1 for open sizes, which differ after an input has got another shape.
 """
 
 import math

@@ -46,8 +46,8 @@ def _per_channel_constraints(
 ) -> tuple[OffsetConstraint[str], ...] | None:
     """Refine the constraint of a kernel that processes one channel at a time.
 
-    If the difference is a whole number of pixels, only bytes of the same channel can coincide,
-    which may allow a closer placement. Returns None if that does not help.
+    At a difference of whole pixels, only bytes of the same channel coincide. Returns None if that
+    does not help.
     """
     pixel = y.shape[-1] * y.dtype.size_bytes if y.shape else 0
     if pixel < 2 or not x.shape or x.shape[-1] * x.dtype.size_bytes != pixel:

@@ -182,7 +182,7 @@ class CallFrame:
     """One activation of a function.
 
     `shape` lists the extents of the lanes, innermost loop first. A parallel loop adds an axis at
-    the front, so existing values broadcast unchanged.
+    the front.
     """
 
     __slots__ = ("lanes", "mask", "registers", "shape", "variables", "views")

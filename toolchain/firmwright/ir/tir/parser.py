@@ -1,7 +1,7 @@
 """Parser of TIR function text; `tir/printer.py` describes the language and its dtype rules.
 
 `parse(print(f)) == f`. Any text yields a function or a ModelError with the position. Nesting is
-limited because consumers are recursive.
+limited.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """Common subexpression elimination on the graph.
 
 Calls with equal operator, attributes, inputs and output types are merged; constants with equal
-contents count as equal. Operators are pure, so results are exact. Calls that define a function
-result or a next state stay, since those have their own memory.
+contents count as equal. Calls that define a function result or a next state stay, since those have
+their own memory.
 """
 
 from collections.abc import Hashable, Mapping

@@ -1,7 +1,6 @@
 """Folding of a spatial PAD into the padding of the convolution that reads it.
 
-This is exact if only rows and columns are padded, with the value that represents zero. Pads that
-become unused are removed by `graph-dce`.
+This is exact if only rows and columns are padded, with the value that represents zero.
 """
 
 from dataclasses import replace

@@ -1,7 +1,6 @@
 """Slicing of a row-wise call into several calls that compute parts of its output.
 
-Each part reads the input rows it needs. Cuts are at aligned rows, so slices of inputs and outputs
-are views and no data is copied. Results are bit-identical.
+Cuts are at aligned rows, so slices of inputs and outputs are views. Results are bit-identical.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,7 +60,7 @@ def slice_rows(
 def choose_cuts(count: int, parts: int, is_good: Callable[[int], bool]) -> tuple[int, ...] | None:
     """Return cut positions 0, ..., count for `parts` parts, as equal as valid cuts allow.
 
-    Ties go to the earlier cut, because the first core also executes the calls that are not split.
+    Ties go to the earlier cut.
     """
     cuts = [0]
     for number in range(1, parts):

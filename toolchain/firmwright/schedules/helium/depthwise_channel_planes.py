@@ -83,7 +83,6 @@ class _GatherLayout:
 
     @property
     def group(self) -> int:
-        """Return the distance of adjacent gathers in the plane."""
         if self.along_inner:
             return self.shape[1] * self.inner.stride
         return self.shape[0] * self.outer.stride * self.inner.length

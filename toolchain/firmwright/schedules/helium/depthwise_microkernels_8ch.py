@@ -43,7 +43,7 @@ def microkernel_name(
 def microkernel_instructions(pixels: int, rows: int, columns: int, away: int) -> int:
     """Return the instructions that gcc's code executes, including the argument setup.
 
-    Windows of several columns exceed the registers, so each row spills some values.
+    Each row of windows of several columns spills some values.
     """
     row = 9 if columns == 1 else 10 * columns + 5
     return 18 + rows * pixels * row + pixels * (0, 4, 8, 2)[away]

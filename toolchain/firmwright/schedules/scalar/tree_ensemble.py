@@ -1,7 +1,7 @@
 """Tree ensembles as code: nested branches with thresholds as immediates.
 
-The code takes several times the flash of tables and a third of the time. Feature keys are registers
-of TIR, not bound variables, so that passes need not derive ranges from 10,000 comparisons.
+The code takes several times the flash of tables and a third of the time. Feature keys are
+registers, so that passes need not derive ranges from 10,000 comparisons.
 """
 
 from collections.abc import Sequence
