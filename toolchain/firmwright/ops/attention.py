@@ -170,10 +170,10 @@ def lower(call: OpCall, b: Kernel) -> None:
         key, value = (loops.cache(index) for index in (_KEY, _VALUE))
         scores = b.allocate("scores", FLOAT32, (keys, tile))
         n, row = enter(b.for_("n", batch)), enter(b.for_("row", rows))
-        used = b.let("used", _keys_in_use(call, b, n, row).cast(INT32)).cast(INDEX)
+        key_count = b.let("used", _keys_in_use(call, b, n, row).cast(INT32)).cast(INDEX)
         index = enter(b.for_("tile", heads // tile))
         first = b.let("first", index * tile)
-        place = _HeadTile(n, row, first, index // (group // tile), used)
+        place = _HeadTile(n, row, first, index // (group // tile), key_count)
         highest = _score(loops, place, query, key, scores, tables[0])
         totals = _exponentials(loops, place, scores, highest)
         _add_values(loops, place, value, scores, out, totals, tables[1:])
@@ -181,13 +181,13 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def _keys_in_use(call: OpCall, b: Kernel, n: ArithExpr, row: ArithExpr) -> ArithExpr:
     keys, rows = _cache_shape(call, _KEY)[1], call.output.shape[1]
-    used, end = ArithExpr(immediate(keys, INDEX)), row + (call.int_attr("offset") + 1)
+    count, end = ArithExpr(immediate(keys, INDEX)), row + (call.int_attr("offset") + 1)
     if call.has_input(_LENGTH):
-        used = minimum(b.load(b.input(_LENGTH), [n]).cast(INDEX), keys)
-        end = used - (rows - 1) + row
+        count = minimum(b.load(b.input(_LENGTH), [n]).cast(INDEX), keys)
+        end = count - (rows - 1) + row
     if call.int_attr("causal"):
-        used = minimum(used, end)
-    return maximum(used, 0)
+        count = minimum(count, end)
+    return maximum(count, 0)
 
 
 def _score(

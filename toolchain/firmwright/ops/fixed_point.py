@@ -16,7 +16,7 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,
 )
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, inputs
 
 _NEWTON_STEPS = 3
 FACTORS = (
@@ -133,7 +133,7 @@ def _high_mul_text(a: str, b: str) -> str:
 
 LOGARITHM = Intrinsic(
     name="logarithm",
-    operands=(Operand("x", "in", INT32),),
+    operands=inputs(INT32, "x"),
     result=INT32,
     meaning=_logarithm,
     portable=f"""\
@@ -179,7 +179,6 @@ return ({_high_mul_text("power", str(_LOG_2))} + {_high_mul_text("scaled", "inve
 
 _RSQRT_STEPS = 5
 _RSQRT_ONE = 1 << 28
-_X = Operand("x", "in", INT32)
 
 
 def _normalize_for_rsqrt(x: Any) -> tuple[Any, Any]:
@@ -190,8 +189,7 @@ def _normalize_for_rsqrt(x: Any) -> tuple[Any, Any]:
     value = np.maximum(np.asarray(x, np.int64), 2)
     large = value >= 1 << 29
     value = np.where(large, value >> 2, value)
-    headroom = 32 - np.frexp(value.astype(np.float64))[1].astype(np.int64)
-    pairs = (headroom - 1) // 2 - 1
+    pairs = (_clz(value) - 1) // 2 - 1
     return value << (2 * pairs), 11 + large - pairs
 
 
@@ -232,7 +230,7 @@ for (; value < 0x08000000u; value <<= 2) {
 
 INVERSE_ROOT = Intrinsic(
     name="inverse_root",
-    operands=(_X,),
+    operands=inputs(INT32, "x"),
     result=INT32,
     meaning=_rsqrt_multiplier,
     portable=f"""\
@@ -261,7 +259,7 @@ return right < 0 ? (int32_t)((uint32_t)root << -right) : root;""",
 
 INVERSE_ROOT_SHIFT = Intrinsic(
     name="inverse_root_shift",
-    operands=(_X,),
+    operands=inputs(INT32, "x"),
     result=INT32,
     meaning=_rsqrt_shift,
     portable=f"""\
@@ -346,7 +344,7 @@ _FACTOR_LINES = "\n".join(
 
 SIGMOID16 = Intrinsic(
     name="sigmoid16",
-    operands=tuple(Operand(name, "in", INT32) for name in ("x", "integer_bits", "is_tanh")),
+    operands=inputs(INT32, "x", "integer_bits", "is_tanh"),
     result=INT32,
     meaning=sigmoid16,
     portable=f"""\
@@ -383,3 +381,5 @@ return x > 0 ? positive : is_tanh != 0 ? -positive : INT16_MAX - positive;""",
     doc="The logistic of a 16-bit x, or its tanh, with no integer bits.",
     instructions=110,
 )
+
+FIXED_POINT_INTRINSICS = (SIGMOID16, LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT)

@@ -12,12 +12,10 @@ import numpy as np
 from firmwright.base.dtypes import INT32
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs
 
 _C = read_sections(__file__)
 
-_X = Operand("x", "in", INT32)
-_MULTIPLIER = Operand("multiplier", "in", INT32)
 
 _NEAR_TIE = _C["near_tie"]
 """C text from x, multiplier and right to `scaled`, the magnitude of the result."""
@@ -29,7 +27,7 @@ def _requantized(x: Any, multiplier: Any, shift: Any) -> Any:
 
 REQUANTIZE_FLOAT32 = Intrinsic(
     name="requantize_float32",
-    operands=(_X, _MULTIPLIER, Operand("shift", "in", INT32)),
+    operands=inputs(INT32, "x", "multiplier", "shift"),
     result=INT32,
     meaning=_requantized,
     portable=_C["requantize_float32_portable"],
@@ -50,7 +48,7 @@ def _folded(raised: Any, x: Any, multiplier: Any, shift: Any, zero_point: Any) -
 REQUANTIZE_FOLDED_FLOAT32 = Intrinsic(
     name="requantize_folded_float32",
     operands=(
-        Operand("raised", "in", INT32), _X, _MULTIPLIER, *immediates("folded_shift", "zero_point"),
+        *inputs(INT32, "raised", "x", "multiplier"), *immediates("folded_shift", "zero_point"),
     ),
     result=INT32,
     meaning=_folded,

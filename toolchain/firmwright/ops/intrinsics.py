@@ -9,8 +9,8 @@ import numpy as np
 from firmwright.base import quant
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT8, UINT32, UINT64
 from firmwright.base.text_sections import read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT, LOGARITHM, SIGMOID16
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs
+from firmwright.ops.fixed_point import FIXED_POINT_INTRINSICS, two_over_one_plus
 from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32
 from firmwright.ops.float_sum_order import ADD_RUN
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
@@ -25,7 +25,7 @@ def bit_length(x: Any) -> Any:
 
 BIT_LENGTH = Intrinsic(
     name="bit_length",
-    operands=(Operand("x", "in", UINT32),),
+    operands=inputs(UINT32, "x"),
     result=INT32,
     meaning=bit_length,
     portable=_C["bit_length_portable"],
@@ -49,7 +49,7 @@ def rounded_square_root(x: Any) -> Any:
 
 NEAREST_ROOT = Intrinsic(
     name="nearest_root",
-    operands=(Operand("x", "in", UINT64),),
+    operands=inputs(UINT64, "x"),
     result=UINT32,
     meaning=rounded_square_root,
     portable=_C["nearest_root_portable"],
@@ -60,11 +60,6 @@ NEAREST_ROOT = Intrinsic(
 SIGNAL_INTRINSICS: Mapping[str, Intrinsic] = {i.name: i for i in (BIT_LENGTH, NEAREST_ROOT)}
 
 
-_X = Operand("x", "in", INT32)
-_MULTIPLIER = Operand("multiplier", "in", INT32)
-_SHIFT = Operand("shift", "in", INT32)
-
-
 def _requantize(rounding: quant.Rounding) -> Callable[[Any, Any, Any], Any]:
     return lambda x, multiplier, shift: quant.multiply_by_quantized_multiplier(
         x, multiplier, shift, rounding
@@ -73,7 +68,7 @@ def _requantize(rounding: quant.Rounding) -> Callable[[Any, Any, Any], Any]:
 
 REQUANTIZE_ONCE = Intrinsic(
     name="requantize_once",
-    operands=(_X, _MULTIPLIER, _SHIFT),
+    operands=inputs(INT32, "x", "multiplier", "shift"),
     result=INT32,
     meaning=_requantize(quant.Rounding.ONCE),
     portable="""\
@@ -86,7 +81,7 @@ return (int32_t)(((int64_t)x * multiplier + half) >> right);""",
 
 REQUANTIZE_TWICE = Intrinsic(
     name="requantize_twice",
-    operands=(_X, _MULTIPLIER, _SHIFT),
+    operands=inputs(INT32, "x", "multiplier", "shift"),
     result=INT32,
     meaning=_requantize(quant.Rounding.TWICE),
     portable=_C["requantize_twice_portable"],
@@ -105,10 +100,7 @@ def _exact(x: Any, high: Any, low: Any, shift: Any) -> Any:
 
 REQUANTIZE_EXACT = Intrinsic(
     name="requantize_exact",
-    operands=(
-        Operand("x", "in", INT64),
-        *(Operand(name, "in", INT32) for name in ("high", "low", "right")),
-    ),
+    operands=(*inputs(INT64, "x"), *inputs(INT32, "high", "low", "right")),
     result=INT32,
     meaning=_exact,
     portable=_C["requantize_exact_portable"],
@@ -119,9 +111,9 @@ REQUANTIZE_EXACT = Intrinsic(
 
 CLZ = Intrinsic(
     name="clz",
-    operands=(_X,),
+    operands=inputs(INT32, "x"),
     result=INT32,
-    meaning=lambda x: (32 - np.frexp(np.asarray(x, np.float64))[1]).astype(np.int32),
+    meaning=lambda x: 32 - bit_length(x),
     portable=_C["clz_portable"],
     doc="Leading zero bits of a positive x.",
     instructions=60,
@@ -129,19 +121,13 @@ CLZ = Intrinsic(
 
 
 def _reciprocal(total: Any, headroom: Any) -> Any:
-    high_mul = quant.saturating_rounding_doubling_high_mul
     normal = (np.asarray(total, np.int64) << np.asarray(headroom, np.int64)) - (1 << 31)
-    half = (normal + (1 << 31)) >> 1
-    x = 1515870810 + high_mul(half, -1010580540)
-    for _ in range(3):
-        error = (1 << 29) - high_mul(half, x)
-        x = x + (high_mul(x, error) << 2)
-    return np.minimum(x << 1, (1 << 31) - 1).astype(np.int32)
+    return np.minimum(two_over_one_plus(normal) << 1, quant.INT32_MAX).astype(np.int32)
 
 
 RECIPROCAL = Intrinsic(
     name="reciprocal",
-    operands=(Operand("total", "in", INT32), Operand("headroom", "in", INT32)),
+    operands=inputs(INT32, "total", "headroom"),
     result=INT32,
     meaning=_reciprocal,
     portable=_C["reciprocal_portable"],
@@ -161,7 +147,7 @@ def _power(x: Any, exponent: Any) -> Any:
 
 POWER_I32 = Intrinsic(
     name="power_i32",
-    operands=(_X, Operand("exponent", "in", INT32)),
+    operands=inputs(INT32, "x", "exponent"),
     result=INT32,
     meaning=_power,
     portable=_C["power_i32_portable"],
@@ -178,7 +164,7 @@ def _round(x: Any) -> Any:
 EXP_F32, TANH_F32, ROUND_F32 = (
     Intrinsic(
         name=f"{name}_f32",
-        operands=(Operand("x", "in", FLOAT32),),
+        operands=inputs(FLOAT32, "x"),
         result=FLOAT32,
         meaning=meaning,
         portable=f"return {name}f(x);",
@@ -196,7 +182,7 @@ EXP_F32, TANH_F32, ROUND_F32 = (
 
 EXP2_BELOW_F32 = Intrinsic(
     name="exp2_below_f32",
-    operands=(Operand("x", "in", FLOAT32),),
+    operands=inputs(FLOAT32, "x"),
     result=FLOAT32,
     meaning=partial(np.exp2, dtype=np.float32),
     # 2^x = 2^n 2^r with n = round(x), found by an addition that rounds, and a polynomial of r.
@@ -207,7 +193,7 @@ EXP2_BELOW_F32 = Intrinsic(
 
 FLOAT_OF_BITS = Intrinsic(
     name="float_of_bits",
-    operands=(_X,),
+    operands=inputs(INT32, "x"),
     result=FLOAT32,
     meaning=lambda x: np.asarray(x, np.int32).view(np.float32),
     portable=_C["float_of_bits_portable"],
@@ -217,7 +203,7 @@ FLOAT_OF_BITS = Intrinsic(
 
 NEAREST_EVEN = Intrinsic(
     name="nearest_even",
-    operands=(Operand("x", "in", FLOAT32),),
+    operands=inputs(FLOAT32, "x"),
     result=INT32,
     meaning=lambda x: np.rint(x).astype(np.int32),
     # The sum has no bits below 1, so the addition rounds.
@@ -228,7 +214,7 @@ NEAREST_EVEN = Intrinsic(
 
 NEAREST_INT8 = Intrinsic(
     name="nearest_int8",
-    operands=(Operand("x", "in", FLOAT32), Operand("offset", "in", INT32)),
+    operands=(*inputs(FLOAT32, "x"), *inputs(INT32, "offset")),
     result=INT32,
     meaning=lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(np.int32),
     portable=_C["nearest_int8_portable"],
@@ -237,8 +223,6 @@ NEAREST_INT8 = Intrinsic(
     text={"gnu": _C["nearest_int8_gnu"]},
     instructions=6,
 )
-
-_LOW, _HIGH = Operand("low", "in", FLOAT32), Operand("high", "in", FLOAT32)
 
 
 def _dynamic_ends(low: Any, high: Any) -> tuple[Any, Any]:
@@ -262,7 +246,7 @@ def _dynamic_zero_point(low: Any, high: Any) -> Any:
 
 DYNAMIC_SCALE = Intrinsic(
     name="dynamic_scale",
-    operands=(_LOW, _HIGH),
+    operands=inputs(FLOAT32, "low", "high"),
     result=FLOAT32,
     meaning=_dynamic_scale,
     portable="""\
@@ -275,7 +259,7 @@ return greatest > least ? (greatest - least) / 255.0f : 1.0f;""",
 
 DYNAMIC_ZERO_POINT = Intrinsic(
     name="dynamic_zero_point",
-    operands=(_LOW, _HIGH),
+    operands=inputs(FLOAT32, "low", "high"),
     result=INT32,
     meaning=_dynamic_zero_point,
     portable=_C["dynamic_zero_point_portable"],
@@ -318,8 +302,8 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
     for item in (
         REQUANTIZE_ONCE, REQUANTIZE_TWICE, REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32,
-        REQUANTIZE_EXACT, ADD_RUN, CLZ, RECIPROCAL, POWER_I32, SIGMOID16,
-        LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT, EXP2_BELOW_F32, EXP_F32, TANH_F32, ROUND_F32,
+        REQUANTIZE_EXACT, ADD_RUN, CLZ, RECIPROCAL, POWER_I32, *FIXED_POINT_INTRINSICS,
+        EXP2_BELOW_F32, EXP_F32, TANH_F32, ROUND_F32,
         FLOAT_OF_BITS, NEAREST_EVEN, NEAREST_INT8, DYNAMIC_SCALE, DYNAMIC_ZERO_POINT, CONST_LOAD,
         CONST_LOAD_START, CONST_LOAD_WAIT, *FLOAT_FUNCTIONS.values(), *SIGNAL_INTRINSICS.values(),
     )

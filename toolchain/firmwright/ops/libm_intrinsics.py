@@ -11,7 +11,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, inputs
 
 _COST = 40
 
@@ -64,7 +64,7 @@ _OF_TWO: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
 def _intrinsic(name: str, text: str, meaning: Callable[..., Any], doc: str, args: str) -> Intrinsic:
     return Intrinsic(
         name=name,
-        operands=tuple(Operand(operand, "in", FLOAT32) for operand in args),
+        operands=inputs(FLOAT32, *args),
         result=FLOAT32,
         meaning=_evaluate_in_double(meaning),
         portable=f"return {text};",

@@ -109,7 +109,6 @@ def initial_state(module: IRModule) -> dict[str, Array]:
 
 
 def next_state(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the state of the entry function after the run that produced `values`."""
     state = module.entry.state if isinstance(module.entry, Function) else ()
     return {one.value.name: _array(module, one.next, values) for one in state}
 

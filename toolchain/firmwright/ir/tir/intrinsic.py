@@ -38,6 +38,10 @@ def pointers(dtype: DType, access: tir.AccessMode = "r", /, **extents: int) -> t
     return tuple(Operand(name, "ptr", dtype, access, extent) for name, extent in extents.items())
 
 
+def inputs(dtype: DType, /, *names: str) -> tuple[Operand, ...]:
+    return tuple(Operand(name, "in", dtype) for name in names)
+
+
 def immediates(*names: str) -> tuple[Operand, ...]:
     return tuple(Operand(name, "imm", INT32) for name in names)
 

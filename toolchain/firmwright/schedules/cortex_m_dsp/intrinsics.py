@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT32, UINT32, DType
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs
 
 
 def _wrap(value: Any) -> Any:
@@ -46,9 +46,8 @@ def _smmla(x: Any, y: Any, acc: Any) -> Any:
     return _wrap(np.asarray(acc, np.int64) + (product >> 32))
 
 
-_A, _B = Operand("a", "in", UINT32), Operand("b", "in", UINT32)
-_X = Operand("x", "in", UINT32)
-_ACC = Operand("acc", "in", INT32)
+_A, _B, _X = inputs(UINT32, "a", "b", "x")
+(_ACC,) = inputs(INT32, "acc")
 
 
 def _instruction(
@@ -134,7 +133,7 @@ return (int32_t)((uint32_t)acc + (uint32_t)low + (uint32_t)high);""",
     ),
     _multiply_halves(0, 0), _multiply_halves(0, 1), _multiply_halves(1, 1),
     _instruction(
-        "smmla", (Operand("x", "in", INT32), Operand("y", "in", INT32), _ACC), INT32, _smmla,
+        "smmla", inputs(INT32, "x", "y", "acc"), INT32, _smmla,
         "acc + the high 32 bits of x * y.",
         """\
 #if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 /* no 64-bit product */
@@ -151,7 +150,7 @@ return (int32_t)((uint32_t)acc + (uint32_t)high);""",
     ),
     *_extend_bytes(0), *_extend_bytes(1),
     _instruction(
-        "pkhbt", (Operand("low", "in", INT32), Operand("high", "in", INT32)), UINT32, _join,
+        "pkhbt", inputs(INT32, "low", "high"), UINT32, _join,
         "The low halves of two registers side by side.",
         "return ((uint32_t)low & 0xffffu) | ((uint32_t)high << 16);",
         ", lsl #16",

@@ -10,7 +10,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT32, UINT32
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers
 from firmwright.schedules.asm_macros import (
     REGISTER_MACROS,
     define,
@@ -270,7 +270,7 @@ def _bytes_intrinsic(groups: int) -> Intrinsic:
 
 EXTRACT_ODD_SUM = Intrinsic(
     "extract_odd_sum",
-    (Operand("odd", "in", INT32), Operand("even", "in", INT32)),
+    inputs(INT32, "odd", "even"),
     lambda odd, even: (
         (np.asarray(odd, np.int64) - np.asarray(even, np.int64)).astype(np.uint32).astype(np.int32)
     ),

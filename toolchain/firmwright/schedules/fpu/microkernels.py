@@ -9,7 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
 _C = read_sections(__file__)
@@ -133,7 +133,7 @@ def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> 
         name=microkernel_name(style, tile, 1 + rest + STEPS_PER_ITERATION * deep),
         operands=(
             *pointers(FLOAT32, w=0, x=0),
-            Operand("steps", "in", INT32),
+            *inputs(INT32, "steps"),
             *(Operand(f"c{i}", "out", FLOAT32) for i in range(tile.sums)),
         ),
         meaning=partial(_meaning, tile),
@@ -159,7 +159,7 @@ def _vmla(total: Any, a: Any, b: Any) -> Any:
 
 VMLA_F32 = Intrinsic(
     name="vmla_f32",
-    operands=tuple(Operand(name, "in", FLOAT32) for name in ("total", "a", "b")),
+    operands=inputs(FLOAT32, "total", "a", "b"),
     result=FLOAT32,
     meaning=_vmla,
     portable="return total + a * b;",

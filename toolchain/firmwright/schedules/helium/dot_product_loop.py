@@ -10,7 +10,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs, pointers
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
 
@@ -242,7 +242,7 @@ _SETTINGS = len(vector_requantize.EPILOGUE_OPERANDS)
 
 
 def _product(loop: DotProductLoop, *, has_shares: bool) -> Intrinsic:
-    shares = [Operand(f"share{p}", "in", INT32) for p in range(2 if has_shares else 0)]
+    shares = inputs(INT32, *(f"share{p}" for p in range(2 if has_shares else 0)))
     return Intrinsic(
         name=f"mve_gemm_{'shares_' if has_shares else ''}int8_{loop.suffix}",
         operands=(

@@ -10,7 +10,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
@@ -95,8 +95,8 @@ def _scaled(loop: DotProductLoop) -> Intrinsic:
             *pointers(INT32, totals=CHANNELS),
             *pointers(FLOAT32, q=2 * CHANNELS),
             *pointers(FLOAT32, "w", y0=1, y1=1),
-            Operand("scale", "in", FLOAT32),
-            Operand("zero_point", "in", INT32),
+            *inputs(FLOAT32, "scale"),
+            *inputs(INT32, "zero_point"),
             *immediates("activation", "lanes", "taps"),
         ),
         meaning=_meaning,

@@ -14,7 +14,7 @@ from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, Register, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs, pointers
 from firmwright.ops.dynamic_range import FloatRow, QuantizePasses
 from firmwright.ops.kernel import Kernel
 
@@ -64,8 +64,8 @@ QUANTIZE = Intrinsic(
     operands=(
         *pointers(INT8, "w", y=1),
         *pointers(FLOAT32, x=1),
-        Operand("inverse", "in", FLOAT32),
-        Operand("offset", "in", INT32),
+        *inputs(FLOAT32, "inverse"),
+        *inputs(INT32, "offset"),
         *immediates("moves", "count"),
     ),
     meaning=_quantize_meaning,

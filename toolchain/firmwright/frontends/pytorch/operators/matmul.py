@@ -81,7 +81,6 @@ def _attention(t: NodeTranslation) -> str:
 
 
 def _repeated_heads(t: NodeTranslation, x: str, shape: tuple[int, ...], heads: int) -> str:
-    """Repeat each head of keys or values for the queries that share it."""
     own = shape[-3]
     wide = t.reshape(x, (*shape[:-3], own, 1, *shape[-2:]))
     spread = np.array((*shape[:-3], own, heads // own, *shape[-2:]), np.int64)
