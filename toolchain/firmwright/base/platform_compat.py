@@ -36,7 +36,7 @@ def _lock_first_byte(file: IO[Any], msvcrt: Any, *, wait: bool) -> bool:
 
 
 def current_user_tag() -> str:
-    """Return a number or plain name of the user, to keep temporary files of users distinct."""
+    """Return a number or plain name that distinguishes users' temporary files."""
     getuid = getattr(os, "getuid", None)
     if getuid is not None:
         return str(getuid())

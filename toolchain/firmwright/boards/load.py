@@ -1,7 +1,7 @@
 """Finds, reads and creates board files.
 
-Search order: directories of the caller, FIRMWRIGHT_BOARDS, installed packages (entry points of the
-group `firmwright.boards`: a module next to its board folders, or a path), the project's own boards.
+Search order: the caller's directories, FIRMWRIGHT_BOARDS, installed packages (entry points of group
+`firmwright.boards`: a module next to its board folders, or a path), the project's own boards.
 """
 
 import difflib

@@ -50,7 +50,7 @@ def read_register_writes(table: TomlTable, key: str) -> RegisterWrites:
 
 
 def _read_pin(table: TomlTable, key: str) -> int:
-    """Read a pin number, or a port letter and a pin such as "PC7", with 16 pins per port."""
+    """Read a pin number, or a name such as "PC7", with 16 pins per port."""
     if not table.is_text(key):
         return table.integer(key, 0)
     text = table.text(key)

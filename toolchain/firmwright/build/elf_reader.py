@@ -99,8 +99,7 @@ def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
 def _is_counted(section: _ElfSection) -> bool:
     """Return whether a section counts toward memory use, as external constants do.
 
-    Zero-initialized thread-local data does not, because the linker script reserves its space in
-    .bss.
+    Zero-initialized thread-local data does not; its space is in .bss.
     """
     if section.name.startswith(_EXTERNAL):
         return bool(section.size)

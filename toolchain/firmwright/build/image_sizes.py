@@ -36,10 +36,7 @@ def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
 
 
 def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[str, ...]:
-    """Return the regions that a section occupies; .data occupies flash and RAM.
-
-    Name and kind decide, since addresses are meaningless in an image that does not fit.
-    """
+    """Return the regions that a section occupies; .data occupies flash and RAM."""
     tail = section.name.rsplit(".", 1)[-1]
     if section.name.startswith((".noinit.", ".rodata.", ".external.")) and any(
         r.name == tail for r in regions

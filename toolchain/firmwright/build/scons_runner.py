@@ -1,7 +1,7 @@
 """Runs SCons in a project folder and returns the built image.
 
-If the board's stack size is fitted to the image, the image is linked a second time with the
-worst-case stack use of the first image.
+If the board's stack is fitted to the image, it is linked again with the first image's worst-case
+stack use.
 """
 
 import json
@@ -189,7 +189,7 @@ def _messages(build: _ProjectBuild, output: str) -> list[str]:
 
 
 def _link_anyway(build: _ProjectBuild, output: str) -> Path | None:
-    """Link an overfull image again without the size check, so that its contents can be listed."""
+    """Link an overfull image without the size check, to list its contents."""
     image = f"-o build/{build.variant}/firmware.elf"
     if build.compiler == "zig":
         return None

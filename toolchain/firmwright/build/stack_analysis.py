@@ -133,7 +133,7 @@ class CallGraph:
 def read_frames(directory: Path) -> dict[str, int]:
     """Return each function's frame bytes from the `.su` files below `directory`.
 
-    Static functions with the same name share the larger frame.
+    Of functions with one name, the largest counts.
     """
     frames: dict[str, int] = {}
     for file in sorted(directory.rglob("*.su")):

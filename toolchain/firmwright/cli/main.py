@@ -1,4 +1,4 @@
-"""The command line: select the verb, run it, print the outcome, and return the exit code.
+"""The command line: run the verb, print the outcome, and return the exit code.
 
 Exit codes: 0 success; 1 the work failed; 2 invalid usage or input; 70 internal error; 130
 interrupted. With `--json`, stdout is exactly one object. Progress is written to stderr on terminals

@@ -1,7 +1,7 @@
 """Options from `firmwright.toml` in the current folder or above it.
 
-Keys at the top are options of all verbs that have them, keys in a table [VERB] are options of one
-verb; `model` is MODEL. The command line takes precedence. Paths are relative to the file's folder.
+Keys at the top are options of all verbs that have them, those in a table [VERB] of one verb;
+`model` is MODEL. The command line takes precedence. Paths are relative to the file's folder.
 """
 
 import argparse

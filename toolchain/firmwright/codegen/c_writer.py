@@ -45,7 +45,7 @@ class CWriter(IndentedWriter):
             super().line(" " * INDENT_COLUMNS + part if index else part)
 
     def gap(self) -> None:
-        """Add a blank line, unless a block has just begun or the last line is blank."""
+        """Add a blank line, except after another or at the beginning of a block."""
         if self._lines and self._lines[-1] and not self._lines[-1].endswith("{"):
             self.line()
 

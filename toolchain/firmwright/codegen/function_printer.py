@@ -35,7 +35,7 @@ def without_calls(body: tir.Stmt, matches: Callable[[tir.PrimFuncCall], bool]) -
 
 
 def without_constant_copies(module: IRModule, body: tir.Stmt) -> tir.Stmt:
-    """Remove the calls that copy constants to RAM, which run once before the first inference."""
+    """Remove the calls that copy constants to RAM."""
     return without_calls(body, lambda call: is_ram_constant_copy(module, call))
 
 

@@ -214,6 +214,6 @@ def _plan_rows(interface: ModelInterface) -> list[str]:
 
 
 def _gcc_flags(kernels: Sequence[tir.PrimFunc]) -> list[str]:
-    """Return the flags that gcc needs for NAME.c; builds read them from the top of the file."""
+    """Return the flags that gcc needs for NAME.c, which builds read from its top."""
     scheduled = any(func.attrs.get("disable_scheduling") for func in kernels)
     return ["-fno-schedule-insns"] if scheduled else []

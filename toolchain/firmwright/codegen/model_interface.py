@@ -130,7 +130,7 @@ class IoTensorInfo:
 
     @property
     def pool_cast(self) -> str:
-        """The cast of an address in a pool, which is aligned though -Wcast-align cannot know it."""
+        """The cast of a pool address, aligned in spite of -Wcast-align."""
         return f"({self.c_type} *)" + ("(void *)" if self.io.type.dtype.size_bytes > 1 else "")
 
     @property
@@ -304,7 +304,7 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
 
 
 def is_ram_constant_copy(module: IRModule, call: tir.PrimFuncCall) -> bool:
-    """Return whether a call copies a constant to RAM, which is done once before any run."""
+    """Return whether a call copies a constant to RAM, once before any run."""
     callee = module.functions.get(call.callee)
     return isinstance(callee, tir.PrimFunc) and bool(callee.attrs.get("keeps"))
 

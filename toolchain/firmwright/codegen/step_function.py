@@ -1,8 +1,8 @@
 """`NAME_step`, which runs an inference in steps for cooperative main loops.
 
-One call executes one operator with its neighboring statements, one row of a row-streaming loop, or
-a whole branch or other loop. The position is kept in the caller's `struct NAME_progress` and all
-data in the pools.
+A call executes an operator with its neighboring statements, a row of a row-streaming loop, or a
+whole branch or other loop. The position is kept in the caller's `struct NAME_progress` and all data
+in the pools.
 """
 
 from dataclasses import dataclass, replace
@@ -84,7 +84,7 @@ def _check(context: EmitContext) -> None:
 def _split_main(main: tir.Stmt) -> list[_StepPart]:
     """Split the main after every operator.
 
-    Other statements join the next operator, or at the end and before a loop, the previous one.
+    Other statements join the next operator; at the end and before a loop, the previous one.
     """
     parts: list[_StepPart] = []
     waiting: list[tir.Stmt] = []

@@ -89,7 +89,7 @@ def _binary_cases(
 ) -> Iterator[ConformanceCase]:
     """Generate cases with the (scale, zero point) of `quants`; int16 scales are 1/100 of them.
 
-    int16 tensors are quantized only if `int16_oracles` is given.
+    int16 is quantized only with `int16_oracles`.
     """
     for index, (name, a_shape, b_shape) in enumerate(_SHAPES):
         for dtype in dtypes if index == 0 else dtypes[:1]:

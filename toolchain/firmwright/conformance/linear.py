@@ -255,7 +255,7 @@ def _halfway_case(name: str, scales: tuple[float, ...]) -> ConformanceCase:
 
 
 def _huge_case() -> ConformanceCase:
-    """Return a case with sums near ties that no 31-bit multiplier rounds as double does."""
+    """Return a case with sums near ties that no 31-bit multiplier rounds like double."""
     x_scale, scale, y_scale = map(float32, (0.9, 5.1e-8, 0.7))
     ties = np.rint((np.arange(-120, 120) + 0.5) / (x_scale * scale / y_scale)).astype(np.int32)
     tensors = (

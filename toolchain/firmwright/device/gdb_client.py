@@ -126,7 +126,7 @@ class GdbClient(Closeable):
 
     @property
     def _data_bytes(self) -> int:
-        """Return how many data bytes, sent as hex, fit into a packet after the longest command."""
+        """Return how many bytes fit, as hex, into a packet after the longest command."""
         return max(64, (self._packet_bytes - 64) // _HEX_OF_ONE_BYTE // 64 * 64)
 
     def _supported(self) -> int:

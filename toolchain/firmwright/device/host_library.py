@@ -162,7 +162,7 @@ class LibrarySession(Closeable):
             return 0 if len(begun) == 1 else -1
 
         def wait(context: Any) -> int:
-            """Copy as late as the interface allows, so that a missing wait becomes visible."""
+            """Copy as late as possible, to expose a missing wait."""
             return read(context, *begun.pop())
 
         reader = getattr(self._pools, constants.name)

@@ -80,7 +80,7 @@ class MlperfSession(Closeable):
         return InferenceTiming(count, laps[1] - laps[0], results)
 
     def _greet(self) -> None:
-        """Ask for the name until an answer arrives, since the firmware may still be starting."""
+        """Ask for the name until the firmware has started."""
         patience_s = min(_GREETING_EVERY_S, self._timeout_s)
         for _ in range(_GREETINGS):
             self._transport.write(b"name%")

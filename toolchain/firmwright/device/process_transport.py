@@ -1,7 +1,7 @@
 """A child process as a transport: the link uses stdin and stdout; stderr is kept for errors.
 
-The process does not outlive its transport (see subprocesses.py). Linux ties a child to the thread
-that started it, so use and close a transport in one thread.
+The process does not outlive its transport. Linux ties a child to its starting thread, so use and
+close a transport in one thread.
 """
 
 import atexit

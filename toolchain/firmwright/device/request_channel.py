@@ -219,7 +219,7 @@ class RequestChannel:
             self._received.extend(self._reader.feed(self._transport.read(_READ_BYTES, left_s)))
 
     def _answers(self, frame: Frame, requests: Sequence[Frame]) -> bool:
-        """Return whether a frame answers one of `requests` and not an older request or session."""
+        """Return whether a frame answers one of `requests` of this session."""
         if frame.kind == link.KIND_FAULT and frame.session in (0, self._session):
             fault = Fault.decode(frame.payload)
             more = "" if self._explain is None else self._explain(fault)

@@ -126,7 +126,7 @@ def _core_intervals(
 ) -> Iterator[_CoreInterval]:
     """Yield the intervals of a core; those of the second core extend from one sleep to the next.
 
-    The last interval is omitted, because the trace does not show its end.
+    The last interval is omitted.
     """
     own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
     own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}

@@ -157,7 +157,7 @@ def _run(model: Model, samples: Sequence[Tensors], *, layers: bool = False) -> R
 
 
 def _batch_size(module: IRModule, count: int) -> int:
-    """Return `count` for a model with state, which a new process resets."""
+    """Return `count` for a model with state."""
     if not isinstance(module.entry, Function):
         return BATCH
     if module.entry.state:

@@ -123,7 +123,7 @@ def open_executor(jobs: int, scheduler: str = "") -> Iterator[Executor]:
 def _end_with_parent() -> None:
     """Start a thread that ends the task and the process when the parent ends.
 
-    The parent handles interrupts and lets running tasks finish.
+    The parent handles interrupts.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)

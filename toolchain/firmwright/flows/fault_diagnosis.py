@@ -1,7 +1,7 @@
 """Explains a firmware fault in terms of the model: operator, source line and stack use.
 
-A profile image reports the operator. In a release image, the operator is derived from the kernel
-at the program counter; several operators may share that kernel.
+A profile image reports the operator. In a release image, the kernel at the program counter, which
+several operators may share, indicates it.
 """
 
 from collections.abc import Callable, Iterable

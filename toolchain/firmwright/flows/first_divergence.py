@@ -180,7 +180,7 @@ def _by_values(
 ) -> FirstDivergence | None:
     """Return the first operator whose values, all fetched in one run, differ.
 
-    This is for models with floats, or with state, which a second run would change.
+    This is for models with floats or state.
     """
     device.write_inputs(sample)
     outputs: dict[int, bytes] = {}

@@ -211,9 +211,9 @@ def _by_operator(
 ) -> dict[int, list[InstructionCount]]:
     """Group the counts by operator; `sites` are in order of their first execution.
 
-    A compiler may duplicate a call, so the sites of a kernel are assigned in order until the
-    executions (`times`) of each operator equal its number of calls in the main. The code that
-    starts and awaits calls of other devices belongs to no operator.
+    As compilers may duplicate calls, the sites of a kernel are assigned in order until each
+    operator has its number of executions (`times`). The code that starts and awaits calls of other
+    devices belongs to no operator.
     """
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)  # compiled to the end

@@ -1,7 +1,7 @@
 """Runs the operators' conformance cases on a board and compares the results with numpy.
 
-A firmware holds many cases without common tensors, limited by the memory budget. `EMULATED_BOARDS`
-are the boards on which the project's own tests run all cases.
+A firmware holds as many cases as fit the memory budget. The project's own tests run all cases on
+`EMULATED_BOARDS`.
 """
 
 import logging

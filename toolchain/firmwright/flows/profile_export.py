@@ -1,7 +1,7 @@
 """Files of a profile for other viewers: Perfetto (traces) and Model Explorer (node data).
 
-A trace has one track for each core and DMA channel, with the calls as flows/run_schedule.py places
-them. Transfers of an emulator are modeled; measured ones last from their start to their wait.
+A trace has a track for each core and DMA channel, with the calls of flows/run_schedule.py. An
+emulator's transfers are modeled; measured ones last from start to wait.
 """
 
 from typing import Any, Final

@@ -1,8 +1,7 @@
 """The reference outputs of a model.
 
-If the model file is available, its runtime is the reference. A graph written by hand is evaluated
-with the numpy references of its operators, and a module saved after lowering with the TIR
-interpreter.
+The reference is the model file's runtime if available, the operators' numpy references for other
+graphs, and the TIR interpreter for lowered modules.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Compares the firmware's outputs with the reference: bit for bit, or within the float tolerance.
 
-Differing values are a result, not an error. With `expected`, recorded outputs are the reference;
-if they differ from the board's, the known runtime that produces them is named.
+Differing values are a result, not an error. With `expected`, recorded outputs are the reference; if
+they differ, the runtime that produces them is named.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def format_span(span: Span) -> str:
 def format_quantization(quantization: Quantization) -> str:
     """Format as `quant(SCALES, ZEROS)`.
 
-    Per-channel values are lists, but zero points that are all equal are written as one number.
+    Per-channel values are lists; equal zero points are written as one number.
     """
     scales, zeros = quantization.scales, quantization.zero_points
     if quantization.axis is None:

@@ -183,7 +183,7 @@ def lower_best_box(
 
 
 def lower_suppression(b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: ArithExpr) -> None:
-    """Emit the removal of box `at` and of every box that overlaps it by more than the threshold."""
+    """Emit the removal of box `at` and all boxes that overlap it beyond the threshold."""
     b.store(is_open, [at], 0)
     with b.for_("j", b.call.input(0).shape[1]) as j:
         areas: list[ArithExpr] = []

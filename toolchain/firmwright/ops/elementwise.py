@@ -162,7 +162,7 @@ def centered(call: OpCall, *values: Any) -> Any:
 def wrapping(
     function: Callable[[ArithExpr, ArithExpr], ArithExpr], a: ArithExpr, b: ArithExpr
 ) -> ArithExpr:
-    """Apply a sum or product; int32 values wrap, since signed overflow is undefined in C."""
+    """Apply a sum or product; int32 values wrap."""
     if a.expr.dtype == INT32:
         return function(a.cast(UINT32), b.cast(UINT32)).cast(INT32)
     return function(a, b)

@@ -215,8 +215,7 @@ def _block_loops(
 ) -> list[tuple[int, int, tuple[int, ...], int]]:
     """Return (extent, stride in the large tensor, index table, unit) for each loop.
 
-    The offset in the small tensor is the table's entry, or the index if there is no table, times
-    the unit.
+    The offset in the small tensor is the table's entry, or else the index, times the unit.
     """
     block, strides = call.ints_attr("block"), row_major_strides(small)
     rows: list[tuple[int, int, tuple[int, ...], int]] = []

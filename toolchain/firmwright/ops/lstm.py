@@ -232,7 +232,7 @@ def _shift_right(call: OpCall, x: Array, right: int) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit all gates of a step before the hidden values change, because all gates read them."""
+    """Emit all gates of a step before the hidden values change."""
     batch, time, _ = batch_time_inputs(call)
     units = call.input(HIDDEN_STATE).shape[1]
     hidden = b.outputs[1]

@@ -74,7 +74,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
-    """Quantize a float; the bounds are exact in float32, so the conversion is always in range."""
+    """Quantize a float; the bounds are exact in float32."""
     quant, dtype = requantize.per_tensor_quant(kind), kind.dtype
     steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point

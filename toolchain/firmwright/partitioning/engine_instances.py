@@ -1,7 +1,7 @@
 """Instances of one engine, such as `--target "npu, npu"`, each a device of its own.
 
-A call is assigned to the instance that can start it first: after earlier calls, and with a cycle
-per byte that another device computed. Constants and tensors must fit in the private pools.
+A call is assigned to the instance that can start it first; a byte from another device costs a
+cycle. Constants and tensors must fit in the private pools.
 """
 
 import sys

@@ -97,7 +97,7 @@ def _run_added_passes(module: IRModule, name: str, where: str, watch: PassTimer)
 def _run_own_pass(
     step: Pass, module: IRModule, name: str, label: str, place: str, watch: PassTimer
 ) -> IRModule:
-    """Run a target's own pass, which may also change unassigned functions before partitioning."""
+    """Run a target's own pass, which may change unassigned functions before partitioning."""
     with plugin_call(label):
         after = watch.run_timed(f"{place}:{step.name}", name, partial(step, module))
     before = module

@@ -83,13 +83,13 @@ def _alive(report: BuildReport, time: int) -> list[PlannedBuffer]:
 
 
 def _highest_times(occupied: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return the times with the most live bytes, which limit the savings at the peak."""
+    """Return the times with the most live bytes."""
     order = sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))
     return order[:5]
 
 
 def _earlier_counts(earlier: Mapping[str, Any] | None) -> dict[object, object]:
-    """Return the counts of the operators of the baseline, which may be another model, by name."""
+    """Return the counts of the baseline's operators by name."""
     rows = earlier["operators"] if earlier is not None else ()
     return {row.get("name"): row.get("count") for row in rows if isinstance(row, dict)}
 

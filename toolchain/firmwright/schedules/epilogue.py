@@ -224,7 +224,7 @@ def _prefer_common_shift(
     minimal: FoldedRequantize, params: Requantization, bounds: tuple[Array, Array], *,
     is_paired: bool,
 ) -> FoldedRequantize:  # fmt: skip
-    """Return an equivalent fold with a common shift, so that layers can share code."""
+    """Return an equivalent fold with a common shift, if any."""
     for shift in _USUAL_SHIFTS:
         folded = fold_requantize(params, *bounds, shift) if shift >= minimal.shift else None
         if folded is not None and not (

@@ -4,9 +4,9 @@
     sources = env.FirmwrightModel("out/kws", "kws.tflite", board="mps2-an386")
     firmware = env.FirmwrightFirmware("out/kws", sources)
 
-FirmwrightModel returns nodes: the model's C file first, then its headers, the glue and
-metadata.json. FirmwrightFirmware returns the ELF. Generated files depend on the model, the options,
-this package, the runtime and the boards.
+FirmwrightModel returns nodes: the model's C file, its headers, the glue and metadata.json;
+FirmwrightFirmware the ELF. Generated files depend on the model, the options, this package, the
+runtime and the boards.
 """
 
 import sys

@@ -202,7 +202,7 @@ def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
 def find_min_peak_order(
     graph: ScheduleGraph, states_max: int = thresholds.ORDER_STATES_MAX
 ) -> tuple[int, ...]:
-    """Return the best of the original order and those of the beam search and the exact search."""
+    """Return the best of the original order and those of beam and exact search."""
     file_order = tuple(range(len(graph.calls)))
     file_peak = graph.peak(file_order)
     orders = [(file_peak, file_order)]

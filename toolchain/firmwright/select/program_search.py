@@ -87,7 +87,7 @@ class ProgramSearch:
     def _widths(self, percent: int) -> list[int]:
         """Return, by call, the length of the shortest prefix that has all its fast candidates.
 
-        These take at most `percent` percent of the time of the call's fastest candidate.
+        These take at most `percent` percent of the fastest one's time.
         """
         widths = []
         for _, candidates in self.ordered:

@@ -197,7 +197,7 @@ def _overhead_instructions(segment: FusedSegment, types: Mapping[str, TensorType
 def _overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorType) -> int:
     """Return the fewest bytes that hold the segment's source and result with overlap.
 
-    Rows of the result may overwrite rows of the source that are no longer needed.
+    Rows of the result may overwrite unneeded rows of the source.
     """
     row_in = row_bytes(source)
     row_out = result.size_bytes // segment.stages[-1].height

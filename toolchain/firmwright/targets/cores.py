@@ -1,10 +1,10 @@
 """Kinds of cores and the features of their instruction sets.
 
-`dsp`: SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
-Helium; `mvefp`: its float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no
-longer than VMUL and VADD, which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M without DSP
-extension. `thumb1`: Armv6-M, without a 32-bit high multiply and with few registers. `rvm`: integer
-multiply of RISC-V. Source: the architecture reference manuals.
+`dsp`: SIMD instructions of Armv7E-M and Armv8-M with the DSP extension. `mve`: Helium; `mvefp`: its
+float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no longer than VMUL and VADD,
+which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M without DSP extension. `thumb1`:
+Armv6-M, without a 32-bit high multiply and with few registers. `rvm`: integer multiply of RISC-V.
+Source: the architecture reference manuals.
 """
 
 from collections.abc import Mapping

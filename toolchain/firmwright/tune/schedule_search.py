@@ -141,7 +141,7 @@ class _LayerSearch:
     def proposals(self, plan: SearchOptions) -> Sequence[ConfiguredSchedule]:
         """Return the next choices to try, or none when the search is complete.
 
-        The default choice comes first, so that a log never makes a kernel slower.
+        The default choice comes first.
         """
         space = SearchSpace(self.choices, self.predicted)
         if len(self.choices) <= plan.trials:

@@ -285,7 +285,7 @@ def _restrict_to_multiples(
 
 
 def _live_sets(problem: PlanningProblem) -> tuple[LiveSet, ...]:
-    """Return a live set for each time at which a live range begins, without subsets of others."""
+    """Return a live set for each time at which a range begins, without subsets."""
     buffers, joint = problem.buffers, _joint_bytes(problem)
     sizes = [buffer.size_bytes for buffer in buffers]
     sets = []

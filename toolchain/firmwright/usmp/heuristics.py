@@ -78,7 +78,6 @@ def best_first_fit_planner(problem: PlanningProblem) -> Layout:
 
 
 def best_first_fit_order(problem: PlanningProblem) -> tuple[list[int], Layout]:
-    """Return the candidate order with the best first fit; stop early at the lower bound."""
     orders = candidate_orders(problem)
     best_order = next(orders)
     best = place_first_fit(problem, best_order)

@@ -180,7 +180,7 @@ def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...]
 def _joint_names(module: IRModule) -> dict[str, str]:
     """Return the name of each buffer in the joint plan: MODEL/BUFFER.
 
-    Variables shared by the entry points of one file are named FILE/VARIABLE.
+    Variables of a file's entry points are FILE/VARIABLE.
     """
     names = {b.name: f"{module.name}/{b.name}" for b in _plan_of(module).buffers}
     source = str(module.attrs.get("source_sha256", ""))[:16]

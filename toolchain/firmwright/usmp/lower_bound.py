@@ -20,8 +20,8 @@ _JointBytes: TypeAlias = Mapping[tuple[str, str], tuple[int, int]]
 def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> int:
     """Return a lower bound on the total size of all pools, with unavoidable alignment padding.
 
-    It is the larger of two values: the most bytes live at any one time, and the sum over pools of
-    the most bytes live among the buffers that can be placed in that pool only.
+    It is the larger of the most bytes live at any time, and the sum over pools of the most bytes
+    live among the buffers that permit only that pool.
     """
     joint = _joint_bytes(buffers, constraints)
     pinned: dict[str, list[BufferInfo]] = {}
@@ -118,8 +118,8 @@ def _merge_pair(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:
 def _min_height(alive: Sequence[BufferInfo]) -> int:
     """Return the least total height of disjoint buffers in the pools that they may use.
 
-    Offsets are multiples of `step`, so every buffer but the topmost of a pool takes whole steps.
-    Each occurring alignment is tried as `step` for the buffers with at least that alignment.
+    Below the topmost buffer of a pool, buffers take whole steps. Each occurring alignment is tried
+    as step for the buffers with at least that alignment.
     """
     height = 0
     for step in {buffer.alignment for buffer in alive}:

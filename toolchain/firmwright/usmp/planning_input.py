@@ -203,8 +203,8 @@ def _pairs_in_loop(
 ) -> list[InplacePair]:
     """Return the pairs of a read-only and a written buffer of a loop that may overlap.
 
-    Only pairs that are live together in the loop and nowhere else are considered. Buffers accessed
-    through views are excluded, as are loops with calls on other devices.
+    Both are live together only in the loop. Buffers accessed through views and loops with calls on
+    other devices are excluded.
     """
     if any(call.device for call in prim_calls(loop.stmt)):
         return []

@@ -108,10 +108,7 @@ def make_planner(name: str) -> Callable[[Solver], Planner]:
 
 
 def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layout:
-    """Solve with the last pool of each buffer unlimited; raise an error if one is too small.
-
-    The pool sizes of this layout are the required sizes.
-    """
+    """Solve with the last pool of each buffer unlimited; raise an error if one is too small."""
     last_resorts = {buffer.pools[-1] for buffer in problem.buffers}
     limits = {name: None if name in last_resorts else n for name, n in problem.limits.items()}
     layout = solve(replace(problem, limits=limits))

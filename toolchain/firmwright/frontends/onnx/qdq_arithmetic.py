@@ -1,8 +1,7 @@
 """Sums, differences and products of quantized tensors, equal to ONNX Runtime for every input pair.
 
-ONNX Runtime computes them in float32, with fused multiply-adds for sums (its AVX2 kernels). The
-integer coefficients (ops/fitted_arithmetic.py) are checked for all pairs of inputs, or all
-products.
+ONNX Runtime (AVX2) computes them in float32, with fused multiply-adds for sums. The integer
+coefficients (ops/fitted_arithmetic.py) are checked for all pairs of inputs, or all products.
 """
 
 import math

@@ -241,8 +241,8 @@ def _fuse_conv_transpose(f: Fusion) -> OnnxValue | None:
 def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> ConstantValue | None:
     """Return the bias (operand 2) as int32 in units of input scale times weight scale.
 
-    The channels are on `axis` of the weights. If rounding a float bias of a PyTorch program changes
-    results by more than `_BIAS_ERROR_MAX`, return None.
+    The channels are on `axis` of the weights. Return None if rounding a PyTorch program's float
+    bias changes results by more than `_BIAS_ERROR_MAX`.
     """
     operand = f.operands[2] if len(f.operands) > 2 else None
     channels = w.shape[axis]

@@ -64,7 +64,7 @@ def _decode_pruned(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
 def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
     """Decode by nested tables: an entry is a symbol, or the width and offset of the next lookup.
 
-    A symbol's entry has the number of the last bits that belong to it; the others are read again.
+    A symbol's entry has the number of the last bits that it uses; others are read again.
     """
     is_wide = bool(ancillary[5] & 1)
     if kind.dtype.name != "int8" and not (is_wide and kind.dtype.name == "int16"):

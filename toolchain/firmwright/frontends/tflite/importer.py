@@ -294,8 +294,7 @@ class _SubgraphImporter:
     def _fold_call(self, call: Call, places: Sequence[int]) -> bool:
         """Fold a call with constant operands; return whether its outputs are constants now.
 
-        Outputs of the model and results far larger than their inputs stay calls, but later
-        operators use their values.
+        Outputs of the model and huge results stay calls, but later operators use their values.
         """
         opdef = self.session.ops[call.op]
         if call.variables or opdef.numerics == "each" or len(call.outputs) != len(places):

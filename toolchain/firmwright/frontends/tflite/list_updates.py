@@ -1,7 +1,7 @@
 """Updates of one element of a list, as in a Keras loop over time.
 
 TensorFlow's converter writes them as a concatenation of the elements before, the new one, and the
-elements after. These parts have no fixed sizes; the whole is a DYNAMIC_UPDATE_SLICE.
+elements after; they become a DYNAMIC_UPDATE_SLICE.
 """
 
 from dataclasses import dataclass, replace

@@ -44,7 +44,7 @@ class GraphParser(SyntaxParser):
     def _result(self) -> tuple[str, Value | None, str]:
         """Parse a result: its name, its full value if given, and its position in the text.
 
-        Results precede the body that defines them, so they are resolved later.
+        Results precede their definitions and are resolved later.
         """
         where = self.tokens.where()
         name = self.tokens.local()

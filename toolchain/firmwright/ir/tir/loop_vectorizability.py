@@ -211,7 +211,7 @@ def _split_offset(
 def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
     """Return candidate moduli for comparing offsets.
 
-    These are 0 (none), then each stride at least as long as the range that the loop covers.
+    These are 0 (none), then each stride as long as the loop's range or longer.
     """
     strides = {abs(factor) for window in windows for factor, _ in window.inner}
     strides |= {abs(window.constant - windows[0].constant) for window in windows}

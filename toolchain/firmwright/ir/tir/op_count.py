@@ -182,9 +182,9 @@ class _OperationCounter:
             self.levels.pop()
 
     def live_values(self, loop: tir.For) -> int:
-        """Return the number of values and addresses that an innermost loop keeps across iterations.
+        """Return the number of values and addresses that an innermost loop keeps.
 
-        Returns 0 for outer loops and for inline assembly, which has its own cost weight.
+        Returns 0 for outer loops and inline assembly.
         """
         values: set[str] = set()
         places: dict[str, int] = {}

@@ -368,7 +368,7 @@ def run(module: IRModule) -> IRModule:
 def _best(
     function: Function, constants: Mapping[str, Constant]
 ) -> tuple[Function, dict[str, Constant]]:
-    """Return function and constants of the strategy that leaves the fewest elements to transpose.
+    """Return function and constants of the strategy with the fewest elements to transpose.
 
     Ties go to the first strategy.
     """

@@ -1,8 +1,7 @@
 """Reshapes of transposed tensors as reshapes of their source.
 
-Axis i of the value is axis perm[i] of the source. A group is a minimal run of adjacent axes of the
-value with the same number of elements as a run of adjacent axes of the new shape; axes of extent
-one may be in any position.
+Axis i of the value is axis perm[i] of the source. A group is a minimal run of the value's axes with
+as many elements as a run of axes of the new shape; axes of extent one may be anywhere.
 """
 
 import math

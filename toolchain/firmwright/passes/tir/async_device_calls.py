@@ -77,8 +77,7 @@ class _CallScheduler:
     def _await(self, regions: MemoryEffects, device: str) -> None:
         """Wait for calls in flight that conflict with the effects of the next statement.
 
-        Earlier calls on the same device, and earlier copies on all channels, are awaited too, which
-        releases their memory.
+        Earlier calls on the same device, and earlier copies on all channels, are awaited too.
         """
         due: dict[str, int] = {}
         for position, call in enumerate(self.in_flight):

@@ -1,4 +1,4 @@
-"""Kernel templates, in which numbers are abstracted so that kernels of other shapes are equal.
+"""Kernel templates: abstracted numbers make kernels of different shapes equal.
 
 Extents, strides, limits, offsets and shifts are abstracted if they can become variables. Other
 numbers, names, types and alignments are part of the template key; sizes of buffers and pointers are

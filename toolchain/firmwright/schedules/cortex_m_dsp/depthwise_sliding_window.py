@@ -201,8 +201,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 def _pack(taps: Array) -> Array:
     """Pack weights [channel, along, across] as uint32 [channel, word].
 
-    A word holds two neighboring taps of the `across` axis. If that axis is odd, its last taps
-    follow, paired along the `along` axis, with a zero at the end if needed.
+    A word holds two neighboring taps of the `across` axis. If that is odd, its last taps follow,
+    paired along the other axis and zero-padded.
     """
     channels, _, across = taps.shape
     even = across - across % 2
