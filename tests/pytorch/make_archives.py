@@ -3,9 +3,8 @@
     python tests/pytorch/make_archives.py [NAME ...]
 
 The archives are those of torch.export.save, but compressed and without traces of sources and sample
-inputs, and their weights have few digits. Needs torch and torchao, and executorch with tosa-tools for
-`cortexm`.
-Near ties of float sums, the outputs of quantized programs follow Firmwright's integers.
+inputs, and their weights have few digits. Needs torch and torchao; `cortexm` also executorch and
+tosa-tools. Near ties of float sums, the outputs of quantized programs follow Firmwright's integers.
 """
 
 from __future__ import annotations
