@@ -142,6 +142,15 @@ def test_collage_searches_the_open_operators(monkeypatch: pytest.MonkeyPatch):
     assert [part.target for part in result.partition.parts] == ["one", "one", "cpu", "cpu"]
 
 
+def test_collage_respects_offloaded_operators(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Toy, "cost", lambda self, match: 10**9)
+    given = {"target": "one, two", "offload": (("b", "two"), ("a", "cpu"))}
+    model, options = partition_model(MODEL, given, PartitionRequest("collage"))
+    assert body_of(model.module) == ["add", "two_relu", "tanh", "relu"]
+    rows = compile_for(model, **options).metadata["operators"]
+    assert [row["schedule"] == "toy" for row in rows] == [False, True, False, False]
+
+
 def test_result_of_a_search_is_applied_to_the_partly_partitioned_module(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

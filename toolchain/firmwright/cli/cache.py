@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=["show", "clear"],
         default="show",
-        help="show folder and size (default), or remove what is not in use",
+        help="show folder and size (default), or remove the entries that are not in use",
     )
 
 

@@ -165,20 +165,23 @@ def _compile(
     options = deserialize_options(recorded, Options, folder / METADATA)
     if log is not None:
         options[TUNING_OPTION] = log
-    options[PASSES_OPTION] = _check_passes(recorded.get(PASSES_OPTION, []), passes, name)
+    options[PASSES_OPTION] = _check_passes(recorded.get(PASSES_OPTION, []), passes, name, folder)
     return compile_for(model, board_dirs=board_dirs, **{"board": "host", **options})
 
 
-def _check_passes(recorded: Any, given: Sequence[Pass], name: str) -> Sequence[Pass]:
+def _check_passes(recorded: Any, given: Sequence[Pass], name: str, where: Path) -> Sequence[Pass]:
     """Return the passes; raise UsageError unless they are the recorded ones."""
     passes = [f"{step.name} after {step.after}, {step.origin}" for step in given]
-    expected = [f"{row['name']} after {row['after']}, {row['origin']}" for row in recorded]
-    for step in expected:
-        if step not in passes:
-            what = f"{name} was compiled with the pass {step}."
-            function, place = step.split()[3], step.split()[2].rstrip(",")
-            raise UsageError(what, hint=f"install it and give --pass {function}@{place}.")
-    if passes != expected:
+    try:
+        expected = {f"{p['name']} after {p['after']}, {p['origin']}": p for p in recorded}
+    except (KeyError, TypeError) as error:
+        raise ModelError("the recorded passes cannot be read.", where=str(where)) from error
+    for text, step in expected.items():
+        if text not in passes:
+            what = f"{name} was compiled with the pass {text}."
+            function = str(step["origin"]).partition(" ")[0]
+            raise UsageError(what, hint=f"install it and give --pass {function}@{step['after']}.")
+    if passes != [*expected]:
         what = f"{name} was compiled with {'; '.join(expected) or 'no passes'} of users."
         raise UsageError(what, hint="give --pass in this order.")
     return given
