@@ -6,8 +6,8 @@
     y = g.call("fully_connected", x, w, None, scale=0.25, activation="relu", keep_dims=False)
     model = g.model(y)
 
-The files in `ops/` describe the operators of docs/operators.md and their attributes. Each call is
-checked and its result type inferred.
+The files in `ops/` describe the operators and their attributes. Each call is checked and its result
+type inferred.
 """
 
 import difflib

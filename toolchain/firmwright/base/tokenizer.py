@@ -2,8 +2,8 @@
 
 Errors are ModelErrors at FILE:LINE:COLUMN, counted from 1. `;` and `//` start comments. Identifiers
 may contain dots (`nn.conv2d`). `%name` and `@name` are quoted if they hold characters other than
-letters, digits, `_`, `.` and `$`. A minus directly before digits belongs to the number unless an
-operand precedes it. `inf` and `nan` are floats.
+letters, digits, `_`, `.` and `$`. A minus before digits belongs to the number unless an operand
+precedes it. `inf` and `nan` are floats.
 """
 
 import enum

@@ -1,4 +1,4 @@
-"""Zig as a complete toolchain: compiler, linker and C library from one Python package.
+"""Zig as a toolchain: compiler, linker and C library from one Python package.
 
 Boards without an operating system use musl's string and math functions, which make no system calls.
 Without `.su` files and a disassembler, the worst stack use is unknown. The linker accepts no

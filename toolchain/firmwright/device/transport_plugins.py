@@ -1,9 +1,9 @@
 """Transports provided by other packages.
 
 An entry point of the group `firmwright.transports` is a function that takes a `TransportRequest`
-and returns an open `Transport`. A plug-in is selected by name: by a board with `kind = "plugin"`
-and `program = "NAME"` in its `[run]` table, or by a port `NAME://...`. For an emulator with a
-socket as UART, where `EmulatorTransport` forwards reads and writes:
+and returns an open `Transport`. A plug-in is selected by a board with `kind = "plugin"` and
+`program = "NAME"` in its `[run]` table, or by a port `NAME://...`. For an emulator with a socket as
+UART, where `EmulatorTransport` forwards reads and writes:
 
     def open_emulator(request: TransportRequest) -> Transport:
         run = request.board.run

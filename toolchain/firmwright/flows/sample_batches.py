@@ -1,8 +1,8 @@
 """Samples for a model: generated from a seed, or arrays by tensor name or position.
 
 The keys of arrays are either all tensor names or all `input_K`, counted from 1; names take
-precedence. Either every array has its tensor's shape, or every array has several samples: along an
-additional leading axis, or along a first axis where the model has size 1.
+precedence. Either every array has its tensor's shape, or every one has samples along an additional
+leading axis or a first axis of size 1 in the model.
 """
 
 import io

@@ -18,8 +18,8 @@
     data { sha256.HEX: base64 lines }
 
 The data section holds the bytes of each constant once, under their hash. With `elide_constants` it
-is omitted and the text can only be parsed with `structure_only`, which fills constants with zeros.
-A fragment is a module without the first line.
+is omitted and parsing requires `structure_only`, which fills constants with zeros. A fragment lacks
+the first line.
 """
 
 import base64

@@ -1,9 +1,8 @@
 """arg_min_max and top_k along `axis`.
 
-arg_min_max returns the index of the greatest value (with `least`, the smallest); among equal
-values, the first (with `last`, the last). top_k returns the `k` greatest (with `least`, smallest)
-values in order, and their indices; equal values are ordered by index. Results for NaN are
-unspecified.
+arg_min_max returns the index of the greatest value (with `least`, the smallest), the first of
+equals (with `last`, the last). top_k returns the `k` greatest (with `least`, smallest) values in
+order, equal ones by index, and their indices. Results for NaN are unspecified.
 Semantics: ONNX's ArgMax, ArgMin and TopK, of which TFLite's ArgMinMax and TopKV2 are special cases.
 """
 

@@ -1,8 +1,8 @@
 """custom: an operator known only by name, from TFLite custom operators or foreign ONNX domains.
 
 Attributes: `domain` and `name` from the file, and `data`, the operator's options in hexadecimal
-(the option bytes for TFLite, the attributes as JSON for ONNX). A call is imported if a backend
-pattern or a `CustomOp` accepts the name; it has no default loops.
+(the option bytes for TFLite, the attributes as JSON for ONNX). A backend pattern or a `CustomOp`
+must accept the name; there are no default loops.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,9 @@
 """Quantization of float activations to int8 at run time, for hybrid layers (dynamic range).
 
-Each row of activations has a scale of its own, found when the layer runs. Symmetric: max|x| / 127.
-Asymmetric: the range [min, max] including 0 over 255 steps, with a zero point. The integer sums of
-a layer are scaled back to floats. Semantics: TFLite's portable quantizers, in their float width;
-ONNX's DynamicQuantizeLinear, which divides by the scale and rounds half to even.
+Each row of activations has its own scale. Symmetric: max|x| / 127. Asymmetric: the range [min, max]
+including 0 over 255 steps, with a zero point. The integer sums of a layer are scaled back to
+floats. Semantics: TFLite's portable quantizers, in their float width; ONNX's DynamicQuantizeLinear,
+which divides by the scale and rounds half to even.
 """
 
 from collections.abc import Callable, Iterator, Sequence

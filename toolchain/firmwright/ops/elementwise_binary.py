@@ -5,7 +5,7 @@ requantize both values, shifted left by 8 bits, by their scales. squared_differe
 inputs to twice the larger scale, int8 with 7 more bits. prelu requantizes x, or x times alpha if x
 is negative. All requantizations round twice. int32 values are not quantized.
 
-Deviations: both profiles have all int16 operators, although TFLM has only squared_difference, and
+Deviations: both profiles have all int16 operators, of which TFLM has only squared_difference, and
 LiteRT only the others. LiteRT compares raw int16 values, whatever the scales. Its int16 prelu,
 which overflows, is not supported.
 Semantics: TFLite's reference operators of these names.

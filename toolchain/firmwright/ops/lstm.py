@@ -2,8 +2,8 @@
 
 Inputs: x [batch, time, inputs] (`time_major`: [time, batch, inputs]); weights [units, inputs],
 recurrent weights [units, units] and bias of each gate (input, forget, cell, output); and the state:
-hidden values and cells [batch, units]. Outputs: hidden values of all steps and the final state.
-`cell_clip` bounds the magnitude of cells; 0 means no bound.
+hidden values and cells [batch, units]. Outputs: all hidden values and the final state. `cell_clip`
+bounds the magnitude of cells; 0 means no bound.
 
     gate = W x + bias + R hidden;  i, f, o = logistic(gate), g = tanh(gate)
     cell = f cell + i g;           hidden = o tanh(cell)

@@ -3,9 +3,9 @@
 int8: differences from the row maximum are scaled to 5 integer bits. Their exponentials (a table for
 all 256 differences, 0 integer bits) are summed with 12 integer bits. softmax multiplies them by the
 reciprocal of the sum and shifts to the output scale 1/256 (int16 results: 1/65536); differences
-that exceed 5 bits give zero. log_softmax subtracts the logarithm of the sum; the result has scale
-1/16 and zero point 127, and differences that exceed 5 bits give the minimum. int16:
-softmax_int16.py. Both profiles are identical. Semantics: TFLite's reference Softmax and LogSoftmax.
+beyond 5 bits give zero. log_softmax subtracts the logarithm of the sum; the result has scale 1/16
+and zero point 127, and such differences give the minimum. int16: softmax_int16.py. Both profiles
+are identical. Semantics: TFLite's reference Softmax and LogSoftmax.
 """
 
 import math

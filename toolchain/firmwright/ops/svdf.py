@@ -1,13 +1,13 @@
 """svdf: each unit sums `rank` filters over the features of the last steps.
 
 Inputs: x [batch, inputs], feature weights [filters, inputs], time weights [filters, steps],
-optional bias [units], state [batch, filters * steps]. A run shifts the state of every filter by one
-step, appends feature weights times x, and sums state times time weights over the steps and filters
-of each unit. int8: the first product is requantized to the state (int16, or int8 in TFLM), the
-second, in wrapping 32 bits, to the output; both round twice, and the activation is the output's
-range. The zero point of the state is added after clamping and wraps; zero points of weights are
-ignored. Floats with int8 weights: the input is quantized at run time (dynamic_range.py) for the
-first product, and the state is float. Semantics: TFLite's reference SVDF.
+optional bias [units], state [batch, filters * steps]. A run shifts each filter's state by one step,
+appends feature weights times x, and sums state times time weights over each unit's steps and
+filters. int8: the first product is requantized to the state (int16, or int8 in TFLM), the second,
+in wrapping 32 bits, to the output; both round twice, and the activation is the output's range. The
+zero point of the state is added after clamping and wraps; zero points of weights are ignored.
+Floats with int8 weights: the input is quantized at run time (dynamic_range.py) for the first
+product, and the state is float. Semantics: TFLite's reference SVDF.
 """
 
 from collections.abc import Sequence

@@ -5,9 +5,9 @@ planned workspace of the size that `*_get_buffer_size` returns for the core (`ds
 neither). The library rounds like TFLM; layers with other rounding (some with `--numerics litert`)
 stay on the core.
 
-The user's copy of the library is located by `--cmsis-nn PATH` or CMSIS_NN_PATH; the files that
-define the called functions are copied to the project. Source of signatures, buffer sizes and
-semantics: the public header arm_nnfunctions.h.
+The user's copy of the library is located by `--cmsis-nn PATH` or CMSIS_NN_PATH; the files of the
+called functions are copied to the project. Source of signatures, buffer sizes and semantics: the
+public header arm_nnfunctions.h.
 """
 
 import hashlib

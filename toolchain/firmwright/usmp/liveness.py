@@ -1,7 +1,7 @@
 """Control-flow graph of the AOT main and liveness of its buffers.
 
-A buffer occupies memory where it may be defined (forward analysis) and may still be read (backward
-analysis), and at each node that accesses it.
+A buffer occupies memory where it may be defined and may still be read, and at each node that
+accesses it.
 
 * Nodes that access memory are numbered in program order; these numbers are the times.
 * A write does not end the life of the previous value, as it may be partial. An Allocate does:

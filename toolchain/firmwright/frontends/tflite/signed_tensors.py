@@ -1,10 +1,10 @@
 """Conversion of uint8 tensors, the older asymmetric quantization, to int8.
 
-Values and zero points become 128 lower: exact. The model's inputs and outputs and operators that
-read stored numbers keep uint8; QUANTIZE nodes convert between both types. A node with different
-results for the two types gets the option `unsigned` (convolutions, fully connected layers, average
-pools) or is replaced by nodes with the results for uint8 (CONCATENATION, RESIZE_BILINEAR,
-detections). Semantics: TFLite's reference kernels of uint8.
+Values and zero points become 128 lower, which is exact. The model's inputs and outputs and
+operators that read stored numbers keep uint8; QUANTIZE nodes convert between both types. A node
+with other results for uint8 gets the option `unsigned` (convolutions, fully connected layers,
+average pools) or is replaced (CONCATENATION, RESIZE_BILINEAR, detections). Semantics: TFLite's
+reference kernels of uint8.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Verification of a decoded model: rules about indices, order and definitions across tables.
 
-1. There is at least one subgraph; subgraph references are in range, not recursive, and expand to a
-   limited number of operators.
+1. Subgraphs exist; references to them are in range, not recursive, and expand to a limited
+   number of operators.
 2. Tensor indices are in range; only inputs of operators may be omitted (-1).
 3. A tensor is defined at most once: as a graph input, a constant, a variable or an output. A
    variable tensor that is an output counts as an output.

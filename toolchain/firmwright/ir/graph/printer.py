@@ -5,8 +5,8 @@
       %y: i8[1,4] quant(1.0, 0) = fully_connected(%x, %w, none) {activation="relu"}
     }
 
-State follows the results, with its initial constant and its next value: `state(%kept: i8[4] =
-@zeros -> %next)`.
+State follows the results, with initial constant and next value: `state(%kept: i8[4] = @zeros ->
+%next)`.
 
 A value is written in full where it is defined (parameter, `const` line, call output) or a use
 differs, which the verifier rejects, and by name elsewhere. `none` is an omitted optional input.

@@ -1,7 +1,6 @@
 """Verifier of graph functions, run on the output of frontends and graph passes.
 
-* Names: the invariants of `nodes.py`; every
-  use equals the definition; results are defined.
+* Names: the invariants of `nodes.py`; every use equals the definition; results are defined.
 * Types: shapes are static with positive extents. A quantization axis exists and has one scale per
   index, or one for all.
 * Constants are in the module's table, with the dtype and shape of the value.

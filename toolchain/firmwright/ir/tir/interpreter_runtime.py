@@ -1,9 +1,9 @@
 """Run-time state of the interpreter: memory, frames and the execution of loops.
 
 Memory consists of byte arrays with typed, strided, bounds-checked views. The base of a view is a
-byte offset: one number, or one per lane for lane-private memory. Callers check bounds before
-`gather` and `scatter`; numpy checks again. A `Value` is an int, bool or `np.float32` if it is equal
-in all lanes, else an array of at least one axis.
+byte offset: one number, or one per lane for lane-private memory. Callers of `gather` and `scatter`
+check bounds. A `Value` is an int, bool or `np.float32` if it is equal in all lanes, else an array
+of at least one axis.
 
 A loop runs serially, or with all iterations at once as lanes. A loop that shares only scratch
 memory is tried with a private copy per lane; if a lane reads bytes that it did not write, memory is

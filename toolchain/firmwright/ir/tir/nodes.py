@@ -8,7 +8,7 @@ Memory: a `Buffer` is a typed, strided view with a name unique in the PrimFunc. 
 (planned memory), `const`, `reg` (constant indices only, printed as C scalars) and `pool` (a byte
 array of the memory plan). `DeclBuffer` declares a typed view of another buffer: a hoisted address,
 reinterpreted words or a planned offset. `AccessPtr` is a pointer with the number of elements that
-may be accessed through it; verifier, overlap analysis and sanitizer builds rely on it.
+may be accessed through it.
 
 Calls: `IntrinsicCall` names an intrinsic (`intrinsic.py`). As a value it is pure. In `Evaluate` it
 is a statement; register operands are then `BufferLoad`s of `reg` buffers, pointer operands

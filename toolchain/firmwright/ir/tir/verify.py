@@ -5,8 +5,8 @@
 * Types: operands of an operator have one dtype; comparisons and conditions are bool; stores, lets,
   loop ranges and arguments have the dtype of their destination; literals fit their dtype.
 * Bounds: each index is within its axis, each pointer extent within its buffer, each view within its
-  source, as proven by intervals of linear forms under loops, lets, conditions, min and max. A
-  data-dependent index must be guarded so that this can be proven.
+  source, as proven by intervals of linear forms under loops, lets, conditions, min and max.
+  Data-dependent indices must be guarded.
 * Registers: `reg` buffers are indexed by constants, and no pointers refer to them.
 * Access: `in` and `const` parameters, linked constants and read-only views are not written.
 * Alignment of views and parameters follows from the alignment of the source and the offset.
@@ -14,7 +14,7 @@
   post-increment stays within the extent.
 * Scalar parameters with the same value at every call are checked with that value.
 * Calls occur only in the AOT main; callees are kernels of the module; arguments match parameters in
-  number, dtype, size and access. Recursion is not possible.
+  number, dtype, size and access.
 * Asynchronous calls satisfy the invariants in `verify_async_calls.py`, and arguments are in pools
   that the device can access (`verify_devices.py`).
 * Plan: every planned buffer is in one of its pools, aligned and in range, and satisfies its
