@@ -1,8 +1,8 @@
 """hybrid_batch_matmul: products of float matrices with int8 matrices (dynamic range).
 
 Layouts, attributes and broadcasting are those of batch_matmul. Each row of the left matrix is
-quantized at run time, with the attribute `asymmetric` asymmetrically, multiplied in integers and
-scaled back by its scale and the scale of the right matrix.
+quantized at run time (with `asymmetric` asymmetrically), multiplied in integers and scaled back by
+its scale and the right matrix's.
 Semantics: TFLite's hybrid BatchMatMul.
 """
 

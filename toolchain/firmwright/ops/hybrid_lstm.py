@@ -1,8 +1,8 @@
 """hybrid_lstm: an LSTM layer of floats with int8 weights (dynamic range).
 
-Inputs, outputs and gates are those of lstm.py. At each time step, the input and the hidden values
-of a batch are quantized (dynamic_range.py), with the attribute `asymmetric` asymmetrically, and
-multiplied in integers; a gate is (bias + scaled W x) + scaled R hidden in float32.
+Inputs, outputs and gates are those of lstm.py. At each time step, the input and hidden values of a
+batch are quantized (dynamic_range.py; with `asymmetric` asymmetrically) and multiplied in integers;
+a gate is (bias + scaled W x) + scaled R hidden in float32.
 Semantics: TFLite's hybrid UnidirectionalSequenceLSTM.
 """
 

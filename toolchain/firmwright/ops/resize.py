@@ -1,9 +1,9 @@
 """resize_bilinear: each output pixel is interpolated from the four nearest input pixels.
 
 Tables hold, for each output row, the input rows above and below it and the weight of the row below;
-columns have such tables too. For integers, the step between outputs is rounded to a multiple of
-1/1024, and the weighted sum to nearest, halves away from zero. Semantics: TFLite's ResizeBilinear
-and ResizeBilinearInteger.
+likewise for columns. For integers, the step between outputs is rounded to a multiple of 1/1024, and
+the weighted sum to nearest, halves away from zero. Semantics: TFLite's ResizeBilinear and
+ResizeBilinearInteger.
 
 resample: along `axis`, each output is a weighted sum of a few inputs. Inputs: x, constant
 `positions` uint16 and `weights` float32, both [outputs, taps]. An interpolating resize is one such

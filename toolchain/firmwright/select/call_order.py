@@ -1,8 +1,8 @@
 """Pass `reorder-calls`: reorder the calls of a graph if that reduces the peak of live bytes.
 
-The peak is computed in two ways: with disjoint inputs and outputs, and with outputs placed over
-inputs that are no longer needed. A new order is accepted only if neither peak rises and one falls.
-The result depends only on the graph, not on names or hashes.
+Two peaks are computed: with disjoint inputs and outputs, and with outputs over inputs that are no
+longer needed. A new order is accepted only if neither peak rises and one falls. The result depends
+only on the graph, not on names or hashes.
 
 The exact search explores sets of completed calls (bit masks). Ties go to the set with more calls,
 then to earlier calls.

@@ -4,8 +4,8 @@ Time is predicted cycles if the core has a timing table, else predicted instruct
 
 * `speed`: the fastest candidate of every call; `size`: the candidate with the least flash.
 * `balanced`: of candidates nearly as fast as the fastest, the program with the lowest time^2 x
-  flash^2 x workspace(decision 0022). If this
-  program or that of `speed` does not fit the pools, the fastest program that fits.
+  flash^2 x workspace (decision 0022). If this program or that of `speed` does not fit the pools,
+  the fastest program that fits.
 * `ram`: the program with the lowest peak among those that are not much slower.
 * with `ram_bytes`: the fastest program within that many bytes.
 

@@ -1,9 +1,9 @@
 """Copy elision: marks splits and concatenations if their parts can be views of the whole.
 
-Runs last before lowering. Marked calls need no code; they get the attributes `subviews_of`
-("input": the outputs are views of the first input; "output": the inputs are views of the output)
-and `offsets` (per part, in elements). A part belongs to one whole, is computed by a call, is
-neither visible to the caller nor state, and is aligned as kernels require.
+Runs last before lowering. Marked calls get the attributes `subviews_of` ("input": the outputs are
+views of the first input; "output": the inputs are views of the output) and `offsets` (per part, in
+elements). A part belongs to one whole, is computed by a call, is neither visible to the caller nor
+state, and is aligned as kernels require.
 """
 
 from collections.abc import Sequence

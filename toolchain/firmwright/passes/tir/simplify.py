@@ -3,7 +3,7 @@
 Folds constants and identities such as `x + 0` and `x * 1`; decides min, max, select, div and mod by
 bounds; removes dead branches, single-iteration loops, empty statements and unused lets. Integer
 rules assume no overflow (the TIR rule); float arithmetic is not changed. A condition that reads
-memory is not assumed in its branch, which may change that memory.
+memory is not assumed in its branch.
 """
 
 from firmwright.base.dtypes import BOOL, DType
