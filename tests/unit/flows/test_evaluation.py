@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import firmwright as fw
+import onnx
 from firmwright.base.errors import UsageError
 from firmwright.cli import evaluate
 from firmwright.cli.evaluate import format_evaluation
@@ -78,6 +79,33 @@ def test_a_float_model_with_another_input_is_refused(digits: fw.Compilation) -> 
     keyword = DIGITS.parent / "02_keyword/keyword.tflite"
     with pytest.raises(UsageError, match=r"the inputs of this model are .*, those of the other"):
         fw.evaluate(digits, {"x": images}, against=keyword)
+
+
+@pytest.mark.host_c
+def test_the_scores_of_a_classifier_are_judged_not_its_class_index(tmp_path: Path) -> None:
+    scale = [1.0, 0.0, 0.0, 1.0, -1.0, -1.0]
+    node = onnx.helper.make_node(
+        "LinearClassifier", ["x"], ["label", "probabilities"], domain="ai.onnx.ml",
+        classlabels_ints=[0, 1, 2], coefficients=scale, intercepts=[0.0] * 3,
+        multi_class=1, post_transform="SOFTMAX",
+    )  # fmt: skip
+    kinds = {"x": (1, [1, 2]), "label": (7, [1]), "probabilities": (1, [1, 3])}
+    infos = [onnx.helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
+    graph = onnx.helper.make_graph([node], "linear", infos[:1], infos[1:])
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    file = tmp_path / "linear.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), file)
+    rows = np.float32([[3, 0], [0, 3], [-3, -3], [2, 1], [1, 2]])
+    compiled = fw.compile(fw.load(file))
+    result = fw.evaluate(compiled, {"x": rows, "y": [0, 1, 2, 0, 1]})
+    assert (result.metric, len(result.classes)) == ("classification", 3)
+    assert result.runs[1].figures["top1"] == result.runs[1].figures["auc"] == 1
+    with pytest.raises(
+        UsageError, match=r"no output y\. Try: the outputs are label, probabilities"
+    ):
+        fw.evaluate(compiled, {"x": rows}, output="y")
+    result = fw.evaluate(compiled, {"x": rows, "y": rows[:, 0]}, output="label")
+    assert result.metric == "regression"
 
 
 @pytest.mark.host_c

@@ -2,17 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.flows import firmware_images
+from firmwright.flows import build_cache, firmware_images
 from firmwright.flows.build_cache import (
     cache_entries,
     cache_limit_bytes,
@@ -105,6 +107,36 @@ def names_left() -> list[str]:
 def test_least_recently_used_entries_beyond_the_limit_are_removed(filled: Path, limit, left):
     assert trim_cache(limit) == 1000 * (4 - len(left))
     assert names_left() == list(left)
+
+
+def test_entries_may_be_removed_by_another_process_meanwhile(filled: Path, monkeypatch):
+    entries = cache_entries()
+    monkeypatch.setattr(build_cache, "cache_entries", lambda: entries)
+    shutil.rmtree(filled / "builds")
+    shutil.rmtree(filled / "objects/AB")
+    trim_cache(0, 0)
+    assert not list(filled.glob("*/*"))
+
+
+def test_waiting_build_does_not_hold_the_lock_of_a_removed_entry(filled: Path):
+    builds, entered, done = filled / "builds", Event(), Event()
+
+    def build() -> None:
+        with cached_folder("a") as folder:
+            assert folder.is_dir()
+            entered.set()
+            done.wait(10)
+
+    waiting = Thread(target=build)
+    with build_cache._lock(builds, "a"):
+        waiting.start()
+        assert not entered.wait(0.1)
+        (builds / "a.lock").unlink()  # as trim_cache does
+    assert entered.wait(10)
+    with build_cache._lock(builds, "a", wait=False) as acquired:
+        assert not acquired
+    done.set()
+    waiting.join()
 
 
 def test_the_limit_is_applied_after_a_build_and_can_be_set(filled: Path, monkeypatch):

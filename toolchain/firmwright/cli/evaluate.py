@@ -56,10 +56,13 @@ def add_evaluation_options(parser: argparse.ArgumentParser, *, required: bool) -
     add_options(
         parser,
         f"""
+        --output-name NAME  the output to judge (default: the first, or the class scores that follow
+            a class index)
         --against FLOAT_MODEL  compare results and layers with this float model
         --samples N  use at most N samples, evenly spaced (default: all)
         --compare N  maximum number of samples for the layer errors (default: {LAYERS_COMPARED})
         """,
+        output_name={"default": ""},
         samples={"type": option_values.positive_int},
         compare={"type": option_values.positive_int, "default": LAYERS_COMPARED},
     )
@@ -73,6 +76,7 @@ def evaluate_from_args(args: argparse.Namespace, compiled: Compilation) -> Evalu
         classes=args.classes,
         against=args.against,
         metric=args.metric,
+        output=args.output_name,
         samples=args.samples,
         compared=args.compare,
         open_with=arguments.make_session_opener(args),

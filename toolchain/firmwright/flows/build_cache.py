@@ -108,19 +108,34 @@ def trim_cache(limit_bytes: int, min_age_s: float = MIN_AGE_S) -> int:
 
 
 def _remove(path: Path) -> bool:
-    """Remove an entry; return False if it is locked."""
-    if path.is_file():
-        path.unlink(missing_ok=True)
-        return True
-    with _lock(path.parent, path.name, wait=False) as acquired:
-        if acquired:
-            shutil.rmtree(path, ignore_errors=True)
-            path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
-        return acquired
+    """Remove an entry, which another process may do first; return False if it is in use."""
+    with contextlib.suppress(OSError):
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+            return True
+        with _lock(path.parent, path.name, wait=False) as acquired:
+            if acquired:
+                shutil.rmtree(path, ignore_errors=True)
+                path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+            return acquired
+    return False
 
 
 @contextlib.contextmanager
 def _lock(root: Path, name: str, *, wait: bool = True) -> Iterator[bool]:
     """Hold the lock and yield whether it was acquired; with `wait` it always is."""
-    with open(root / f"{name}.lock", "w", encoding="utf-8", newline="\n") as file:
-        yield lock_file(file, wait=wait)
+    path = root / f"{name}.lock"
+    while True:
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            acquired = lock_file(file, wait=wait)
+            if not acquired or _is_file_of(path, file.fileno()):
+                yield acquired
+                return
+
+
+def _is_file_of(path: Path, descriptor: int) -> bool:
+    """Return whether the file has not been removed since it was opened."""
+    try:
+        return os.path.samefile(path, descriptor)
+    except FileNotFoundError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,7 @@ def evaluate(
     classes: Sequence[str] = (),
     against: Model | str | Path | None = None,
     metric: str = "",
+    output: str = "",
     samples: int | None = None,
     compared: int = LAYERS_COMPARED,
     open_with: Callable[[Compilation], ModelSession] = open_session,
@@ -74,6 +76,7 @@ def evaluate(
         classes: The names of the classes in the model's order.
         against: The float model; the layers of a quantized model are compared with it.
         metric: One of `METRICS`; by default it follows from the labels and the shape of the output.
+        output: The output to judge; by default the first, or the scores after a class index.
         samples: The largest number of samples, which are chosen evenly.
         compared: The largest number of samples for the errors of layers.
 
@@ -82,15 +85,16 @@ def evaluate(
     inputs, outputs = compiled.module.io.inputs, compiled.module.io.outputs
     dataset = data if isinstance(data, Dataset) else read_dataset(data, inputs, labels, classes)
     dataset = dataset.spread(samples or len(dataset.samples))
-    task = make_task(dataset, inputs[0].type.shape, outputs[0].type.shape, metric)
+    position = judged_output(outputs, output)
+    task = make_task(dataset, inputs[0].type.shape, outputs[position].type.shape, metric)
     own = convert_samples(dataset.samples, inputs, inputs, dataset.where)
     model = load_model(against) if isinstance(against, str | Path) else against
     floats = () if model is None else _samples_for(model, dataset, inputs)
-    runs, mismatches = _own_runs(compiled, own, open_with)
+    runs, mismatches = _own_runs(compiled, own, position, open_with)
     layers: tuple[LayerAccuracy, ...] = ()
     chosen = evenly_spaced(len(own), compared)
     if model is not None:
-        runs.insert(0, _run_by_runtime("float model", model, floats))
+        runs.insert(0, _run_by_runtime("float model", model, floats, position))
         layers = _layers(compiled, model, own[chosen], floats[chosen])
     return Evaluation(
         model=compiled.module.name,
@@ -111,6 +115,7 @@ def evaluate(
 def _own_runs(
     compiled: Compilation,
     samples: Sequence[Tensors],
+    position: int,
     open_with: Callable[[Compilation], ModelSession],
 ) -> tuple[list[ModelRun], int]:
     """Run the model by its runtime and as firmware, and count the values that differ."""
@@ -126,8 +131,8 @@ def _own_runs(
         reference = future.result()
     inputs = _stack(samples, io.inputs)
     runs = [
-        ModelRun("model", reference.name, inputs, _stack(reference.outputs, io.outputs)),
-        ModelRun("firmware", board, inputs, _stack(outputs, io.outputs)),
+        ModelRun("model", reference.name, inputs, _stack(reference.outputs, io.outputs, position)),
+        ModelRun("firmware", board, inputs, _stack(outputs, io.outputs, position)),
     ]
     return runs, compare_outputs(reference.outputs, outputs).mismatches
 
@@ -137,17 +142,36 @@ def compare_models(
 ) -> tuple[RunScores, ...]:
     """Return the figures of models by their own runtimes; `data` was read for the first one."""
     first = next(iter(models.values()))
-    inputs = model_inputs(first)
-    task = make_task(data, inputs[0].type.shape, model_outputs(first)[0].type.shape, metric)
-    samples = {name: _samples_for(model, data, inputs) for name, model in models.items()}
-    return score_runs([_run_by_runtime(n, m, samples[n]) for n, m in models.items()], task)
+    inputs, outputs = model_inputs(first), model_outputs(first)
+    position = judged_output(outputs)
+    task = make_task(data, inputs[0].type.shape, outputs[position].type.shape, metric)
+    runs = [
+        _run_by_runtime(name, model, _samples_for(model, data, inputs), position)
+        for name, model in models.items()
+    ]
+    return score_runs(runs, task)
 
 
-def _run_by_runtime(what: str, model: Model, samples: Sequence[Tensors]) -> ModelRun:
+def judged_output(outputs: Sequence[IoTensor], name: str = "") -> int:
+    """Return the position of the output `name`, by default of the first or of class scores.
+
+    Classifiers of scikit-learn return a class index before the scores.
+    """
+    names = [tensor.name for tensor in outputs]
+    if name and name not in names:
+        hint = f"the outputs are {', '.join(names)}."
+        raise UsageError(f"the model has no output {name}.", hint=hint)
+    first = outputs[0].type
+    is_index = not (first.dtype.is_float or first.quantization or math.prod(first.shape) > 1)
+    wide = (k for k, tensor in enumerate(outputs) if is_index and math.prod(tensor.type.shape) > 1)
+    return names.index(name) if name else next(wide, 0)
+
+
+def _run_by_runtime(what: str, model: Model, samples: Sequence[Tensors], position: int) -> ModelRun:
     size = _batch_size(model.module, len(samples))
     result = _batches(lambda part: _run(model, part), samples, size)
     inputs, outputs = _stack(samples, model_inputs(model)), model_outputs(model)
-    return ModelRun(what, result.name, inputs, _stack(result.outputs, outputs))
+    return ModelRun(what, result.name, inputs, _stack(result.outputs, outputs, position))
 
 
 def _run(model: Model, samples: Sequence[Tensors], *, layers: bool = False) -> ReferenceOutputs:
@@ -187,9 +211,10 @@ def _samples_for(
     return convert_samples(dataset.samples, theirs, inputs, dataset.where)
 
 
-def _stack(samples: Sequence[Tensors], tensors: Sequence[IoTensor]) -> Array:
-    """Return the real values of the first tensor."""
-    name, kind = tensors[0].name, tensors[0].type
+def _stack(samples: Sequence[Tensors], tensors: Sequence[IoTensor], position: int = 0) -> Array:
+    """Return the real values of one of the tensors."""
+    tensor = tensors[min(position, len(tensors) - 1)]
+    name, kind = tensor.name, tensor.type
     return np.stack([real_values(sample[name], kind) for sample in samples])
 
 

@@ -34,7 +34,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """The real values of the first input and the first output, with a leading axis of samples."""
+    """The real values of the first input and of one output, with a leading axis of samples."""
 
     what: str
     runtime: str
