@@ -12,11 +12,11 @@ from firmwright.device.link_protocol import (
     Frame,
     FrameReader,
     Hello,
-    OperatorRecord,
     RunAnswer,
     cobs_decode,
     cobs_encode,
     decode_frame,
+    decode_operators,
     decode_tensor,
     encode_frame,
 )
@@ -119,10 +119,7 @@ def test_an_unknown_dtype_code_is_a_device_error() -> None:
 
 def test_operator_records_are_read_in_order() -> None:
     payload = struct.pack("<QIIQII", 1 << 40, 2, 3, 4, 5, 6)
-    assert OperatorRecord.decode_all(payload, 2) == (
-        OperatorRecord(1 << 40, 2, 3),
-        OperatorRecord(4, 5, 6),
-    )
+    assert decode_operators(payload, 2) == [(1 << 40, 2, 3), (4, 5, 6)]
 
 
 def test_a_fault_names_registers_cause_and_operator() -> None:

@@ -4,7 +4,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def template_environment(package: str, *, autoescape: bool = False) -> Environment:
-    return Environment(
+    """Return the settings; filter `n` groups the digits of a number, `signed` also has its sign."""
+    environment = Environment(
         loader=PackageLoader(package, "templates"),
         autoescape=autoescape,
         undefined=StrictUndefined,
@@ -12,6 +13,9 @@ def template_environment(package: str, *, autoescape: bool = False) -> Environme
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["n"] = lambda value: "" if value is None else f"{value:,}"
+    environment.filters["signed"] = lambda value: f"{value:+,}"
+    return environment
 
 
 def render_template(package: str, template: str, **values: object) -> str:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import FirmwrightError
+from firmwright.base.templates import render_template
 from firmwright.base.version import VERSION
 from firmwright.cli import arguments
 from firmwright.cli.doctor import ToolStatus, check_tools, status_to_json
@@ -65,23 +66,6 @@ def run(args: argparse.Namespace) -> Outcome:
 
 # ---- archive -------------------------------------------------------------------------------------
 
-_README: Final = """What `firmwright bugreport` packed:
-
-  versions.json   of firmwright, Python and the system
-  command.json    the command line and the compile options
-  doctor.json     the installed compilers, emulators and packages
-  outcome.txt     how the compilation ended
-  ir/             the module before the first pass and after each pass that changed it
-
-{weights}
-"""
-_README_WITHOUT_WEIGHTS: Final = """No weights: constants are shapes and SHA-256 hashes. Names of
-tensors, shapes,
-scales, zero points and the multipliers derived from them are included."""
-_README_WITH_WEIGHTS: Final = (
-    "With weights: ir/00-import.fwir has all constants, model/ has the model file."
-)
-
 
 @dataclass(frozen=True, slots=True)
 class BugReportRequest:
@@ -105,9 +89,8 @@ class BugReport:
 
 def make_bug_report(request: BugReportRequest) -> BugReport:
     texts, outcome = _compilation(request)
-    weights = _README_WITH_WEIGHTS if request.with_weights else _README_WITHOUT_WEIGHTS
     files: dict[str, str | bytes] = {
-        "README.txt": _README.format(weights=weights),
+        "README.txt": render_template("firmwright.cli", "bugreport.txt.j2", request=request),
         "versions.json": _json(_versions()),
         "doctor.json": _json([status_to_json(status) for status in request.findings]),
         "outcome.txt": outcome + "\n",

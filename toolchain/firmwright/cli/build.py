@@ -64,11 +64,16 @@ def _build_folder(args: argparse.Namespace) -> Image:
         hint = "compile the model with it again, then build."
         raise UsageError(what, where=args.model, hint=hint)
     image = build_project(Path(args.model), args.variant, compiler=args.compiler)
-    if "board" in arguments.given_options(args) and args.board != image.board:
-        what = f"the project is for board {image.board}, not {args.board}."
+    check_board(args, image.board)
+    return image
+
+
+def check_board(args: argparse.Namespace, board: str) -> None:
+    """Raise UsageError if the user named another board than that of the project."""
+    if "board" in arguments.given_options(args) and args.board != board:
+        what = f"the project is for board {board}, not {args.board}."
         hint = f"omit --board, or compile the model for {args.board}."
         raise UsageError(what, where=args.model, hint=hint)
-    return image
 
 
 def image_to_json(image: Image) -> dict[str, Any]:

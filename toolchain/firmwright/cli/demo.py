@@ -13,6 +13,7 @@ import numpy as np
 from firmwright.artifacts import Image
 from firmwright.base.errors import MismatchError
 from firmwright.base.resources import digits_dir
+from firmwright.base.templates import render_template
 from firmwright.base.version import VERSION
 from firmwright.boards import load_board
 from firmwright.cli import build as build_verb
@@ -34,10 +35,6 @@ EMULATED_BOARD = "mps2-an386"
 FALLBACK_BOARD = "host"
 MAX_IMAGES_SHOWN = 8
 SHADES = " ░▒▓█"
-MORE = f"""\
-  To use your own model:
-    firmwright verify MODEL.tflite --board {EMULATED_BOARD}
-    firmwright compile MODEL.tflite --board {EMULATED_BOARD} -o DIR"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,57 +71,15 @@ def demo_to_json(demo: DemoResult) -> dict[str, Any]:
 
 def format_demo(demo: DemoResult) -> str:
     """Format the five steps, some images, and the cost of the operators."""
-    parts = [f"Firmwright {VERSION}: handwritten digits on {demo.compiled.board.description}"]
-    if demo.missing:
-        names = " and ".join(demo.missing)
-        parts.append(f"({names} is not installed, so the demo runs on this computer.)")
-    return "\n\n".join([*parts, _steps(demo), _digits(demo), _costs(demo), MORE])
-
-
-def _steps(demo: DemoResult) -> str:
-    summary, image, verification = demo.compiled.summary, demo.image, demo.verification
-    work, bound = summary.workspace_bytes, summary.lower_bound_bytes
-    least = "the lower bound" if work == bound else f"{work - bound:,} above the lower bound"
-    target = next(iter(summary.target.values()))
-    bits = "within the tolerance of" if verification.is_float else "bit for bit equal to"
-    cost, clock = demo.profile, demo.compiled.board.clock_hz
-    cost_line = f"one inference takes {cost.total:,} {cost.unit}"
-    if cost.unit == "instructions" and cost.macs:
-        cost_line += f", {cost.total / cost.macs:.2f} for each multiply-add"
-    elif cost.unit == "cycles" and clock:
-        cost_line += f", {1000 * cost.total / clock:.2f} ms"
-    verdict = bits if verification.exact else f"{verification.mismatches:,} differ from"
-    rows = [
-        (
-            "compile",
-            f"digits.tflite, {summary.operator_count} operators, for {target}",
-            f"workspace {work:,} bytes, {least}; constants {summary.constants_bytes:,} bytes",
-        ),
-        (
-            "build",
-            f"{image.elf.name} with link and main loop: {image.sizes.flash_bytes:,} bytes of flash",
-            f"the model's share: flash {image.model_flash_bytes:,}, RAM {image.model_ram_bytes:,}, "
-            f"stack {image.stack.size_bytes:,} bytes",
-        ),
-        (
-            "run",
-            f"{verification.samples} images sent over the serial link, {verification.values:,} "
-            "outputs read back",
-            cost_line,
-        ),
-        ("verify", f"all {verification.values:,} outputs {verdict} {verification.reference}", ""),
-        (
-            "measure",
-            f"{demo.correct} of {len(demo.labels)} test images classified correctly on the board: "
-            f"{100 * demo.accuracy:.1f} %",
-            "",
-        ),
-    ]
-    lines = []
-    for number, (verb, first, second) in enumerate(rows, 1):
-        lines.append(f"  {number}  {verb:<8} {first}")
-        lines += [f"     {'':<8} {second}"] if second else []
-    return "\n".join(lines)
+    return render_template(
+        "firmwright.cli",
+        "demo.txt.j2",
+        demo=demo,
+        version=VERSION,
+        pictures=_digits(demo),
+        costs=_costs(demo),
+        emulated_board=EMULATED_BOARD,
+    ).rstrip()
 
 
 def _digits(demo: DemoResult) -> str:

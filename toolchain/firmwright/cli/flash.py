@@ -8,10 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
-from firmwright.boards import Board, load_board
+from firmwright.boards import load_board
 from firmwright.boards.mcuboot import MCUBOOT
 from firmwright.build import build_project
 from firmwright.cli import arguments
+from firmwright.cli.build import check_board
 from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome, add_options
 from firmwright.device.serial_port import PortChooser, SerialPortInfo, find_serial_port, usb_ports
@@ -71,18 +72,12 @@ def make_flash_plan(args: argparse.Namespace) -> FlashPlan:
     folder = Path(args.model)
     if folder.is_dir():
         image = build_project(folder)
-        board = _board(image.board, args)
+        check_board(args, image.board)
+        board = load_board(image.board, args.board_dirs)
     else:
         compiled = arguments.compile_from_args(args)
         image, board = build_image(compiled), compiled.board
     return plan_flashing(board, image, args.runner, args.address)
-
-
-def _board(name: str, args: argparse.Namespace) -> Board:
-    if "board" in arguments.given_options(args) and args.board != name:
-        what = f"the project is for board {name}, not {args.board}."
-        raise UsageError(what, where=args.model, hint="omit --board.")
-    return load_board(name, args.board_dirs)
 
 
 def port_prompt() -> PortChooser | None:

@@ -41,6 +41,12 @@ class _TerminatedError(KeyboardInterrupt):
     """SIGTERM, which ends a command like an interrupt: children end, temporary files go."""
 
 
+class _InterruptionError(errors.FirmwrightError):
+    """The result of a command that was interrupted."""
+
+    code = "interrupted"
+
+
 def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
     """Import and return the verbs by name, or only the one that `words` name.
 
@@ -85,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         if debug:
             write_traceback()
-        _print_interruption(name, as_json=as_json)
+        _print_outcome(Outcome(error=_InterruptionError("interrupted.")), name, as_json=as_json)
         return EXIT_TERMINATED if isinstance(stop, _TerminatedError) else EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader has closed the pipe; keep the interpreter from flushing to it.
@@ -241,12 +247,3 @@ def to_json_value(value: Any) -> Any:
             return [to_json_value(item) for item in value]
         case _:
             return value
-
-
-def _print_interruption(verb: str, *, as_json: bool) -> None:
-    if as_json:
-        error = {"code": "interrupted", "what": "interrupted.", "where": "", "hint": ""}
-        outcome = {"schema": JSON_VERSION, "verb": verb, "ok": False, "error": error}
-        print_text(json.dumps(outcome, indent=2), sys.stdout)
-    else:
-        print_text("firmwright: interrupted.", sys.stderr)

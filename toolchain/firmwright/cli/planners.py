@@ -15,13 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    planners = [
-        {"name": name, "default": name == DEFAULT_PLANNER, "doc": doc}
-        for name, doc in planner_summaries().items()
-    ]
-    rows = [
-        (name, "default" if name == DEFAULT_PLANNER else "", doc)
-        for name, doc in planner_summaries().items()
-    ]
+    summaries = planner_summaries().items()
+    planners = [{"name": n, "default": n == DEFAULT_PLANNER, "doc": doc} for n, doc in summaries]
+    rows = [(n, "default" if n == DEFAULT_PLANNER else "", doc) for n, doc in summaries]
     data = {"planners": planners, "default": DEFAULT_PLANNER}
     return Outcome(data, format_table(["planner", "", ""], rows))

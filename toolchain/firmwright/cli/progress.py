@@ -25,34 +25,39 @@ Show = Callable[[str], None]
 @contextlib.contextmanager
 def show_progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
-        if verbose:
-            handler = _LastMessage(_print_line)
-        elif sys.stderr.isatty() and not quiet:
-            has_cursor = os.environ.get("TERM", "dumb") != "dumb"
-            show = stack.enter_context(_bar()) if has_cursor else _print_line
-            handler = _LastMessage(show)
-        else:
-            yield
-            return
-        before = LOGGER.level
-        LOGGER.setLevel(logging.INFO)
-        LOGGER.addHandler(handler)
-        try:
-            yield
-        finally:
-            LOGGER.removeHandler(handler)
-            LOGGER.setLevel(before)
+        show: Show = _print_line
+        if not verbose:
+            if quiet or not sys.stderr.isatty():
+                yield
+                return
+            if os.environ.get("TERM", "dumb") != "dumb":
+                show = stack.enter_context(_bar())
+        handler = _MessageHandler(lambda message: show(visible_text(message)))
+        handler.begin()
+        stack.callback(handler.end)
+        yield
 
 
-class _LastMessage(logging.Handler):
-    """A log handler that passes each message to `show`."""
+class _MessageHandler(logging.Handler):
+    """A log handler that passes each message to `show` between `begin` and `end`."""
 
     def __init__(self, show: Show) -> None:
         super().__init__(logging.INFO)
         self._show = show
+        self._level_before = logging.NOTSET
+
+    def begin(self, *_: Any) -> None:
+        self._level_before = LOGGER.level
+        LOGGER.setLevel(logging.INFO)
+        LOGGER.addHandler(self)
+
+    def end(self, *_: Any) -> None:
+        if self in LOGGER.handlers:
+            LOGGER.removeHandler(self)
+            LOGGER.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._show(visible_text(record.getMessage()))
+        self._show(record.getMessage())
 
 
 def _print_line(message: str) -> None:
@@ -92,36 +97,26 @@ class CellEvents(Protocol):
         """Stop calling `function`."""
 
 
-class CellProgress(logging.Handler):
+class CellProgress(_MessageHandler):
     """A log handler that shows messages while a cell runs.
 
-    `new_place` creates a display and returns its update function.
+    `new_place` creates a display and returns its update function; the first message calls it.
     """
 
     def __init__(self, new_place: Callable[[], Show]) -> None:
-        super().__init__(logging.INFO)
+        super().__init__(self._show_in_place)
         self._new_place = new_place
-        self._show: Show | None = None
-        self._level_before = logging.NOTSET
-
-    def begin(self, *_: Any) -> None:
-        self._level_before = LOGGER.level
-        LOGGER.setLevel(logging.INFO)
-        LOGGER.addHandler(self)
+        self._place: Show | None = None
 
     def end(self, *_: Any) -> None:
-        if self in LOGGER.handlers:
-            LOGGER.removeHandler(self)
-            LOGGER.setLevel(self._level_before)
-        if self._show is not None:
-            self._show("")
-            self._show = None
+        super().end()
+        if self._place is not None:
+            self._place("")
+            self._place = None
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Show the message; the first one creates the display."""
-        if self._show is None:
-            self._show = self._new_place()
-        self._show(render_progress(record.getMessage()))
+    def _show_in_place(self, message: str) -> None:
+        self._place = self._place or self._new_place()
+        self._place(render_progress(message))
 
 
 def count_in(message: str) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firmwright.base.errors import ModelError, UsageError
+from firmwright.base.json_input import parse_json
 from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.model import write_file
 from firmwright.package.sbom import SbomInput, build_sbom
@@ -79,15 +80,12 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
 
 def _read_json_object(file: Path) -> dict[str, Any]:
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ModelError(
-            "the file is not valid JSON.", where=str(file), hint="compile the project again."
-        ) from error
+        document = parse_json(file.read_text(encoding="utf-8"))
+    except ValueError:
+        document = None
     if not isinstance(document, dict):
-        raise ModelError(
-            "the file is not a JSON object.", where=str(file), hint="compile the project again."
-        )
+        hint = "compile the project again."
+        raise ModelError("the file is not a JSON object.", where=str(file), hint=hint)
     return document
 
 

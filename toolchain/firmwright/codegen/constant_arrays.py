@@ -12,10 +12,11 @@ import numpy as np
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.base.templates import render_template
 from firmwright.codegen.array_literals import format_rows
 from firmwright.codegen.c_names import ModelNames
-from firmwright.codegen.c_writer import CWriter
-from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS
+from firmwright.codegen.c_writer import format_comment, format_lines
+from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
 from firmwright.codegen.model_interface import RESERVED_NAMES, ModelInterface
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import constant_pools, is_linked, with_content_hash
@@ -94,18 +95,6 @@ def collect_linked_constants(
 # ---- arrays ------------------------------------------------------------------------------------
 
 
-def print_array(out: CWriter, item: LinkedConstant, storage: str, attribute: str) -> None:
-    constant = item.constant
-    kind = f"{constant.dtype.name} [{', '.join(map(str, constant.shape))}]"
-    out.line()
-    out.comment([f"{constant.name}: {kind}, {constant.size_bytes} bytes"])
-    out.line(attribute)
-    out.line(f"{storage}const {constant.dtype.c_type} {item.symbol}[{item.elements}] = {{")
-    for row in format_rows(constant):
-        out.raw(row)
-    out.line("};")
-
-
 def needs_math(constants: Iterable[LinkedConstant]) -> bool:
     """Return whether any constant contains an infinity or NaN, which need <math.h>."""
     return any(
@@ -115,66 +104,38 @@ def needs_math(constants: Iterable[LinkedConstant]) -> bool:
 
 
 def format_weights_header(
-    names: ModelNames, constants: Sequence[LinkedConstant], head: Sequence[str], more: str = ""
+    interface: ModelInterface, constants: Sequence[LinkedConstant], options: EmitOptions
 ) -> str:
-    """Format `NAME_weights.h`; `more` is the printed text of further arrays."""
-    out = CWriter()
-    guard = names.macro("weights_h")
-    out.comment([f"{names.prefix}_weights.h: the constants of {names.prefix}.", *head])
-    out.line(f"#ifndef {guard}")
-    out.line(f"#define {guard}")
-    out.line()
-    if needs_math(constants):
-        out.line("#include <math.h>")
-    out.line("#include <stdint.h>")
-    own = [item for item in constants if not item.shared]
-    _attribute_macro(out, names.macro("const"))
-    for item in constants:
-        if item.shared:
-            _declare_extern(out, item)
-    for item in own:
-        attribute = f'{names.macro("const")}("{item.section}", {item.alignment})'
-        print_array(out, item, "static ", attribute)
-    for line in more.splitlines():
-        out.raw(line)
-    out.line()
-    out.line("#endif")
-    return out.text()
+    """Format `NAME_weights.h`, with the initial states if `options` place them there."""
+    name, upper = interface.names.prefix, interface.names.prefix.upper()
+    return _format_file(
+        [f"{name}_weights.h: the constants of {name}.", options.spdx, options.banner],
+        constants,
+        f"{upper}_CONST",
+        guard=f"{upper}_WEIGHTS_H",
+        io=interface,
+        options=options,
+        name=name,
+        NAME=upper,
+    )
 
 
-def _declare_extern(out: CWriter, item: LinkedConstant) -> None:
-    out.line()
-    out.line(f"extern const {item.constant.dtype.c_type} {item.symbol}[{item.elements}];")
-
-
-def _attribute_macro(out: CWriter, macro: str) -> None:
-    out.line()
-    out.line("#if defined(__GNUC__) && !defined(__APPLE__)")
-    out.line(f"#define {macro}(in, bytes) __attribute__((section(in), aligned(bytes)))")
-    out.line("#else")
-    out.line(f"#define {macro}(in, bytes)")
-    out.line("#endif")
-
-
-def format_state_initializers(interface: ModelInterface, section: str = "") -> str:
-    """Format the arrays `NAME_initial_FIELD`, placed in `section` if one is given.
-
-    `NAME_reset` fills values that repeat one byte. The arrays are linked even if other constants
-    are not.
-    """
-    out, names = CWriter(), interface.names
-    for tensor in interface.state:
-        if tensor.fill is not None:
-            continue
-        kind, name = tensor.io.type, f"{names.prefix}_initial_{tensor.field}"
-        if section:
-            out.line(f'{names.macro("const")}("{section}", {kind.dtype.size_bytes})')
-        out.line(f"static const {tensor.c_type} {name}[{kind.elements}] = {{")
-        for row in format_rows(tensor.initial):
-            out.raw(row)
-        out.line("};")
-        out.line()
-    return out.text()
+def _format_file(
+    head: Sequence[str], constants: Sequence[LinkedConstant], macro: str, **more: object
+) -> str:
+    """Format a file of arrays whose attributes `macro` sets; a header has a `guard`."""
+    return render_template(
+        "firmwright.codegen",
+        "constants.c.j2",
+        head=head,
+        constants=constants,
+        macro=macro,
+        needs_math=needs_math(constants),
+        format_rows=format_rows,
+        c_comment=format_comment,
+        wrap=lambda text: format_lines(text, 0),
+        **more,
+    )
 
 
 # ---- constants of several models ---------------------------------------------------------------
@@ -201,20 +162,14 @@ def emit_shared_constants(
     spdx: str = DEFAULT_EMIT_OPTIONS.spdx,
     section: str = DEFAULT_SECTION,
 ) -> SourceTree:
-    out = CWriter()
-    out.comment(["shared_constants.c: constants that several models of this image use.", spdx])
+    head = ["shared_constants.c: constants that several models of this image use.", spdx]
     items = [
-        LinkedConstant(constants[key], symbol, PARAMS_ALIGNMENT)
+        LinkedConstant(constants[key], symbol, PARAMS_ALIGNMENT, section=section)
         for key, symbol in shared_symbols(constants).items()
     ]
-    if needs_math(items):
-        out.line("#include <math.h>")
-    out.line("#include <stdint.h>")
-    _attribute_macro(out, "SHARED_CONST")
-    for item in items:
-        _declare_extern(out, item)
-        print_array(out, item, "", f'SHARED_CONST("{section}", {item.alignment})')
-    return SourceTree({"model/shared_constants.c": out.text()})
+    return SourceTree(
+        {"model/shared_constants.c": _format_file(head, items, "SHARED_CONST", guard="")}
+    )
 
 
 # ---- parameters that are not linked ------------------------------------------------------------

@@ -47,7 +47,7 @@ def system_headers(used: UsedHelpers, *, copies: bool = False) -> list[str]:
     math = used.math or _MATH.search(text)
     string = copies or used.loads or used.stores or _STRING.search(text)
     chosen = (("math.h", math), ("stddef.h", True), ("stdint.h", True), ("string.h", string))
-    return [name for name, wanted in chosen if wanted]
+    return [name for name, is_needed in chosen if is_needed]
 
 
 def library_headers(used: UsedHelpers) -> list[str]:
@@ -63,11 +63,11 @@ def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
         if item.text.keys() != {"gnu"}:
             kinds = ", ".join(sorted(item.text))
             raise InternalError(f"the assembly of {item.name} is for {kinds}")
-    found = {item.requires for item in items}
-    unknown = sorted(found - FEATURE_TESTS.keys())
+    required = {item.requires for item in items}
+    unknown = sorted(required - FEATURE_TESTS.keys())
     if unknown:
         raise InternalError(f"an intrinsic's assembly needs the unknown feature {unknown[0]!r}")
-    return sorted(found | ({_saturating(used)} if used.saturations else set()))
+    return sorted(required | ({_saturating(used)} if used.saturations else set()))
 
 
 def _saturating(used: UsedHelpers) -> str:

@@ -5,8 +5,6 @@ pointers (decision 0064). Features without an equivalent (state, rows, devices, 
 raise UsageError.
 """
 
-from collections.abc import Iterator
-
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
 from firmwright.base.templates import render_template
@@ -20,12 +18,16 @@ _KEYWORDS = {"default_": "default"}
 
 def format_microtvm_files(context: EmitContext) -> SourceTree:
     io, name = context.interface, context.names.prefix
-    for feature in _unsupported_features(context):
-        raise UsageError(
-            f"microTVM's interface has no place for {feature}.",
-            where=name,
-            hint=f"leave {OPTION} or that out.",
-        )
+    unsupported = {
+        "--io-buffers caller: it copies inputs and outputs": not io.in_pools,
+        "row-streamed inputs": io.rows,
+        "several devices": io.devices,
+        "state between runs": io.state or io.has_init,
+        "external constants": not io.linked or context.const_pools,
+    }
+    for feature in (feature for feature, present in unsupported.items() if present):
+        what = f"microTVM's interface has no place for {feature}."
+        raise UsageError(what, where=name, hint=f"leave {OPTION} or that out.")
     tvm = _KEYWORDS.get(name, name)
     values = {
         "name": name,
@@ -45,17 +47,3 @@ def format_microtvm_files(context: EmitContext) -> SourceTree:
             for end in ends
         }
     )
-
-
-def _unsupported_features(context: EmitContext) -> Iterator[str]:
-    io = context.interface
-    if not io.in_pools:
-        yield "--io-buffers caller: it copies inputs and outputs"
-    if io.rows:
-        yield "row-streamed inputs"
-    if io.devices:
-        yield "several devices"
-    if io.state or io.has_init:
-        yield "state between runs"
-    if not io.linked or context.const_pools:
-        yield "external constants"

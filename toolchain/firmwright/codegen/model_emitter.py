@@ -14,6 +14,7 @@ from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.templates import render_template
 from firmwright.base.version import ABI
 from firmwright.codegen import helper_functions as helpers
+from firmwright.codegen.array_literals import format_rows
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import (
     LINE_COLUMNS,
@@ -28,7 +29,6 @@ from firmwright.codegen.constant_arrays import (
     ParamsBlock,
     build_params_block,
     collect_linked_constants,
-    format_state_initializers,
     format_weights_header,
 )
 from firmwright.codegen.constant_pool_files import (
@@ -113,7 +113,6 @@ def _source_tree(
         (context.constants[constant].symbol, places[buffer])
         for constant, buffer in ram_constants(module, main)
     ]
-    initials = format_state_initializers(interface, options.section("const"))
     external = params or context.const_pools
     copies = bool(copied or interface.state or interface.copies or external)
     files: dict[str, str | bytes] = {
@@ -133,12 +132,11 @@ def _source_tree(
             main=main_text,
             definition=context.definition,
             map_io=print_map_io(context) if interface.in_pools else "",
-            initials="" if options.constants_in_header else initials,
+            format_rows=format_rows,
         ),
     }
     if has_weights:
-        head, more = (options.spdx, options.banner), initials * options.constants_in_header
-        weights = format_weights_header(context.names, constants, head, more)
+        weights = format_weights_header(interface, constants, options)
         files[f"model/{name}_weights.h"] = weights
     if params is not None:
         files |= format_data_files(f"{name}.params", params.data, options.spdx)

@@ -272,30 +272,10 @@ class RunAnswer:
         return cls(*unpack_payload("<iIQQ", payload, "answer to run"))
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorRecord:
-    """Measurements of one operator over the runs of the last request."""
-
-    ticks: int
-    calls: int
-    checksum: int
-
-    @classmethod
-    def decode_all(cls, payload: bytes, count: int) -> tuple[OperatorRecord, ...]:
-        _require_size(payload, OPERATOR_BYTES * count, "profile")
-        return tuple(cls(*record) for record in struct.iter_unpack("<QII", payload))
-
-
-@dataclass(frozen=True, slots=True)
-class PauseReport:
-    """A run that paused after an operator, with the size in bytes of its first output."""
-
-    operator: int
-    size_bytes: int
-
-    @classmethod
-    def decode(cls, payload: bytes) -> PauseReport:
-        return cls(*unpack_payload("<HI", payload, "pause message"))
+def decode_operators(payload: bytes, count: int) -> list[tuple[int, int, int]]:
+    """Return ticks, calls and checksum of operators over the runs of the last request."""
+    _require_size(payload, OPERATOR_BYTES * count, "profile")
+    return list(struct.iter_unpack("<QII", payload))
 
 
 def decode_tensor(payload: bytes) -> tuple[str, int]:

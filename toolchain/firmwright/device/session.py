@@ -178,14 +178,14 @@ class Session(Closeable):
     def profile(self) -> tuple[OperatorCount, ...]:
         if not self.info.is_profile:
             raise self._error("this image has no probes.", "build the profile image.")
-        records: list[link.OperatorRecord] = []
+        records: list[tuple[int, int, int]] = []
         while (first := len(records)) < self.info.operator_count:
             most = max(1, self._payload_bytes // link.OPERATOR_BYTES)
             count = min(most, self.info.operator_count - first)
             answer = self._splittable(Command.PROFILE_READ, first, count)
             if answer is not None:
-                records += link.OperatorRecord.decode_all(answer, count)
-        return tuple(OperatorCount(self._units(r.ticks), r.calls, r.checksum) for r in records)
+                records += link.decode_operators(answer, count)
+        return tuple(OperatorCount(self._units(ticks), *more) for ticks, *more in records)
 
     def taps(self, operator: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Run once on the written inputs and yield each operator with its first output's bytes.
@@ -197,8 +197,8 @@ class Session(Closeable):
         request = link.run_request(1, checksums=False, tap=tap)
         answer = self._line.request_frame(Command.RUN, request)
         while answer.status == Status.PAUSED:
-            pause = link.PauseReport.decode(answer.payload)
-            yield pause.operator, self._read(Command.TAP_READ, pause.size_bytes)
+            index, size_bytes = link.unpack_payload("<HI", answer.payload, "pause message")
+            yield index, self._read(Command.TAP_READ, size_bytes)
             answer = self._line.request_frame(Command.STEP)
 
     def set_baud(self, baud: int) -> bool:

@@ -6,13 +6,12 @@ Without the script, the page has the same contents except for tooltips.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from markupsafe import Markup
 
-from firmwright.compilation_summary import PlannedBuffer
 from firmwright.report.memory_map import KIND_LABELS, MapPage, MemoryMap, format_bound, render_svg
 from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_time
 from firmwright.report.page_template import render_report_template, report_file
@@ -25,14 +24,8 @@ _LARGEST = 12
 _SECTION_WORDS: Final = {"text": "code", "rodata": "constants", "data": "initial values"}
 
 
-@dataclass(frozen=True, slots=True)
-class BarSegment:
-    """A segment of a stacked bar."""
-
-    label: str
-    size_bytes: int
-    percent: float
-    style: int
+_Segments = list[tuple[str, int, int]]
+"""The label, size in bytes and style of each segment of a stacked bar."""
 
 
 def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -> str:
@@ -46,8 +39,11 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
         kinds=[(k, w) for k, w in KIND_LABELS.items() if any(b.kind == k for b in report.buffers)],
         peak=peak,
         peak_bytes=occupied[peak] if occupied else 0,
-        alive=_alive(report, peak),
-        next_peaks=_highest_times(occupied),
+        alive=sorted(
+            (buffer for buffer in report.buffers if buffer.lives_at(peak)),
+            key=lambda buffer: (-buffer.size_bytes, buffer.name),
+        ),
+        next_peaks=sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))[:5],
         widest=_widest(report),
         heaviest=max((o.flash_bytes for o in report.operators), default=0) or 1,
         flash=_flash(report),
@@ -77,17 +73,6 @@ def _map(report: BuildReport, pool: str) -> str:
     return render_svg(memory_map, MapPage(tuple(p.name for p in report.pools), number))
 
 
-def _alive(report: BuildReport, time: int) -> list[PlannedBuffer]:
-    alive = [buffer for buffer in report.buffers if buffer.lives_at(time)]
-    return sorted(alive, key=lambda buffer: (-buffer.size_bytes, buffer.name))
-
-
-def _highest_times(occupied: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return the times with the most live bytes."""
-    order = sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))
-    return order[:5]
-
-
 def _earlier_counts(earlier: Mapping[str, Any] | None) -> dict[object, object]:
     """Return the counts of the baseline's operators by name."""
     rows = earlier["operators"] if earlier is not None else ()
@@ -101,23 +86,20 @@ def _widest(report: BuildReport) -> int:
     return max(counts, default=0) or 1
 
 
-def _flash(report: BuildReport) -> list[BarSegment]:
-    whole = max(report.flash_bytes, 1)
-    bars = []
-    for style, (kind, words) in enumerate(_SECTION_WORDS.items()):
-        size = sum(section.size_bytes for section in report.sections if section.kind == kind)
-        bars.append(BarSegment(words, size, 100 * size / whole, style))
-    return [bar for bar in bars if bar.size_bytes]
+def _flash(report: BuildReport) -> _Segments:
+    sizes = Counter[str]()
+    for section in report.sections:
+        sizes[section.kind] += section.size_bytes
+    kinds = enumerate(_SECTION_WORDS.items())
+    return [(words, sizes[kind], style) for style, (kind, words) in kinds if sizes[kind]]
 
 
-def _largest(report: BuildReport) -> list[BarSegment]:
-    whole = max(report.flash_bytes, 1)
+def _largest(report: BuildReport) -> _Segments:
     owned = sorted(report.operators, key=lambda o: (-o.flash_bytes, o.index))
-    shared = report.model_flash_bytes - sum(o.flash_bytes for o in owned)
     parts = [(f"{o.kind} {o.index}", o.flash_bytes, 0) for o in owned[:_LARGEST]]
     parts += [
         ("other operators", sum(o.flash_bytes for o in owned[_LARGEST:]), 0),
-        ("calls and glue", shared, 1),
+        ("calls and glue", report.model_flash_bytes - sum(o.flash_bytes for o in owned), 1),
         ("firmware around the model", report.flash_bytes - report.model_flash_bytes, 2),
     ]
-    return [BarSegment(label, n, 100 * n / whole, style) for label, n, style in parts if n > 0]
+    return [part for part in parts if part[1] > 0]

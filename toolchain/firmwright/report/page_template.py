@@ -13,7 +13,5 @@ def report_file(name: str) -> str:
 
 def render_report_template(template: str, **values: object) -> str:
     environment = template_environment("firmwright.report", autoescape=True)
-    environment.filters["n"] = lambda value: "" if value is None else f"{value:,}"
-    environment.filters["signed"] = lambda value: f"{value:+,}"
     style = Markup(report_file("report.css"))
     return environment.get_template(template).render(style=style, **values)
