@@ -6,7 +6,8 @@ dynamic_gather and dynamic_scatter have one of these values of `mode`:
     slices: the last axis of the indices holds coordinates of the leading axes.
 The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the end.
 dynamic_scatter stores updates in the order of the indices, or combines them by `step` (add, mul,
-min, max). dynamic_update_slice writes input 1 over input 0 at the coordinates in input 2. scatter_nd adds each slice of input 1 to zeros of `shape`, at the coordinates in its row of input 0.
+min, max). dynamic_update_slice writes input 1 over input 0 at the coordinates in input 2.
+scatter_nd adds each slice of input 1 to zeros of `shape`, at the coordinates in its row of input 0.
 Semantics: ONNX's Gather* and Scatter*, and TFLite's reference operators. These fail for
 out-of-range indices, which are clamped here.
 """
