@@ -59,6 +59,10 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
         return ()
     if all(call.phase == "call" for call in prim_calls(main.body)):
         return ()
+    if compiled.board.cores is None:
+        what = "exact counts of calls on accelerators need a board with two cores."
+        hint = "use --board mps2-an521, or profile without --count-instructions."
+        raise UsageError(what, where=compiled.board.name, hint=hint)
     if any(isinstance(node, tir.For | tir.If | tir.While) for node in walk(main.body)):
         return ()  # the call that a start belongs to depends on the run
     model = f"{c_prefix(compiled)}_"
