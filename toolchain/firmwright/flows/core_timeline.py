@@ -47,10 +47,6 @@ class CoreTimeline:
     def makespan(self) -> int:
         return self.parallel.makespan
 
-    @property
-    def busiest(self) -> int:
-        return max(self.executed)
-
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
     """Return the functions to trace; () for a single core or a main with loops or branches."""

@@ -1,4 +1,4 @@
-"""Flashes firmware: chooses a runner, runs it, and checks the result.
+"""Flashes firmware: chooses a runner, runs it, and compares the flash contents.
 
 A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a serial boot ROM
 (decision 0049).

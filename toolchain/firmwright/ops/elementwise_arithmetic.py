@@ -10,7 +10,7 @@ are requantized by scale_0 * scale_1 / y scale. div multiplies the left-aligned 
 reciprocal of the divisor in 32-bit fixed point and requantizes by scale_0 / (scale_1 * y scale).
 LiteRT computes these factors in float32, TFLM in double; all requantizations round twice. Quotients
 are 0 where the reference would shift by more than 31 bits (undefined in C). Only LiteRT has int16
-div. Division by 0 gives an unspecified value.
+div. Division by 0 gives an unspecified value but no invalid access.
 Semantics: TFLite's reference operators of these names.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, Target
@@ -60,7 +60,6 @@ class Hooks:
 
 
 Phase: TypeAlias = Literal["pre_partition", "post_partition", "after_scheduling", "after_planning"]
-PHASES: tuple[Phase, ...] = get_args(Phase)
 """Points of the pipeline at which a kind may add passes.
 
 `after_scheduling` precedes the placement of constants, so passes there may repack them.

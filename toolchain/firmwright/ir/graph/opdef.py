@@ -37,9 +37,6 @@ class OpCall:
         """Return the pool of an input, or "" if the planner chooses it."""
         return self.scopes[index] if index < len(self.inputs) and self.scopes else ""
 
-    def output_scope(self, index: int = 0) -> str:
-        return self.scopes[len(self.inputs) + index] if self.scopes else ""
-
     def input(self, index: int) -> TensorType:
         """Return the type of a required input; raise InternalError if it is absent."""
         tensor = self.inputs[index] if index < len(self.inputs) else None
