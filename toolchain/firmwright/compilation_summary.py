@@ -28,7 +28,10 @@ class TensorSummary:
 
 @dataclass(frozen=True, slots=True)
 class IoSummary:
-    """The tensors at the model's interface and the buffers that hold them."""
+    """The tensors at the model's interface and their buffers.
+
+    Outputs belong to the inputs of `pipeline_runs` runs before.
+    """
 
     mode: str
     preserve_input: bool
@@ -36,6 +39,7 @@ class IoSummary:
     inputs: tuple[TensorSummary, ...]
     outputs: tuple[TensorSummary, ...]
     state: tuple[TensorSummary, ...] = ()
+    pipeline_runs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +142,9 @@ class CompilationSummary:
     def to_json(self) -> dict[str, Any]:
         """Return plain values with the keys of `compile --json`."""
         data = _to_plain_dict(self)
-        if not self.io.state:
-            del data["io"]["state"]
+        for name in ("state", "pipeline_runs"):
+            if not getattr(self.io, name):
+                del data["io"][name]
         return data
 
 

@@ -259,11 +259,11 @@ def _add_device_options(group: argparse._ArgumentGroup) -> None:
     add_options(
         group,
         """
-        --devices cpu0,cpu1  cores that share the work; the first one runs the model
-            (default: one core)
+        --devices cpu0,cpu1  cores that share the work, the main core first (default: one core)
         --assign-device TENSOR=DEVICE[:POOL]  compute this tensor on that device; weights are copied
             to POOL once, before the first run
         --fallback  fall back to the main core if a device rejects or aborts a call
+        --pipeline-runs  overlap consecutive runs; outputs belong to the inputs of the run before
         """,
         devices={"type": option_values.names},
         assign_device={
@@ -272,6 +272,7 @@ def _add_device_options(group: argparse._ArgumentGroup) -> None:
             **REPEATABLE,
         },
         fallback={"default": None},
+        pipeline_runs={"default": None},
     )
 
 
@@ -292,8 +293,7 @@ def _add_goal_and_memory_options(group: argparse._ArgumentGroup) -> None:
         --const-pool NAME[=BYTES][:HOW]  place constants in this memory of at most BYTES
             (repeatable, in order of preference); HOW is linked (default), external (addressable,
             not in the image), port or async (read by a function, before or during the computation)
-        --io-buffers  location of inputs and outputs: in the planned pools, or in buffers of the
-            caller (default: arena)
+        --io-buffers  location of inputs and outputs: pools or caller's buffers (default: arena)
         --preserve-input  do not overwrite the input during a run
         --stream-input-rows  feed the input row by row (NAME_feed_row, NAME_finish), without a
             buffer for all of it

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 PassObserver = Callable[[str, IRModule], None]
 MODULE_OPTIONS = (
     *("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "flash_bytes"),
-    *("recompute", "devices", "fallback", "device_assignments"),
+    *("recompute", "devices", "fallback", "device_assignments", "pipeline_runs"),
 )
 """The options recorded as module attributes."""
 

@@ -29,7 +29,13 @@ from firmwright.device.transport_selection import open_transport
 from firmwright.flows.fault_diagnosis import make_fault_explainer
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.html import session_html
-from firmwright.flows.sample_batches import Array, Tensors, make_batch, stack_outputs
+from firmwright.flows.sample_batches import (
+    Array,
+    Tensors,
+    make_batch,
+    stack_outputs,
+    until_late_outputs,
+)
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, unlinked_pool_images
 from firmwright.ir.module import IoTensor
@@ -98,12 +104,13 @@ class ModelSession(Closeable):
     def run_all(self, samples: Iterable[Tensors]) -> tuple[dict[str, Array], ...]:
         """Return the outputs for every sample, in the model's shapes."""
         outputs: list[dict[str, Array]] = []
-        batch = tuple(samples)
+        late = self.compiled.module.pipelined_runs
+        batch = until_late_outputs(samples, late)
         for number, sample in enumerate(batch):
             if number and number % LOGGED_SAMPLES == 0:
                 log.info("%s: sample %d of %d", self.compiled.board.name, number, len(batch))
             outputs.append(self.reshape_outputs(self._runner.run(sample)))
-        return tuple(outputs)
+        return tuple(outputs[late:])
 
     def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
         outputs = self.compiled.module.io.outputs

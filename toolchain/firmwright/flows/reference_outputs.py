@@ -12,7 +12,7 @@ import numpy as np
 
 from firmwright.base.errors import InternalError, ToolFailedError
 from firmwright.flows.model import Model
-from firmwright.flows.sample_batches import Array, Tensors
+from firmwright.flows.sample_batches import Array, Tensors, until_late_outputs
 from firmwright.frontends.onnx import is_onnx
 from firmwright.frontends.pytorch import is_pytorch
 from firmwright.ir import tir
@@ -151,12 +151,13 @@ def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> Referen
     log.info("computing the reference with numpy")
     values, state = [], initial_state(module)
     intrinsics = collect_intrinsics(module, INTRINSICS)
-    for sample in samples:
+    for sample in until_late_outputs(samples, module.pipelined_runs):
         values.append(evaluate_graph(module, sample, op_table(), intrinsics, state))
         state = next_state(module, values[-1])
     results = [value.name for value in entry.results]
     outputs = tuple({name: sample_values[name] for name in results} for sample_values in values)
-    return ReferenceOutputs(NUMPY_REFERENCE, outputs, tuple(values))
+    late = module.pipelined_runs
+    return ReferenceOutputs(NUMPY_REFERENCE, outputs[late:], tuple(values[late:]))
 
 
 def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
@@ -168,12 +169,12 @@ def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOu
     interpreter = Interpreter(functions, collect_intrinsics(module, INTRINSICS), module.constants)
     memory = _memory(module)
     outputs = []
-    for sample in samples:
+    for sample in until_late_outputs(samples, module.pipelined_runs):
         for tensor in module.io.inputs:
             _view(module, memory, tensor)[...] = sample[tensor.name]
         interpreter.run(main.name, {param.name: memory[param.name] for param in main.params})
         outputs.append({t.name: _view(module, memory, t).copy() for t in module.io.outputs})
-    return ReferenceOutputs(INTERPRETER_REFERENCE, tuple(outputs))
+    return ReferenceOutputs(INTERPRETER_REFERENCE, tuple(outputs[module.pipelined_runs :]))
 
 
 def _memory(module: IRModule) -> dict[str, Array]:

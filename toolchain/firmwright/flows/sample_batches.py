@@ -9,7 +9,7 @@ import io
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -157,6 +157,12 @@ def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
         where=where,
         hint=f"convert the array to {dtype}." if fits or array.shape == shape else "",
     )
+
+
+def until_late_outputs(samples: Iterable[Tensors], late: int) -> tuple[Tensors, ...]:
+    """Return the samples with `late` repetitions of the last one."""
+    batch = tuple(samples)
+    return batch + batch[-1:] * late
 
 
 def stack_outputs(outputs: Sequence[Tensors], batch: SampleBatch) -> dict[str, Array]:

@@ -87,6 +87,11 @@ class IRModule:
         return self.functions[str(self.attrs.get("entry", "main"))]
 
     @property
+    def pipelined_runs(self) -> int:
+        """The number of runs by which the outputs are later than their inputs."""
+        return int(str(self.attrs.get("pipelined_runs", 0)))
+
+    @property
     def graphs(self) -> tuple[Function, ...]:
         """The graph functions without a target, entry first; none after lowering."""
         if not isinstance(self.entry, Function):

@@ -15,6 +15,7 @@ PASS_NAMES = (
     "graph-dce",
     "reorder-calls",
     "rematerialize",
+    "pipeline-runs",
     "multi-core-split",
     "tile-transfers",
     "plan-devices",

@@ -39,6 +39,7 @@ def model_values(summary: CompilationSummary, devices: tuple[str, ...]) -> dict[
         "more_arguments": "".join(f", {item}" for item in more),
         "has_init": has_init,
         "has_state": bool(io.state),
+        "is_pipelined": bool(io.pipeline_runs),
         "needs_preparation": has_init or bool(io.state) or not is_linked,
         "devices": devices,
     }

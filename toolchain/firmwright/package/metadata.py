@@ -56,6 +56,7 @@ def summarize_compilation(
             tuple(_tensor(tensor, plan) for tensor in module.io.inputs),
             tuple(_tensor(tensor, plan) for tensor in module.io.outputs),
             tuple(_tensor(tensor, plan) for tensor in module.io.state),
+            module.pipelined_runs,
         ),
         workspace_bytes=plan.workspace_bytes if plan else 0,
         lower_bound_bytes=plan.lower_bound_bytes if plan else 0,

@@ -1,8 +1,8 @@
 """Tile the calls of engines with private memory, so that transfers overlap with computation.
 
-The copies of input and output tiles form a double-buffered pipeline. Calls are not tiled if the
-engine itself defines the input or reads the output, or if the user placed a tensor. Results are
-bit-identical.
+The copies of input and output tiles form a double-buffered pipeline. Calls are not tiled if runs
+are pipelined, the engine itself defines the input or reads the output, or the user placed a tensor.
+Results are bit-identical.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,8 @@ TILE_BYTES_MIN = 1024
 
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
-    if not module.graphs or not any(pool.targets for pool in module.pools):
+    is_private = any(pool.targets for pool in module.pools)
+    if not module.graphs or not is_private or module.pipelined_runs:
         return module
     module = with_unique_names(module)
     domains = MemoryDomains(module, ops, DeviceMap(module))

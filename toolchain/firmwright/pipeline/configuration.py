@@ -62,7 +62,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
             if (value := getattr(options, name)) is not None
         },
         **({"offload": options.offload} if options.offload else {}),
-        **({"recompute": True} if options.recompute else {}),
+        **{name: True for name in ("recompute", "pipeline_runs") if getattr(options, name)},
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
     )
     check_targets(module, board)

@@ -44,6 +44,7 @@ class Options:
     tuning: TuningRecords = NO_TUNING_RECORDS
     devices: tuple[str, ...] = ()
     fallback: bool = False
+    pipeline_runs: bool = False
     device_assignments: tuple[tuple[str, str, str], ...] = ()
     c_standard: str = "c99"
     sections: tuple[tuple[str, str], ...] = ()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from firmwright.base.errors import PluginError, UsageError
 from firmwright.ir import tir
+from firmwright.ir.graph.devices import CYCLES_ATTR
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import PASS_NAMES
@@ -15,6 +16,7 @@ from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.per_target_passes import PassTimer, make_per_target_pass, run_phase
 from firmwright.partitioning.plan_devices import plan_devices
+from firmwright.partitioning.run_pipelining import pipeline_runs
 from firmwright.partitioning.target_hooks import check_lowered, run_hook
 from firmwright.partitioning.tile_transfers import insert_tile_transfers
 from firmwright.passes import BY_NAME
@@ -52,6 +54,9 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "partition": lambda module: partition_module(module, timer),
         "reorder-calls": lambda module: reorder_calls(module, table),
         "rematerialize": lambda module: rematerialize(module, table),
+        "pipeline-runs": lambda module: pipeline_runs(
+            module, lambda part: _predict_cycles(part, options)
+        ),
         "multi-core-split": lambda module: split_over_cores(module, table),
         "tile-transfers": lambda module: insert_tile_transfers(module, table),
         "plan-devices": lambda module: plan_devices(module, table),
@@ -116,6 +121,23 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
     lowering, module = lower_for_selection(module, options)
     oracle = selection_oracle.make_selection_oracle(options)
     return select_module(module, lowering.calls(), lowering.rows, oracle)
+
+
+def _predict_cycles(module: IRModule, options: Options) -> list[int]:
+    """Return the predicted cycles of each call of the entry."""
+    for hook in ("relay_to_runtime", "relay_to_tir"):
+        module = _make_kernels(module, hook)
+    estimate = selection_oracle.kernel_cost_estimator(module)
+    cycles = []
+    for call, candidates in selection_oracle.make_lowering(module, options).calls():
+        kernel = module.callee(call.op)
+        if isinstance(kernel, tir.PrimFunc):
+            declared = kernel.attrs.get(CYCLES_ATTR)
+            cost = estimate(kernel, {})
+            cycles.append(int(str(declared)) if declared is not None else cost.time)
+        else:
+            cycles.append(candidates[0].time if candidates else 0)
+    return cycles
 
 
 def lower_for_selection(module: IRModule, options: Options) -> tuple[Lowering, IRModule]:

@@ -82,6 +82,7 @@ def search_collage(
     cost_log: RegionCostLog,
 ) -> CollageResult:
     """Search for a partition of the open calls; raise UsageError without backends."""
+    options = replace(options, pipeline_runs=False)  # single runs are compared
     module = _prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 

@@ -163,7 +163,8 @@ def _run_together(task: MeasurementTask) -> tuple[KernelResult, ...]:
         _kernel_layer(group[0][0], [choice for _, choice in group], board, task.options)
         for group in (list(rows) for _, rows in groupby(task.kernels, lambda item: id(item[0])))
     ]
-    options = replace(task.options, optimize="speed")  # outlining would mix the kernels' counts
+    # outlining would mix the kernels' counts
+    options = replace(task.options, optimize="speed", pipeline_runs=False)
     compiled = compile_model(comparison_module(layers, board, options), options)
     outputs, counts, unit = _measured(compiled, task.setup)
     return tuple(

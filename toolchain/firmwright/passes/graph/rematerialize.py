@@ -95,11 +95,11 @@ class _Rematerializer:
                 replace(value, name=self.names.unique(f"{value.name}_again"))
                 for value in call.outputs
             )
-            copies.append(replace(_reading(call, renamed), outputs=outputs))
+            copies.append(replace(with_inputs_renamed(call, renamed), outputs=outputs))
             renamed |= {old.name: new for old, new in zip(call.outputs, outputs, strict=True)}
-        return [*copies, _reading(fold, renamed)]
+        return [*copies, with_inputs_renamed(fold, renamed)]
 
 
-def _reading(call: Call, renamed: dict[str, Value]) -> Call:
+def with_inputs_renamed(call: Call, renamed: dict[str, Value]) -> Call:
     inputs = tuple(renamed.get(v.name, v) if v is not None else None for v in call.inputs)
     return replace(call, inputs=inputs)
