@@ -122,7 +122,7 @@ TOOLS: Final[Mapping[str, FlashTool]] = MappingProxyType(
             erase="esptool.py ARGUMENT erase_flash",
         ),
         "picotool": FlashTool(
-            install="a release of Raspberry Pi, from github.com/raspberrypi/pico-sdk-tools",
+            install="pico-sdk-tools, from github.com/raspberrypi",
             option="--family",
             write="picotool load VERIFY --execute {job.uf2} ARGUMENT",
             verify="--verify",
