@@ -134,4 +134,4 @@ def format_layers(layers: Sequence[LayerAccuracy]) -> str:
         errors = (layer.mean_abs_error, layer.max_abs_error, layer.largest)
         name = layer.name if len(layer.name) <= NAME_WIDTH else f"…{layer.name[-NAME_WIDTH:]}"
         rows.append([name, layer.op, layer.sqnr_db, *(f"{value:.3g}" for value in errors)])
-    return format_table(head, rows)
+    return format_table(head, rows, drop=("largest value", "operator"))

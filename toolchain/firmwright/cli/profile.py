@@ -21,6 +21,8 @@ from firmwright.flows.run_schedule import parallel_calls
 
 NAME = "profile"
 HELP = "measure a model on a board, operator by operator"
+OPTIONAL_COLUMNS = ("", "kind", "per MAC")
+"""Those that a narrow terminal omits, the first one first."""
 CONDITIONS = ("model", "board", "clock_hz", "flags")
 """The conditions that must be equal for the numbers of two profiles to be comparable."""
 
@@ -237,4 +239,5 @@ def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | Non
         if measured.exact is None and comparison is None:
             row[""] = "█" * round(12 * share)
         rows.append(row)
-    return format_table(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
+    head = list(rows[0]) if rows else []
+    return format_table(head, [list(row.values()) for row in rows], drop=OPTIONAL_COLUMNS)

@@ -4,40 +4,63 @@ import re
 import shutil
 import textwrap
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 MIN_COLUMNS = 80
 MAX_PIECE = 24
+WORD = re.compile(r"[^ ]*[ ]*")
 PIECE = re.compile(r"[^ _/;,.|]*[ _/;,.|]*")
-"""A part of a name or text that is not broken."""
+"""A part of a name that is not broken."""
+NUMBER = re.compile(r"[-+<]?\d[\d.,]*( \S{1,3})?")
 Cell = str | int | float | None
 
 
-def format_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], indent: str = "") -> str:
-    """Format columns under a heading; numeric columns are right-aligned, wide texts wrapped."""
+def format_table(
+    head: Sequence[str], rows: Sequence[Sequence[Cell]], indent: str = "", drop: Sequence[str] = ()
+) -> str:
+    """Format columns under a heading; numbers are right-aligned, wide texts wrapped.
+
+    If words do not fit, the columns `drop` are omitted one by one; then names are broken.
+    """
     numeric = [
         any(isinstance(row[i], int | float) for row in rows) or not rows for i in range(len(head))
     ]
     cells = [list(head), *([format_number(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
-    least = [
-        max(len(piece) for line in cells for piece in PIECE.findall(line[i]))
-        for i in range(len(head))
-    ]
     room = _columns() - len(indent) - 2 * (len(head) - 1)
-    while sum(widths) > room:
-        wide = [
-            i
-            for i, width in enumerate(widths)
-            if not numeric[i] and width > min(least[i], MAX_PIECE)
-        ]
-        if not wide:
-            break
-        widths[max(wide, key=lambda i: widths[i])] -= 1
+    widths = _shrink(cells, numeric, room, WORD)
+    if sum(widths) > room:
+        dropped = next((head.index(name) for name in drop if name in head), None)
+        if dropped is not None:
+            kept = [[c for i, c in enumerate(row) if i != dropped] for row in (head, *rows)]
+            return format_table([str(name) for name in kept[0]], kept[1:], indent, drop)
+        widths = _shrink(cells, numeric, room, PIECE)
     wrapped = [_wrapped_line(line, widths, numeric) for line in cells]
     rule = "  ".join("─" * width for width in widths)
     lines = [*wrapped[0], rule, *(line for row in wrapped[1:] for line in row)]
     return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+
+
+def _shrink(
+    cells: Sequence[Sequence[str]], numeric: Sequence[bool], room: int, parts: re.Pattern[str]
+) -> list[int]:
+    """Return widths of columns, of at most `room` if no part of a text has to be broken."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    least = [
+        width if right else max(_least_width(text, parts) for text in column)
+        for column, width, right in zip(zip(*cells, strict=True), widths, numeric, strict=True)
+    ]
+    while sum(widths) > room:
+        wide = [i for i, width in enumerate(widths) if width > least[i]]
+        if not wide:
+            break
+        widths[max(wide, key=lambda i: widths[i])] -= 1
+    return widths
+
+
+def _least_width(text: str, parts: re.Pattern[str]) -> int:
+    if NUMBER.fullmatch(text.strip()):
+        return len(text)
+    return min(max(len(part.rstrip()) for part in parts.findall(text)), MAX_PIECE)
 
 
 def _columns() -> int:
@@ -52,9 +75,11 @@ def _wrapped_line(
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """Break a text after spaces and the separators of names."""
+    """Break a text after spaces, and a longer word after the separators of names."""
     lines = [""]
-    for piece in PIECE.findall(text) if len(text) > width else [text]:
+    words = WORD.findall(text) if len(text) > width else [text]
+    pieces = (PIECE.findall(w) if len(w.rstrip()) > width else [w] for w in words)
+    for piece in chain.from_iterable(pieces):
         if len(f"{lines[-1]}{piece}".rstrip()) > width and lines[-1]:
             lines.append("")
         lines[-1] += piece
