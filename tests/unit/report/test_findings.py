@@ -26,10 +26,10 @@ def test_unremarkable_build_has_no_findings():
     [
         (
             {"operators": SLOW},
-            "softmax 2 use the default loops (10.0 % of the run)",
+            "softmax 2 uses the default loops (10.0 % of the run)",
             "firmwright ops",
         ),
-        ({"operators": MOVED}, "1 transposes remain: 100 instructions, 10.0 % of", "export"),
+        ({"operators": MOVED}, "1 transpose operator remains: 100 instructions", "export"),
         ({"pools": (PoolUsage("sram", 96, 100),)}, "pool sram is nearly full: 96 of 100", "--ram"),
         (
             {"regions": (ImageRegionUsage("code", 95, 100),)},

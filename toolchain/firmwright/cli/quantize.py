@@ -2,8 +2,10 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.evaluate import add_data_options, format_layers
 from firmwright.cli.option_values import positive_int
@@ -12,7 +14,11 @@ from firmwright.cli.verb import REPEATABLE, Outcome, add_options
 from firmwright.flows.evaluation import compare_models
 from firmwright.flows.labeled_data import convert_samples, read_dataset
 from firmwright.flows.model import load_model, model_inputs, write_file
-from firmwright.flows.onnx_quantization import QuantizationResult, quantize_onnx_model
+from firmwright.flows.onnx_quantization import (
+    QuantizationResult,
+    float_onnx_source,
+    quantize_onnx_model,
+)
 from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOptions
 from firmwright.report.evaluation import RunScores, format_scores
 
@@ -48,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Outcome:
     model = load_model(args.model, overrides=arguments.model_overrides(args))
+    float_onnx_source(model)
+    if Path(args.out).suffix != ".onnx":
+        raise UsageError("the quantized model is an ONNX model.", where=args.out, hint="-o Q.onnx.")
     inputs = model_inputs(model)
     data = read_dataset(args.data, inputs, args.labels, args.classes)
     samples = convert_samples(data.samples, inputs, inputs, data.where)

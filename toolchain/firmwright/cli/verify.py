@@ -98,6 +98,8 @@ def format_verdict(result: Verification) -> str:
     values = f"all {result.values:,} values of {samples}"
     if not result.exact:
         verdict = _difference(result)
+    elif result.is_float and not result.max_abs_error:
+        verdict = f"{values} equal {result.reference}."
     elif result.is_float:
         verdict = (
             f"{values} are within the tolerance of {result.reference}; "

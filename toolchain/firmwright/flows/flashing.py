@@ -77,6 +77,8 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
         if not chosen:
             problem = f"no runner was given, and the board's file configures {supported}."
         hint = "use one of those, or --runner gdb --address HOST:PORT for any GDB stub."
+        if not board.flash_tools.tools:
+            hint = "emulated boards need no flashing; else --runner gdb --address HOST:PORT."
         raise UsageError(problem, where=board.name, hint=hint)
     content, uf2 = read_hex(image.hex), image.bin.with_suffix(".uf2")
     size_bytes = image.bin.stat().st_size

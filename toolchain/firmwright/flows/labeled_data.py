@@ -157,8 +157,8 @@ def _samples_of(array: Array, tensor: IoTensor, where: str) -> list[Array]:
         if samples.shape[1:] == shape and array.dtype.kind in "iufb" and len(samples):
             return list(samples)
     raise UsageError(
-        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs "
-        f"{tensor.type.dtype.name} {list(shape)}, optionally with a leading axis for samples.",
+        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs {list(shape)}, "
+        f"optionally with a leading axis for samples, as {tensor.type.dtype.name} or as floats.",
         where=where,
     )
 
@@ -174,6 +174,8 @@ def _read_file(file: Path, inputs: Sequence[IoTensor]) -> Mapping[str, Array]:
     (tensor,) = inputs
     if file.suffix == ".npy":
         return {tensor.name: _read_npy(file)}
+    if not file.exists():
+        raise UsageError("there is no such file.", where=str(file))
     try:
         if file.is_file() and file.suffix != ".bin":
             raise ValueError(f"{file.suffix or 'such'} files are not read")

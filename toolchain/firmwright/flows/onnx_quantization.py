@@ -49,6 +49,14 @@ class QuantizationResult:
     in_floats: tuple[FloatResult, ...]
 
 
+def float_onnx_source(model: Model) -> bytes:
+    """Return the model file; raise UsageError if it is not an ONNX model."""
+    if model.source is None or not is_onnx(model.source, model.file):
+        hint = "give a float .onnx file; quantize TFLite models with the converter that makes them."
+        raise UsageError("only float ONNX models can be quantized.", where=model.file, hint=hint)
+    return model.source
+
+
 def quantize_onnx_model(
     model: Model,
     samples: Sequence[Tensors],
@@ -59,11 +67,9 @@ def quantize_onnx_model(
 
     Raise UsageError, UnsupportedError, ToolMissingError or ToolFailedError.
     """
-    if model.source is None or not is_onnx(model.source, model.file):
-        hint = "give a float .onnx file; quantize TFLite models with the converter that makes them."
-        raise UsageError("only float ONNX models can be quantized.", where=model.file, hint=hint)
+    source = float_onnx_source(model)
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
-    source = preprocess_model(model.source, model.file, ModelOverrides(shapes))
+    source = preprocess_model(source, model.file, ModelOverrides(shapes))
     chosen = evenly_spaced(len(samples), compared)
     log.info("quantizing, calibrated with %d samples", len(samples))
     result = onnx_quantizer.quantize_model(source, samples, how, model.file)

@@ -12,7 +12,7 @@ MIN_SHARE = 0.02
 MAX_PREDICTION_ERROR = 0.3
 """Larger relative errors of predictions are reported."""
 MIN_PREDICTED_SHARE = 0.05
-_MOVES = {"transpose": "transposes", "quantize": "quantize", "dequantize": "dequantize"}
+_MOVES = ("transpose", "quantize", "dequantize")
 
 
 def find_issues(report: BuildReport) -> tuple[ReportFinding, ...]:
@@ -29,8 +29,9 @@ def _slow_paths(report: BuildReport) -> Iterator[ReportFinding]:
     slow = [operator for operator in default if _share(report, operator) >= MIN_SHARE]
     for label, operators in _by_kind(slow):
         share = 100 * sum(_share(report, operator) for operator in operators)
+        verb = "uses" if len(operators) == 1 else "use"
         yield ReportFinding(
-            f"{label} use the default loops ({share:.1f} % of the run): no optimized schedule "
+            f"{label} {verb} the default loops ({share:.1f} % of the run): no optimized schedule "
             "applies.",
             "see firmwright ops for the types and shapes with schedules for this core.",
         )
@@ -50,12 +51,13 @@ def _by_kind(operators: Iterable[OperatorReport]) -> Iterator[tuple[str, list[Op
 
 
 def _moves(report: BuildReport) -> Iterator[ReportFinding]:
-    for kind, word in _MOVES.items():
+    for kind in _MOVES:
         remaining = [operator for operator in report.operators if operator.kind == kind]
         if remaining:
             count = sum(operator.count for operator in remaining)
+            verb = "operator remains" if len(remaining) == 1 else "operators remain"
             yield ReportFinding(
-                f"{len(remaining)} {word} remain: {count:,} {report.unit}, "
+                f"{len(remaining)} {kind} {verb}: {count:,} {report.unit}, "
                 f"{100 * count / max(report.total, 1):.1f} % of the run.",
                 "export the model with data in the layout (or type) of its operators.",
             )

@@ -43,7 +43,7 @@ def read_tflite(data: bytes, file: str) -> RawModel:
             f"not a TFLite model: its {len(data)} bytes lack the identifier "
             f"{schema.FILE_IDENTIFIER.decode()} at byte 4.",
             where=file,
-            hint="a .tflite file as the TensorFlow Lite converter writes it.",
+            hint="a file of the TensorFlow Lite converter, or .onnx, .pt2, .keras or .fwir.",
         )
     root = Flatbuffer(data, file).root("Model")
     version = root.integer("version")
