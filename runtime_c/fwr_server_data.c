@@ -51,7 +51,8 @@ static int32_t write_tensor(const struct fwr_tensor *tensor, uint32_t offset, co
     return FWR_OK;
 }
 
-static int32_t read_tensor(const struct fwr_tensor *tensor, uint32_t offset, uint8_t *to, uint32_t size)
+static int32_t read_tensor(const struct fwr_tensor *tensor, uint32_t offset, uint8_t *to,
+                           uint32_t size)
 {
     const uint8_t *from = (const uint8_t *)tensor->data + offset;
 #if FWR_PRIVATE_IO

@@ -82,12 +82,12 @@ int32_t fwr_port_core_wait(uint32_t call);
 
 /* ---- Provided by a port with a DMA controller ------------------------------------------------ */
 
-/* Starts a copy between regions that do not overlap, after earlier copies of the channel. Returns 0 or
- * a negative enum fwr_status. */
+/* Starts a copy between regions that do not overlap, after earlier copies of the channel. Returns 0
+ * or a negative enum fwr_status. */
 int32_t fwr_port_copy_start(uint32_t channel, void *to, const void *from, uint32_t size);
 
-/* Waits, asleep, until the copies of a channel have completed and are visible. Returns 0, or a negative
- * enum fwr_status after an error of the controller. */
+/* Waits, asleep, until the copies of a channel have completed and are visible. Returns 0, or a
+ * negative enum fwr_status after an error of the controller. */
 int32_t fwr_port_copy_wait(uint32_t channel);
 
 /* ---- Provided by the port with FWR_PRIVATE_IO; fwr_defaults.c provides memcpy ---------------- */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dma_pl081.c: memory-to-memory copies with Arm's PL080 and PL081 (DDI0196, DDI0218).
  *
- * Each channel executes its copies in sequence; channels work at the same time. A copy with more words
- * than a transfer can count becomes a linked list of transfers; one longer than the list continues at
- * the next poll. The end of a list raises the interrupt, which wakes the core and is never taken: it
- * is enabled only while interrupts are masked. A channel disables itself at the end, which is how
- * completion is detected.
+ * Each channel executes its copies in sequence; channels work at the same time. A copy with more
+ * words than a transfer can count becomes a linked list of transfers; one longer than the list
+ * continues at the next poll. The end of a list raises the interrupt, which wakes the core and is
+ * never taken: it is enabled only while interrupts are masked. A channel disables itself at the
+ * end, which is how completion is detected.
  *
  * Memory order: the source is in memory before the channel is enabled, and the copy is read after
  * it is disabled (DSB). If the board enables caches, the source and the list are cleaned first; the
@@ -32,7 +32,7 @@
 #define ALL_CHANNELS ((1u << FWR_DMA_CHANNELS) - 1u)
 
 #define CONTROL_ITEMS_MAX 0xFFFu
-#define CONTROL_BURSTS ((1u << 12) | (1u << 15)) /* of four words or bytes, the size of the FIFO */
+#define CONTROL_BURSTS ((1u << 12) | (1u << 15)) /* of four items, as the FIFO holds */
 #define CONTROL_WORDS ((2u << 18) | (2u << 21))  /* 0 selects bytes */
 #define CONTROL_INCREMENT ((1u << 26) | (1u << 27))
 #define CONTROL_INTERRUPT (1u << 31)

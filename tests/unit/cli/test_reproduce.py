@@ -43,6 +43,7 @@ EVERYTHING = Options(
     const_pools=(PoolInfo("ext", access="ro", scope="port"),),
     devices=("cpu0", "cpu1"),
     fallback=True,
+    pipeline_runs=True,
     offload=(("y", "npu1"),),
     device_assignments=(("w", "cpu1", "sram"),),
     c_standard="c11",

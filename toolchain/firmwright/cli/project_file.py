@@ -59,7 +59,8 @@ def parse_with_project(
             error.where = str(file)
         raise
     if "model" in applied and (chosen := getattr(args, arguments["model"].dest)):
-        if isinstance(chosen, str) and Path(chosen).is_dir():
+        paths = [chosen] if isinstance(chosen, str) else chosen
+        if all(Path(path).is_dir() for path in paths):
             return args, []  # a project, whose options are fixed
         if chosen != arguments["model"].default:
             applied.remove("model")
