@@ -22,20 +22,22 @@ def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]
     """
     if "stage" in model.attrs:
         raise UsageError("the module is lowered already.", where=model.name, hint="the model file.")
-    board, oracle = load_board(options.board, options.board_dirs), make_selection_oracle(options)
+    board = load_board(options.board, options.board_dirs)
     steps = passes_for(options)
     names = [step.name for step in steps]
     selection, planning = names.index("lower-select"), names.index("usmp")
-    selector: KernelSelector | None = None
+
+    def configured(ram_bytes: int) -> IRModule:
+        return configure_module(model, board, replace(options, ram_bytes=ram_bytes))
+
+    module = _run(steps[:selection], configured(sys.maxsize))
+    lowering, module = lower_for_selection(module, options)
+    oracle = make_selection_oracle(options)
+    selector = KernelSelector(module, lowering.calls(), lowering.rows, oracle)
     rows: list[MemoryTradeoff] = []
     limit = sys.maxsize
     while limit:
-        module = configure_module(model, board, replace(options, ram_bytes=limit))
-        module = _run(steps[:selection], module)
-        if selector is None:
-            lowering, module = lower_for_selection(module, options)
-            selector = KernelSelector(module, lowering.calls(), lowering.rows, oracle)
-        program = selector.fastest_within(module.pools)
+        program = selector.fastest_within(configured(limit).pools)
         if program is None:
             break
         plan = _run(steps[selection + 1 : planning + 1], program.module).plan
