@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,19 @@ def merge_modules(modules: Sequence[IRModule]) -> IRModule:
     main = Function("main", tuple(params), tuple(body), tuple(results))
     attrs: dict[str, Attr] = {"entry": "main", "numerics": "onnx"}
     return IRModule("cases", {"main": main}, constants, attrs=attrs)
+
+
+def run_merged(
+    modules: Sequence[IRModule], batch: Sequence[Sequence[Mapping[str, Any]]], board: str
+) -> tuple[dict[str, Array], ...]:
+    """Run the modules as one firmware on each sample, which holds the inputs of every module."""
+    feeds = [
+        {f"{k}.{name}": x for k, part in enumerate(sample) for name, x in part.items()}
+        for sample in batch
+    ]
+    compiled = compile_module(merge_modules(modules), board)
+    with open_session(compiled, in_process=board == "host") as session:
+        return session.run_all(feeds)
 
 
 def compile_module(module: IRModule, board: str) -> Compilation:

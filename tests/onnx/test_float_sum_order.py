@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from backend import compile_module, merge_modules
+from backend import run_merged
 from onnx_models import Net
 from test_nets import imported, results
 from test_onnx_runtime_integers import inputs_of, merged
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
-from firmwright.flows.model_session import open_session
 from firmwright.ir.graph.nodes import Function, TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.float_sum_order import FLOAT_ORDER, SumOrder, TieTest, float_sums
@@ -85,11 +84,7 @@ def test_reductions_equal_onnx_runtime(deep: bool) -> None:
 def test_firmware_of_the_reductions_has_the_same_integers(board: str) -> None:
     modules = [imported(reduced(seed)) for seed in range(len(SHAPES))]
     inputs = [inputs_of(module, seed) for seed, module in enumerate(modules)]
-    feeds = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
-    with open_session(
-        compile_module(merge_modules(modules), board), in_process=board == "host"
-    ) as session:
-        (got,) = session.run_all([feeds])
+    (got,) = run_merged(modules, [inputs], board)
     for seed, (module, part) in enumerate(zip(modules, inputs, strict=True)):
         ((name, value),) = results(module, part).items()
         np.testing.assert_array_equal(got[f"{seed}.{name}"], value, str(seed))

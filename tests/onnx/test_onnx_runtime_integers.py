@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend import compile_module, merge_modules
+from backend import run_merged
 from numpy.typing import NDArray
 from onnx_models import Net
 
 import onnx
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization, Rounding, quantize_multiplier
-from firmwright.flows.model_session import open_session
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function, TensorType
@@ -155,11 +154,7 @@ def test_layers_equal_onnx_runtime(deep: bool) -> None:
 def test_firmware_of_the_layers_has_the_same_integers(board: str, deep: bool) -> None:
     modules = [imported(made(number)) for number in range(LAYERS if deep else len(OPERATORS))]
     inputs = [inputs_of(module, 5) for module in modules]
-    feeds = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
-    with open_session(
-        compile_module(merge_modules(modules), board), in_process=board == "host"
-    ) as session:
-        (got,) = session.run_all([feeds])
+    (got,) = run_merged(modules, [inputs], board)
     for number, (module, part) in enumerate(zip(modules, inputs, strict=True)):
         values = evaluate_graph(module, part, op_table(), INTRINSICS)
         assert isinstance(module.entry, Function)

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend import compile_module, merge_modules
+from backend import run_merged
 from onnx_models import Net
 from test_nets import imported, results
 from test_onnx_runtime_integers import LayerMaker, inputs_of
 from test_random_qdq_graphs import expected
 
-from firmwright.flows.model_session import open_session
 from firmwright.ir.graph.nodes import Function
 
 POOLS, DEEP_POOLS, FIRMWARE_POOLS, SAMPLES = 30, 400, 6, 3
@@ -85,11 +84,7 @@ def test_firmware_of_pools_equals_onnx_runtime(board: str) -> None:
     models = [pool(seed) for seed in range(1, FIRMWARE_POOLS + 1)]
     modules = list(map(imported, models))
     samples = [inputs_of(module, 7) for module in modules]
-    feeds = {f"{k}.{name}": x for k, part in enumerate(samples) for name, x in part.items()}
-    with open_session(
-        compile_module(merge_modules(modules), board), in_process=board == "host"
-    ) as session:
-        (got,) = session.run_all([feeds])
+    (got,) = run_merged(modules, [samples], board)
     for number, (model, module, sample) in enumerate(zip(models, modules, samples, strict=True)):
         assert isinstance(module.entry, Function)
         ((y,),) = expected(model, [sample])

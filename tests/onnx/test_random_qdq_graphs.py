@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from backend import compile_module, merge_modules
+from backend import run_merged
 from random_qdq_graphs import Array, random_qdq_model, random_samples
 from test_nets import imported, results
 
-from firmwright.flows.model_session import open_session
 from firmwright.ir.graph.nodes import Function
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 
@@ -55,18 +54,14 @@ def test_firmware_of_random_graphs_equals_onnx_runtime(board: str, first: int) -
     params = [
         [value.name for value in m.entry.params] for m in modules if isinstance(m.entry, Function)
     ]
-    feeds = [
-        {
-            f"{number}.{name}": samples[number][k][name]
-            for number, names in enumerate(params)
-            for name in names
-        }
+    batch = [
+        [
+            {name: part[k][name] for name in names}
+            for part, names in zip(samples, params, strict=True)
+        ]
         for k in range(SAMPLES)
     ]
-    with open_session(
-        compile_module(merge_modules(modules), board), in_process=board == "host"
-    ) as session:
-        got = session.run_all(feeds)
+    got = run_merged(modules, batch, board)
     for number, (model, module) in enumerate(zip(models, modules, strict=True)):
         assert isinstance(module.entry, Function)
         for k, outputs in enumerate(expected(model, samples[number])):

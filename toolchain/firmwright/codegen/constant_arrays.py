@@ -123,7 +123,7 @@ def format_weights_header(
 def _format_file(
     head: Sequence[str], constants: Sequence[LinkedConstant], macro: str, **more: object
 ) -> str:
-    """Format a file of arrays whose attributes `macro` sets; a header has a `guard`."""
+    """Format a file of arrays; `macro` sets their attributes, and headers have a `guard`."""
     return render_template(
         "firmwright.codegen",
         "constants.c.j2",

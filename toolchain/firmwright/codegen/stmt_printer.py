@@ -81,7 +81,7 @@ class StmtPrinter:
         self.used_names: set[str] = set()
 
     def body(self, stmt: tir.Stmt) -> None:
-        """Print the body of a function whose parameters have already been declared."""
+        """Print the body of a function after its parameters were declared."""
         collect_used_names(stmt, self.used_names)
         self.stmt(stmt)
 

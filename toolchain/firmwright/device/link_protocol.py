@@ -217,7 +217,7 @@ def _require_size(payload: bytes, size_bytes: int, what: str) -> None:
 
 
 def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[int, ...]:
-    """Unpack a payload; raise DeviceError, naming the payload `what`, if its size is wrong."""
+    """Unpack a payload; a DeviceError for a wrong size calls it `what`."""
     _require_size(payload, struct.calcsize(layout), what)
     return struct.unpack(layout, payload)
 

@@ -49,7 +49,10 @@ class CoreTimeline:
 
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
-    """Return the functions to trace; () for a single core or a main with loops or branches."""
+    """Return the functions to trace; () for calls on one device, or with loops or branches.
+
+    Raise UsageError for calls on accelerators of a board with one core.
+    """
     main = compiled.module.entry
     if not isinstance(main, tir.PrimFunc):
         return ()
@@ -90,8 +93,7 @@ def build_timeline(
     if len(local) != len(local_calls) or len(remote) != len(starts):
         raise UsageError(
             f"the trace shows {len(local)} calls on the first core and {len(remote)} on the "
-            "second; "
-            f"the model makes {len(local_calls)} and {len(starts)}.",
+            f"second; the model makes {len(local_calls)} and {len(starts)}.",
             where=compiled.module.name,
             hint="use profile without --count-instructions.",
         )

@@ -22,7 +22,13 @@ from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.html import profile_html
 from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions
 from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.run_schedule import ScheduledCall, check_races, modeled_times, schedule_run
+from firmwright.flows.run_schedule import (
+    ModeledTimes,
+    ScheduledCall,
+    check_races,
+    modeled_times,
+    schedule_run,
+)
 from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.pipeline import Compilation
 from firmwright.report.model import PoolUsage
@@ -121,6 +127,7 @@ def profile(
         with open_with(compiled, variant="profile", compiler=compiler) as session:
             log.info("measuring each operator on %s", compiled.board.name)
             probed, operators = _probed(compiled, session.device, sample, runs, predictions)
+    times = modeled_times(compiled)
     # A start-up message reports that raising the clock failed.
     board, pools = compiled.board, compiled.summary.pools.items()
     clock_hz = board.clock_hz if board.clock is None or info.start_up_text else board.clock.hz
@@ -132,7 +139,7 @@ def profile(
         unit=info.counter_unit,
         total=total,
         resolution=math.ceil(info.counter_scale),
-        operators=_with_modeled(compiled, operators),
+        operators=_with_modeled(operators, times),
         probe_overhead=probed - total,
         stack_bytes=stack_bytes,
         stack_reserve_bytes=info.stack_bytes,
@@ -142,26 +149,28 @@ def profile(
         clock_hz=clock_hz,
         flags=" ".join((compiler, MODEL_OPTIMIZATION, *flags(board))),
         pools=tuple(PoolUsage(n, p.bytes, p.limit_bytes) for n, p in pools),
-        schedule=_schedule(compiled, operators, counts),
+        schedule=_schedule(compiled, operators, counts, times),
     )
 
 
 def _schedule(
-    compiled: Compilation, operators: Sequence[OperatorCost], counts: InstructionCounts | None
+    compiled: Compilation,
+    operators: Sequence[OperatorCost],
+    counts: InstructionCounts | None,
+    times: ModeledTimes,
 ) -> tuple[ScheduledCall, ...]:
     if counts is not None and counts.timeline is not None:
         schedule = counts.timeline.schedule
     else:
         by_operator = {operator.index: operator.count for operator in operators}
-        schedule = schedule_run(compiled.module, by_operator, modeled_times(compiled))
+        schedule = schedule_run(compiled.module, by_operator, times)
     check_races(compiled.module, schedule)
     return schedule
 
 
 def _with_modeled(
-    compiled: Compilation, operators: Sequence[OperatorCost]
+    operators: Sequence[OperatorCost], times: ModeledTimes
 ) -> tuple[OperatorCost, ...]:
-    times = modeled_times(compiled)
     return tuple(
         replace(cost, modeled_cycles=times[cost.index].cycles) if cost.index in times else cost
         for cost in operators

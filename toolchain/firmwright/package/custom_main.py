@@ -1,4 +1,4 @@
-"""Projects whose main program is not the server loop but the user's or a benchmark's."""
+"""Projects with the main program of the user or of a benchmark in place of the server loop."""
 
 import json
 import re

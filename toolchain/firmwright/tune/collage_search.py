@@ -8,10 +8,11 @@ core alone (`none`).
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from firmwright.base.errors import DeviceError, DoesNotFitError, ToolFailedError, UsageError
 from firmwright.base.plugin_calls import plugin_call
-from firmwright.boards import load_board
+from firmwright.boards import Board, load_board
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
 from firmwright.flows.model import Model
@@ -163,12 +164,17 @@ class _CollageSearch:
             if item.name in (source, to):
                 with plugin_call(f"`transfer` of the backend {item.name}"):
                     declared = item.backend.transfer(size_bytes)
-                dma = self._dma_transfer(item.name, size_bytes)
-                total += dma if declared is None else declared
+                if declared is None:
+                    declared = self._dma_transfer(item.name, size_bytes)
+                total += declared
         return total
 
+    @cached_property
+    def _board(self) -> Board:
+        return load_board(self.options.board, self.options.board_dirs)
+
     def _dma_transfer(self, target: str, size_bytes: int) -> int:
-        dma = load_board(self.options.board, self.options.board_dirs).dma
+        dma = self._board.dma
         device_map, pools = DeviceMap(self.module), self.module.pools
         inside = [p for p in pools if p.name in device_map.private_pools(target)]
         outside = [p for p in pools if p.name in device_map.shared_pools]
