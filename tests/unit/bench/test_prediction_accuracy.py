@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from candidate_counts import count_candidates, enumerate_candidates
 from generated_layers import generate_layers
+from onnx_models import digits_net
 
 from firmwright.base.errors import ToolMissingError
 from firmwright.bench.prediction_accuracy import (
@@ -72,6 +73,19 @@ def test_predictions_are_close_to_counts(board: str, deep: bool, model_path: Cal
     assert median_error(rows) < MEDIAN_ERROR
     far = [row for row in rows if abs(row.error) >= WORST_ERROR]
     assert far == []
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2-an385", "microbit"])
+def test_floats_in_software_are_predicted(board: str, tmp_path: Path):
+    (tmp_path / "net.onnx").write_bytes(digits_net())
+    try:
+        rows = list(compare_predictions([tmp_path / "net.onnx"], [board]))
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+    total = sum(row.counted for row in rows)
+    assert sum(row.predicted for row in rows) == pytest.approx(total, rel=0.15)
+    assert [row for row in rows if row.counted > total / 20 and abs(row.error) > WORST_ERROR] == []
 
 
 @pytest.mark.qemu

@@ -18,7 +18,7 @@ from firmwright.flows.executors import Executor, LocalExecutor, run_calls
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import find_model_files, load_model, provide_file
 from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.sample_batches import measured_sample
 from firmwright.pipeline import OPTIMIZE_GOALS, Compilation
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ def _row(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
 
 def _count(compiled: Compilation, image: Image) -> tuple[str, int]:
     log.info("measuring %s on %s", compiled.module.name, compiled.board.name)
-    (sample,) = generate_samples(compiled.module.io.inputs, 1).samples
+    sample = measured_sample(compiled.module.io.inputs)
     with open_session(compiled, image=image) as session:
         return session.device.info.counter_unit, session.device.measure(sample)
 

@@ -24,7 +24,7 @@ from firmwright.flows.core_timeline import CoreTimeline, build_timeline, traced_
 from firmwright.flows.cost_prediction import count_kernel_calls, depends_on_data
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, c_prefix, open_session
-from firmwright.flows.sample_batches import Tensors, generate_samples
+from firmwright.flows.sample_batches import Tensors, measured_sample
 from firmwright.ir import tir
 from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.pipeline import Compilation
@@ -88,9 +88,9 @@ def measure_instructions(
     sample: Tensors | None = None,
     after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> InstructionCounts:
-    """Count the instructions of the second of two runs on sample 0 of seed 0, like `profile`.
+    """Count the instructions of the second of two runs on the measured sample, like `profile`.
 
-    `sample` replaces that sample; `after_run` is called with the session after the runs. Raise
+    `sample` replaces it; `after_run` is called with the session after the runs. Raise
     ToolMissingError if QEMU lacks plugins or a compiler to build one is missing.
     """
     board = compiled.board
@@ -105,7 +105,7 @@ def measure_instructions(
     root = code.function(f"{c_prefix(compiled)}_run")
     plugin = build_counter_plugin(cache_root() / "plugins")
     if sample is None:
-        (sample,) = generate_samples(compiled.module.io.inputs, 1, 0).samples
+        sample = measured_sample(compiled.module.io.inputs)
     traced = traced_functions(compiled, image)
     places = [(code.start(function), function.size_bytes) for function in traced]
     with InstructionCounter(plugin, code.start(root), root.size_bytes, places) as counter:

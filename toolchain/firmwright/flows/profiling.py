@@ -1,6 +1,6 @@
 """Measures the cost of a run: in total, by operator, and on the stack.
 
-The total is that of the second run on sample 0 of seed 0 in the release image, counted by the
+The total is that of the second run on the measured sample in the release image, counted by the
 firmware, without the counter's own cost. The operators' shares come from the profile image;
 `probe_overhead` is the difference of the totals. If counts vary, several runs are measured. Exact
 profiles (QEMU only) count every instruction of the release image.
@@ -29,7 +29,7 @@ from firmwright.flows.run_schedule import (
     modeled_times,
     schedule_run,
 )
-from firmwright.flows.sample_batches import Tensors, generate_samples
+from firmwright.flows.sample_batches import Tensors, measured_sample
 from firmwright.pipeline import Compilation
 from firmwright.report.model import PoolUsage
 
@@ -113,7 +113,7 @@ def profile(
     if count_instructions:
         counts = measure_instructions(compiled, open_with=open_with, compiler=compiler)
     predictions = predict_instructions(compiled)
-    (sample,) = generate_samples(compiled.module.io.inputs, 1, 0).samples
+    sample = measured_sample(compiled.module.io.inputs)
     with open_with(compiled, variant="release", compiler=compiler) as session:
         log.info("measuring on %s", compiled.board.name)
         device = session.device

@@ -7,6 +7,8 @@ from firmwright.ir.tir.op_count import REGISTERS
 from firmwright.targets.registry import target_features
 
 _CYCLES = ("cortex-m4", "cortex-m3")
+_CALL_BYTES = 8.0
+"""Code bytes of a call of a float routine."""
 _RISCV_REGISTERS = 20
 _THUMB1_REGISTERS = 5
 """Registers available besides operands; only eight of the sixteen do arithmetic or addressing."""
@@ -29,8 +31,10 @@ def cost_weights_for(target: Target | None) -> CostWeights:
 
 
 def _weights(name: str, family: str, mcpu: str = "", registers: int = REGISTERS) -> CostWeights:
-    cycles = _WORK[mcpu] if mcpu in _CYCLES else {}
-    return CostWeights(name, _WORK[family], cycles, _CODE_BYTES[family], registers)
+    soft = _SOFT_FLOAT.get(family, {})
+    cycles = {**_WORK[mcpu], **_SOFT_FLOAT.get(mcpu, {})} if mcpu in _CYCLES else {}
+    code_bytes = {**_CODE_BYTES[family], **dict.fromkeys(soft, _CALL_BYTES)}
+    return CostWeights(name, {**_WORK[family], **soft}, cycles, code_bytes, registers)
 
 
 def _columns(text: str) -> dict[str, dict[str, float]]:
@@ -43,4 +47,6 @@ def _columns(text: str) -> dict[str, dict[str, float]]:
 
 
 _TEXT = read_sections(__file__, ".txt")
-_WORK, _CODE_BYTES = _columns(_TEXT["work"]), _columns(_TEXT["code_bytes"])
+_WORK, _CODE_BYTES, _SOFT_FLOAT = (
+    _columns(_TEXT[name]) for name in ("work", "code_bytes", "soft_float")
+)

@@ -16,7 +16,7 @@ from firmwright.boards import Board, load_board
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
 from firmwright.flows.model import Model
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.sample_batches import measured_sample
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tuning_records import MeasurementContext
@@ -253,7 +253,7 @@ class _CollageSearch:
                 log.info("%s: counted by the timer", compiled.module.name)
         image = build_image(compiled)
         flash_board(image, self.setup.flash)
-        (sample,) = generate_samples(compiled.module.io.inputs, 1).samples
+        sample = measured_sample(compiled.module.io.inputs)
         with session_opener(self.setup)(compiled, image=image) as session:
             run_count: int = session.device.measure(sample)
         return run_count
