@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* npu_commands.h: the commands of Ethos-U55 and Ethos-U65, by name and code.
+ *
+ * Bits 0 to 9 of a command's first word are its code, bits 14 and 15 its kind: 0 without a payload,
+ * 1 followed by a payload of 32 bits. Bits 16 to 31 are its parameter.
+ */
+#ifndef NPU_COMMANDS_H
+#define NPU_COMMANDS_H
+
+/* Commands without payload: operations, and parameters of 16 bits. */
+#define NPU_COMMANDS(X) \
+    X(NPU_OP_STOP, 0x000) \
+    X(NPU_OP_IRQ, 0x001) \
+    X(NPU_OP_CONV, 0x002) \
+    X(NPU_OP_DEPTHWISE, 0x003) \
+    X(NPU_OP_POOL, 0x005) \
+    X(NPU_OP_ELEMENTWISE, 0x006) \
+    X(NPU_OP_DMA_START, 0x010) \
+    X(NPU_OP_DMA_WAIT, 0x011) \
+    X(NPU_OP_KERNEL_WAIT, 0x012) \
+    X(NPU_OP_PMU_MASK, 0x013) \
+    X(NPU_SET_IFM_PAD_TOP, 0x100) \
+    X(NPU_SET_IFM_PAD_LEFT, 0x101) \
+    X(NPU_SET_IFM_PAD_RIGHT, 0x102) \
+    X(NPU_SET_IFM_PAD_BOTTOM, 0x103) \
+    X(NPU_SET_IFM_DEPTH_M1, 0x104) \
+    X(NPU_SET_IFM_PRECISION, 0x105) \
+    X(NPU_SET_IFM_UPSCALE, 0x107) \
+    X(NPU_SET_IFM_ZERO_POINT, 0x109) \
+    X(NPU_SET_IFM_WIDTH0_M1, 0x10a) \
+    X(NPU_SET_IFM_HEIGHT0_M1, 0x10b) \
+    X(NPU_SET_IFM_HEIGHT1_M1, 0x10c) \
+    X(NPU_SET_IFM_IB_END, 0x10d) \
+    X(NPU_SET_IFM_REGION, 0x10f) \
+    X(NPU_SET_OFM_WIDTH_M1, 0x111) \
+    X(NPU_SET_OFM_HEIGHT_M1, 0x112) \
+    X(NPU_SET_OFM_DEPTH_M1, 0x113) \
+    X(NPU_SET_OFM_PRECISION, 0x114) \
+    X(NPU_SET_OFM_BLK_WIDTH_M1, 0x115) \
+    X(NPU_SET_OFM_BLK_HEIGHT_M1, 0x116) \
+    X(NPU_SET_OFM_BLK_DEPTH_M1, 0x117) \
+    X(NPU_SET_OFM_ZERO_POINT, 0x118) \
+    X(NPU_SET_OFM_WIDTH0_M1, 0x11a) \
+    X(NPU_SET_OFM_HEIGHT0_M1, 0x11b) \
+    X(NPU_SET_OFM_HEIGHT1_M1, 0x11c) \
+    X(NPU_SET_OFM_REGION, 0x11f) \
+    X(NPU_SET_KERNEL_WIDTH_M1, 0x120) \
+    X(NPU_SET_KERNEL_HEIGHT_M1, 0x121) \
+    X(NPU_SET_KERNEL_STRIDE, 0x122) \
+    X(NPU_SET_PARALLEL_MODE, 0x123) \
+    X(NPU_SET_ACC_FORMAT, 0x124) \
+    X(NPU_SET_ACTIVATION, 0x125) \
+    X(NPU_SET_ACTIVATION_MIN, 0x126) \
+    X(NPU_SET_ACTIVATION_MAX, 0x127) \
+    X(NPU_SET_WEIGHT_REGION, 0x128) \
+    X(NPU_SET_SCALE_REGION, 0x129) \
+    X(NPU_SET_AB_START, 0x12d) \
+    X(NPU_SET_BLOCKDEP, 0x12f) \
+    X(NPU_SET_DMA0_SRC_REGION, 0x130) \
+    X(NPU_SET_DMA0_DST_REGION, 0x131) \
+    X(NPU_SET_DMA0_SIZE0, 0x132) \
+    X(NPU_SET_DMA0_SIZE1, 0x133) \
+    X(NPU_SET_IFM2_BROADCAST, 0x180) \
+    X(NPU_SET_IFM2_SCALAR, 0x181) \
+    X(NPU_SET_IFM2_PRECISION, 0x185) \
+    X(NPU_SET_IFM2_ZERO_POINT, 0x189) \
+    X(NPU_SET_IFM2_WIDTH0_M1, 0x18a) \
+    X(NPU_SET_IFM2_HEIGHT0_M1, 0x18b) \
+    X(NPU_SET_IFM2_HEIGHT1_M1, 0x18c) \
+    X(NPU_SET_IFM2_IB_START, 0x18d) \
+    X(NPU_SET_IFM2_REGION, 0x18f)
+
+/* Commands with a payload: addresses (the parameter holds bits 32 to 39), lengths and scales. */
+#define NPU_PAYLOAD_COMMANDS(X) \
+    X(NPU_SET_IFM_BASE0, 0x000) \
+    X(NPU_SET_IFM_BASE1, 0x001) \
+    X(NPU_SET_IFM_BASE2, 0x002) \
+    X(NPU_SET_IFM_BASE3, 0x003) \
+    X(NPU_SET_IFM_STRIDE_X, 0x004) \
+    X(NPU_SET_IFM_STRIDE_Y, 0x005) \
+    X(NPU_SET_IFM_STRIDE_C, 0x006) \
+    X(NPU_SET_OFM_BASE0, 0x010) \
+    X(NPU_SET_OFM_BASE1, 0x011) \
+    X(NPU_SET_OFM_BASE2, 0x012) \
+    X(NPU_SET_OFM_BASE3, 0x013) \
+    X(NPU_SET_OFM_STRIDE_X, 0x014) \
+    X(NPU_SET_OFM_STRIDE_Y, 0x015) \
+    X(NPU_SET_OFM_STRIDE_C, 0x016) \
+    X(NPU_SET_WEIGHT_BASE, 0x020) \
+    X(NPU_SET_WEIGHT_LENGTH, 0x021) \
+    X(NPU_SET_SCALE_BASE, 0x022) \
+    X(NPU_SET_SCALE_LENGTH, 0x023) \
+    X(NPU_SET_OFM_SCALE, 0x024) \
+    X(NPU_SET_OPA_SCALE, 0x025) \
+    X(NPU_SET_OPB_SCALE, 0x026) \
+    X(NPU_SET_DMA0_SRC, 0x030) \
+    X(NPU_SET_DMA0_DST, 0x031) \
+    X(NPU_SET_DMA0_LEN, 0x032) \
+    X(NPU_SET_DMA0_SKIP0, 0x033) \
+    X(NPU_SET_DMA0_SKIP1, 0x034) \
+    X(NPU_SET_IFM2_BASE0, 0x080) \
+    X(NPU_SET_IFM2_BASE1, 0x081) \
+    X(NPU_SET_IFM2_BASE2, 0x082) \
+    X(NPU_SET_IFM2_BASE3, 0x083) \
+    X(NPU_SET_IFM2_STRIDE_X, 0x084) \
+    X(NPU_SET_IFM2_STRIDE_Y, 0x085) \
+    X(NPU_SET_IFM2_STRIDE_C, 0x086) \
+    X(NPU_SET_WEIGHT1_BASE, 0x090) \
+    X(NPU_SET_WEIGHT1_LENGTH, 0x091) \
+    X(NPU_SET_SCALE1_BASE, 0x092) \
+    X(NPU_SET_SCALE1_LENGTH, 0x093)
+
+#define NPU_ENUMERATOR(name, code) name = code,
+enum npu_command { NPU_COMMANDS(NPU_ENUMERATOR) };
+enum npu_payload_command { NPU_PAYLOAD_COMMANDS(NPU_ENUMERATOR) };
+#undef NPU_ENUMERATOR
+
+#define NPU_FIRST_PARAMETER 0x100 /* smaller codes are operations */
+#define NPU_COMMAND_COUNT 0x190   /* larger than every code of this kind */
+#define NPU_PAYLOAD_COMMAND_COUNT 0x94
+
+#endif

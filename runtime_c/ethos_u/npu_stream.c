@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* npu_stream.c: commands and DMA; see npu.h. */
+#include "npu.h"
+
+#include <string.h>
+
+static const struct npu_variant variants[] = {
+    {0, 5, 1, 4, 16, 0}, {0, 6, 1, 8, 16, 0}, {0, 7, 1, 8, 24, 1},
+    {0, 8, 1, 8, 48, 1}, {1, 8, 1, 8, 48, 1}, {1, 9, 2, 8, 48, 1},
+};
+
+const struct npu_variant *npu_find_variant(uint32_t config)
+{
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+        if (variants[i].product == config >> 28 && variants[i].macs_log2 == (config & 15u)) {
+            return &variants[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+#define NPU_NAME_CASE(name, code) \
+    case code: \
+        return #name;
+
+static const char *command_name(uint32_t command)
+{
+    if ((command & 0xc000u) == 0) {
+        switch (command & 0x3ffu) {
+            NPU_COMMANDS(NPU_NAME_CASE)
+        }
+    } else if ((command & 0xc000u) == 0x4000u) {
+        switch (command & 0x3ffu) {
+            NPU_PAYLOAD_COMMANDS(NPU_NAME_CASE)
+        }
+    }
+    return NULL;
+}
+
+static size_t append(char *text, size_t used, const char *more)
+{
+    while (*more != 0 && used + 1 < NPU_ERROR_BYTES) {
+        text[used++] = *more++;
+    }
+    text[used] = 0;
+    return used;
+}
+
+static size_t append_number(char *text, size_t used, uint64_t number, unsigned base)
+{
+    char digits[21];
+    size_t first = sizeof digits - 1;
+    digits[first] = 0;
+    do {
+        digits[--first] = "0123456789abcdef"[number % base];
+        number /= base;
+    } while (number > 0);
+    return append(text, used, &digits[first]);
+}
+
+static size_t append_command(struct npu *npu)
+{
+    const char *name = command_name(npu->command);
+    size_t used = append(npu->error, 0, "command at byte ");
+    used = append_number(npu->error, used, npu->position, 10);
+    used = append(npu->error, used, name != NULL ? ", " : ", code 0x");
+    used = name != NULL ? append(npu->error, used, name)
+                        : append_number(npu->error, used, npu->command & 0xffffu, 16);
+    return append(npu->error, used, ": ");
+}
+
+bool npu_fail(struct npu *npu, const char *subject)
+{
+    if (npu->error[0] == 0) {
+        size_t used = append_command(npu);
+        (void)append(npu->error, used, subject);
+    }
+    return false;
+}
+
+bool npu_fail_number(struct npu *npu, const char *subject, uint64_t number)
+{
+    if (npu->error[0] == 0) {
+        size_t used = append_command(npu);
+        used = append(npu->error, used, subject);
+        (void)append_number(npu->error, append(npu->error, used, " "), number, 10);
+    }
+    return false;
+}
+
+bool npu_fail_range(struct npu *npu, const char *subject, unsigned region, int64_t first,
+                    int64_t end)
+{
+    char *text = npu->error;
+    if (text[0] == 0) {
+        size_t used = append(text, append_command(npu), subject);
+        used = append(text, used, first < 0 ? " from byte -" : " from byte ");
+        used = append_number(text, used, (uint64_t)(first < 0 ? -first : first), 10);
+        used = append_number(text, append(text, used, " to "), (uint64_t)end, 10);
+        used = append_number(text, append(text, used, ", but region "), region, 10);
+        used = append_number(text, append(text, used, " has "), npu->regions[region].size, 10);
+        (void)append(text, used, " bytes");
+    }
+    return false;
+}
+
+/* ---- DMA ------------------------------------------------------------------------------------- */
+
+#define DMA_INTERNAL 0x100u /* in a DMA region: the shared buffer */
+#define DMA_STRIDE_MODE(region) (((region) >> 9) & 3u)
+
+static bool dma_to_lut(struct npu *npu, const uint8_t *source, uint64_t start, uint64_t size)
+{
+    uint64_t first = npu->variant.shram_kib * 1024u - NPU_LUT_BYTES;
+    if (start < first || start - first > NPU_LUT_BYTES || size > NPU_LUT_BYTES - (start - first)) {
+        return npu_fail_number(npu, "destination outside of the lookup tables, at byte", start);
+    }
+    memcpy(&npu->lut[start - first], source, (size_t)size);
+    for (uint64_t at = start - first; at < start - first + size; at += NPU_LUT_SLOT) {
+        npu->lut_slots |= (uint8_t)(1u << (at / NPU_LUT_SLOT));
+    }
+    return true;
+}
+
+static bool dma(struct npu *npu)
+{
+    unsigned from = npu->parameters[NPU_SET_DMA0_SRC_REGION];
+    unsigned to = npu->parameters[NPU_SET_DMA0_DST_REGION];
+    uint64_t length = npu_address(npu, NPU_SET_DMA0_LEN);
+    uint64_t start = npu_address(npu, NPU_SET_DMA0_DST);
+    unsigned mode = DMA_STRIDE_MODE(to);
+    if ((from & DMA_INTERNAL) != 0 || DMA_STRIDE_MODE(from) != 0) {
+        return npu_fail(npu, "source in the shared buffer or with strides");
+    }
+    if (mode > 2 || (mode > 0 && (npu->variant.product == 0 || (to & DMA_INTERNAL) != 0))) {
+        return npu_fail(npu, "destination with strides");
+    }
+    uint32_t rows = mode > 0 ? npu->parameters[NPU_SET_DMA0_SIZE0] : 1;
+    uint32_t planes = mode > 1 ? npu->parameters[NPU_SET_DMA0_SIZE1] : 1;
+    int64_t row_step = (int64_t)length + npu_stride(npu, NPU_SET_DMA0_SKIP0);
+    int64_t plane_step = (int64_t)length * rows + npu_stride(npu, NPU_SET_DMA0_SKIP1);
+    const uint8_t *source = npu_bytes(npu, "source", from & 7u, npu_address(npu, NPU_SET_DMA0_SRC),
+                                      length * rows * planes);
+    if (source == NULL) {
+        return false;
+    }
+    if ((to & DMA_INTERNAL) != 0) {
+        return dma_to_lut(npu, source, start, length);
+    }
+    for (uint32_t i = 0; i < rows * planes; i++) {
+        int64_t at = (int64_t)start + (i / rows) * plane_step + (i % rows) * row_step;
+        uint8_t *target = npu_bytes(npu, "destination", to & 7u, (uint64_t)at, length);
+        if (target == NULL) {
+            return false;
+        }
+        memmove(target, source, (size_t)length);
+        source += length;
+    }
+    return true;
+}
+
+/* ---- Execution ------------------------------------------------------------------------------- */
+
+/* One core's accumulators may overwrite lookup tables that have no memory of their own. */
+static void forget_luts(struct npu *npu)
+{
+    if (!npu->variant.has_lut_banks && (npu->parameters[NPU_SET_ACTIVATION] & 31u) < 16u) {
+        npu->lut_slots = 0;
+    }
+}
+
+static bool operate(struct npu *npu, unsigned code, unsigned parameter)
+{
+    switch (code) {
+    case NPU_OP_IRQ:
+    case NPU_OP_DMA_WAIT:
+    case NPU_OP_KERNEL_WAIT:
+    case NPU_OP_PMU_MASK:
+        return true;
+    case NPU_OP_DMA_START:
+        return dma(npu);
+    default:
+        break;
+    }
+    forget_luts(npu);
+    bool is_parallel = npu->parameters[NPU_SET_PARALLEL_MODE] == 1;
+    npu->cores = is_parallel ? npu->variant.cores : 1;
+    switch (code) {
+    case NPU_OP_CONV:
+        return npu_convolution(npu, false);
+    case NPU_OP_DEPTHWISE:
+        return npu_convolution(npu, true);
+    case NPU_OP_POOL:
+        return npu_pool(npu, parameter);
+    default:
+        return npu_elementwise(npu, parameter);
+    }
+}
+
+bool npu_run(struct npu *npu, const uint32_t *stream, uint32_t words)
+{
+    for (uint32_t at = 0; at < words; at++) {
+        unsigned code = stream[at] & 0x3ffu;
+        uint16_t parameter = (uint16_t)(stream[at] >> 16);
+        npu->position = 4u * at;
+        npu->command = stream[at];
+        if (command_name(stream[at]) == NULL) {
+            return npu_fail(npu, "unknown command");
+        }
+        if ((stream[at] & 0xc000u) != 0) {
+            at++;
+            if (at == words) {
+                return npu_fail(npu, "the stream ends before its payload");
+            }
+            npu->payloads[code] = (struct npu_payload){stream[at], parameter};
+        } else if (code >= NPU_FIRST_PARAMETER) {
+            npu->parameters[code] = parameter;
+        } else if (code == NPU_OP_STOP) {
+            return true;
+        } else if (!operate(npu, code, parameter)) {
+            return false;
+        }
+    }
+    return npu_fail(npu, "the stream ends without NPU_OP_STOP");
+}

@@ -1,0 +1,120 @@
+"""Execution of command streams by the model of the Ethos-U, as a program with sanitizers.
+
+`Stream` assembles commands by name; a `Job` is a driver payload with its memory regions.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "runtime_c" / "ethos_u"
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Werror")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+PAYLOAD_BIT = 0x4000
+_COMMAND = re.compile(r"X\((NPU_\w+), (0x\w+)\)")
+_MACS_LOG2 = {32: 5, 64: 6, 128: 7, 256: 8, 512: 9}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    payload: bytes
+    regions: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    status: int
+    error: str
+    regions: tuple[bytes, ...]
+
+
+def build(folder: Path) -> Path:
+    """Compile the model with `run_ethos_u.c`."""
+    program = folder / "run_ethos_u"
+    compiler = shutil.which("gcc") or shutil.which("clang") or "cc"
+    files = [*sorted(MODEL.glob("*.c")), ROOT / "tests/runtime/run_ethos_u.c"]
+    command = [compiler, "-std=c99", "-O1", *WARNINGS, *SANITIZERS, f"-I{MODEL}"]
+    subprocess.run([*command, *map(str, files), "-o", str(program)], check=True)
+    return program
+
+
+def run(program: Path, jobs: Sequence[Job]) -> list[JobResult]:
+    """Run the jobs one after another in one process."""
+    request = b""
+    for job in jobs:
+        sizes = [len(region) for region in job.regions]
+        request += struct.pack(f"<{2 + len(sizes)}I", len(job.payload), len(sizes), *sizes)
+        request += b"".join((job.payload, *job.regions))
+    process = subprocess.run([program], input=request, capture_output=True, check=False)
+    assert process.returncode == 0, process.stderr.decode()
+    answer, at, results = process.stdout, 0, []
+    for job in jobs:
+        status, length = struct.unpack_from("<iI", answer, at)
+        error, at = answer[at + 8 : at + 8 + length].decode(), at + 8 + length
+        regions = []
+        for region in job.regions:
+            regions.append(answer[at : at + len(region)])
+            at += len(region)
+        results.append(JobResult(status, error, tuple(regions)))
+    return results
+
+
+def command_codes() -> dict[str, int]:
+    """The codes of all commands by name, with the bit that announces a payload."""
+    text = (MODEL / "npu_commands.h").read_text(encoding="utf-8")
+    plain, payload = text.split("#define NPU_PAYLOAD_COMMANDS")
+    codes = {name: int(code, 16) for name, code in _COMMAND.findall(plain)}
+    return codes | {name: int(code, 16) | PAYLOAD_BIT for name, code in _COMMAND.findall(payload)}
+
+
+CODES = command_codes()
+
+
+class Stream:
+    """A command stream under construction."""
+
+    def __init__(self) -> None:
+        self.words: list[int] = []
+
+    def add(self, name: str, value: int = 0, shift: int = 0) -> Stream:
+        """Append a command: `value` is its parameter or payload, `shift` the other one."""
+        code = CODES[f"NPU_{name}"]
+        if code & PAYLOAD_BIT:
+            self.words += [code | shift << 16, value & 0xFFFFFFFF]
+        else:
+            self.words.append(code | (value & 0xFFFF) << 16)
+        return self
+
+    def payload(self, product: int = 0, macs: int = 128) -> bytes:
+        return driver_payload(self.words, product, macs)
+
+
+def driver_payload(words: Sequence[int], product: int = 0, macs: int = 128) -> bytes:
+    """Return the header that Vela writes, and the words."""
+    length = len(words)
+    config = [0x31504F43, 0x01, product << 28 | _MACS_LOG2[macs], 0x10060000]
+    start = [5, 5, 5, 2 | (length >> 16) << 8 | (length & 0xFFFF) << 16]
+    return struct.pack(f"<{8 + length}I", *config, *start, *words)
+
+
+def find_commands(payload: bytes) -> list[tuple[str, int, int]]:
+    """Name, position in `payload` and value of every command after the header of 32 bytes."""
+    names = {code: name for name, code in CODES.items()}
+    found, at = [], 32
+    while at < len(payload):
+        word = struct.unpack_from("<I", payload, at)[0]
+        name = names[word & 0xC3FF]
+        if word & PAYLOAD_BIT:
+            at += 4
+            found.append((name, at, struct.unpack_from("<I", payload, at)[0]))
+        else:
+            found.append((name, at, word >> 16))
+        at += 4
+    return found
