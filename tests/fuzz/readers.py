@@ -314,7 +314,7 @@ def _target_seeds() -> tuple[bytes, ...]:
 
 def _read_target(data: bytes) -> object:
     # What is installed does not change meanwhile, and takes long to list.
-    with patch.object(backend_registry, "_offered", return_value=[]):
+    with patch.object(backend_registry, "entry_points", return_value=[]):
         return parse_target(data.decode("utf-8", "replace"))
 
 

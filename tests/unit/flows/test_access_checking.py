@@ -19,8 +19,9 @@ from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify
+from firmwright.ir.tir.plan import RelocatedBuffer
 from firmwright.pipeline import Compilation
-from firmwright.usmp.redzones import REDZONE_BYTES, RelocatedBuffer, insert_redzones
+from firmwright.usmp.redzones import REDZONE_BYTES, insert_redzones
 
 pytestmark = pytest.mark.host_c
 M4, M55 = "cortex-m -mcpu=cortex-m4", "cortex-m -mcpu=cortex-m55"

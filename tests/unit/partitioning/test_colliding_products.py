@@ -66,7 +66,7 @@ def test_unique_files_and_symbols_compute_the_right_values() -> None:
         (
             "run.c",
             "",
-            r"toy: the hook relay_to_runtime of target writer, for @writer_\w+, writes the file "
+            r"toy: `generate` of target writer, for @writer_\w+, writes the file "
             r"backend/writer/run\.c, which exists with other content\. Try: a file name per region",
         ),
         (

@@ -44,21 +44,15 @@ CASES = {
         "def patterns(self): return [PatternEntry('curve', op('tanh'), broken)]",
         r"the predicate of npu.curve, for the tanh that computes a,",
     ),
-    "generate": (
-        "generate = broken",
-        "the hook relay_to_runtime of target npu, for the function @npu_tanh_0,",
-    ),
-    "lower": (
-        "lower = broken",
-        "the hook relay_to_tir of target npu, for the function @npu_tanh_0,",
-    ),
+    "generate": ("generate = broken", "`generate` of target npu, for the function @npu_tanh_0,"),
+    "lower": ("lower = broken", "`lower` of target npu, for the function @npu_tanh_0,"),
     "call": (
         "generate = lambda self, kernel: kernel.call('sin')",
-        "the hook relay_to_runtime of target npu, for the function @npu_tanh_0,",
+        "`generate` of target npu, for the function @npu_tanh_0,",
     ),
     "tir_to_runtime": (
         "def tir_to_runtime(self): return [Pass('mine', broken)]",
-        r"the hook tir_to_runtime of target npu \(mine\)",
+        r"`tir_to_runtime` of target npu \(mine\)",
     ),
     "post_partition": (
         "def phases(self): " + PASS % "post_partition",
@@ -118,5 +112,7 @@ def test_invalid_kernels_are_refused_at_the_hook(
 
     monkeypatch.setattr(BACKENDS, "_known", {})
     fw.register_backend(Npu)
-    with pytest.raises(PluginError, match=f"hook relay_to_tir made an invalid kernel: {problem}"):
+    with pytest.raises(
+        PluginError, match=f"`lower` of target npu made an invalid kernel: {problem}"
+    ):
         fw.compile(chain(("tanh", "x", "a")), target="npu")

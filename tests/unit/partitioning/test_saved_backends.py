@@ -36,7 +36,7 @@ def saved(model: Model, folder: Path, **given: object) -> tuple[dict[str, Path],
 
 def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BACKENDS, "_known", {})
-    monkeypatch.setattr("firmwright.targets.backend_registry._offered", list)
+    monkeypatch.setattr("firmwright.targets.backend_registry.entry_points", lambda group: [])
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_hook_that_changes_another_targets_function_is_reported():
     with pytest.raises(UsageError) as error:
         compiled(Toy(SUMS, hook=Pass("alter", altering)))
     assert str(error.value) == (
-        "toy: the hook relay_to_tir of target toy (alter) changed the function @main, which is of "
+        "toy: `lower` of target toy (alter) changed the function @main, which is of "
         "no target yet. Try: a pass that rebuilds functions with the attribute target='toy' alone."
     )
 

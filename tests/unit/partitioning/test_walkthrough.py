@@ -7,17 +7,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.cli.main import main
+from firmwright.cli.verify import format_verdict
 from firmwright.flows.backend_conformance import run_backend_test
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model, partition, save_module
 from firmwright.flows.verification import verify
 from firmwright.ir import tir
@@ -30,6 +32,7 @@ from firmwright.targets.backend_registry import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "adding-an-accelerator.md"
+Install = Callable[[str, str, dict[str, str]], None]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 FUNCTION = "npu1_fully_connected_0"
 
@@ -45,7 +48,7 @@ def test_a_notebook_registers_the_class_of_the_page(monkeypatch: pytest.MonkeyPa
     cell, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     exec(cell, {})
     monkeypatch.setattr(BACKENDS, "_known", {})
-    monkeypatch.setattr("firmwright.targets.backend_registry._offered", list)
+    monkeypatch.setattr("firmwright.targets.backend_registry.entry_points", lambda group: [])
     for columns in (1024, 64):  # the cell that defines the class, executed again
         scope = {"__name__": "__main__", "columns": columns}
         exec(DEFINITION, scope)
@@ -181,7 +184,9 @@ def test_kernel_equals_the_operator_in_numpy():
 @pytest.mark.usefixtures("npu1")
 def test_firmware_with_it_verifies_in_qemu():
     compiled = compile_for(load_model(DIGITS), board="mps2-an386", target="npu1")
-    assert verify(compiled, samples=3).mismatches == 0
+    result = verify(compiled, samples=3)
+    assert result.mismatches == 0
+    assert format_verdict(result).endswith("Operators: 8 on cpu, 1 on npu1.")
 
 
 @pytest.mark.usefixtures("npu1")
@@ -196,7 +201,8 @@ def test_backend_is_listed_and_its_attributes_are_checked(capfd: pytest.CaptureF
         {"name": "npu1.dense", "pattern": "fully_connected(any, constant, constant?)"}
     ]
     assert main(["backends", "npu1"]) == 0
-    assert "npu1.dense" in capfd.readouterr().out
+    assert "npu1.dense" in (text := capfd.readouterr().out)
+    assert "none, calls run on the core" in text
     assert main(["backends", "npu2"]) == 2
 
 
@@ -207,7 +213,49 @@ def test_every_pattern_runs_over_the_cases_of_its_operators(capfd: pytest.Captur
     (result,) = json.loads(capfd.readouterr().out)["patterns"]
     assert result["differing"] == []
     assert "fully_connected long_int8" in result["taken"]
-    assert len(result["taken"]) < result["cases"]
+    assert "fully_connected long_float32" in result["rejected"]
+    assert len(result["taken"]) + len(result["rejected"]) == result["cases"]
+
+
+@pytest.mark.host_c
+def test_a_write_past_an_operand_and_another_numpy_meaning_are_found(
+    page_files: dict[str, str], install: Install, capfd: pytest.CaptureFixture[str]
+):
+    code = page_files["npu1/npu1.c"].replace("o < outputs", "o <= outputs")
+    text = page_files["npu1/__init__.py"].replace("scaled + y_zero,", "scaled - y_zero,")
+    header = page_files["npu1/npu1.h"]
+    install("npu1", "npu1:Npu1", {"__init__.py": text, "npu1.c": code, "npu1.h": header})
+    assert main(["backend", "test", "npu1", "--json"]) == 1
+    data = json.loads(capfd.readouterr().out)
+    assert data["error"]["what"] == "2 cases differ."
+    found = [d for d in data["patterns"][0]["differing"] if d["case"].endswith("long_int8")]
+    guard, value = found
+    assert (guard["check"], guard["tensor"], guard["index"]) == ("guard byte", "n0_y0", [7])
+    assert (value["check"], value["tensor"], value["index"]) == ("numpy meaning", "0.y0", [0, 0])
+    assert value["actual"] != value["expected"]
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        ('"npu1.h",', "add the file that defines npu1_multiply to `c_files` of the backend npu1"),
+        ('"npu1.c",', "add the file npu1.h to `c_files` of the backend npu1: now npu1.c."),
+        (
+            '"npu2.c",',
+            "add it to the package's data (hatchling: packages, setuptools: package-data)",
+        ),
+    ],
+)
+def test_a_missing_c_file_is_named(
+    names: str, hint: str, page_files: dict[str, str], install: Install
+):
+    text = page_files["npu1/__init__.py"].replace('"npu1.h", "npu1.c"', names)
+    files = {n: page_files[f"npu1/{n}"] for n in ("npu1.c", "npu1.h")}
+    install("npu1", "npu1:Npu1", {**files, "__init__.py": text})
+    with pytest.raises(FirmwrightError) as error:
+        build_image(compile_for(load_model(DIGITS), target="npu1"))
+    assert hint in error.value.hint
 
 
 @pytest.mark.usefixtures("npu1")

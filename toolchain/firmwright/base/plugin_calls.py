@@ -21,11 +21,11 @@ def plugin_call(label: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, FirmwrightError) and not isinstance(error, InternalError):
             raise
-        raise PluginError(
-            f"{label} raised {type(error).__name__}: {error}.",
-            where=_origin(error),
-            hint="--debug, which prints the traceback; the defect is in the extension.",
-        ) from error
+        hint = "--debug, which prints the traceback; the defect is in the extension."
+        if isinstance(error, FileNotFoundError):
+            hint = "add it to the package's data (hatchling: packages, setuptools: package-data)."
+        what = f"{label} raised {type(error).__name__}: {error}."
+        raise PluginError(what, where=_origin(error), hint=hint) from error
 
 
 def _origin(error: Exception) -> str:

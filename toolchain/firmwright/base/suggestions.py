@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Collection
 
 _MAX_LISTED = 8
+_CLOSEST = 3
+"""The number of names listed if there are more."""
 
 
 def suggest_name(name: str, names: Collection[str]) -> str:
@@ -11,6 +13,13 @@ def suggest_name(name: str, names: Collection[str]) -> str:
     similar = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.6)
     if similar:
         return similar[0]
-    listed = sorted(names)[:_MAX_LISTED]
+    listed = sorted(names)
+    if len(listed) > _MAX_LISTED:
+        listed.sort(key=lambda other: (name not in other, -_similarity(name, other)))
+        listed = listed[:_CLOSEST]
     more = ", ..." if len(names) > len(listed) else ""
     return f"one of {', '.join(listed)}{more}" if listed else ""
+
+
+def _similarity(name: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, name, other).ratio()

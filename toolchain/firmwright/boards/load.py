@@ -9,10 +9,10 @@ import os
 import re
 import tomllib
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
+from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import BoardError, UsageError
 from firmwright.base.resources import boards_dir
 from firmwright.boards.schema import Board, read_board
@@ -63,7 +63,7 @@ def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
 
 def _installed_dirs() -> tuple[Path, ...]:
     found = []
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (p.name, p.value)):
+    for point in entry_points(group=ENTRY_POINT_GROUP):
         value = point.load()
         if isinstance(value, ModuleType) and value.__file__ is not None:
             found.append(Path(value.__file__).parent)

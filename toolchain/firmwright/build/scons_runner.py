@@ -6,6 +6,7 @@ stack use.
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,10 @@ _ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main
 _FAULT_ROOT = "fwr_fault_report"
 _MODEL_ENTRIES = ("run", "feed_row", "finish")
 """The model functions that firmware calls; the last two are for row-streamed inputs."""
+_MISSING_FILE = re.compile(
+    r"error: '?([^\s']+)(?:: No such file|' file not found)|"
+    r"undefined (?:reference to|symbol:) \W?(\w+)"
+)
 _COUNTER_ROOT = "fwr_systick_isr"
 _STACK_ALIGN = 16
 
@@ -147,7 +152,23 @@ def _link(build: _ProjectBuild) -> None:
         exit_status=status,
         output="\n".join(_messages(build, output)),
         where=str(build.directory),
+        hint=_missing_file_hint(build.directory, output),
     )
+
+
+def _missing_file_hint(project: Path, output: str) -> str:
+    """Return a hint if a header or function of a backend is missing."""
+    missing = _MISSING_FILE.search(output)
+    if missing is None:
+        return ""
+    header, function = missing.groups()
+    for folder in sorted(project.glob("backend/*")):
+        files = sorted(folder.iterdir())
+        if header or any(function in file.read_text(errors="replace") for file in files):
+            names = ", ".join(file.name for file in files)
+            wanted = header or f"that defines {function}"
+            return f"add the file {wanted} to `c_files` of the backend {folder.name}: now {names}."
+    return ""
 
 
 def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:

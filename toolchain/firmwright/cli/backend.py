@@ -1,6 +1,7 @@
 """`firmwright backend test`: compare a backend's patterns bit for bit with the core's kernels."""
 
 import argparse
+import textwrap
 from collections.abc import Sequence
 
 from firmwright.base.errors import MismatchError
@@ -43,34 +44,52 @@ def run(args: argparse.Namespace) -> Outcome:
         open_with=arguments.make_session_opener(args),
         numerics=args.numerics,
     )
-    wrong = [case for entry in result.entries for case, _ in entry.differing]
+    wrong = {case for entry in result.entries for case, _ in entry.differing}
     error = None
     if wrong:
-        shown = ", ".join(wrong[:8]) + (", ..." if len(wrong) > 8 else "")
-        error = MismatchError(
-            f"{len(wrong)} cases differ: {shown}.",
-            where=result.board,
-            hint="run the failing cases with --json for the first differing values.",
-        )
+        count = f"{len(wrong)} cases differ" if len(wrong) > 1 else "1 case differs"
+        error = MismatchError(f"{count}.", where=f"{result.target} on {result.board}")
     return Outcome(_to_json(result), _format_result(result), error)
 
 
 def _to_json(result: BackendTestResult) -> dict[str, object]:
-    patterns = []
-    for entry in result.entries:
-        differing = [
-            {"case": case, **fields_of(first, "expected actual")} for case, first in entry.differing
-        ]
-        data = {"name": entry.name, "cases": entry.cases, "taken": entry.matched}
-        patterns.append({**data, "differing": differing})
+    values = "sample tensor index expected actual"
+    patterns = [
+        {
+            **fields_of(entry, "name rejected"),
+            "cases": len(entry.outcomes),
+            "taken": entry.matched,
+            "differing": [
+                {"case": case, "check": item.check, **fields_of(item.first, values)}
+                for case, item in entry.differing
+            ],
+        }
+        for entry in result.entries
+    ]
     return {**fields_of(result, "target board samples"), "patterns": patterns}
 
 
 def _format_result(result: BackendTestResult) -> str:
-    rows: list[Sequence[Cell]] = [
-        [entry.name, entry.cases, len(entry.matched), len(entry.differing) or None]
-        for entry in result.entries
+    rows: list[Sequence[Cell]] = []
+    wrong: list[Sequence[Cell]] = []
+    compared = "outputs and numpy meaning" if result.has_numpy_meaning else "outputs"
+    texts = [
+        f"{result.samples} samples for each case on {result.board}: {compared} compared with the "
+        "core alone, guard bytes around all buffers checked."
     ]
-    text = format_table(["pattern", "cases", "matched", "differ"], rows)
-    compared = f"{result.samples} samples for each case on {result.board}"
-    return f"{text}\n\n{compared}, compared with the core alone."
+    for entry in result.entries:
+        differing = len({case for case, _ in entry.differing})
+        rows.append([entry.name, len(entry.outcomes), len(entry.matched), differing or None])
+        names: dict[str, list[str]] = {}
+        for op, name in (case.split(" ", 1) for case in entry.rejected):
+            names.setdefault(op, []).append(name)
+        texts += [f"{entry.name} rejects {op}: {', '.join(names[op])}." for op in names]
+        for case, item in entry.differing:
+            first = item.first
+            element = f"{first.tensor}[{', '.join(map(str, first.index))}]"
+            wrong.append([case, item.check, first.sample, element, first.expected, first.actual])
+    parts = [textwrap.fill(text, 80, subsequent_indent="  ") for text in texts]
+    if wrong:
+        head = ["case", "check", "sample", "element", "expected", "got"]
+        parts.append(format_table(head, wrong))
+    return "\n\n".join([format_table(["pattern", "cases", "matched", "differ"], rows), *parts])

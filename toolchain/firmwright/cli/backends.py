@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _backend_to_json(backend: Backend) -> dict[str, Any]:
     return {
-        **fields_of(backend, "name version merge_regions pools"),
+        **fields_of(backend, "name version merge_regions device pools visible_pools"),
         **target_to_json(backend.kind),
         "patterns": [{"name": e.name, "pattern": format_pattern(e.pattern)} for e in backend.table],
         "intrinsics": [item.name for item in backend.intrinsics],
@@ -52,7 +52,9 @@ def _format_backend(backend: Backend) -> str:
     pairs = [
         ("backend", f"{backend.name} {backend.version}: {backend.kind.doc}"),
         ("attributes", " ".join(attrs) or "none"),
+        ("device", backend.device or "none, calls run on the core"),
         ("pools", ", ".join(backend.pools) or "none"),
+        ("visible pools", ", ".join(backend.visible_pools) or "all"),
     ]
     rows = [[entry.name, format_pattern(entry.pattern)] for entry in backend.table]
     return f"{format_pairs(pairs)}\n\n{format_table(['pattern', 'covers'], rows)}"

@@ -83,7 +83,7 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
         }
 
     names = "model board resolution runs least flags probe_overhead stack_bytes macs"
-    of_operator = "index name kind macs least schedule predicted modeled_cycles"
+    of_operator = "index name kind device macs least schedule predicted modeled_cycles"
     return {
         **fields_of(measured, names),
         **counts(measured.total),
@@ -221,12 +221,16 @@ def milliseconds(measured: Profile, count: int) -> float | None:
 
 def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | None) -> str:
     total = sum(operator.count for operator in measured.operators) or 1
+    is_mixed = len({operator.device for operator in measured.operators}) > 1
     rows: list[dict[str, Cell]] = []
     for index, operator in enumerate(measured.operators):
         macs, count = operator.macs, operator.count
         share = count / total
         row: dict[str, Cell] = {"#": operator.index, "operator": operator.name}
-        row |= {"kind": operator.kind, "MACs": macs or None, measured.unit: count}
+        row["kind"] = operator.kind
+        if is_mixed:
+            row["device"] = operator.device
+        row |= {"MACs": macs or None, measured.unit: count}
         if comparison is not None:
             row["change"] = comparison["operators"][index]["change"]
         if measured.exact is not None:

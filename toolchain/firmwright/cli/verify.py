@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def verification_to_json(result: Verification) -> dict[str, Any]:
-    names = "model board numerics reference samples values mismatches max_abs_error"
+    names = "model board numerics reference samples values mismatches max_abs_error devices"
     data = {**fields_of(result, names), "first_mismatch": result.first}
     if result.explanation:
         data["explanation"] = result.explanation
@@ -126,6 +126,9 @@ def _remarks(result: Verification) -> list[str]:
     lines = []
     if result.explanation:
         lines.append(f"{result.explanation[0].upper()}{result.explanation[1:]}")
+    if len(result.devices) > 1:
+        counts = [f"{count} on {device}" for device, count in result.devices.items()]
+        lines.append(f"Operators: {', '.join(counts)}.")
     layer = result.layer
     if layer is not None:
         error = (
@@ -133,8 +136,9 @@ def _remarks(result: Verification) -> list[str]:
             f"{layer.max_abs_error:.6g}"
         )
         lines.append(
-            f"The first operator that differs is {layer.name} ({layer.kind}, {layer.where}), "
-            f"in sample {layer.sample} on {layer.judged}{error if layer.values else ''}."
+            f"The first operator that differs is {layer.name} ({layer.kind} on {layer.device}, "
+            f"{layer.where}), in sample {layer.sample} on {layer.judged}"
+            f"{error if layer.values else ''}."
         )
     elif result.layers_compared is not None:
         lines.append(f"None of the {result.layers_compared} compared operators differs.")

@@ -1,7 +1,6 @@
 """Execution of a library with access tracing, which detects violations of the memory plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from firmwright.base.errors import InternalError
 from firmwright.device.host_library import LibraryModel, LibrarySession
+from firmwright.ir.tir.plan import RelocatedBuffer
 
 _DECLARATIONS = """
 struct fwr_access_pool {
@@ -28,17 +28,6 @@ uint32_t fwr_access_violations(struct fwr_access_violation *);
 _OUTSIDE, _UNWRITTEN = 0, 1
 
 
-@dataclass(frozen=True, slots=True)
-class TracedBuffer:
-    """A buffer at `offset` in the instrumented build and at `planned` in the memory plan."""
-
-    name: str
-    pool: str
-    offset: int
-    planned: int
-    size_bytes: int
-
-
 class AccessTracingSession(LibrarySession):
     """A library session that checks every memory access; buffers in `kept` must survive a run."""
 
@@ -46,7 +35,7 @@ class AccessTracingSession(LibrarySession):
         self,
         library: Path,
         model: LibraryModel,
-        buffers: Sequence[TracedBuffer],
+        buffers: Sequence[RelocatedBuffer],
         operators: Sequence[str],
         kept: frozenset[str] = frozenset(),
     ) -> None:

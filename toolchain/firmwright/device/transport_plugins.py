@@ -13,11 +13,11 @@ UART, where `EmulatorTransport` forwards reads and writes:
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final, cast
 
 from firmwright.artifacts import PreloadedMemory
+from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board
 from firmwright.device.transport import Transport
@@ -40,9 +40,7 @@ TransportFactory = Callable[[TransportRequest], Transport]
 
 
 def load_transport_plugins() -> dict[str, TransportFactory]:
-    points = sorted(
-        entry_points(group=ENTRY_POINT_GROUP), key=lambda point: (point.name, point.value)
-    )
+    points = entry_points(group=ENTRY_POINT_GROUP)
     return {point.name: cast(TransportFactory, point.load()) for point in points}
 
 

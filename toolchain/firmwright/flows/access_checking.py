@@ -14,17 +14,18 @@ from firmwright.base.version import VERSION
 from firmwright.build.instrumented_library import build_instrumented_library
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
-from firmwright.device.instrumented_library import AccessTracingSession, TracedBuffer
+from firmwright.device.instrumented_library import AccessTracingSession
 from firmwright.flows.model_session import ModelSession, c_prefix, make_library_model
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, constant_pools
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir.plan import RelocatedBuffer
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
 from firmwright.pipeline import Compilation
 from firmwright.schedules.registry import INTRINSICS
-from firmwright.usmp.redzones import RelocatedBuffer, insert_redzones
+from firmwright.usmp.redzones import insert_redzones
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,11 @@ class CheckedLibrary:
 
     def session(self, moved: Sequence[RelocatedBuffer] = ()) -> ModelSession:
         module, io = self.compiled.module, self.compiled.module.io
-        buffers = [
-            TracedBuffer(m.name, m.pool, m.offset, m.planned, m.size_bytes)
-            for m in moved or self.moved
-        ]
         preserved = io.inputs if io.preserve_input and io.mode == "arena" else ()
         session = AccessTracingSession(
             self.library,
             make_library_model(self.compiled),
-            buffers,
+            moved or self.moved,
             _operator_labels(module),
             frozenset(tensor.buffer for tensor in preserved),
         )

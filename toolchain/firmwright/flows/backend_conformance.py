@@ -1,17 +1,20 @@
 """Compares the code of a backend's patterns with the core's own kernels on conformance cases.
 
 A chain of operators runs on the cases of the first one, with the others appended. Both firmware
-images run on the same board and samples, and must agree bit for bit.
+images run on the same board and samples. The backend's outputs there and in the TIR interpreter
+must equal the core's bit for bit, and guard bytes around the buffers must keep their values.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from firmwright.base.errors import FirmwrightError, NotSupportedError, UsageError
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.boards import Board, load_board
 from firmwright.conformance.registry import conformance_cases
+from firmwright.flows.guard_bytes import insert_guard_bytes
 from firmwright.flows.model import Model, partition
 from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.flows.operator_conformance import (
@@ -24,15 +27,19 @@ from firmwright.flows.operator_conformance import (
     first_differences,
     grouped,
 )
+from firmwright.flows.reference_outputs import run_interpreter
 from firmwright.flows.sample_batches import Tensors
 from firmwright.flows.verification import EXACT_TOLERANCE
+from firmwright.ir import tir
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.patterns import AlternativesPattern, OpPattern, Pattern
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir.traversal import prim_calls
 from firmwright.ops.registry import op_table
 from firmwright.oracle.compare import Difference
 from firmwright.oracle.random_samples import make_samples
+from firmwright.pipeline import Compilation
 from firmwright.targets.backend import Backend
 from firmwright.targets.registry import backend_of, parse_target
 
@@ -41,13 +48,35 @@ OperatorChain = tuple[OpPattern, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class CaseDifference:
+    """The first difference found by a check; indices of guard bytes count from the buffer."""
+
+    check: Literal["output", "numpy meaning", "guard byte"]
+    first: Difference
+
+
+CaseOutcome = tuple[CaseDifference, ...] | None
+"""The differences of a case, or None if no pattern matches it."""
+
+
+@dataclass(frozen=True, slots=True)
 class PatternResult:
-    """The result of an entry in a backend's table: candidate, matching and differing cases."""
+    """The outcomes of the candidate cases of an entry in a backend's table."""
 
     name: str
-    cases: int
-    matched: tuple[str, ...]
-    differing: tuple[tuple[str, Difference], ...]
+    outcomes: Mapping[str, CaseOutcome]
+
+    @property
+    def matched(self) -> list[str]:
+        return [case for case, differences in self.outcomes.items() if differences is not None]
+
+    @property
+    def rejected(self) -> list[str]:
+        return [case for case, differences in self.outcomes.items() if differences is None]
+
+    @property
+    def differing(self) -> list[tuple[str, CaseDifference]]:
+        return [(case, item) for case, items in self.outcomes.items() for item in items or ()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +87,8 @@ class BackendTestResult:
     board: str
     samples: int
     entries: tuple[PatternResult, ...]
+    has_numpy_meaning: bool
+    """Whether the kernels consist of TIR, not of calls of generated C."""
 
 
 def run_backend_test(
@@ -78,30 +109,23 @@ def run_backend_test(
             f"{target} is a core, not a backend.", hint="run firmwright backends for the list."
         )
     board = load_board(board_name, given.get("board_dirs", ()))
-    results_by_entry: dict[str, list[PatternResult]] = {entry.name: [] for entry in backend.table}
+    outcomes: dict[str, dict[str, CaseOutcome]] = {entry.name: {} for entry in backend.table}
     for chain, cases in _grid(backend, budget_bytes(board)):
         run = _ChainRun(target, board, chain, sample_count, open_with, given)
-        for result in run.results(backend, cases):
-            results_by_entry[result.name].append(result)
-    entries = tuple(
-        PatternResult(
-            name,
-            sum(result.cases for result in results),
-            tuple(case for result in results for case in result.matched),
-            tuple(case for result in results for case in result.differing),
-        )
-        for name, results in results_by_entry.items()
-    )
-    for entry, total in zip(backend.table, entries, strict=True):
-        if not total.matched:
+        for name, case, outcome in run.outcomes(backend, cases):
+            outcomes[name][case] = outcome
+    results = tuple(PatternResult(*item) for item in outcomes.items())
+    for entry, result in zip(backend.table, results, strict=True):
+        if not result.matched:
             ops = sorted({part.op for chain in operator_chains(entry.pattern) for part in chain})
             raise UsageError(
-                f"the pattern {entry.name} matches none of the {total.cases} cases of "
+                f"the pattern {entry.name} matches none of the {len(result.outcomes)} cases of "
                 f"{', '.join(ops) or 'its operators'}.",
                 where=f"backend {backend.name}",
                 hint="relax the pattern or its predicate, or change the target's attributes.",
             )
-    return BackendTestResult(target, board.name, sample_count, entries)
+    has_meaning = backend.kind.hooks.relay_to_runtime is None
+    return BackendTestResult(target, board.name, sample_count, results, has_meaning)
 
 
 def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[NamedCase]]]:
@@ -142,7 +166,10 @@ class _ChainRun:
     open_with: Callable[..., ModelSession]
     options: Mapping[str, Any]
 
-    def results(self, backend: Backend, cases: Sequence[NamedCase]) -> Iterator[PatternResult]:
+    def outcomes(
+        self, backend: Backend, cases: Sequence[NamedCase]
+    ) -> Iterator[tuple[str, str, CaseOutcome]]:
+        """Yield entries with their cases and outcomes."""
         numerics = str(self.options.get("numerics", "litert"))
         module = append_operators(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
         owners = {
@@ -150,33 +177,56 @@ class _ChainRun:
             for function in partition(Model(module), self.target).module.functions.values()
             if isinstance(function, Function) and function.attrs.get("composite")
         }
-        chosen = [item for i, item in enumerate(cases) if i in owners]
-        names = [owners[i] for i in range(len(cases)) if i in owners]
-        differing = self._differing(chosen) if chosen else {}
-        for entry in backend.table:
-            if self.chain not in operator_chains(entry.pattern) and entry.name not in names:
-                continue
-            labels = {
-                index: f"{'+'.join(part.op for part in self.chain)} {chosen[index].case.name}"
-                for index, name in enumerate(names)
-                if name == entry.name
-            }
-            wrong = tuple((labels[i], differing[i]) for i in labels if i in differing)
-            yield PatternResult(entry.name, len(cases), tuple(labels.values()), wrong)
+        chosen = sorted(owners)
+        differing = list(self._differing([cases[i] for i in chosen])) if chosen else []
+        for index, item in enumerate(cases):
+            label = f"{'+'.join(part.op for part in self.chain)} {item.case.name}"
+            for entry in backend.table:
+                if owners.get(index) == entry.name:
+                    own = (first for number, first in differing if chosen[number] == index)
+                    yield entry.name, label, tuple(own)
+                elif index not in owners and self.chain in operator_chains(entry.pattern):
+                    yield entry.name, label, None
 
-    def _differing(self, cases: Sequence[NamedCase]) -> dict[int, Difference]:
+    def _differing(self, cases: Sequence[NamedCase]) -> Iterator[tuple[int, CaseDifference]]:
+        """Yield the differences with the numbers of their cases."""
         module = append_operators(cases_module(cases), self.chain[1:])
         inputs = tuple(make_samples(case_inputs(cases), self.sample_count, case_seed(cases)))
-        expected, actual = (self._outputs(module, inputs, text) for text in ("", self.target))
-        return first_differences(expected, actual, EXACT_TOLERANCE)
+        core, compiled = (self._compile(module, target) for target in ("", self.target))
+        guarded = insert_guard_bytes(compiled)
+        sent = guarded.with_guards(inputs)
+        expected, actual = self._outputs(core, inputs), self._outputs(guarded.compiled, sent)
+        for number, first in first_differences(expected, actual, EXACT_TOLERANCE).items():
+            yield number, CaseDifference("output", first)
+        cases_by_buffer = _cases_by_buffer(compiled.module)
+        for buffer, first in guarded.changes(sent, actual).items():
+            yield cases_by_buffer[buffer], CaseDifference("guard byte", first)
+        if any("extern" in function.attrs for function in compiled.module.functions.values()):
+            return
+        with plugin_call(f"the numpy meaning of a kernel of {self.target}"):
+            meant = run_interpreter(compiled.module, inputs).outputs
+        for number, first in first_differences(expected, meant, EXACT_TOLERANCE).items():
+            yield number, CaseDifference("numpy meaning", first)
 
-    def _outputs(
-        self, module: IRModule, inputs: Sequence[Tensors], target: str
-    ) -> Sequence[Tensors]:
-        log.info("%s on %s", target or "the core alone", self.board.name)
-        options = {**self.options, "target": target}
-        with self.open_with(compile_cases(module, self.board.name, options)) as session:
+    def _compile(self, module: IRModule, target: str) -> Compilation:
+        return compile_cases(module, self.board.name, {**self.options, "target": target})
+
+    def _outputs(self, compiled: Compilation, inputs: Sequence[Tensors]) -> Sequence[Tensors]:
+        log.info("%s on %s", compiled.options.target or "the core alone", self.board.name)
+        with self.open_with(compiled) as session:
             return session.run_all(inputs)
+
+
+def _cases_by_buffer(module: IRModule) -> dict[str, int]:
+    """Return the cases of all buffers, as their tensors begin with the case's number."""
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    return {
+        arg.buffer.name: int(call.span.tensor.partition(".")[0])
+        for call in prim_calls(main.body)
+        for arg in call.args
+        if isinstance(arg, tir.AccessPtr) and call.span.tensor
+    }
 
 
 def append_operators(module: IRModule, following: OperatorChain) -> IRModule:

@@ -20,6 +20,7 @@ from firmwright.compilation_summary import OperatorSummary
 from firmwright.device.session import Session
 from firmwright.flows.model_session import ModelSession
 from firmwright.flows.reference_outputs import ReferenceOutputs
+from firmwright.flows.run_schedule import operator_devices
 from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
@@ -46,6 +47,7 @@ class FirstDivergence:
     index: int
     name: str
     kind: str
+    device: str
     where: str
     sample: int
     judged: str
@@ -66,6 +68,7 @@ def locate_first_divergence(
     by_values = bool(compiled.module.io.state) or any(operator.is_float for operator in operators)
     find = _by_values if by_values else _by_checksums
     differences: list[FirstDivergence] = []
+    devices = operator_devices(compiled.module)
     with open_with(compiled, variant=PROFILE) as session:
         log.info("comparing %d operators on %s", len(operators), compiled.board.name)
         for number, (sample, layers) in enumerate(zip(samples, reference.layers, strict=True)):
@@ -73,8 +76,8 @@ def locate_first_divergence(
                 session.device.run(sample)  # so that both stages compute this sample
             difference = find(session.device, operators, sample, layers)
             if difference is not None:
-                judged = compiled.board.name
-                differences.append(replace(difference, sample=number, judged=judged))
+                judged, device = compiled.board.name, devices[difference.index]
+                differences.append(replace(difference, sample=number, judged=judged, device=device))
     return min(differences, key=lambda item: item.index, default=None), len(operators)
 
 
@@ -209,4 +212,4 @@ def _difference(operator: _ComparableOperator, comparison: Comparison | None) ->
     where = summary.span or summary.tensor
     total = comparison or Comparison(0, 0, 0, None)
     totals = (total.values, total.mismatches, total.max_abs_error)
-    return FirstDivergence(operator.index, summary.name, summary.kind, where, 0, "", *totals)
+    return FirstDivergence(operator.index, summary.name, summary.kind, "", where, 0, "", *totals)

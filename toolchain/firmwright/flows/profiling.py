@@ -8,7 +8,7 @@ profiles (QEMU only) count every instruction of the release image.
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
@@ -16,7 +16,6 @@ from firmwright.artifacts import Compiler
 from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, compile_flags
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
-from firmwright.compilation_summary import OperatorSummary
 from firmwright.device.session import OperatorCount, Session
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.html import profile_html
@@ -27,6 +26,7 @@ from firmwright.flows.run_schedule import (
     ScheduledCall,
     check_races,
     modeled_times,
+    operator_devices,
     schedule_run,
 )
 from firmwright.flows.sample_batches import Tensors, measured_sample
@@ -57,6 +57,7 @@ class OperatorCost:
     modeled_cycles: int | None = None
     kinds: Mapping[str, int] | None = None
     least: int | None = None
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,26 +190,28 @@ def _probed(
     for total in device.measurements(sample, runs):
         totals.append(total)
         counts.append(device.profile())
-    operators = []
-    for operator in compiled.summary.operators:
-        values = [of_run[operator.index].count for of_run in counts]
-        cost = _cost(operator, median_low(values), predictions)
-        operators.append(replace(cost, least=min(values)))
-    return median_low(totals), tuple(operators)
+    costs = []
+    for cost in _costs(compiled, predictions):
+        values = [of_run[cost.index].count for of_run in counts]
+        costs.append(replace(cost, count=median_low(values), least=min(values)))
+    return median_low(totals), tuple(costs)
 
 
-def _cost(operator: OperatorSummary, count: int, predictions: Mapping[int, int]) -> OperatorCost:
-    op, predicted = operator, predictions.get(operator.index, 0)
-    return OperatorCost(op.index, op.name, op.kind, op.macs, count, op.schedule, predicted)
+def _costs(compiled: Compilation, predictions: Mapping[int, int]) -> Iterator[OperatorCost]:
+    """Yield the operators with counts of 0."""
+    devices = operator_devices(compiled.module)
+    for op in compiled.summary.operators:
+        of = op.index, op.name, op.kind, op.macs, 0, op.schedule, predictions.get(op.index, 0)
+        yield OperatorCost(*of, device=devices[op.index])
 
 
 def _counted(
     compiled: Compilation, counts: InstructionCounts, predictions: Mapping[int, int]
 ) -> tuple[OperatorCost, ...]:
     costs = []
-    for operator in compiled.summary.operators:
-        share = counts.operators[operator.index]
-        cost = _cost(operator, share.instructions, predictions)
+    for cost in _costs(compiled, predictions):
+        share = counts.operators[cost.index]
         kinds = {str(kind): count for kind, count in share.kinds.items()}
-        costs.append(replace(cost, modeled_cycles=share.cycles, kinds=kinds))
+        count, cycles = share.instructions, share.cycles
+        costs.append(replace(cost, count=count, modeled_cycles=cycles, kinds=kinds))
     return tuple(costs)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final, Protocol, cast
 
 from firmwright.artifacts import Image
+from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.build import build_project

@@ -19,6 +19,8 @@ from firmwright.ir.graph.devices import CYCLES_ATTR, is_copy_device
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, find_conflict
 from firmwright.ir.tir.traversal import prim_calls
+from firmwright.partitioning.function_targets import target_of
+from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
 from firmwright.pipeline import Compilation
 
 
@@ -41,6 +43,18 @@ class ModeledTime:
 
 ModeledTimes = Mapping[int, ModeledTime]
 """By operator."""
+
+
+def operator_devices(module: IRModule) -> dict[int, str]:
+    """Return the devices of each operator; targets without a device have their own names."""
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)
+    names: dict[int, dict[str, None]] = {}
+    for call in prim_calls(main.body):
+        if call.op >= 0:
+            target = target_of(module.functions[call.callee]) or CORE_TARGET_NAME
+            names.setdefault(call.op, {})[call.device or target] = None
+    return {op: " and ".join(devices) for op, devices in names.items()}
 
 
 def modeled_times(compiled: Compilation) -> dict[int, ModeledTime]:

@@ -7,6 +7,7 @@ they differ, the runtime that produces them is named.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,9 @@ from firmwright.flows.reference_outputs import (
     reference_runtime,
     run_oracle_reference,
 )
+from firmwright.flows.run_schedule import operator_devices
 from firmwright.flows.sample_batches import SampleBatch, Tensors, generate_samples
+from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.graph.evaluate import numerics_of
 from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
 from firmwright.oracle.reference_runner import RuntimeName
@@ -48,7 +51,8 @@ class Verification:
 
     Of the `values` compared, `mismatches` differ or exceed the float tolerance. `layer` is the
     first diverging operator, if requested and found. `explanation` names the runtime that made a
-    recording, or relates the reference to the model's own runtime. `outputs` are the board's.
+    recording, or relates the reference to the model's own runtime. `devices` counts the operators
+    on each device. `outputs` are the board's.
     """
 
     model: str
@@ -64,6 +68,7 @@ class Verification:
     layers_compared: int | None = None
     layer: FirstDivergence | None = None
     explanation: str = ""
+    devices: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[Tensors, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -93,6 +98,7 @@ def verify(
             actual = session.run_all(batch.samples)
         reference = reference_future.result()
     comparison = compare_outputs(reference.outputs, actual)
+    at = operator_devices(compiled.module)
     result = Verification(
         model=compiled.module.name,
         board=compiled.board.name,
@@ -105,6 +111,7 @@ def verify(
         first=comparison.first,
         is_float=any(t.type.dtype.is_float for t in compiled.module.io.outputs),
         explanation=reference.note,
+        devices=Counter(d for d in at.values() if not is_copy_device(d)),
         outputs=actual,
     )
     if find_first_divergence:

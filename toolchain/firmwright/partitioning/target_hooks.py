@@ -26,7 +26,13 @@ from firmwright.passes.tir.dce import reachable_functions
 from firmwright.targets.kernel_builder import flatten_calls
 from firmwright.targets.registry import backend_of
 from firmwright.targets.saved_backend import kind_in
-from firmwright.targets.target_kind import FunctionHook, Hook, HookName, LoweredFunction
+from firmwright.targets.target_kind import (
+    BACKEND_METHODS,
+    FunctionHook,
+    Hook,
+    HookName,
+    LoweredFunction,
+)
 
 BACKEND_FILES_DIR = "backend"
 """Project folder with one subfolder of C files per backend."""
@@ -37,7 +43,7 @@ def run_hook(module: IRModule, hook: HookName) -> IRModule:
         hook_impl: Hook | None = getattr(kind_in(module, name).hooks, hook)
         if hook_impl is None or not functions_for(module, name):
             continue
-        pass_label = f"the hook {hook} of target {name}"
+        pass_label = f"`{BACKEND_METHODS[hook]}` of target {name}"
         if isinstance(hook_impl, Pass | tuple):
             passes = hook_impl if isinstance(hook_impl, tuple) else (hook_impl,)
             for step in passes:

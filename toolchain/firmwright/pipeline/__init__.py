@@ -8,6 +8,7 @@ from firmwright.pipeline.compilation import Bundle as Bundle
 from firmwright.pipeline.compilation import Compilation as Compilation
 from firmwright.pipeline.compilation import bundle as bundle
 from firmwright.pipeline.compilation import compile_model as compile_model
+from firmwright.pipeline.compilation import emit_compilation as emit_compilation
 from firmwright.pipeline.configuration import configure_module as configure_module
 from firmwright.pipeline.model_loading import complete_model as complete_model
 from firmwright.pipeline.model_loading import load_module as load_module

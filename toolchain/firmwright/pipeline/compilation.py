@@ -156,10 +156,10 @@ def _compile(
         module = step(module).with_attrs(stage=step.stage)
         if watch is not None:
             watch(step.name, module)
-    return _emit_compilation(module, imported, board, options, source)
+    return emit_compilation(module, imported, board, options, source)
 
 
-def _emit_compilation(
+def emit_compilation(
     module: IRModule, imported: IRModule, board: Board, options: Options, source: bytes | None
 ) -> Compilation:
     intrinsics = collect_intrinsics(module, INTRINSICS)
@@ -205,7 +205,7 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
         joint = plan_jointly([part.module for part in parts], parts[0].options.planner)
         order, shared = joint.order, joint.plan
         parts = [
-            _emit_compilation(module, part.imported, part.board, part.options, part.source)
+            emit_compilation(module, part.imported, part.board, part.options, part.source)
             for part, module in zip(parts, joint.modules, strict=True)
         ]
     inline_asm = all(part.options.inline_asm for part in parts)

@@ -14,6 +14,7 @@ from firmwright.lower.subgraphs import lower_subgraphs
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.byoc import partition_module
+from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.per_target_passes import PassTimer, make_per_target_pass, run_phase
 from firmwright.partitioning.plan_devices import plan_devices
 from firmwright.partitioning.run_pipelining import pipeline_runs
@@ -31,7 +32,7 @@ from firmwright.pipeline.user_passes import IMPORT_STAGE, insert_user_passes, wi
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.select.call_order import reorder_calls
 from firmwright.select.kernel_selection import select_module
-from firmwright.targets.target_kind import HookName
+from firmwright.targets.target_kind import BACKEND_METHODS, HookName
 from firmwright.usmp.cache_constants import copy_constants_to_ram
 from firmwright.usmp.memory_planning import plan_memory
 
@@ -88,7 +89,8 @@ def _make_kernels(module: IRModule, hook: HookName) -> IRModule:
         if isinstance(function, tir.PrimFunc) and function is not module.functions.get(name):
             problems = diagnose_prim_func(function, after, intrinsics)
             if problems:
-                what = f"the hook {hook} made an invalid kernel: {'; '.join(problems)}."
+                label = f"`{BACKEND_METHODS[hook]}` of target {target_of(function)}"
+                what = f"{label} made an invalid kernel: {'; '.join(problems)}."
                 raise PluginError(what, where=module.name)
     return after
 

@@ -5,9 +5,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.metadata import entry_points, packages_distributions, version
+from importlib.metadata import packages_distributions, version
 from typing import TypeAlias
 
+from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import ModelError, PluginError, UsageError
 from firmwright.base.plugin_calls import plugin_call
 from firmwright.base.suggestions import suggest_name

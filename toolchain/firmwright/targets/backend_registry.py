@@ -5,9 +5,10 @@ is loaded when its name is looked up or all backends are listed.
 """
 
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TypeVar
 
+from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import UsageError
 from firmwright.base.plugin_calls import plugin_call
 from firmwright.ops.registry import op_table
@@ -53,7 +54,7 @@ class BackendRegistry:
         if name in BUILTIN_BACKENDS and name not in self._known:
             self.register(BUILTIN_BACKENDS[name])
         if name not in self._known:
-            for point in _offered():
+            for point in entry_points(group=ENTRY_POINT_GROUP):
                 if point.name == name:
                     self._load(point)
         return self._known.get(name)
@@ -61,7 +62,7 @@ class BackendRegistry:
     def all(self) -> Mapping[str, Backend]:
         for name in BUILTIN_BACKENDS:
             self.find(name)
-        for point in _offered():
+        for point in entry_points(group=ENTRY_POINT_GROUP):
             if point.name not in self._known:
                 self._load(point)
         return dict(self._known)
@@ -79,12 +80,6 @@ class BackendRegistry:
                 hint="a subclass of firmwright.targets.backend.Backend.",
             )
         self.register(backend)
-
-
-def _offered() -> list[EntryPoint]:
-    return sorted(
-        entry_points(group=ENTRY_POINT_GROUP), key=lambda point: (point.name, point.value)
-    )
 
 
 BACKENDS = BackendRegistry()

@@ -4,10 +4,11 @@ The first line of a planner's docstring is its summary.
 """
 
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from types import MappingProxyType
 from typing import cast
 
+from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import UsageError
 from firmwright.ir.tir.plan import Planner
 from firmwright.usmp.branch_and_bound import exact_planner, search_planner
@@ -47,5 +48,5 @@ def find_planner(name: str) -> Planner:
 
 
 def _installed() -> dict[str, EntryPoint]:
-    points = sorted(entry_points(group=PLANNER_ENTRY_POINTS), key=lambda p: (p.name, p.value))
+    points = entry_points(group=PLANNER_ENTRY_POINTS)
     return {point.name: point for point in points if point.name not in BUILTIN_PLANNERS}

@@ -4,13 +4,13 @@ The address of an access identifies the buffer, so an instrumented build can com
 with the original plan.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.plan import Placement, Plan
+from firmwright.ir.tir.plan import Placement, Plan, RelocatedBuffer
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, statements
 
@@ -18,32 +18,24 @@ REDZONE_BYTES = 64
 """Least distance between two buffers; no access may touch these bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelocatedBuffer:
-    """A buffer at `offset` between redzones and at `planned` in the original plan."""
-
-    name: str
-    pool: str
-    offset: int
-    planned: int
-    size_bytes: int
-
-
 def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
-    main = module.entry
-    if module.plan is None or not isinstance(main, tir.PrimFunc):
+    main, plan = module.entry, module.plan
+    if plan is None or not isinstance(main, tir.PrimFunc):
         raise InternalError(f"module {module.name} has no memory plan.")
     buffers: dict[str, RelocatedBuffer] = {}
     ends: dict[str, int] = {}
-    for node in statements(main.body):
-        if isinstance(node, tir.DeclBuffer) and node.source.buffer.scope == "pool":
-            relocated = _relocate(node, ends.get(node.source.buffer.name, 0))
-            buffers[relocated.name] = relocated
-            ends[relocated.pool] = relocated.offset + relocated.size_bytes
+    views = [node for node in statements(main.body) if isinstance(node, tir.DeclBuffer)]
+    views = [view for view in views if view.source.buffer.scope == "pool"]
+    persistent = {b.name for b in plan.buffers if b.kind in ("const", "state")}
+    for view in sorted(views, key=lambda view: view.buffer.name not in persistent):
+        relocated = _relocate(view, ends.get(view.source.buffer.name, 0))
+        buffers[relocated.name] = relocated
+        ends[relocated.pool] = relocated.end
     sizes = {pool: end + REDZONE_BYTES for pool, end in ends.items()}
     placements = {name: Placement(place.pool, place.offset) for name, place in buffers.items()}
     module = module.with_function(_with_offsets(main, buffers, sizes))
-    plan = Plan("apart", placements, sizes, 0)
+    infos = tuple(info for info in plan.buffers if info.name in placements)
+    plan = Plan("apart", placements, sizes, 0, infos)
     return replace(module, plan=plan), tuple(buffers.values())
 
 

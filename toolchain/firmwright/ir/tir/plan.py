@@ -142,4 +142,19 @@ class Plan:
         return self.workspace_bytes - self.lower_bound_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class RelocatedBuffer:
+    """A buffer at `offset` of an instrumented build, and at `planned` in the memory plan."""
+
+    name: str
+    pool: str
+    offset: int
+    planned: int
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size_bytes
+
+
 Planner: TypeAlias = Callable[[Sequence[BufferInfo], Constraints, Sequence[PoolInfo]], Plan]
