@@ -21,6 +21,7 @@ from firmwright.base import version
 from firmwright.boards import list_boards, load_board
 from firmwright.boards.toml_table import TomlTable
 from firmwright.cli.main import main, verbs
+from firmwright.cli.options import add_arguments
 from firmwright.device.transport import Transport
 from firmwright.flows.model_session import ModelSession
 from firmwright.flows.project_api import ProjectApi
@@ -51,9 +52,9 @@ def announced(golden: Callable[..., None]) -> Check:
 # ---- the command line ----------------------------------------------------------------------------
 
 
-def actions_of(verb: Any) -> Iterator[argparse.Action]:
+def actions_of(verb: str) -> Iterator[argparse.Action]:
     parser = argparse.ArgumentParser(add_help=False)
-    verb.add_arguments(parser)
+    add_arguments(parser, verb)
     yield from parser._actions
 
 
@@ -70,8 +71,8 @@ def spelled(action: argparse.Action) -> str:
 def test_verbs_and_their_arguments(announced: Check) -> None:
     shared = options_by_verb()
     lines = []
-    for name, verb in verbs().items():
-        own = [text for action in actions_of(verb) if len(shared[text := spelled(action)]) == 1]
+    for name in verbs():
+        own = [text for action in actions_of(name) if len(shared[text := spelled(action)]) == 1]
         lines.append(" ".join([name, *(text if text[0] == "<" else f"[{text}]" for text in own)]))
     announced(iter(lines))
 
@@ -83,8 +84,8 @@ def test_shared_options(announced: Check) -> None:
 
 def options_by_verb() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for name, verb in verbs().items():
-        for action in actions_of(verb):
+    for name in verbs():
+        for action in actions_of(name):
             found.setdefault(spelled(action), []).append(name)
     return found
 

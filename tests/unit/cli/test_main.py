@@ -8,19 +8,42 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import firmwright
+from firmwright.artifacts import Compiler, Variant
 from firmwright.base.errors import (
     DoesNotFitError,
     RegionOverflow,
     UnsupportedError,
     UnsupportedItem,
 )
+from firmwright.bench.model_benchmark import BALANCED
+from firmwright.boards.flash_tools import FLASH_RUNNERS
+from firmwright.boards.mcuboot import MCUBOOT
 from firmwright.cli import boards
+from firmwright.cli.demo import EMULATED_BOARD
 from firmwright.cli.help_texts import grouped_verbs
 from firmwright.cli.main import _parser, error_object, to_json_value, verbs
+from firmwright.cli.options import describe_verb
+from firmwright.cli.quantize import ACTIVATIONS, METHODS
+from firmwright.cli.verify import DEFAULT_SAMPLES
+from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
+from firmwright.device.serial_port import DEFAULT_BAUD
+from firmwright.flows.evaluation import LAYERS_COMPARED
+from firmwright.flows.profiling import RUNS
+from firmwright.package.export_formats import FORMATS
+from firmwright.package.mlperf import TASKS
+from firmwright.package.package_metadata import NO_METADATA
+from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS
+from firmwright.pipeline.user_passes import IMPORT_STAGE
+from firmwright.report.evaluation import METRICS
+from firmwright.tune.partition_methods import EAGER
+from firmwright.tune.schedule_search import SearchOptions
+from firmwright.tune.search_strategies import STRATEGIES
+from firmwright.usmp.planner_registry import DEFAULT_PLANNER
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents[1])}
 COMMAND = [sys.executable, "-m", "firmwright"]
@@ -28,14 +51,12 @@ COMMAND = [sys.executable, "-m", "firmwright"]
 
 def test_every_verb_has_help(fw):
     known = verbs()
-    assert {"demo", "inspect", "compile", "build", "run", "verify", "profile", "bench"} <= set(
-        known
-    )
-    assert {"show", "selftest", "boards", "targets", "ops", "planners", "test"} <= set(known)
-    for name, verb in known.items():
+    assert {"demo", "inspect", "compile", "build", "run", "verify", "profile", "bench"} <= {*known}
+    assert {"show", "selftest", "boards", "targets", "ops", "planners", "test"} <= {*known}
+    for name in known:
         said = fw(name, "--help")
         assert said.status == 0
-        assert verb.HELP[1:] in " ".join(said.out.split())
+        assert describe_verb(name)[1:] in " ".join(said.out.split())
         assert said.err == ""
 
 
@@ -68,6 +89,50 @@ def test_every_option_states_its_default():
             is_flag = action.nargs == 0 or isinstance(action.default, list)
             if action.option_strings and not is_flag and not action.required:
                 assert "default: " in (action.help or ""), (name, action.option_strings)
+
+
+def test_choices_and_defaults_of_options_are_those_of_the_code():
+    search = SearchOptions()
+    expected = {
+        ("compile", "c_api"): C_APIS,
+        ("compile", "c_standard"): C_STANDARDS,
+        ("build", "compiler"): get_args(Compiler),
+        ("compile", "numerics"): NUMERICS,
+        ("compile", "optimize"): OPTIMIZE_GOALS,
+        ("erase", "runner"): FLASH_RUNNERS,
+        ("evaluate", "metric"): METRICS,
+        ("export", "format"): (*FORMATS, MCUBOOT),
+        ("flash", "runner"): (*FLASH_RUNNERS, MCUBOOT),
+        ("mlperf", "task"): [task.name for task in TASKS],
+        ("partition", "optimize"): OPTIMIZE_GOALS,
+        ("quantize", "activations"): ACTIVATIONS,
+        ("quantize", "method"): METHODS,
+        ("run", "variant"): get_args(Variant),
+        ("tune", "strategy"): STRATEGIES,
+    }
+    defaults = {
+        ("bench", "modes"): BALANCED,
+        ("compile", "license"): DEFAULT_LICENSE,
+        ("compile", "partition"): EAGER,
+        ("compile", "planner"): DEFAULT_PLANNER,
+        ("demo", "board"): EMULATED_BOARD,
+        ("evaluate", "compare"): LAYERS_COMPARED,
+        ("export", "maintainer"): NO_METADATA.maintainer,
+        ("export", "package_version"): NO_METADATA.version,
+        ("monitor", "baud"): DEFAULT_BAUD,
+        ("profile", "runs"): RUNS,
+        ("show", "after"): IMPORT_STAGE,
+        ("tune", "per_image"): search.kernels_per_image,
+        ("tune", "strategy"): search.strategy,
+        ("tune", "trials"): search.trials,
+        ("verify", "samples"): DEFAULT_SAMPLES,
+    }
+    parsers = _parser(verbs()).verbs
+    actions = {(verb, a.dest): a for verb, parser in parsers.items() for a in parser._actions}
+    for key, choices in expected.items():
+        assert list(actions[key].choices or ()) == list(choices), key
+    for key, default in defaults.items():
+        assert re.search(rf"default: .*\b{re.escape(str(default))}\b", actions[key].help or ""), key
 
 
 @pytest.mark.parametrize(

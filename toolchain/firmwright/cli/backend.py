@@ -6,33 +6,9 @@ from collections.abc import Sequence
 
 from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
-from firmwright.cli.option_values import positive_int
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.backend_conformance import BackendTestResult, run_backend_test
-from firmwright.pipeline import NUMERICS
-
-NAME = "backend"
-HELP = "test a backend on the conformance cases of its operators"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action", choices=["test"], help="run every pattern on its conformance cases"
-    )
-    parser.add_argument("target", metavar="NAME", help="the backend, e.g. 'npu1 -columns=64'")
-    add_options(
-        parser,
-        """
-        --samples N  samples for each case (default: 4)
-        --numerics  rounding profile (default: litert)
-        """,
-        samples={"type": positive_int, "default": 4},
-        numerics={"choices": NUMERICS, "default": "litert"},
-    )
-    arguments.add_cmsis_nn_option(parser)
-    arguments.add_board_options(parser)
-    arguments.add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

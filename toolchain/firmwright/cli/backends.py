@@ -12,15 +12,6 @@ from firmwright.ir.graph.patterns import format_pattern
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_registry import BACKENDS
 
-NAME = "backends"
-HELP = "list the backends, or the patterns of one backend"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "backend", metavar="NAME", nargs="?", help="show the pattern table of this backend"
-    )
-
 
 def run(args: argparse.Namespace) -> Outcome:
     backends = BACKENDS.all()

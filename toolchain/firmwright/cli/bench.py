@@ -3,7 +3,6 @@
 import argparse
 import csv
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,14 +10,7 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.bench.compile_cost import CompileCost, measure_compile_costs
-from firmwright.bench.model_benchmark import (
-    BALANCED,
-    MODES,
-    STREAM_INPUT_SUFFIX,
-    BenchmarkRow,
-    find_models,
-    measure_models,
-)
+from firmwright.bench.model_benchmark import MODES, BenchmarkRow, find_models, measure_models
 from firmwright.bench.peer_figures import REFERENCE_PEER, read_peers
 from firmwright.bench.prediction_accuracy import (
     Prediction,
@@ -27,38 +19,9 @@ from firmwright.bench.prediction_accuracy import (
     worst_error,
 )
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model import write_file
-
-NAME = "bench"
-HELP = "measure models on boards and compare with other systems"
-DEFAULT_BOARD = "mps2-an386"
-MODELS_VARIABLE = "FIRMWRIGHT_MODELS"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", nargs="*", help="model files (see --models)")
-    add_options(
-        parser,
-        f"""
-        --models DIR  use all .tflite, .onnx and .pt2 files in DIR (default:
-            ${MODELS_VARIABLE}, else the bundled example)
-        --boards B,...  boards to measure on (default: {DEFAULT_BOARD})
-        --modes M,...  --optimize goals; with {STREAM_INPUT_SUFFIX} the input rows are streamed
-            (default: {BALANCED})
-        --peers CSV  figures to compare with (default: the project's)
-        --predict  compare the cost model's prediction of each layer with its exact count (QEMU
-            only)
-        --compile-time  measure CPU time and peak memory of each compilation instead
-        --write CSV  write the table to this file, without times
-        --scheduler ADDRESS  measure on the workers of a Dask scheduler
-        """,
-        models={"default": os.environ.get(MODELS_VARIABLE, "")},
-        boards={"default": DEFAULT_BOARD},
-        modes={"default": BALANCED},
-        scheduler={"default": ""},
-    )
 
 
 def run(args: argparse.Namespace) -> Outcome:

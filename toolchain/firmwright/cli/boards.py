@@ -7,31 +7,10 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, load_board
 from firmwright.boards.load import BOARD_FILE, create_board
-from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 
-NAME = "boards"
-HELP = "list the boards, create one from another, or check a board file"
 EVIDENCE = {"hardware": "run on hardware", "emulated": "emulated", "built": "only built"}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action", nargs="?", choices=("list", "new", "check"), default="list", help="default: list"
-    )
-    parser.add_argument(
-        "name_or_file", nargs="?", metavar="NAME|FILE", help="new: the name; check: the file"
-    )
-    parser.add_argument(
-        "--from", dest="like", metavar="B", help="new: the board to copy (default: none)"
-    )
-    add_options(
-        parser,
-        "-o --output DIR  folder of the new board (default: ./boards)",
-        output={"default": "boards"},
-    )
-    arguments.add_boards_dir_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

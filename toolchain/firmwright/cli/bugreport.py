@@ -18,29 +18,13 @@ from firmwright.base.version import VERSION
 from firmwright.cli import arguments
 from firmwright.cli.doctor import ToolStatus, check_tools, status_to_json
 from firmwright.cli.text_table import format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.compilation import compile_for, options_for
 from firmwright.flows.model import Model, write_file
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.package.export_formats import zip_tree
 from firmwright.package.option_serialization import serialize_options
-
-NAME = "bugreport"
-HELP = "pack versions, options and module texts for a bug report"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_options(
-        parser,
-        """
-        -o --output FILE  output file (default: bugreport.zip)
-        --with-weights  include the model file and all constants instead of their shapes and hashes
-        """,
-        output={"default": "bugreport.zip"},
-    )
-    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

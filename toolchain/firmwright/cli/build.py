@@ -8,27 +8,11 @@ from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.build import build_project
 from firmwright.cli import arguments
-from firmwright.cli.model_list import (
-    add_models_argument,
-    check_several_models,
-    compile_several_from_args,
-)
+from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.firmware_images import build_image
 from firmwright.pipeline import bundle
-
-NAME = "build"
-HELP = "build firmware for a board"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models_argument(parser, "a project folder written by compile, or ")
-    add_options(parser, "-o --output DIR  build a model in this folder (default: a cache)")
-    arguments.add_variant_option(parser)
-    arguments.add_toolchain_option(parser)
-    arguments.add_firmware_option(parser)
-    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -12,19 +12,6 @@ from firmwright.flows.build_cache import (
     trim_cache,
 )
 
-NAME = "cache"
-HELP = "show or clear the cache of builds"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action",
-        nargs="?",
-        choices=["show", "clear"],
-        default="show",
-        help="show folder and size (default), or remove the entries that are not in use",
-    )
-
 
 def run(args: argparse.Namespace) -> Outcome:
     removed = trim_cache(0, 0) if args.action == "clear" else 0

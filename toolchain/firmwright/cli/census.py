@@ -6,36 +6,12 @@ from collections.abc import Sequence
 
 from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
-from firmwright.cli.option_values import positive_int, positive_seconds
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.census import CensusTask, take_census
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model import find_model_files, write_file
 from firmwright.report.census_page import STATUS_LABELS, CensusEntry, count_statuses, render_census
-
-NAME = "census"
-HELP = "compile and verify every model in a folder, and list the results"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="folder of model files")
-    add_options(
-        parser,
-        """
-        -o --output HTML  write the results as a page to this file
-        --samples N  samples to compare for each model (default: 3)
-        --profile  also count instructions by operator, with the share of default loops
-        --timeout S  seconds for each model (default: 600)
-        --jobs N  parallel processes (default: one for each core)
-        --scheduler ADDRESS  use a Dask scheduler instead of processes
-        """,
-        samples={"type": positive_int, "default": 3},
-        timeout={"type": positive_seconds, "default": 600.0},
-        jobs={"type": positive_int, "default": os.cpu_count() or 1},
-        scheduler={"default": ""},
-    )
-    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -53,7 +29,7 @@ def run(args: argparse.Namespace) -> Outcome:
         )
         for path in find_model_files(args.folder, "**/*")
     ]
-    with open_executor(args.jobs, args.scheduler) as executor:
+    with open_executor(args.jobs or os.cpu_count() or 1, args.scheduler) as executor:
         entries = take_census(tasks, executor)
     board = options.get("board", "host")
     if args.output:

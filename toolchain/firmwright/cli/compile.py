@@ -11,13 +11,9 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
-from firmwright.cli.model_list import (
-    add_models_argument,
-    check_several_models,
-    compile_several_from_args,
-)
+from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import REPEATABLE, Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
 from firmwright.flows.compilation import compile_for, options_for, pass_names, verify_after_pass
 from firmwright.flows.model import save_module
@@ -27,35 +23,6 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.pipeline import Bundle, Compilation, bundle
-
-NAME = "compile"
-HELP = "compile a model to C"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models_argument(parser)
-    add_options(
-        parser,
-        """
-        -o --output DIR  write the project to this folder
-        --main FILE  use this C file, with main() and the pools, instead of the generated main
-            program
-        """,
-    )
-    arguments.add_firmware_option(parser)
-    arguments.add_compile_options(parser)
-    group = parser.add_argument_group("inspection")
-    add_options(
-        group,
-        """
-        --pareto  print the programs with less RAM and their cost; --ram BYTES compiles one of them
-        --print-pipeline  print the passes, their times and targets
-        --print-after PASS  print the module after this pass
-        --dump-dir DIR  write the module to this folder after every pass
-        --verify-passes  check the module after every pass
-        """,
-        print_after=REPEATABLE,
-    )
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -6,22 +6,10 @@ import subprocess
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
-from firmwright.cli.option_values import non_negative_int
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.gdb_session import check_operator, debug_commands, find_debugger, start_halted
 from firmwright.pipeline import Compilation
-
-NAME = "debug"
-HELP = "debug a board's firmware with GDB, stopped at the start of an operator"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_options(
-        parser, "--operator N  stop at the start of operator N", operator={"type": non_negative_int}
-    )
-    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -20,7 +20,7 @@ from firmwright.cli import build as build_verb
 from firmwright.cli import profile as profile_verb
 from firmwright.cli import verify as verify_verb
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
@@ -29,18 +29,10 @@ from firmwright.flows.sample_batches import Array, make_batch, read_npz
 from firmwright.flows.verification import Verification, verify
 from firmwright.pipeline import Compilation
 
-NAME = "demo"
-HELP = "compile, run and verify the bundled example"
 EMULATED_BOARD = "mps2-an386"
 FALLBACK_BOARD = "host"
 MAX_IMAGES_SHOWN = 8
 SHADES = " ░▒▓█"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(
-        parser, f"--board B  board (default: {EMULATED_BOARD}, in QEMU)", board={"default": ""}
-    )
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -22,13 +22,6 @@ from firmwright.device.flash_tools import TOOLS
 from firmwright.device.qemu_process import PACKAGES as EMULATORS
 from firmwright.flows.gdb_session import DEBUGGER
 
-NAME = "doctor"
-HELP = "check the installed tools, and show the purpose of missing ones"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the verb has no options."""
-
 
 def run(args: argparse.Namespace) -> Outcome:
     findings = check_tools()

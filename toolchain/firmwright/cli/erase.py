@@ -4,18 +4,8 @@ import argparse
 import shlex
 
 from firmwright.boards import load_board
-from firmwright.cli import arguments
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.flashing import erase, plan_erase
-
-NAME = "erase"
-HELP = "erase a board's flash"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_required_board_option(parser)
-    arguments.add_runner_option(parser)
-    add_options(parser, "--dry-run  print the commands without running them")
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -3,69 +3,16 @@
 import argparse
 from collections.abc import Sequence
 
-from firmwright.cli import arguments, option_values
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, add_options, fields_of
-from firmwright.flows.evaluation import LAYERS_COMPARED, evaluate
+from firmwright.cli.verb import Outcome, fields_of
+from firmwright.flows.evaluation import evaluate
 from firmwright.flows.model import write_file
 from firmwright.pipeline import Compilation
-from firmwright.report.evaluation import (
-    METRICS,
-    Evaluation,
-    LayerAccuracy,
-    format_scores,
-    render_evaluation,
-)
-
-NAME = "evaluate"
-HELP = "measure accuracy on a data set: float model, model and firmware"
+from firmwright.report.evaluation import Evaluation, LayerAccuracy, format_scores, render_evaluation
 
 NAME_WIDTH = 50
 ROWS_SHOWN = 20
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_evaluation_options(parser, required=True)
-    add_options(parser, "-o --output HTML  write a page with the results to this file")
-    arguments.add_compile_options(parser)
-    arguments.add_session_options(parser)
-
-
-def add_data_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    add_options(
-        parser,
-        """
-        --data PATH  samples: a folder with a subfolder for each class, a folder of files with
-            labels.csv (lines FILE,LABEL) or without labels, an .npz or .npy file with all samples,
-            or a generator FILE.py:FUNCTION. Files are .npy, .npz or raw .bin
-        --labels FILE  labels in another file: .npy, or text with a line LABEL for each sample, or
-            FILE,LABEL for each file
-        --classes NAME,NAME,...  names of the classes in the model's order (default: alphabetical)
-        --metric  figures to compute (default: as suggested by the labels and the output)
-        """,
-        data={"required": required, "default": ""},
-        labels={"default": ""},
-        classes={"type": option_values.names, "default": ()},
-        metric={"choices": METRICS, "default": ""},
-    )
-
-
-def add_evaluation_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    add_data_options(parser, required=required)
-    add_options(
-        parser,
-        f"""
-        --output-name NAME  the output to judge (default: the first, or the class scores that follow
-            a class index)
-        --against FLOAT_MODEL  compare results and layers with this float model
-        --samples N  use at most N samples, evenly spaced (default: all)
-        --compare N  maximum number of samples for the layer errors (default: {LAYERS_COMPARED})
-        """,
-        output_name={"default": ""},
-        samples={"type": option_values.positive_int},
-        compare={"type": option_values.positive_int, "default": LAYERS_COMPARED},
-    )
 
 
 def evaluate_from_args(args: argparse.Namespace, compiled: Compilation) -> Evaluation:

@@ -9,65 +9,14 @@ from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.boards.mcuboot import MCUBOOT
 from firmwright.build import read_project_board
-from firmwright.cli import arguments
-from firmwright.cli.model_list import (
-    add_models_argument,
-    check_several_models,
-    compile_several_from_args,
-)
+from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import format_pairs
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.mcuboot import export_update
 from firmwright.flows.package_export import export_model, read_text_argument
-from firmwright.package.export_formats import FORMATS
 from firmwright.package.mcuboot_update import ImageSigning
 from firmwright.package.package_metadata import NO_METADATA, PackageMetadata
 from firmwright.pipeline import Bundle, Compilation, bundle
-
-NAME = "export"
-HELP = "export models as a package for another build system"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models_argument(parser)
-    add_options(
-        parser,
-        """
-        --format  the build system
-        -o --output PATH  output folder; for mlf and cmsis-pack a file (default: named after the
-            model)
-        --measure-stack  build the model and define NAME_STACK_BYTES, the stack of a run
-        --with-tests  include the model file, known answers and tests for pytest --fw-board B
-        """,
-        format={"choices": (*FORMATS, MCUBOOT), "required": True},
-    )
-    add_options(
-        parser.add_argument_group("signed images (--format mcuboot)"),
-        """
-        --key FILE.pem  the key with which imgtool signs; imgtool keygen creates one
-        --image N  only the image with this number of the board's [mcuboot]; the model's constants
-            need no other
-        --security-counter N  for roll-back protection: the device refuses a lower number than that
-            of its image; auto derives it from the version
-        --imgtool-args ARGS  more arguments of imgtool sign, as one word: "--encrypt key.pem"
-        """,
-        image={"type": int},
-    )
-    add_options(
-        parser.add_argument_group("package"),
-        f"""
-        --package-name NAME  name of the package (default: the name of the model)
-        --package-version X.Y.Z  semantic version of package or images (default:
-            {NO_METADATA.version})
-        --maintainer WHO  name and address, such as 'Ada Co <ml@ada.example>' (default:
-            {NO_METADATA.maintainer})
-        --url URL  web page of the package
-        --license-file FILE  text of the license, for the package's LICENSE
-        """,
-        package_version={"default": NO_METADATA.version},
-        maintainer={"default": NO_METADATA.maintainer},
-    )
-    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -119,7 +68,7 @@ def _export_update(args: argparse.Namespace, metadata: PackageMetadata) -> Outco
     for name, value in given.items():
         if value == unset[name]:
             hint = f"add {name}; firmwright export --help describes it."
-            raise UsageError(f"signed images need {name}.", where=NAME, hint=hint)
+            raise UsageError(f"signed images need {name}.", where="export", hint=hint)
     folder = Path(args.models[0])
     source: Compilation | Bundle | Path = folder if folder.is_dir() else _compile(args)
     board = (

@@ -14,37 +14,12 @@ from firmwright.build import build_project
 from firmwright.cli import arguments
 from firmwright.cli.build import check_board
 from firmwright.cli.text_table import format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.device.serial_port import PortChooser, SerialPortInfo, find_serial_port, usb_ports
 from firmwright.device.smp_update import send_update
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.flashing import FlashPlan, flash, plan_flashing
 from firmwright.flows.mcuboot import read_update
-
-NAME = "flash"
-"""The runner that sends a signed update, for any board with MCUboot."""
-HELP = "flash firmware to a board and start it"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(
-        parser,
-        ".tflite, .onnx, .pt2 or .fwir file, or a folder written by compile or, for mcuboot, by "
-        "export --format mcuboot",
-    )
-    arguments.add_runner_option(parser, MCUBOOT)
-    add_options(
-        parser,
-        """
-        --address --port WHERE  for gdb: HOST:PORT or unix:PATH; for serial and mcuboot: the port;
-            for uf2: the volume's folder
-        --verify  read the flash back and compare
-        --confirm  for mcuboot: keep the images without a test, even if they do not run
-        --dry-run  print the commands without running them
-        """,
-        address={"default": ""},
-    )
-    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -52,7 +27,7 @@ def run(args: argparse.Namespace) -> Outcome:
         return _send_update(args)
     if args.confirm:
         what = "--confirm needs --runner mcuboot; other tools replace the firmware at once."
-        raise UsageError(what, where=NAME, hint="omit --confirm.")
+        raise UsageError(what, where="flash", hint="omit --confirm.")
     plan = make_flash_plan(args)
     commands = plan.commands(verify=args.verify)
     if args.dry_run:

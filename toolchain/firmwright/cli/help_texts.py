@@ -25,11 +25,8 @@ def format_examples(verb: str) -> str:
 
 
 def format_verbs(descriptions: Mapping[str, str]) -> str:
-    """Format the descriptions of verbs, by group; other verbs follow."""
-    groups = dict(grouped_verbs())
-    listed = {name for names in groups.values() for name in names}
-    groups["Others"] = tuple(name for name in descriptions if name not in listed)
-    return "\n\n".join("\n".join(_lines(*item, descriptions)) for item in groups.items() if item[1])
+    """Format the descriptions of verbs, by group."""
+    return "\n\n".join("\n".join(_lines(*item, descriptions)) for item in grouped_verbs().items())
 
 
 def _lines(title: str, names: tuple[str, ...], descriptions: Mapping[str, str]) -> Iterator[str]:

@@ -9,33 +9,17 @@ from firmwright.base.errors import UsageError
 from firmwright.base.resources import digits_dir
 from firmwright.base.templates import render_template
 from firmwright.boards import load_board
-from firmwright.cli import arguments
 from firmwright.cli.project_file import PROJECT_FILE
 from firmwright.cli.text_table import format_pairs
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model import MODEL_SUFFIXES, load_model
 
-NAME = "init"
-HELP = "make a project: a folder with a model, its options, a test and a build"
 TEMPLATES = {
     PROJECT_FILE: "firmwright.toml.j2",
     "test_firmware.py": "test_firmware.py.j2",
     ".gitignore": "gitignore.j2",
 }
 NEXT_STEPS = ("firmwright verify", "firmwright profile", "firmwright build", "pytest")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    description = (
-        "model file, copied if it is elsewhere (default: the one in the folder, or digits)"
-    )
-    parser.add_argument("model", metavar="MODEL", nargs="?", help=description)
-    add_options(
-        parser,
-        "-o --output DIR  folder of the project (default: the current folder)",
-        output={"default": "."},
-    )
-    arguments.add_board_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

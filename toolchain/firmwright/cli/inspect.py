@@ -9,14 +9,6 @@ from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_t
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.model_inspection import Inspection, ModelTensor, inspect_model
 
-NAME = "inspect"
-HELP = "show a model's tensors, operators, cost and unsupported features"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=".tflite, .onnx, .pt2 or .fwir file")
-    arguments.add_onnx_input_options(parser)
-
 
 def run(args: argparse.Namespace) -> Outcome:
     inspection = inspect_model(args.model, arguments.model_overrides(args))

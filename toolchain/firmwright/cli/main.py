@@ -13,23 +13,23 @@ import io
 import json
 import math
 import os
-import pkgutil
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from firmwright import cli
 from firmwright.base import errors
 from firmwright.base.version import JSON_VERSION, VERSION
-from firmwright.cli.help_texts import format_examples, format_verbs
+from firmwright.cli.help_texts import format_examples, format_verbs, grouped_verbs
+from firmwright.cli.options import add_arguments, describe_verb
 from firmwright.cli.printing import open_closed_streams, print_text, write_traceback
 from firmwright.cli.progress import show_progress
 from firmwright.cli.project_file import find_project_file, parse_with_project
-from firmwright.cli.verb import CliParser, Outcome, Verb, fields_of
+from firmwright.cli.verb import CliParser, Outcome, fields_of
 
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
@@ -47,24 +47,15 @@ class _InterruptionError(errors.FirmwrightError):
     code = "interrupted"
 
 
-def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
-    """Import and return the verbs by name, or only the one that `words` name.
-
-    Importing all of them is slow.
-    """
-    names = sorted(info.name for info in pkgutil.iter_modules(cli.__path__))
+def verbs(words: Sequence[str] = ()) -> list[str]:
+    """Return the names of the verbs, or only the one that `words` name."""
+    known = sorted(name for names in grouped_verbs().values() for name in names)
     first = next((word for word in words if not word.startswith("-")), "")
-    if first in names:
-        module = importlib.import_module(f"{cli.__name__}.{first}")
-        if hasattr(module, "NAME"):
-            return {first: cast(Verb, module)}
-    modules = [importlib.import_module(f"{cli.__name__}.{name}") for name in names]
-    by_name = {module.NAME: cast(Verb, module) for module in modules if hasattr(module, "NAME")}
-    if first and first not in by_name:
-        near = difflib.get_close_matches(first, by_name, n=1)
-        hint = f"firmwright {near[0]}." if near else "firmwright --help, which lists the verbs."
-        raise errors.UsageError(f"there is no verb {first!r}.", hint=hint)
-    return by_name
+    if not first or first in known:
+        return [first] if first else known
+    near = difflib.get_close_matches(first, known, n=1)
+    hint = f"firmwright {near[0]}." if near else "firmwright --help, which lists the verbs."
+    raise errors.UsageError(f"there is no verb {first!r}.", hint=hint)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,10 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if "_ARGCOMPLETE" in os.environ:  # called by the shell's completion
             _complete(os.environ["COMP_LINE"].split()[1:])
-        verbs_by_name = {} if words[:1] == ["--version"] else verbs(words)
-        name = next((word for word in words if word in verbs_by_name), "")
+        names = [] if words[:1] == ["--version"] else verbs(words)
+        name = next((word for word in words if word in names), "")
         with _terminable():
-            return _run(verbs_by_name, words, as_json=as_json)
+            return _run(names, words, as_json=as_json)
     except errors.FirmwrightError as error:
         if debug or isinstance(error, errors.InternalError):
             write_traceback()
@@ -126,18 +117,19 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _run(verbs_by_name: Mapping[str, Verb], words: Sequence[str], *, as_json: bool) -> int:
+def _run(names: Sequence[str], words: Sequence[str], *, as_json: bool) -> int:
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            args = _parse(verbs_by_name, words)
+            args = _parse(names, words)
     except SystemExit:
         # --help and --version print and exit.
         return _print_outcome(
             Outcome({"text": printed.getvalue()}, printed.getvalue().rstrip()), "", as_json=as_json
         )
     with show_progress(quiet=as_json, verbose=args.verbose):
-        outcome = verbs_by_name[args.verb].run(args)
+        verb = importlib.import_module(f"{cli.__name__}.{args.verb}")
+        outcome: Outcome = verb.run(args)
     return _print_outcome(outcome, args.verb, as_json=as_json)
 
 
@@ -147,12 +139,12 @@ def _complete(words: Sequence[str]) -> None:
     argcomplete.autocomplete(_parser(verbs(words if len(words) > 1 else ())))
 
 
-def _parse(verbs_by_name: Mapping[str, Verb], words: Sequence[str]) -> argparse.Namespace:
+def _parse(names: Sequence[str], words: Sequence[str]) -> argparse.Namespace:
     """Parse the words; options of the project file are added and named on stderr."""
     project = find_project_file(Path.cwd())
     is_help = words[0][:1] == "-" or not {"-h", "--help"}.isdisjoint(words)
     if project is None or is_help or words[0] in WITHOUT_PROJECT:
-        return _parser(verbs_by_name).parse_args(words)
+        return _parser(names).parse_args(words)
     args, applied = parse_with_project(project, words, _parser(verbs()))
     if applied and not args.json:
         print_text(
@@ -163,7 +155,7 @@ def _parse(verbs_by_name: Mapping[str, Verb], words: Sequence[str]) -> argparse.
     return args
 
 
-def _parser(verbs_by_name: Mapping[str, Verb]) -> CliParser:
+def _parser(names: Sequence[str]) -> CliParser:
     common = CliParser(add_help=False)
     group = common.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON object to stdout")
@@ -177,21 +169,21 @@ def _parser(verbs_by_name: Mapping[str, Verb]) -> CliParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"firmwright {VERSION}")
-    descriptions = {name: verb.HELP for name, verb in verbs_by_name.items()}
     commands = parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, prog="firmwright", help=argparse.SUPPRESS
     )
+    descriptions = {name: describe_verb(name) for name in names}
     parser.description = f"{parser.description}\n\n{format_verbs(descriptions)}"
-    for name, verb in verbs_by_name.items():
+    for name, text in descriptions.items():
         sub = commands.add_parser(
             name,
-            help=verb.HELP,
-            description=f"{verb.HELP[:1].upper()}{verb.HELP[1:]}.",
+            help=text,
+            description=f"{text[:1].upper()}{text[1:]}.",
             epilog=format_examples(name),
             parents=[common],
             allow_abbrev=False,
         )
-        verb.add_arguments(sub)
+        add_arguments(sub, name)
         parser.verbs[name] = sub
     return parser
 

@@ -6,42 +6,11 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
-from firmwright.cli.option_values import non_negative_int, positive_int, positive_seconds
 from firmwright.cli.text_table import Cell, format_pairs
-from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows import mlperf
-from firmwright.package.mlperf import TASKS, find_task
+from firmwright.package.mlperf import find_task
 from firmwright.pipeline import Compilation
-
-NAME = "mlperf"
-HELP = "run the MLPerf Tiny benchmark on a board"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_options(
-        parser,
-        """
-        --dataset DIR  folder with the samples and y_labels.csv
-        --samples N  use the first N samples (default: all)
-        --iterations N  timed inferences (default: 10)
-        --warmups N  untimed inferences before them (default: 10)
-        --task  the model's task (default: the task with its tensor sizes)
-        --serve  run the firmware on a pseudo terminal for the benchmark's own runner
-        --clock HZ  clock of an emulated board, for times of one instruction per cycle (default: the
-            emulator's 1,000 instructions per microsecond)
-        --port URL  serial port of a board with the firmware
-        --timeout S  seconds for one command (default: 300)
-        """,
-        samples={"type": positive_int},
-        iterations={"type": positive_int, "default": 10},
-        warmups={"type": non_negative_int, "default": 10},
-        task={"choices": [task.name for task in TASKS], "default": ""},
-        clock={"type": positive_int, "default": 0},
-        port={"default": ""},
-        timeout={"type": positive_seconds, "default": 300.0},
-    )
-    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -6,27 +6,8 @@ from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
-from firmwright.cli.verb import add_options
 from firmwright.flows.compilation import PassObserver, compile_for
 from firmwright.pipeline import Compilation
-
-
-def add_models_argument(parser: argparse.ArgumentParser, other: str = "") -> None:
-    """Add the argument for one or several models and the options that concern them."""
-    parser.add_argument(
-        "models",
-        metavar="MODEL",
-        nargs="+",
-        help=f"{other}.tflite, .onnx, .pt2 or .fwir file; several models share one firmware and "
-        "its memory",
-    )
-    arguments.add_reference_model_options(parser)
-    add_options(
-        parser,
-        """
-        --concurrent  give each of several models separate memory, so that they can run concurrently
-        """,
-    )
 
 
 def check_several_models(args: argparse.Namespace, options: Mapping[str, object]) -> None:

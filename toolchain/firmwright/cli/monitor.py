@@ -5,31 +5,11 @@ import sys
 import time
 
 from firmwright.boards import load_board
-from firmwright.cli import arguments
-from firmwright.cli.option_values import positive_seconds
 from firmwright.cli.printing import print_text
-from firmwright.cli.verb import Outcome, add_options
-from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport, find_serial_port, usb_ports
+from firmwright.cli.verb import Outcome
+from firmwright.device.serial_port import SerialTransport, find_serial_port, usb_ports
 
-NAME = "monitor"
-HELP = "show a board's serial output"
 POLL_S = 0.1
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--board B  find the port by this board's USB ids")
-    arguments.add_boards_dir_option(parser)
-    add_options(
-        parser,
-        f"""
-        --port URL  serial port or pyserial URL
-        --baud BAUD  baud rate (default: {DEFAULT_BAUD})
-        --seconds S  stop after S seconds
-        """,
-        port={"default": ""},
-        baud={"type": int, "default": DEFAULT_BAUD},
-        seconds={"type": positive_seconds},
-    )
 
 
 def run(args: argparse.Namespace) -> Outcome:

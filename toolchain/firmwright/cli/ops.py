@@ -9,13 +9,6 @@ from firmwright.flows.operator_catalog import onnx_operators, supported_operator
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import SCHEDULES
 
-NAME = "ops"
-HELP = "list the supported operators"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the verb has no options."""
-
 
 def run(args: argparse.Namespace) -> Outcome:
     operators = supported_operators(op_table(), SCHEDULES)

@@ -108,7 +108,7 @@ def device_assignment(text: str) -> tuple[str, str, str]:
 
 def names(text: str) -> tuple[str, ...]:
     """Parse NAME,NAME,..."""
-    return tuple(text.split(","))
+    return tuple(text.split(",")) if text else ()
 
 
 def linker_section(text: str) -> tuple[str, str]:

@@ -8,47 +8,14 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model import Model, partition, save_module, write_file
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.partition_result import PartitionResult
-from firmwright.pipeline import OPTIMIZE_GOALS
 from firmwright.targets.kernel_builder import flatten_calls
 from firmwright.tune import partition_methods
-
-NAME = "partition"
-HELP = "assign a model's operators to targets and write the module"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_options(
-        parser,
-        """
-        --target T  targets in order of preference, e.g. 'npu1 -lanes=8, cortex-m -mcpu=cortex-m4'
-        -o --output FILE  write the module to this .fwir file
-        """,
-        target={"required": True},
-    )
-    arguments.add_numerics_option(parser)
-    arguments.add_partition_options(parser)
-    search = parser.add_argument_group("collage")
-    add_options(
-        search,
-        """
-        --save-partition FILE  write the partition as JSON, to edit and apply with --partition
-            FILE
-        """,
-    )
-    arguments.add_board_options(search)
-    add_options(
-        search,
-        "--optimize  objective; ram minimizes memory first",
-        optimize={"choices": OPTIMIZE_GOALS},
-    )
-    arguments.add_measurement_options(search)
 
 
 def run(args: argparse.Namespace) -> Outcome:

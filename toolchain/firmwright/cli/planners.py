@@ -6,13 +6,6 @@ from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER, planner_summaries
 
-NAME = "planners"
-HELP = "list the memory planners"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the verb has no options."""
-
 
 def run(args: argparse.Namespace) -> Outcome:
     summaries = planner_summaries().items()

@@ -9,40 +9,19 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
 from firmwright.cli import arguments
-from firmwright.cli.option_values import positive_int
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.core_timeline import CoreTimeline
 from firmwright.flows.instruction_counts import InstructionCounts
 from firmwright.flows.model import write_file
 from firmwright.flows.profile_export import make_node_data, make_trace
-from firmwright.flows.profiling import RUNS, Profile, profile
+from firmwright.flows.profiling import Profile, profile
 from firmwright.flows.run_schedule import parallel_calls
 
-NAME = "profile"
-HELP = "measure a model on a board, operator by operator"
 OPTIONAL_COLUMNS = ("", "kind", "per MAC")
 """Those that a narrow terminal omits, the first one first."""
 CONDITIONS = ("model", "board", "clock_hz", "flags")
 """The conditions that must be equal for the numbers of two profiles to be comparable."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_options(parser, "--baseline JSON  compare with the output of an earlier profile --json")
-    arguments.add_count_instructions_option(parser)
-    add_options(
-        parser,
-        f"""
-        --runs N  measure N runs and report median and minimum (default: 1 in QEMU, where counts
-            repeat, else {RUNS})
-        --trace JSON  write a trace of operators, cores and DMA for ui.perfetto.dev
-        --node-data JSON  write the cost of each operator for Model Explorer
-        """,
-        runs={"type": positive_int},
-    )
-    arguments.add_compile_options(parser)
-    arguments.add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -7,10 +7,9 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
-from firmwright.cli.evaluate import add_data_options, format_layers
-from firmwright.cli.option_values import positive_int
+from firmwright.cli.evaluate import format_layers
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import REPEATABLE, Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.evaluation import compare_models
 from firmwright.flows.labeled_data import convert_samples, read_dataset
 from firmwright.flows.model import load_model, model_inputs, write_file
@@ -22,34 +21,8 @@ from firmwright.flows.onnx_quantization import (
 from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOptions
 from firmwright.report.evaluation import RunScores, format_scores
 
-NAME = "quantize"
-HELP = "quantize a float ONNX model to int8 and report the error of each layer"
-DEFAULT_COMPARED = 32
 METHODS: dict[str, Method] = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
 ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="float .onnx file")
-    arguments.add_onnx_input_options(parser)
-    add_data_options(parser, required=True)
-    add_options(
-        parser,
-        f"""
-        -o --out OUT  the .onnx file to write
-        --method  range calibration: minmax uses the full range, the others clip outliers (default:
-            minmax)
-        --activations  element type of activations; weights are int8 (default: int8)
-        --per-tensor  use one scale for all weights of a layer instead of one for each channel
-        --exclude NAME  keep the operator with this name or result in float
-        --compare N  maximum number of samples for the layer errors (default: {DEFAULT_COMPARED})
-        """,
-        out={"required": True},
-        method={"choices": tuple(METHODS), "default": "minmax"},
-        activations={"choices": tuple(ACTIVATIONS), "default": "int8"},
-        exclude=REPEATABLE,
-        compare={"type": positive_int, "default": DEFAULT_COMPARED},
-    )
 
 
 def run(args: argparse.Namespace) -> Outcome:

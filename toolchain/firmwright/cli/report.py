@@ -6,9 +6,9 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
-from firmwright.cli.evaluate import add_evaluation_options, evaluate_from_args
+from firmwright.cli.evaluate import evaluate_from_args
 from firmwright.cli.text_table import Cell, format_pairs
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.build_report import build_report, read_report
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import write_file
@@ -17,32 +17,6 @@ from firmwright.pipeline import Compilation
 from firmwright.report.html_page import render_page
 from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_time
 from firmwright.tune.partition_methods import COLLAGE, search_partition
-
-NAME = "report"
-HELP = "build and measure a model, and write an HTML report"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_options(
-        parser,
-        """
-        -o --output HTML  write the page to this file
-        --baseline REPORT  compare with an earlier page or report --json
-        """,
-    )
-    arguments.add_count_instructions_option(parser)
-    add_options(
-        parser,
-        """
-        --no-tradeoffs  do not search for programs with less RAM, which takes as long as
-            compiling
-        """,
-        no_tradeoffs={"dest": "tradeoffs", "action": "store_false"},
-    )
-    add_evaluation_options(parser, required=False)
-    arguments.add_compile_options(parser)
-    arguments.add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -55,7 +29,7 @@ def run(args: argparse.Namespace) -> Outcome:
         open_with=arguments.make_session_opener(args),
         count_instructions=args.count_instructions,
         compiler=args.compiler,
-        tradeoffs=args.tradeoffs,
+        tradeoffs=not args.no_tradeoffs,
         partition=partition,
     )
     if args.data:

@@ -11,8 +11,7 @@ from typing import Any
 from firmwright.base.errors import MismatchError, ModelError, UsageError
 from firmwright.base.json_input import parse_json
 from firmwright.base.version import VERSION
-from firmwright.cli import arguments
-from firmwright.cli.verb import REPEATABLE, Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.tuning_log import read_tuning
@@ -25,25 +24,6 @@ from firmwright.package.option_serialization import (
 )
 from firmwright.pipeline import Bundle, Compilation, Options, bundle
 from firmwright.pipeline.user_passes import make_user_pass
-
-NAME = "reproduce"
-HELP = "compile a project's models again and compare every file"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="a project folder written by compile -o")
-    parser.add_argument(
-        "models", metavar="MODEL", nargs="+", help="the model files, in the order given to compile"
-    )
-    add_options(
-        parser,
-        """
-        --tuning LOG  the tuning log given to compile
-        --pass MODULE:FUNCTION[@PASS]  a pass given to compile
-        """,
-        **{"pass": {"dest": "passes", **REPEATABLE}},
-    )
-    arguments.add_boards_dir_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

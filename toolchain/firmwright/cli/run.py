@@ -5,29 +5,10 @@ import argparse
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import format_shape, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows import sample_batches
 from firmwright.flows.audio_input import read_inputs
 from firmwright.pipeline import Compilation
-
-NAME = "run"
-HELP = "run a model on a board"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_options(
-        parser,
-        """
-        --input NPZ  input arrays by tensor name, or as input_1, input_2, ...; or a .wav file, for
-            a model with an audio front end
-        --output NPZ  write the outputs to this file, by tensor name
-        """,
-    )
-    arguments.add_sample_options(parser, None, "none; give --input")
-    arguments.add_compile_options(parser)
-    arguments.add_session_options(parser)
-    arguments.add_variant_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -11,17 +11,9 @@ from typing import Any, Final
 
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.json_input import parse_json
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model import write_file
 from firmwright.package.sbom import SbomInput, build_sbom
-
-NAME = "sbom"
-HELP = "write a project's SBOM (CycloneDX)"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="a project folder written by compile")
-    add_options(parser, "-o --output FILE  output file (default: standard output)")
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -7,27 +7,8 @@ from typing import Any
 from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import REPEATABLE, Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows import operator_conformance
-
-NAME = "selftest"
-HELP = "run the operators' conformance cases on a board"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(
-        parser,
-        """
-        --op OP  only this operator (repeatable)
-        --samples N  samples for each case (default: 4)
-        --one-each  run one case of each operator, chosen by the board
-        --matrix  print a table of operators by element types
-        """,
-        op=REPEATABLE,
-        samples={"type": int, "default": 4},
-    )
-    arguments.add_compile_options(parser)
-    arguments.add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

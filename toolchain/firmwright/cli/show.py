@@ -3,28 +3,11 @@
 import argparse
 
 from firmwright.cli import arguments
-from firmwright.cli.verb import Outcome, add_options
-from firmwright.flows.compilation import IMPORT_STAGE, module_after, options_for
+from firmwright.cli.verb import Outcome
+from firmwright.flows.compilation import module_after, options_for
 from firmwright.flows.model import write_file
 from firmwright.ir.printer import print_module
 from firmwright.partitioning.backend_libraries import with_backend_records
-
-NAME = "show"
-HELP = "print a model's module after a pass"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_options(
-        parser,
-        f"""
-        --after PASS  one of the passes of compile --print-pipeline, or {IMPORT_STAGE} (default)
-        --elide-constants  omit the bytes of constants
-        -o --output FILE  write the module to this file
-        """,
-        after={"default": IMPORT_STAGE},
-    )
-    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

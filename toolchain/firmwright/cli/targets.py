@@ -9,13 +9,6 @@ from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.target_kind import TargetKind
 
-NAME = "targets"
-HELP = "list the target kinds and their attributes"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the verb has no options."""
-
 
 def run(args: argparse.Namespace) -> Outcome:
     kinds = [*CORE_KINDS.values(), *(backend.kind for backend in BACKENDS.all().values())]

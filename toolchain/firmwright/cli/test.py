@@ -8,13 +8,6 @@ from firmwright.base.errors import ToolFailedError, UsageError
 from firmwright.base.resources import checkout_dir
 from firmwright.cli.verb import Outcome
 
-NAME = "test"
-HELP = "run the project's test suite (in a checkout)"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scons", nargs="*", metavar="ARG", help="arguments for scons, e.g. deep=1")
-
 
 def run(args: argparse.Namespace) -> Outcome:
     root = checkout_dir()

@@ -8,59 +8,16 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.cli import arguments
-from firmwright.cli.option_values import non_negative_int, positive_int
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.compilation import options_for
 from firmwright.flows.executors import open_executor
 from firmwright.ir.tuning_records import ConfiguredSchedule
 from firmwright.tune.kernel_measurement import make_measurement_setup
 from firmwright.tune.log_writer import TuningLogWriter
 from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune
-from firmwright.tune.search_strategies import STRATEGIES
 
-NAME = "tune"
-HELP = "measure kernels for each layer, as input to compile --tuning"
 _DEFAULTS = SearchOptions()
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    add_options(
-        parser,
-        "--out LOG  log to append to (JSON lines); measurements in it are not repeated",
-        out={"required": True},
-    )
-    arguments.add_board_options(parser)
-    arguments.add_target_option(parser)
-    arguments.add_numerics_option(parser)
-    search = parser.add_argument_group("search")
-    add_options(
-        search,
-        f"""
-        --trials N  maximum number of kernels for a layer (default: {_DEFAULTS.trials})
-        --strategy  search strategy for larger spaces: random, evolutionary, or guided by the cost
-            model (default: {_DEFAULTS.strategy})
-        --seed S  random seed (default: 0)
-        """,
-        trials={"type": positive_int, "default": _DEFAULTS.trials},
-        strategy={"choices": tuple(STRATEGIES), "default": _DEFAULTS.strategy},
-        seed={"type": non_negative_int, "default": 0},
-    )
-    work = parser.add_argument_group("work")
-    add_options(
-        work,
-        f"""
-        --jobs N  parallel processes (default: one for each core; one with --port)
-        --per-image N  maximum number of kernels in a firmware (default:
-            {_DEFAULTS.kernels_per_image})
-        --scheduler ADDRESS  use a Dask scheduler instead of processes
-        """,
-        jobs={"type": positive_int},
-        per_image={"type": positive_int, "default": _DEFAULTS.kernels_per_image},
-        scheduler={"default": ""},
-    )
-    arguments.add_measurement_options(work)
 
 
 def run(args: argparse.Namespace) -> Outcome:

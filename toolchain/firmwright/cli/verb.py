@@ -1,15 +1,13 @@
-"""The interface of a verb: its module, its parser and its outcome.
+"""The parser of a verb and its outcome.
 
-A verb is a module of this package with NAME, HELP, `add_arguments(parser)` and `run(args)`.
+A verb is a module of this package with `run(args)`, whose arguments options.txt describes.
 """
 
 import argparse
 import difflib
-import inspect
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from firmwright.base.errors import FirmwrightError, UsageError
 
@@ -24,19 +22,6 @@ class Outcome:
     data: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
     error: FirmwrightError | None = None
-
-
-class Verb(Protocol):
-    """The module of a verb."""
-
-    NAME: str
-    HELP: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's arguments."""
-
-    def run(self, args: argparse.Namespace) -> Outcome:
-        """Run the verb."""
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -77,31 +62,6 @@ class CliParser(argparse.ArgumentParser):
             hint = f"{similar[0]}." if similar else f"run {self.prog} --help."
             raise UsageError(f"{what} {word}.", where=self.verb, hint=hint)
         return parsed, unknown
-
-
-ParserOrGroup = argparse.ArgumentParser | argparse._ArgumentGroup
-REPEATABLE: Mapping[str, Any] = {"action": "append", "default": []}
-
-
-def add_options(parser: ParserOrGroup, text: str, **settings: Mapping[str, Any]) -> None:
-    """Declare the options of `text`, which has the format of --help.
-
-    An option without value or choices is a flag. `settings` are further arguments of
-    `add_argument`. Defaults are added to descriptions that state none.
-    """
-    for block in re.split(r"\n(?=-)", inspect.cleandoc(text)):
-        declaration, description = re.split(r"\s{2,}", block, maxsplit=1)
-        words = declaration.split()
-        flags = [word for word in words if word.startswith("-")]
-        name = next(flag for flag in flags if flag.startswith("--"))[2:].replace("-", "_")
-        more = dict(settings.get(name, {}))
-        if words[-1] not in flags:
-            more["metavar"] = words[-1]
-        elif "choices" not in more:
-            more.setdefault("action", "store_true")
-        stated = more.get("action") or more.get("required") or "default:" in description
-        default = "" if stated else f" (default: {more.get('default') or 'none'})"
-        parser.add_argument(*flags, help=" ".join(description.split()) + default, **more)
 
 
 def fields_of(record: object, names: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
-from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.access_checking import open_checked_session
 from firmwright.flows.executors import open_executor
 from firmwright.flows.index_ranges import index_ranges
@@ -14,28 +14,7 @@ from firmwright.flows.model_session import open_session
 from firmwright.flows.sample_batches import generate_samples, make_batch, read_npz
 from firmwright.flows.verification import Verification, verify, verify_in_parts
 
-NAME = "verify"
-HELP = "compare a model's outputs on a board with those of the reference runtime"
 DEFAULT_SAMPLES = 10
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_model_options(parser)
-    arguments.add_sample_options(parser, None, f"{DEFAULT_SAMPLES}, or those of --input")
-    add_options(
-        parser,
-        """
-        --input NPZ  input arrays, as for run
-        --expect NPZ  compare with these recorded outputs instead
-        --find-first-divergence  find the first operator that differs
-        --scheduler ADDRESS  run parts of the samples on the workers of a Dask scheduler
-        --check-plan  on the host: check every memory access of the C against the memory plan
-        """,
-        scheduler={"default": ""},
-    )
-    arguments.add_compile_options(parser)
-    arguments.add_session_options(parser)
-    arguments.add_variant_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -1,0 +1,134 @@
+"""The arguments of the verbs, from the sections of options.txt, which describes their format."""
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from firmwright.base.text_sections import read_sections
+from firmwright.cli import option_values
+
+_Group = argparse.ArgumentParser | argparse._ArgumentGroup
+_TYPES: Mapping[str, Callable[[str], object]] = {
+    "BYTES": option_values.byte_count,
+    "COUNT": option_values.non_negative_int,
+    "HZ": option_values.non_negative_int,
+    "INDEX": option_values.non_negative_int,
+    "KIND=SECTION": option_values.linker_section,
+    "N": option_values.positive_int,
+    "NAME,NAME,...": option_values.names,
+    "NAME=1,3,32,32": option_values.input_shape,
+    "NAME=VALUES": option_values.input_values,
+    "NAME[=BYTES][,SPEED=N...]": option_values.pool,
+    "NAME[=BYTES][:HOW]": option_values.const_pool,
+    "RATE": option_values.non_negative_int,
+    "S": option_values.positive_seconds,
+    "SEED": option_values.non_negative_int,
+    "TENSOR=DEVICE[:POOL]": option_values.device_assignment,
+    "TENSOR=POOL": option_values.pool_assignment,
+    "TENSOR=TARGET": option_values.tensor_target,
+    "board_dirs": Path,
+    "cpu0,cpu1": option_values.names,
+}
+"""Types by placeholder or destination; other values are strings."""
+
+
+def describe_verb(verb: str) -> str:
+    return next(_lines(verb))
+
+
+def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
+    group: _Group = parser
+    _, *lines = _lines(verb)
+    for line in lines:
+        if line.startswith("== "):
+            group = parser.add_argument_group(line[3:])
+        else:
+            _add_argument(group, line)
+
+
+@cache
+def _sections() -> Mapping[str, str]:
+    return read_sections(__file__, ".txt")
+
+
+def _lines(section: str) -> Iterator[str]:
+    """Yield the lines of a section and those that it includes, with continuation lines joined."""
+    for line in re.sub(r"\n {4}", " ", _sections()[section].strip()).splitlines():
+        if line.startswith("@"):
+            yield from _lines(line[1:])
+        else:
+            yield line
+
+
+def _add_argument(group: _Group, line: str) -> None:
+    """Declare an argument; defaults are added to descriptions that state none."""
+    declaration, description = re.split(r"\s{2,}", line, maxsplit=1)
+    rest, _, default = declaration.partition(" := ")
+    rest, _, destination = rest.partition(" -> ")
+    flags = [word for word in rest.split() if word.startswith("-")]
+    placeholder = rest.removeprefix(" ".join(flags)).strip()
+    if not flags:
+        settings = _positional_settings(placeholder)
+    elif placeholder:
+        settings = _value_settings(placeholder, destination, "repeatable" in description)
+    else:
+        settings = {"action": "store_false" if destination.startswith("!") else "store_true"}
+    if destination and not destination.startswith("$"):
+        settings["dest"] = destination.lstrip("!")
+    if default == "required":
+        settings["required"] = True
+    elif default:
+        variable = default.removeprefix("$")
+        settings["default"] = (
+            default.strip('"') if variable == default else os.environ.get(variable, "")
+        )
+        settings |= {} if flags else {"nargs": "?"}
+    if choices := re.fullmatch(r"{(.*)}", placeholder):
+        settings |= {"choices": choices[1].split(","), "metavar": None}
+    states_default = settings.keys() & {"action", "required", "nargs"} or "default:" in description
+    shown = "" if states_default else f" (default: {settings.get('default') or 'none'})"
+    group.add_argument(*flags, help=description + shown, **settings)
+
+
+def _positional_settings(placeholder: str) -> dict[str, Any]:
+    name = placeholder.strip("[].")
+    counts = {"": None, "[]": "?", "...": "+", "[...]": "*"}
+    return {
+        "dest": name.lower(), "metavar": name, "nargs": counts[placeholder.replace(name, "")]
+    }  # fmt: skip
+
+
+def _value_settings(placeholder: str, destination: str, is_repeatable: bool) -> dict[str, Any]:
+    value_type = _TYPES.get(destination, _TYPES.get(placeholder))
+    settings: dict[str, Any] = {"metavar": placeholder, "type": value_type}
+    if destination.startswith("$"):
+        action = _AppendToEnvironment if is_repeatable else _StoreInEnvironment
+        return {**settings, "action": action, "const": destination[1:]}
+    return settings | ({"action": "append", "default": []} if is_repeatable else {})
+
+
+class _StoreInEnvironment(argparse.Action):
+    """An action that stores the value in the environment variable `const`, for subprocesses too."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        os.environ[self.const] = self.stored(str(values))
+
+    def stored(self, value: str) -> str:
+        return value
+
+
+class _AppendToEnvironment(_StoreInEnvironment):
+    """The same for a variable with several values, separated as in PATH."""
+
+    def stored(self, value: str) -> str:
+        return f"{os.environ.get(self.const, '')}{os.pathsep}{value}"
