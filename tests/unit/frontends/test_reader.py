@@ -11,7 +11,9 @@ import pytest
 from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite import read_tflite
-from firmwright.frontends.tflite.schema import (
+from firmwright.ir.core import Span
+from firmwright.ir.decoded_model import RawNode, RawSignature, RawTensor
+from firmwright.ir.tflite_schema import (
     ELEMENT_BITS,
     ENUMERATIONS,
     OPERATORS,
@@ -19,8 +21,6 @@ from firmwright.frontends.tflite.schema import (
     OPTIONS_OF_OPERATOR,
     TABLES,
 )
-from firmwright.ir.core import Span
-from firmwright.ir.decoded_model import RawNode, RawSignature, RawTensor
 
 TableDict = dict[str, Any]
 Writer = Callable[[TableDict], bytes]

@@ -195,7 +195,7 @@ def test_backend_is_listed_and_its_attributes_are_checked(capfd: pytest.CaptureF
         partition(load_model(DIGITS), "npu1 -colums=3")
     assert main(["backends", "--json"]) == 0
     listed = {row["name"]: row for row in json.loads(capfd.readouterr().out)["backends"]}
-    assert set(listed) == {"cmsis-nn", "npu1", "vanilla"}
+    assert {"cmsis-nn", "npu1", "vanilla"} <= set(listed)
     result = listed["npu1"]
     assert result["patterns"] == [
         {"name": "npu1.dense", "pattern": "fully_connected(any, constant, constant?)"}

@@ -7,6 +7,7 @@ does not depend on the runtime. The output is deterministic.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
@@ -54,6 +55,7 @@ from firmwright.codegen.row_streaming_main import print_row_streaming_main
 from firmwright.codegen.step_function import print_step_function
 from firmwright.codegen.stmt_printer import EmitContext
 from firmwright.ir import tir
+from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 
@@ -180,6 +182,7 @@ def _render(
         + (", &devices" if interface.devices else "")
         + (", NULL" if interface.has_probe_callback else ""),
         engine_core=module.attrs.get("engine_core", ""),
+        waits=dict(cast("tuple[tuple[str, str], ...]", module.attrs.get(DEVICE_WAITS_ATTR, ()))),
         plan_rows=_plan_rows(interface),
         placed_pools=sorted({place.pool for place in interface.placed if place.direct}),
         c_string=format_c_string,

@@ -24,10 +24,10 @@ from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.flows.reference_outputs import run_numpy_reference
 from firmwright.flows.sample_batches import Tensors
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.frontends.tflite.schema import OPTIONS_OF_OPERATOR, TABLES
 from firmwright.ir.core import Span
 from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.module import IRModule
+from firmwright.ir.tflite_schema import OPTIONS_OF_OPERATOR, TABLES
 from firmwright.ops.registry import import_table, op_table
 from firmwright.oracle.compare import WHOLE_MODEL, Difference, Tolerance, compare_tensor
 from firmwright.oracle.random_samples import SampleInput, make_sample

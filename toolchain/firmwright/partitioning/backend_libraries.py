@@ -12,9 +12,11 @@ from typing import Any, NoReturn
 from firmwright.base.errors import ModelError, PluginError
 from firmwright.base.plugin_calls import plugin_call
 from firmwright.ir import tir
+from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.traversal import statements, walk
+from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.function_targets import functions_for, with_new_files
 from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR, unlowered_functions
 from firmwright.targets.backend import Backend
@@ -106,9 +108,10 @@ def add_library_files(module: IRModule) -> IRModule:
     """Add the library sources that the kernels of backends call to the module's files.
 
     The attribute `backend_checks` lists the library versions that a run checks first, as "function
-    version".
+    version", `device_waits` the C functions that wait for devices.
     """
     checks: dict[str, None] = {}
+    waits: dict[str, str] = {}
     for name, backend in module_backends(module):
         kernels = _kernels(module, name)
         if kernels:
@@ -116,6 +119,10 @@ def add_library_files(module: IRModule) -> IRModule:
             module = with_new_files(module, files, f"the library of target {name}")
             if backend.check:
                 checks[f"{backend.check} {backend.data_version}"] = None
+            if backend.wait:
+                waits[engine_device(module, name)] = backend.wait
+    if waits:
+        module = module.with_attrs(**{DEVICE_WAITS_ATTR: tuple(waits.items())})
     return module.with_attrs(backend_checks=tuple(checks)) if checks else module
 
 

@@ -53,6 +53,10 @@ class Backend:
     """Pools that the board must provide."""
     device: str = ""
     """Device that executes calls asynchronously, such as `npu0`; "" is the core itself."""
+    wait: str = ""
+    """C function that waits for the calls that kernels started, `int32_t wait(void)`; "" if they
+    are complete when the kernels return.
+    """
     visible_pools: tuple[str, ...] = ()
     """Pools accessible to the backend's kernels: tensors are placed there, and constants are copied
     there once. () means all pools and program memory.

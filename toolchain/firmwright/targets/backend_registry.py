@@ -14,12 +14,12 @@ from firmwright.base.plugin_calls import plugin_call
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, check_backend
 from firmwright.targets.cmsis_nn import CmsisNn
+from firmwright.targets.ethos_u import ETHOS_U_BACKENDS
 from firmwright.targets.vanilla import VanillaAccelerator
 
 ENTRY_POINT_GROUP = "firmwright.backends"
-BUILTIN_BACKENDS: Mapping[str, type[Backend]] = {
-    backend.name: backend for backend in (CmsisNn, VanillaAccelerator)
-}
+_BUILTIN: tuple[Backend | type[Backend], ...] = (CmsisNn, *ETHOS_U_BACKENDS, VanillaAccelerator)
+BUILTIN_BACKENDS = {backend.name: backend for backend in _BUILTIN}
 """Backends of this package."""
 RegisteredBackend = TypeVar("RegisteredBackend", bound=Backend | type[Backend])
 

@@ -50,7 +50,7 @@ def write_wrapper_function(
     kernel: BackendKernel, params: Sequence[str], lines: Sequence[str],
     arguments: Sequence[tir.Buffer],
 ) -> None:  # fmt: skip
-    head = _head(f"void {kernel.symbol}(", params)
+    head = c_function_head(f"void {kernel.symbol}(", params)
     wrap = partial(textwrap.fill, width=_COLUMNS, initial_indent=" " * 4)
     body = "\n".join(wrap(line, subsequent_indent=" " * 8) for line in lines)
     headers = "#include <string.h>\n\n" if any("mem" in line for line in lines) else ""
@@ -59,7 +59,7 @@ def write_wrapper_function(
     kernel.extern(kernel.symbol, list(arguments))
 
 
-def _head(start: str, params: Sequence[str]) -> str:
+def c_function_head(start: str, params: Sequence[str]) -> str:
     """Return a function head with line breaks between parameters."""
     lines = [start]
     for index, param in enumerate(params):

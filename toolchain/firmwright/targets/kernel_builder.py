@@ -22,6 +22,7 @@ from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
+from firmwright.ir.tir.plan import OVERLAYS_ATTR
 from firmwright.ops.kernel import KERNEL_ALIGNMENT
 from firmwright.ops.registry import op_table
 from firmwright.targets.target_kind import LoweredFunction
@@ -49,6 +50,7 @@ class BackendKernel(Builder):
         )
         self._externs: list[str] = []
         self._workspaces: list[tir.Buffer] = []
+        self._overlays: list[tuple[str, str, int]] = []
 
     @property
     def entry(self) -> str:
@@ -88,12 +90,21 @@ class BackendKernel(Builder):
 
     # ---- building ------------------------------------------------------------------------------
 
-    def workspace(self, name: str, elements: int, dtype: DType = UINT8) -> tir.Buffer:
+    def workspace(
+        self, name: str, elements: int, dtype: DType = UINT8, alignment: int = KERNEL_ALIGNMENT
+    ) -> tir.Buffer:
         """Declare memory for the duration of one call."""
-        alignment = max(KERNEL_ALIGNMENT, dtype.size_bytes)
+        alignment = max(alignment, dtype.size_bytes)
         buffer = tir.Buffer(self.unique(name), dtype, (elements,), alignment=alignment)
         self._workspaces.append(buffer)
         return buffer
+
+    def overlay(self, tensor: tir.Buffer, workspace: str, offset: int) -> None:
+        """Declare that the kernel needs no copy of an input or output at this place.
+
+        Elsewhere, the tensor and the workspace do not overlap.
+        """
+        self._overlays.append((tensor.name, workspace, offset))
 
     def file(self, name: str, text: str | bytes) -> None:
         """Add a C source or header to the backend's folder in the project."""
@@ -123,6 +134,8 @@ class BackendKernel(Builder):
         kinds = "+".join(call.op for call in self.calls)
         externs = tuple(dict.fromkeys(self._externs))
         attrs: dict[str, Attr] = {"extern": externs} if externs else {}
+        if self._overlays:
+            attrs[OVERLAYS_ATTR] = tuple(self._overlays)
         prim_func = self.build(
             op=self.entry.partition(".")[2] or kinds,
             schedule=self.target.kind,

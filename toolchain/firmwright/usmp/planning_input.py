@@ -27,6 +27,7 @@ from firmwright.usmp.liveness import (
     compute_live_ranges,
     find_last_reads,
 )
+from firmwright.usmp.overlays import find_overlays
 
 _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state", "const"})
 
@@ -75,6 +76,7 @@ def collect_planning_input(
             pairs += _pairs_in_call(flow, node.call, kernel, node.time, last, cache)
     for loop in flow.loops:
         pairs += _pairs_in_loop(flow, loop, live, cache)
+    pairs += find_overlays(module, flow, live, at_exit)
     return PlanningInput(tuple(buffers), tuple(pair.with_names(plan_names) for pair in pairs))
 
 

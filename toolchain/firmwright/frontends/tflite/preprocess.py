@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 
 from firmwright.base.errors import UsageError
-from firmwright.frontends.tflite import schema
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
+from firmwright.ir import tflite_schema as schema
 
 log = logging.getLogger(__name__)
 Shape = tuple[int, ...]

@@ -13,10 +13,10 @@ from typing import TypeVar
 from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
-from firmwright.frontends.tflite import schema
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
 from firmwright.frontends.tflite.verify import verify_raw_model
+from firmwright.ir import tflite_schema as schema
 from firmwright.ir.core import Attrs, Span
 from firmwright.ir.decoded_model import (
     INTEGER_RANGES,

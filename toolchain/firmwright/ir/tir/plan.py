@@ -20,6 +20,8 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from firmwright.ir.core import PoolInfo
 
+OVERLAYS_ATTR = "overlays"
+"""Kernel attribute: (parameter, workspace, offset) of tensors that need no copy at that place."""
 BufferKind: TypeAlias = Literal[
     "activation", "input", "output", "scratch", "ring", "state", "const"
 ]

@@ -1,4 +1,4 @@
-"""The tables of the TFLite schema, which schema.txt contains: fields and enumerations."""
+"""The tables of the TFLite schema, which tflite_schema.txt contains: fields and enumerations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

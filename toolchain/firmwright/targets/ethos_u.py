@@ -1,0 +1,242 @@
+"""Backends ethos-u55-32 to ethos-u65-512: Arm's Ethos-U, programmed by Vela.
+
+A region becomes one command stream. Its arena is a workspace of the memory plan, and the region's
+inputs and outputs are placed in it where that needs no other memory; `ethosu_call.c` copies the
+others. The driver is the user's copy of Arm's, located by `--ethos-u-driver PATH` or
+ETHOS_U_DRIVER_PATH, otherwise the functional model of the NPU in runtime_c/ethos_u.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, UINT8
+from firmwright.base.errors import NotSupportedError, ToolFailedError, UsageError
+from firmwright.base.quant import Rounding
+from firmwright.base.resources import runtime_dir
+from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir import tir
+from firmwright.ir.core import Target
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.patterns import Match, op
+from firmwright.ir.module import IRModule
+from firmwright.targets.backend import Backend, PatternEntry
+from firmwright.targets.cmsis_nn_codegen import c_function_head
+from firmwright.targets.cmsis_nn_weighted import requantize_step
+from firmwright.targets.kernel_builder import BackendKernel
+from firmwright.targets.target_kind import TargetAttribute
+from firmwright.targets.tflite_writer import WRITABLE, write_tflite
+from firmwright.targets.vela import NpuProgram, VelaOptions, compile_region, find_unsupported
+
+PATH_VARIABLE = "ETHOS_U_DRIVER_PATH"
+DRIVER_OF_APPLICATION = "sdk"
+"""Path of a driver that the application's build provides."""
+_TEXT = read_sections(__file__)
+_ALIGNMENT = 16
+_NO_DATA_CHANGE = ("reshape", "concatenation", "split", "strided_slice", "transpose", "pad")
+
+
+class EthosU(Backend):
+    """One size of Ethos-U55 or U65."""
+
+    device = "npu0"
+    merge_regions = True
+    wait = "ethosu_call_wait"
+
+    def __init__(self, product: str, macs: int, system_config: str) -> None:
+        self.name = f"ethos-{product}-{macs}"
+        self.doc = f"Arm Ethos-{product.upper()} with {macs} multiply-adds in a cycle, by Vela"
+        self.attrs = {
+            "system-config": TargetAttribute(system_config, "clock and memories, for Vela"),
+            "memory-mode": TargetAttribute("Shared_Sram", "memory of weights and arena, for Vela"),
+        }
+        self._unsupported: dict[int, tuple[Function, Mapping[str, str]]] = {}
+
+    def patterns(self) -> Sequence[PatternEntry]:
+        return [PatternEntry(name, op(name), self._takes) for name in WRITABLE]
+
+    def cost(self, match: Match) -> int | None:
+        return self._program(match.calls, match.module, match.target).cycles
+
+    def generate(self, kernel: BackendKernel) -> None:
+        program = self._program(kernel.calls, kernel.module, kernel.target, kernel.graph)
+        write_call(kernel, program)
+
+    def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
+        files = [*runtime_dir().glob("ethos_u/ethosu_call.*"), *_driver_files()]
+        return {path.name: path.read_bytes() for path in sorted(files)}
+
+    def c_flags(self, target: Target) -> Sequence[str]:
+        if not os.environ.get(PATH_VARIABLE):
+            return ()
+        _, architecture, macs = self.name.split("-")
+        names = (
+            f"ETHOSU_ARCH={architecture}",
+            f"ETHOSU_MACS={macs}",
+            f"ETHOS{architecture.upper()}",
+        )
+        return [f"-D{name}" for name in (*names, "ETHOSU_LOG_ENABLE=0", "NDEBUG")]
+
+    def library(self, target: Target) -> str:
+        return os.environ.get(PATH_VARIABLE, "")
+
+    def unsupported(
+        self, function: Function, module: IRModule, target: Target
+    ) -> Mapping[str, str]:
+        """Return the outputs of the calls that stay on the core, with the reasons."""
+        if id(function) not in self._unsupported:
+            reasons = _find_unsupported(function, module, self._options(target))
+            self._unsupported = {id(function): (function, reasons)}
+        return self._unsupported[id(function)][1]
+
+    def _takes(self, match: Match) -> bool:
+        (call,) = match.calls
+        graphs = (f for f in match.module.functions.values() if isinstance(f, Function))
+        function = next((graph for graph in graphs if call in graph.body), None)
+        if function is None:
+            return False
+        reasons = self.unsupported(function, match.module, match.target)
+        return call.outputs[0].name not in reasons
+
+    def _options(self, target: Target) -> VelaOptions:
+        attrs = (str(target.attr(name)) for name in ("system-config", "memory-mode"))
+        return VelaOptions(self.name, *attrs)
+
+    def _program(
+        self, calls: Sequence[Call], module: IRModule, target: Target, graph: Function | None = None
+    ) -> NpuProgram:
+        params, results = (graph.params, graph.results) if graph else boundary(calls)
+        model = write_tflite(calls, module, params, results)
+        return compile_region(model, self._options(target))
+
+
+ETHOS_U_BACKENDS = (
+    *(EthosU("u55", macs, "Ethos_U55_High_End_Embedded") for macs in (32, 64, 128, 256)),
+    *(EthosU("u65", macs, "Ethos_U65_Embedded") for macs in (256, 512)),
+)
+
+
+def boundary(calls: Sequence[Call]) -> tuple[list[Value], list[Value]]:
+    """Return the values that the calls read and do not define, and those that they only define."""
+    made = {value.name: value for call in calls for value in call.outputs}
+    read = {value.name: value for call in calls for value in call.variables}
+    inputs = [value for name, value in read.items() if name not in made]
+    return inputs, [value for name, value in made.items() if name not in read]
+
+
+def _find_unsupported(
+    function: Function, module: IRModule, options: VelaOptions
+) -> Mapping[str, str]:
+    reasons: dict[str, str] = {}
+    calls: list[Call] = []
+    for call in function.body:
+        name = call.outputs[0].name
+        try:
+            _check_numerics(make_op_call(call, module))
+            write_tflite([call], module, *boundary([call]))
+            calls.append(call)
+        except NotSupportedError as error:
+            reasons[name] = str(error)
+    return {**reasons, **_rejected_by_vela(calls, module, options)}
+
+
+def _rejected_by_vela(
+    calls: Sequence[Call], module: IRModule, options: VelaOptions
+) -> Mapping[str, str]:
+    """Return the reasons for calls that Vela leaves to the core or cannot read."""
+    if not calls:
+        return {}
+    try:
+        return find_unsupported(write_tflite(calls, module, *boundary(calls)), options)
+    except ToolFailedError as error:
+        if len(calls) == 1:
+            return {calls[0].outputs[0].name: str(error).splitlines()[-1]}
+    half = len(calls) // 2
+    parts = (_rejected_by_vela(part, module, options) for part in (calls[:half], calls[half:]))
+    return {name: why for part in parts for name, why in part.items()}
+
+
+def _check_numerics(call: OpCall) -> None:
+    """Raise NotSupportedError if the NPU computes other values than the profile of the call."""
+    kinds = {kind.dtype for kind in (*call.inputs[:1], *call.outputs) if kind is not None}
+    if not kinds <= {INT8, INT16}:
+        raise NotSupportedError("its tensors are not int8 or int16")
+    if call.op in ("conv2d", "depthwise_conv2d", "fully_connected"):
+        step = requantize_step(call)
+        if step is None or step.rounding is not Rounding.TWICE:
+            raise NotSupportedError(f"--numerics {call.numerics} rounds its results in another way")
+    elif call.op == "softmax" and call.numerics != "tflm":
+        raise NotSupportedError(f"--numerics {call.numerics} rounds its results in another way")
+    elif call.numerics == "onnx" and call.op not in _NO_DATA_CHANGE:
+        raise NotSupportedError("ONNX rounds its results in another way")
+    if call.attrs.get("unsigned"):
+        raise NotSupportedError("it rounds for uint8")
+
+
+# ---- C -------------------------------------------------------------------------------------------
+
+
+def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
+    """Write the C function that starts the program, and its constants and workspaces."""
+    arguments: list[tir.Buffer] = [*kernel.inputs, *kernel.outputs]
+    params = [f"const {b.dtype.c_type} *{b.name}" for b in kernel.inputs]
+    params += [f"{b.dtype.c_type} *{b.name}" for b in kernel.outputs]
+    values = {"weights": "NULL", "fast": "NULL"}
+    for name, data in (("commands", program.commands), ("weights", program.weights)):
+        if data:
+            array = np.frombuffer(data, np.uint8)
+            arguments.append(kernel.constant(name, array, UINT8, _ALIGNMENT))
+            params.append(f"const uint8_t *{name}")
+            values[name] = name
+    for name, size in (("arena", program.arena_bytes), ("fast", program.fast_bytes)):
+        if size:
+            arguments.append(kernel.workspace(name, size, alignment=_ALIGNMENT))
+            params.append(f"uint8_t *{name}")
+            values[name] = name
+    tensors = []
+    for buffers, offsets in ((kernel.inputs, program.inputs), (kernel.outputs, program.outputs)):
+        rows = []
+        for buffer, offset in zip(buffers, offsets, strict=True):
+            kernel.overlay(buffer, "arena", offset)
+            rows.append(f"{{{buffer.name}, {offset}, {buffer.size_bytes}}}")
+        tensors.append(", ".join(rows))
+    text = fill_text(
+        _TEXT["call"],
+        head=c_function_head(f"void {kernel.symbol}(", params),
+        operators=len(kernel.calls),
+        target=kernel.target.kind,
+        symbol=kernel.symbol,
+        commands_size=len(program.commands),
+        weights_size=len(program.weights),
+        arena_size=program.arena_bytes,
+        fast_size=program.fast_bytes,
+        inputs=tensors[0],
+        input_count=len(kernel.inputs),
+        outputs=tensors[1],
+        output_count=len(kernel.outputs),
+        **values,
+    )
+    kernel.file(f"{kernel.symbol}.c", text + "\n")
+    kernel.extern(kernel.symbol, arguments)
+
+
+def _driver_files() -> Iterable[Path]:
+    """Return the sources of Arm's driver, none if the application has it, or the model's."""
+    path, own = os.environ.get(PATH_VARIABLE, ""), runtime_dir() / "ethos_u"
+    if not path:
+        return own.glob("*.[ch]")
+    if path == DRIVER_OF_APPLICATION:
+        return ()
+    root = Path(path)
+    if not (root / "src" / "ethosu_driver.c").is_file():
+        raise UsageError(
+            "the folder is no copy of Arm's ethos-u-core-driver: src/ethosu_driver.c is missing.",
+            where=path,
+            hint=f"--ethos-u-driver PATH or {DRIVER_OF_APPLICATION}, or {PATH_VARIABLE}.",
+        )
+    sources = [file for file in root.glob("src/*.[ch]") if file.stem != "ethosu_device_u85"]
+    return (*root.glob("include/*.h"), *sources, *own.glob("bare_metal/*"))

@@ -1,0 +1,304 @@
+"""Write graph calls as a TFLite file, the input of compilers for accelerators.
+
+The extra `ethos-u` contains the package flatbuffers.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, Array
+from firmwright.base.errors import NotSupportedError, ToolMissingError
+from firmwright.base.quant import Quantization
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, TensorType, Value
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tflite_schema import (
+    ENUMERATIONS,
+    FILE_IDENTIFIER,
+    OPERATORS,
+    OPTION_TABLES,
+    OPTIONS_OF_OPERATOR,
+    SCHEMA_VERSION,
+    TABLES,
+)
+from firmwright.ops.conv_window import same_padding
+
+Table = Mapping[str, Any]
+"""Fields of a table of the schema by name, tables as pairs (name, fields)."""
+_SCALARS = {
+    "i8": "Int8", "u8": "Uint8", "bool": "Bool", "i32": "Int32", "u32": "Uint32", "f32": "Float32",
+    "i64": "Int64", "u64": "Uint64",
+}  # fmt: skip
+_OLD_CODE_MAX = 127
+_PAIRS = {"stride": "stride_{0}", "dilation": "dilation_{0}_factor", "size": "filter_{1}"}
+"""Attributes of (height, width) with the names of their fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TfliteOperator:
+    """An operator of TFLite; `inputs` adds the inputs that are attributes of the call."""
+
+    name: str
+    inputs: Callable[[OpCall, list[Any]], list[Any]] = lambda call, inputs: inputs
+
+
+def _with(*attrs: str) -> Callable[[OpCall, list[Any]], list[Any]]:
+    return lambda call, inputs: [*inputs, *(np.array(call.attrs[name]) for name in attrs)]
+
+
+def _slice_inputs(call: OpCall, inputs: list[Any]) -> list[Any]:
+    begin, step = np.array(call.attrs["begin"]), np.array(call.attrs["strides"])
+    counts = np.array(call.attrs["counts"])
+    if min(step) < 1 or call.attrs["shrunk"]:
+        raise NotSupportedError("a slice backwards or without an axis")
+    return [*inputs, begin, begin + (counts - 1) * step + 1, step]
+
+
+def _pad_inputs(call: OpCall, inputs: list[Any]) -> list[Any]:
+    if len(inputs) > 1:
+        raise NotSupportedError("padding with another value than zero")
+    return [*inputs, np.reshape(call.ints_attr("paddings"), (-1, 2))]
+
+
+_SAME_NAME = (
+    "fully_connected", "add", "sub", "mul", "maximum", "minimum", "abs", "relu", "relu6",
+    "relu_n1_to_1", "leaky_relu", "hard_swish", "logistic", "tanh", "concatenation", "softmax",
+    "quantize",
+)  # fmt: skip
+_OPERATORS = {
+    "conv2d": _TfliteOperator("CONV_2D"),
+    "depthwise_conv2d": _TfliteOperator("DEPTHWISE_CONV_2D"),
+    "average_pool2d": _TfliteOperator("AVERAGE_POOL_2D"),
+    "max_pool2d": _TfliteOperator("MAX_POOL_2D"),
+    "transpose_conv": _TfliteOperator(
+        "TRANSPOSE_CONV", lambda call, x: [np.array(call.output.shape), x[1], x[0], *x[2:]]
+    ),
+    "reshape": _TfliteOperator("RESHAPE", lambda call, x: [*x, np.array(call.output.shape)]),
+    "pad": _TfliteOperator("PAD", _pad_inputs),
+    "mean": _TfliteOperator("MEAN", _with("axes")),
+    "split": _TfliteOperator("SPLIT_V", _with("sizes", "axis")),
+    "transpose": _TfliteOperator("TRANSPOSE", _with("perm")),
+    "strided_slice": _TfliteOperator("STRIDED_SLICE", _slice_inputs),
+    "resize_bilinear": _TfliteOperator("RESIZE_BILINEAR", _with("size")),
+    "resize_nearest": _TfliteOperator("RESIZE_NEAREST_NEIGHBOR", _with("size")),
+    **{name: _TfliteOperator(name.upper()) for name in _SAME_NAME},
+}
+WRITABLE = tuple(_OPERATORS)
+"""Operators that `write_tflite` can write."""
+
+
+def write_tflite(
+    calls: Sequence[Call], module: IRModule, params: Iterable[Value], results: Iterable[Value]
+) -> bytes:
+    """Return a file of the calls; its tensors have the names of the values.
+
+    Raises:
+        NotSupportedError: TFLite cannot express a call.
+    """
+    writer = _ModelWriter(module)
+    inputs = [writer.tensor(value) for value in params]
+    operators = [part for call in calls for part in writer.operators(call)]
+    outputs = [writer.tensor(value) for value in results]
+    return writer.file(operators, inputs, outputs)
+
+
+@dataclass
+class _ModelWriter:
+    module: IRModule
+    tensors: list[Table] = field(default_factory=list)
+    buffers: list[Table] = field(default_factory=lambda: [{}])
+    codes: list[str] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def tensor(self, value: Value | None) -> int:
+        """Return the number of the tensor for a value; -1 for an omitted one."""
+        if value is None:
+            return -1
+        if value.name not in self.numbers:
+            stored = self.module.constants[value.constant].array() if value.constant else None
+            self.numbers[value.name] = self._add(value.name, value.type, stored)
+        return self.numbers[value.name]
+
+    def _add(self, name: str, kind: TensorType, stored: Array | None = None) -> int:
+        self.tensors.append(
+            {
+                "name": name,
+                "shape": kind.shape,
+                "type": kind.dtype.name,
+                "buffer": 0 if stored is None else len(self.buffers),
+                **({"quantization": _quantization(q)} if (q := kind.quantization) else {}),
+            }
+        )
+        if stored is not None:
+            self.buffers.append({"data": np.frombuffer(stored.tobytes(), np.uint8)})
+        return len(self.tensors) - 1
+
+    def operators(self, call: Call) -> list[Table]:
+        """Return the operator of a call, after a PAD if TFLite has no such padding."""
+        described = make_op_call(call, self.module)
+        if call.op not in _OPERATORS:
+            raise NotSupportedError(f"the operator {call.op}")
+        row = _OPERATORS[call.op]
+        inputs = [self.tensor(value) for value in call.inputs]
+        values = _option_values(described)
+        before = []
+        if values["padding"] is None:
+            before = [self._pad(described, inputs[0], f"{call.outputs[0].name}/pad")]
+            inputs[0], values["padding"] = len(self.tensors) - 1, "VALID"
+        arguments = [
+            self._number(item) if isinstance(item, np.ndarray) else item
+            for item in row.inputs(described, inputs)
+        ]
+        outputs = [self.tensor(value) for value in call.outputs]
+        return [*before, self._operator(row.name, arguments, outputs, values)]
+
+    def _pad(self, call: OpCall, x: int, name: str) -> Table:
+        top, bottom, left, right = call.ints_attr("padding")
+        if call.op not in ("conv2d", "depthwise_conv2d"):
+            raise NotSupportedError("a pool with explicit padding")
+        n, h, w, c = call.input(0).shape
+        shape = (n, h + top + bottom, w + left + right, c)
+        paddings = self._number(np.array([[0, 0], [top, bottom], [left, right], [0, 0]]))
+        padded = self._add(name, replace(call.input(0), shape=shape))
+        return self._operator("PAD", [x, paddings], [padded], {})
+
+    def _number(self, values: Array) -> int:
+        return self._add("", TensorType(values.shape, INT32), values.astype(np.int32))
+
+    def _operator(
+        self, name: str, inputs: Sequence[int], outputs: Sequence[int], values: Table
+    ) -> Table:
+        if name not in self.codes:
+            self.codes.append(name)
+        table = OPTIONS_OF_OPERATOR.get(name, "")
+        number = {own: key for key, own in OPTION_TABLES.items()}.get(table, 0)
+        options = {key: value for key, value in values.items() if key in TABLES.get(table, {})}
+        return {
+            "opcode_index": self.codes.index(name),
+            "inputs": inputs,
+            "outputs": outputs,
+            "builtin_options_type": number,
+            **({"builtin_options": (table, options)} if number else {}),
+        }
+
+    def file(
+        self, operators: Sequence[Table], inputs: Sequence[int], outputs: Sequence[int]
+    ) -> bytes:
+        subgraph = {
+            "tensors": self.tensors,
+            "inputs": inputs,
+            "outputs": outputs,
+            "operators": operators,
+        }
+        codes = [OPERATORS.index(name) for name in self.codes]
+        model = {
+            "version": SCHEMA_VERSION,
+            "operator_codes": [
+                {"deprecated_builtin_code": min(code, _OLD_CODE_MAX), "builtin_code": code}
+                for code in codes
+            ],
+            "subgraphs": [subgraph],
+            "buffers": self.buffers,
+        }
+        builder = _flatbuffers().Builder(1024)
+        builder.Finish(_write_table(builder, "Model", model), file_identifier=FILE_IDENTIFIER)
+        return bytes(builder.Output())
+
+
+def _quantization(kind: Quantization) -> Table:
+    return {
+        "scale": np.array(kind.scales, np.float32),
+        "zero_point": np.array(kind.zero_points, np.int64),
+        "quantized_dimension": kind.axis or 0,
+    }
+
+
+def _option_values(call: OpCall) -> dict[str, Any]:
+    """Return values for the fields of any table of options, `padding` None if it is explicit."""
+    attrs: dict[str, Any] = {**call.attrs}
+    activation = str(attrs.get("activation", "none")).upper()
+    if activation not in ENUMERATIONS["Activation"]:
+        raise NotSupportedError(f"the fused activation {activation.lower()}")
+    values = {**attrs, "fused_activation_function": activation, "padding": "VALID"}
+    for attr, pattern in _PAIRS.items():
+        for axis, value in zip("hw", attrs.get(attr, ()), strict=False):
+            values[pattern.format(axis, {"h": "height", "w": "width"}[axis])] = value
+    values |= {
+        "keep_num_dims": attrs.get("keep_dims", False),
+        "num_splits": len(call.outputs),
+        "new_shape": call.output.shape,
+    }
+    if call.op == "depthwise_conv2d":
+        values["depth_multiplier"] = call.output.shape[3] // call.input(0).shape[3]
+    if call.op == "transpose_conv":
+        values["padding"] = "SAME" if any(call.ints_attr("before")) else "VALID"
+    elif any(attrs.get("padding", ())):
+        values["padding"] = "SAME" if _is_same(call) else None
+    return values
+
+
+def _is_same(call: OpCall) -> bool:
+    size = call.attrs.get("size") or call.input(1).shape[1:3]
+    lengths, stride = call.input(0).shape[1:3], call.ints_attr("stride")
+    axes = zip(
+        lengths, cast("tuple[int, int]", size), stride, call.ints_attr("dilation"), strict=True
+    )
+    return call.ints_attr("padding") == tuple(n for axis in axes for n in same_padding(*axis))
+
+
+# ---- flatbuffers ---------------------------------------------------------------------------------
+
+
+def _flatbuffers() -> Any:
+    try:
+        import flatbuffers
+    except ImportError as error:
+        raise ToolMissingError(
+            "writing TFLite files needs the Python package flatbuffers, which is not installed.",
+            hint="pip install 'firmwright[ethos-u]'.",
+        ) from error
+    return flatbuffers
+
+
+def _write_table(builder: Any, name: str, values: Table) -> Any:
+    fields = TABLES[name]
+    written = {key: _write_value(builder, fields[key].type, v) for key, v in values.items()}
+    builder.StartObject(1 + max((item.slot for item in fields.values()), default=0))
+    for key, value in written.items():
+        kind, slot = _scalar_kind(fields[key].type), fields[key].slot
+        if kind:
+            flags = getattr(_flatbuffers().number_types, f"{kind}Flags")
+            builder.PrependSlot(flags, slot, value, fields[key].default)
+        else:
+            builder.PrependUOffsetTRelativeSlot(slot, value, 0)
+    return builder.EndObject()
+
+
+def _scalar_kind(kind: str) -> str:
+    return "Int8" if kind in ENUMERATIONS else _SCALARS.get(kind, "")
+
+
+def _write_value(builder: Any, kind: str, value: Any) -> Any:
+    """Return a scalar, or the position of a written object."""
+    if kind in ENUMERATIONS:
+        return ENUMERATIONS[kind].index(value)
+    if kind in _SCALARS:
+        return value
+    if kind == "string":
+        return builder.CreateString(value)
+    if kind == "BuiltinOptions":
+        return _write_table(builder, *value)
+    if not kind.startswith("["):
+        return _write_table(builder, kind, value)
+    if kind[1:-1] in _SCALARS:
+        dtype = np.dtype(_SCALARS[kind[1:-1]].lower().replace("bool", "bool_"))
+        return builder.CreateNumpyVector(np.asarray(value, dtype))
+    positions = [_write_table(builder, kind[1:-1], item) for item in value]
+    builder.StartVector(4, len(positions), 4)
+    for position in reversed(positions):
+        builder.PrependUOffsetTRelative(position)
+    return builder.EndVector()

@@ -1,0 +1,105 @@
+"""Vela, Arm's compiler for Ethos-U: it is given TFLite files and returns command streams.
+
+It runs as a program of this Python environment (the extra `ethos-u`).
+"""
+
+import csv
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from firmwright.base.errors import ToolFailedError, ToolMissingError
+
+_CONFIG = "Arm/vela.ini"
+_ON_CORE = re.compile(r"^ *CPU: \w+ = (.*) \(outputs ", re.MULTILINE)
+_WARNING = re.compile(r"^Warning .*, ofm: '(.*)'\nReason: (.*)$", re.MULTILINE)
+_NO_REASON = "Vela leaves it to the core"
+
+
+@dataclass(frozen=True, slots=True)
+class VelaOptions:
+    """The NPU, and the entries of Vela's configuration file for its memories."""
+
+    accelerator: str
+    system_config: str
+    memory_mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class NpuProgram:
+    """A command stream with its packed weights and memory.
+
+    `inputs` and `outputs` are the offsets of the tensors in the arena. `cycles` is Vela's estimate.
+    """
+
+    commands: bytes
+    weights: bytes
+    arena_bytes: int
+    fast_bytes: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    cycles: int = 0
+
+
+@lru_cache(maxsize=32)
+def compile_region(model: bytes, options: VelaOptions) -> NpuProgram:
+    """Compile a TFLite file that Vela supports completely."""
+    with tempfile.TemporaryDirectory() as folder:
+        _run(model, options, Path(folder), "raw")
+        with np.load(next(Path(folder).glob("*_vela.npz"))) as data:
+            return NpuProgram(
+                commands=data["cmd_data"].tobytes(),
+                weights=data["weight_data"].tobytes(),
+                arena_bytes=int(data["scratch_size"]),
+                fast_bytes=int(data["scratch_fast_size"]),
+                inputs=tuple(map(int, data["input_offset"])),
+                outputs=tuple(map(int, data["output_offset"])),
+                cycles=_estimated_cycles(Path(folder)),
+            )
+
+
+@lru_cache(maxsize=8)
+def find_unsupported(model: bytes, options: VelaOptions) -> Mapping[str, str]:
+    """Return the outputs of the operators that Vela leaves to the core, with the reasons."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = _run(model, options, Path(folder), "tflite")
+    reasons = dict(_WARNING.findall(text))
+    return {name: reasons.get(name, _NO_REASON) for name in _ON_CORE.findall(text)}
+
+
+def _run(model: bytes, options: VelaOptions, folder: Path, output: str) -> str:
+    if find_spec("ethosu") is None or find_spec("ethosu.vela") is None:
+        raise ToolMissingError(
+            "the target for Ethos-U needs Arm's compiler Vela, which is not installed.",
+            hint="pip install 'firmwright[ethos-u]'.",
+        )
+    path = folder / "model.tflite"
+    path.write_bytes(model)
+    command = [sys.executable, "-m", "ethosu.vela", str(path)]
+    command += ["--accelerator-config", options.accelerator, "--config", _CONFIG]
+    command += ["--system-config", options.system_config, "--memory-mode", options.memory_mode]
+    command += ["--output-format", output, "--output-dir", str(folder), "--show-cpu-operations"]
+    run = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if run.returncode:
+        raise ToolFailedError(
+            f"Vela could not compile a region for {options.accelerator}.",
+            command=command,
+            exit_status=run.returncode,
+            output=run.stdout,
+        )
+    return run.stdout
+
+
+def _estimated_cycles(folder: Path) -> int:
+    with next(folder.glob("*_summary_*.csv")).open(encoding="utf-8") as file:
+        return int(float(next(csv.DictReader(file))["cycles_total"]))
