@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmwright.base.errors import FirmwrightError, UsageError
+from firmwright.base.errors import FirmwrightError, PluginError, UsageError
 from firmwright.cli.main import main
 from firmwright.cli.verify import format_verdict
 from firmwright.flows.backend_conformance import run_backend_test
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model, partition, save_module
+from firmwright.flows.reference_outputs import run_interpreter
 from firmwright.flows.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.printer import parse_module, print_module
@@ -32,6 +33,7 @@ from firmwright.targets.backend_registry import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "adding-an-accelerator.md"
+ZEROS = {"image": np.zeros((1, 8, 8, 1), np.int8)}
 Install = Callable[[str, str, dict[str, str]], None]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 FUNCTION = "npu1_fully_connected_0"
@@ -233,6 +235,22 @@ def test_a_write_past_an_operand_and_another_numpy_meaning_are_found(
     assert (guard["check"], guard["tensor"], guard["index"]) == ("guard byte", "n0_y0", [7])
     assert (value["check"], value["tensor"], value["index"]) == ("numpy meaning", "0.y0", [0, 0])
     assert value["actual"] != value["expected"]
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        ("[0, 1, 2]", "npu1_multiply: y: the numpy meaning returns 3 elements of 10."),
+        ("missing", r"in multiply: the numpy meaning of npu1_multiply raised NameError"),
+    ],
+)
+def test_a_defect_of_a_numpy_meaning_is_the_extensions(
+    result: str, problem: str, page_files: dict[str, str], install: Install
+):
+    text = re.sub(r"np\.clip\(.*\)", result, page_files["npu1/__init__.py"])
+    install("npu1", "npu1:Npu1", {"npu1.c": "", "npu1.h": "", "__init__.py": text})
+    with pytest.raises(PluginError, match=problem):
+        run_interpreter(compile_for(load_model(DIGITS), target="npu1").module, [ZEROS])
 
 
 @pytest.mark.host_c

@@ -9,6 +9,7 @@ returns the new contents of `out` and `inout` registers and of writable pointers
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
@@ -16,7 +17,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from firmwright.base.dtypes import DType
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, PluginError
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.tir import interpreter_runtime as runtime
@@ -309,7 +311,8 @@ class _StatementCompiler:
                 inputs.append(self.exprs.operand(operand.kind, operand.dtype, value))
             if operand.kind == "ptr" and "w" in operand.access:
                 pointer = self.exprs.compile(arg, scope.bounds)
-                outputs.append(partial(_store_elements, pointer, operand.dtype))
+                where = f"{call.name}: {operand.name}"
+                outputs.append(partial(_store_elements, pointer, operand.dtype, where))
             elif operand.kind in ("out", "inout"):
                 if not isinstance(arg, tir.BufferLoad):
                     raise self.exprs.error(
@@ -317,8 +320,12 @@ class _StatementCompiler:
                     )
                 outputs.append(self._result_store(arg, call.name, scope))
 
+        is_plugin, label = bool(intrinsic.symbol), f"the numpy meaning of {call.name}"
+
         def run(frame: CallFrame) -> None:
-            answer = intrinsic.meaning(*[value(frame) for value in inputs])
+            values = [value(frame) for value in inputs]
+            with plugin_call(label) if is_plugin else nullcontext():
+                answer = intrinsic.meaning(*values)
             results = answer if isinstance(answer, tuple) else (answer,)
             if outputs and len(results) != len(outputs):
                 raise self.exprs.error(f"{call.name} returns {len(results)} results")
@@ -348,9 +355,18 @@ class _StatementCompiler:
         return run
 
 
-def _store_elements(pointer: Eval, dtype: DType, frame: CallFrame, value: Value) -> None:
+def _store_elements(
+    pointer: Eval, dtype: DType, where: str, frame: CallFrame, value: Value
+) -> None:
+    """Store a result in the shape of the elements, or in another one that has their number."""
     view, indices = runtime.elements_at(pointer(frame), dtype, len(frame.shape))
-    view.scatter(indices, np.asarray(value, dtype.np), frame.mask)
+    values = np.asarray(value, dtype.np)
+    if not frame.shape and values.size > 1:
+        if values.size != indices.size:
+            what = f"the numpy meaning returns {values.size} elements of {indices.size}."
+            raise PluginError(what, where=where)
+        values = values.reshape(indices.shape)
+    view.scatter(indices, values, frame.mask)
 
 
 def _bind(
