@@ -24,8 +24,10 @@ def test_an_open_batch_becomes_one_and_is_logged(
     with caplog.at_level(logging.WARNING):
         module = imported(net.model(y))
     assert entry_of(module).params[0].shape == (1, *sizes[1:])
-    assert "input x: the size of axis 0" in caplog.text
-    assert "is taken as 1" in caplog.text
+    symbol = " N" if sizes[0] == "N" else ""
+    shape = ",".join(map(str, (1, *sizes[1:])))
+    message = f"batch size{symbol} of input x is taken as 1; --input-shape x={shape} states it."
+    assert message in caplog.text
 
 
 def test_constant_indices_of_a_gather_are_plain_numbers() -> None:

@@ -64,6 +64,7 @@ def test_a_written_program_is_imported() -> None:
         (pack({"serialized_exported_program.json": b"{}"}), "the format of an old PyTorch"),
         (pack({"config.json": b"{}", "model.weights.h5": b""}), "a Keras model.*TFLiteConverter"),
         (pack({"net/other": b""}), "it has no program"),
+        (pack({"x.npy": b""}), "it contains arrays, not a model"),
         (
             pack({f"net/{MODEL}": b" " * 50_000_000}, zipfile.ZIP_DEFLATED),
             "unpack to more than 64 times",

@@ -143,6 +143,11 @@ def test_choices_and_defaults_of_options_are_those_of_the_code():
         (("verify", "x", "--bord", "y"), "verify: unknown option --bord. Try: --board."),
         (("verify", "x", "--bord=y"), "verify: unknown option --bord. Try: --board."),
         (("verify", "x", "--q"), "verify: unknown option --q. Try: run firmwright verify --help."),
+        (
+            ("verify", "x", "--optimize", "sped"),
+            "verify: argument --optimize: 'sped' is not one of speed, size, ram, balanced. "
+            "Try: speed.",
+        ),
         (("ops", "y"), "ops: unexpected argument y. Try: run firmwright ops --help."),
     ],
 )

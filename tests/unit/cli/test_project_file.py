@@ -52,7 +52,7 @@ def test_the_command_line_takes_precedence(fw, project: Path, digits_path: Path)
         ("bord = 'host'", ": 'bord' is not a shared option. Try: board."),
         ("[verfy]", ": 'verfy' is not a verb. Try: verify."),
         ("[verify]\nsample = 1", ": [verify]: 'sample' is not an option of verify. Try: samples."),
-        ("optimize = 'fast'", ": argument --optimize: invalid choice: 'fast' (choose from"),
+        ("optimize = 'fast'", ": argument --optimize: 'fast' is not one of speed, size, ram,"),
         ("[verify]\nsamples = 0", ": argument --samples: '0': expected an integer >= 1."),
         ("board = ['a', 'b']", ": board: the option takes one value."),
         ("trust = 'sh'", "'trust' is not a shared option. Try: give it on the command line"),
@@ -107,3 +107,13 @@ def test_init_takes_the_model_of_the_folder(fw, project: Path):
     (project / "firmwright.toml").unlink()
     shutil.copy(project / "net.tflite", project / "b.tflite")
     assert "several models: b.tflite, net.tflite." in fw("init", "-o", str(project)).err
+
+
+def test_init_needs_an_empty_folder_or_its_name(fw, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    assert fw("init").err == (
+        f"firmwright: {tmp_path}: the current folder is not empty; init would add firmwright.toml, "
+        "test_firmware.py, .gitignore, digits.tflite. Try: -o DIR, or -o . for this folder.\n"
+    )
+    assert f"project  {tmp_path}\n" in fw("init", "-o", ".").out

@@ -1,6 +1,7 @@
 """What terminals see: colors, tables in 80 columns, progress, and the shell's completion."""
 
 import io
+import logging
 import os
 import pty
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 import firmwright
 from firmwright.cli.colors import colorize, has_colors
-from firmwright.cli.progress import count_in
+from firmwright.cli.progress import count_in, show_progress
 from firmwright.cli.text_table import format_pairs, format_table
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents[1])}
@@ -99,3 +100,16 @@ def test_the_shell_completes_choices(tmp_path: Path):
     }  # fmt: skip
     subprocess.run([sys.executable, "-m", "firmwright"], env=settings, check=True)
     assert (tmp_path / "words").read_text().split("\n") == ["speed", "size"]
+
+
+def test_warnings_marked_once_appear_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path))
+    log = logging.getLogger("firmwright.frontends")
+    for _ in range(2):
+        with show_progress(quiet=False, verbose=False):
+            log.warning("net.onnx: the batch size", extra={"once": True})
+            log.warning("a warning")
+    printed = ["net.onnx: the batch size", "a warning", "a warning"]
+    assert capsys.readouterr().err.splitlines() == printed

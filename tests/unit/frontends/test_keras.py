@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.base.errors import ModelError, ToolFailedError, ToolMissingError
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.verification import verify
@@ -65,7 +67,9 @@ def test_a_model_is_converted(
 ) -> None:
     install(tmp_path, monkeypatch, KERAS_MODULE)
     model = load_model(keras_file(tmp_path))
-    assert caplog.messages == ["net.keras: the batch size is open and taken as 1."]
+    assert caplog.messages == [
+        "net.keras: converted to floats, with batch size 1 for None; see docs/keras.md."
+    ]
     assert model.name == "net"
     assert model.source == DIGITS.read_bytes()
 
@@ -84,7 +88,22 @@ def test_without_tensorflow_the_conversion_is_explained(
     install(tmp_path, monkeypatch, "raise ImportError")
     with pytest.raises(ToolMissingError, match="TensorFlow is not installed") as caught:
         load_model(keras_file(tmp_path))
-    assert "from_saved_model" in str(caught.value)
+    assert "pip install tensorflow" in str(caught.value)
+
+
+def test_archives_that_unpack_to_much_more_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.weights.h5", bytes(1 << 24))
+    with pytest.raises(ModelError, match="its files unpack to 16,777,216 bytes, more than"):
+        load_model(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits addresses")
+def test_a_conversion_has_limited_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "values = bytearray(1 << 40)")
+    with pytest.raises(ToolFailedError, match="MemoryError"):
+        load_model(keras_file(tmp_path))
 
 
 @pytest.mark.deep

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.compilation import compile_for
+from firmwright.flows.memory_advice import compile_or_advise
 from firmwright.flows.mlperf import with_benchmark_firmware
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.model_session import ModelSession, open_session
@@ -80,8 +80,7 @@ def partition_request(args: argparse.Namespace) -> PartitionRequest:
 
 
 def compile_from_args(args: argparse.Namespace) -> Compilation:
-    model, options = prepare_compilation(args)
-    return compile_for(model, **options)
+    return compile_or_advise(*prepare_compilation(args))
 
 
 # ---- sessions ----------------------------------------------------------------------------------

@@ -90,7 +90,8 @@ def format_summary(image: Image) -> str:
     if not image.sizes_are_known:
         return f"{head}\n\nThe sizes are unknown: the image is not an ELF file."
     sizes, stack = image.sizes, image.firmware_stack
-    data_bytes = sizes.ram_bytes - sizes.bytes_of("stack")
+    reserved = sizes.bytes_of("stack")
+    data_bytes = sizes.ram_bytes - reserved
     rows: list[list[Cell]] = [
         ["flash", sizes.flash_bytes, image.model_flash_bytes],
         ["data and pools", data_bytes, image.model_ram_bytes],
@@ -98,11 +99,10 @@ def format_summary(image: Image) -> str:
     if image.stack_is_known:
         total = data_bytes + stack.size_bytes
         rows.append(["stack, worst path", stack.size_bytes, image.stack.size_bytes])
-        rows.append(["total RAM", total, image.model_ram_with_stack_bytes])
+        rows.append(["RAM needed", total, image.model_ram_with_stack_bytes])
     else:
-        reserved = sizes.bytes_of("stack")
         rows.append(["stack, worst path", "unknown", "unknown"])
-        rows += [["reserved stack", reserved, None]] if reserved else []
+    rows += [["stack reserved", reserved, None]] if reserved else []
     regions: list[list[Cell]] = [
         [r.name, r.used_bytes, r.size_bytes, f"{100 * r.used_bytes / r.size_bytes:.1f} %"]
         for r in sizes.regions

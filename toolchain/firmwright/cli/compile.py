@@ -15,7 +15,8 @@ from firmwright.cli.model_list import check_several_models, compile_several_from
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
-from firmwright.flows.compilation import compile_for, options_for, pass_names, verify_after_pass
+from firmwright.flows.compilation import options_for, pass_names, verify_after_pass
+from firmwright.flows.memory_advice import compile_or_advise
 from firmwright.flows.model import save_module
 from firmwright.flows.package_export import save_with_main
 from firmwright.flows.pareto_rows import pareto_rows
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> Outcome:
     start = time.perf_counter()
     model, options_by_name = arguments.prepare_compilation(args)
     stopwatch = PassTimer()
-    compiled = compile_for(model, watch=watch, stopwatch=stopwatch, **options_by_name)
+    compiled = compile_or_advise(model, options_by_name, watch=watch, stopwatch=stopwatch)
     seconds = time.perf_counter() - start
     watch.finish()
     _save(args, arguments.apply_firmware_option(args, compiled))
@@ -75,8 +76,8 @@ def format_tradeoffs(frontier: Sequence[MemoryTradeoff]) -> str:
         more = f"{100 * item.instructions / least - 100:+.1f} %"
         segments = ", ".join(f"{first} to {end - 1}" for first, end in item.segments) or "none"
         rows.append((item.workspace_bytes, item.instructions, more, segments))
-    head = ("workspace bytes", "predicted instructions", "more", "row streaming")
-    return format_table(head, rows)
+    head = ("workspace bytes", "predicted instructions", "more", "operators by rows")
+    return f"--ram BYTES compiles the fastest that fits:\n\n{format_table(head, rows)}"
 
 
 def _save(args: argparse.Namespace, project: Compilation | Bundle) -> None:

@@ -124,6 +124,7 @@ _PACKAGES: Final = (
     ("onnxruntime", "verify and quantize ONNX models", "'firmwright[verify]'"),
     ("onnx", "read ONNX models", "'firmwright[onnx]'"),
     ("torch", "verify PyTorch programs", "'firmwright[torch]'"),
+    ("tensorflow", "convert Keras models", "tensorflow"),
     ("skl2onnx", "models of scikit-learn", "'firmwright[sklearn]'"),
     ("imgtool", "sign images for MCUboot", "'firmwright[mcuboot]'"),
     ("smpclient", "send images to MCUboot", "'firmwright[mcuboot]'"),

@@ -23,7 +23,7 @@ NEXT_STEPS = ("firmwright verify", "firmwright profile", "firmwright build", "py
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    folder = Path(args.output)
+    folder = Path(args.output or ".")
     board = load_board(args.board or "host", args.board_dirs).name
     source = Path(args.model) if args.model else _find_model(folder)
     model = load_model(source)
@@ -40,15 +40,19 @@ def run(args: argparse.Namespace) -> Outcome:
         # The source of an ONNX model includes data in other files.
         is_onnx = source.suffix == ".onnx"
         files[source.name] = (is_onnx and model.source) or source.read_bytes()
+    others = {path.name for path in folder.glob("[!.]*")} - {values["model"]}
+    if args.output is None and others:
+        what = f"the current folder is not empty; init would add {', '.join(files)}."
+        raise UsageError(what, where=str(folder.resolve()), hint="-o DIR, or -o . for this folder.")
     _write(folder, files)
-    steps = [] if args.output == "." else [f"cd {folder}"]
+    steps = [] if folder == Path() else [f"cd {folder}"]
     rows = [
         *values.items(),
         ("files", ", ".join(files)),
         ("next", "; ".join([*steps, *NEXT_STEPS])),
     ]
-    data = {"directory": args.output, **values, "files": list(files)}
-    return Outcome(data, format_pairs([("project", str(folder)), *rows]))
+    data = {"directory": str(folder), **values, "files": list(files)}
+    return Outcome(data, format_pairs([("project", str(folder.resolve())), *rows]))
 
 
 def _find_model(folder: Path) -> Path:

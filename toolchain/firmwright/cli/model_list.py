@@ -6,7 +6,8 @@ from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
-from firmwright.flows.compilation import PassObserver, compile_for
+from firmwright.flows.compilation import PassObserver
+from firmwright.flows.memory_advice import compile_or_advise
 from firmwright.pipeline import Compilation
 
 
@@ -40,6 +41,5 @@ def compile_several_from_args(
     parts = []
     for path, name in zip(args.models, names, strict=True):
         one = argparse.Namespace(**{**vars(args), "model": path, "name": name})
-        model, options = arguments.prepare_compilation(one)
-        parts.append(compile_for(model, watch=watch, **options))
+        parts.append(compile_or_advise(*arguments.prepare_compilation(one), watch=watch))
     return tuple(parts)

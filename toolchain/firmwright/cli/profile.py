@@ -199,7 +199,7 @@ def milliseconds(measured: Profile, count: int) -> float | None:
 
 
 def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | None) -> str:
-    total = sum(operator.count for operator in measured.operators) or 1
+    total = measured.total or 1
     is_mixed = len({operator.device for operator in measured.operators}) > 1
     rows: list[dict[str, Cell]] = []
     for index, operator in enumerate(measured.operators):

@@ -1,11 +1,13 @@
 """Progress from log messages: a bar on a terminal, lines with `--verbose`, otherwise nothing.
 
-All output goes to stderr. The bar is removed when the work is done. After
+All output goes to stderr. Warnings are always lines; those marked `once` appear once for a user,
+recorded in the cache. The bar is removed when the work is done. After
 `%load_ext firmwright`, notebooks show messages below the running cell; "3 of 10" in a message fills
 a progress bar.
 """
 
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -16,6 +18,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from firmwright.cli.printing import print_text, visible_text
+from firmwright.flows.build_cache import cache_root
 
 LOGGER = logging.getLogger("firmwright")
 COUNT = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
@@ -26,13 +29,11 @@ Show = Callable[[str], None]
 def show_progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         show: Show = _print_line
-        if not verbose:
-            if quiet or not sys.stderr.isatty():
-                yield
-                return
-            if os.environ.get("TERM", "dumb") != "dumb":
-                show = stack.enter_context(_bar())
-        handler = _MessageHandler(lambda message: show(visible_text(message)))
+        is_seen = verbose or (sys.stderr.isatty() and not quiet)
+        if is_seen and not verbose and os.environ.get("TERM", "dumb") != "dumb":
+            show = stack.enter_context(_bar())
+        level = logging.INFO if is_seen else logging.WARNING
+        handler = _MessageHandler(lambda message: show(visible_text(message)), level)
         handler.begin()
         stack.callback(handler.end)
         yield
@@ -41,14 +42,14 @@ def show_progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
 class _MessageHandler(logging.Handler):
     """A log handler that passes each message to `show` between `begin` and `end`."""
 
-    def __init__(self, show: Show) -> None:
-        super().__init__(logging.INFO)
+    def __init__(self, show: Show, level: int = logging.INFO) -> None:
+        super().__init__(level)
         self._show = show
         self._level_before = logging.NOTSET
 
     def begin(self, *_: Any) -> None:
         self._level_before = LOGGER.level
-        LOGGER.setLevel(logging.INFO)
+        LOGGER.setLevel(self.level)
         LOGGER.addHandler(self)
 
     def end(self, *_: Any) -> None:
@@ -57,7 +58,24 @@ class _MessageHandler(logging.Handler):
             LOGGER.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._show(record.getMessage())
+        message = record.getMessage()
+        if record.levelno < logging.WARNING:
+            self._show(message)
+        elif not getattr(record, "once", False) or _is_new(message):
+            _print_line(message)
+
+
+def _is_new(message: str) -> bool:
+    """Record a message in the cache; return whether it was not there."""
+    path = cache_root() / "messages" / hashlib.sha256(message.encode()).hexdigest()[:16]
+    try:
+        path.parent.mkdir(exist_ok=True)
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _print_line(message: str) -> None:

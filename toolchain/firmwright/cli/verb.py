@@ -49,6 +49,14 @@ class CliParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}.", where=self.verb, hint=f"run {self.prog} --help.")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            names = [str(choice) for choice in action.choices]
+            name = "/".join(action.option_strings) or action.dest
+            what = f"argument {name}: {value!r} is not one of {', '.join(names)}."
+            near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
+            raise UsageError(what, where=self.verb, hint=f"{near[0]}." if near else "")
+
     def parse_known_args(  # type: ignore[override]  # the overloads of typeshed
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:

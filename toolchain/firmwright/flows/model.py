@@ -166,7 +166,7 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         what = f"the model cannot be read: {error.strerror}."
-        hint = "give the path of a .tflite, .onnx, .pt2 or .fwir file."
+        hint = "give the path of a .tflite, .onnx, .pt2, .keras, .h5 or .fwir file."
         raise UsageError(what, where=str(file), hint=hint) from error
 
 

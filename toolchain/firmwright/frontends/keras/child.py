@@ -1,5 +1,6 @@
-"""The child process of a conversion: `python child.py MODEL.keras MODEL.tflite`."""
+"""The child process of a conversion: `python child.py MODEL.keras MODEL.tflite BYTES`."""
 
+import contextlib
 import sys
 import tempfile
 from pathlib import Path
@@ -7,8 +8,12 @@ from pathlib import Path
 OPEN_BATCH = "The batch size is open."
 
 
-def convert(source: str, target: str) -> int:
-    """Convert a model, with batch size 1 if it is open; return the exit status."""
+def convert(source: str, target: str, memory: str) -> int:
+    """Convert a model in limited memory, with batch size 1 if open; return the exit status."""
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
     try:
         import keras
         import tensorflow as tf
@@ -29,4 +34,7 @@ def convert(source: str, target: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(convert(*sys.argv[1:]))
+    try:
+        sys.exit(convert(*sys.argv[1:]))
+    except Exception as error:  # noqa: BLE001 - any error of TensorFlow
+        sys.exit(f"{type(error).__name__}: {str(error) or 'memory'}")

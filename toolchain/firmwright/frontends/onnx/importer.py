@@ -180,9 +180,11 @@ class _OnnxImporter:
         open_axes = [axis for axis, size in enumerate(item.shape) if not isinstance(size, int)]
         # An open batch size becomes 1.
         if open_axes == [0]:
+            sizes = ",".join(map(str, (1, *item.fixed_sizes)))
+            symbol = f" {item.shape[0]}" if str(item.shape[0]).isidentifier() else ""
             log.warning(
-                "%s: the size of axis 0 (%s) is taken as 1; --input-shape sets another.",
-                where, item.shape[0],
+                "%s: the batch size%s of input %s is taken as 1; --input-shape %s=%s states it.",
+                self.model.file, symbol, item.name, item.name, sizes, extra={"once": True},
             )  # fmt: skip
             return (1, *item.fixed_sizes)
         if open_axes:

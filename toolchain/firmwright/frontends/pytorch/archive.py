@@ -163,6 +163,9 @@ def _no_program(
     ):
         what = "the program has the format of an old PyTorch."
         return ModelError(what, where=file, hint=_SAVE_HINT)
+    if members and all(name.endswith(".npy") for name in members):
+        what, hint = "it contains arrays, not a model.", "give samples to run or verify by --input."
+        raise ModelError(what, where=file, hint=hint)
     kinds = {
         "constants.pkl": "it is a TorchScript file",
         "data.pkl": "it contains weights without a program",
