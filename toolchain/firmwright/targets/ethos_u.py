@@ -12,21 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, UINT8
+from firmwright.base.dtypes import UINT8
 from firmwright.base.errors import NotSupportedError, ToolFailedError, UsageError
-from firmwright.base.quant import Rounding
 from firmwright.base.resources import runtime_dir
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.patterns import Match, op
 from firmwright.ir.module import IRModule
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.cmsis_nn_codegen import c_function_head
-from firmwright.targets.cmsis_nn_weighted import requantize_step
+from firmwright.targets.ethos_u_numerics import check_npu_numerics
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.target_kind import TargetAttribute
 from firmwright.targets.tflite_writer import WRITABLE, write_tflite
@@ -37,7 +35,6 @@ DRIVER_OF_APPLICATION = "sdk"
 """Path of a driver that the application's build provides."""
 _TEXT = read_sections(__file__)
 _ALIGNMENT = 16
-_NO_DATA_CHANGE = ("reshape", "concatenation", "split", "strided_slice", "transpose", "pad")
 
 
 class EthosU(Backend):
@@ -136,7 +133,7 @@ def _find_unsupported(
     for call in function.body:
         name = call.outputs[0].name
         try:
-            _check_numerics(make_op_call(call, module))
+            check_npu_numerics(make_op_call(call, module))
             write_tflite([call], module, *boundary([call]))
             calls.append(call)
         except NotSupportedError as error:
@@ -158,23 +155,6 @@ def _rejected_by_vela(
     half = len(calls) // 2
     parts = (_rejected_by_vela(part, module, options) for part in (calls[:half], calls[half:]))
     return {name: why for part in parts for name, why in part.items()}
-
-
-def _check_numerics(call: OpCall) -> None:
-    """Raise NotSupportedError if the NPU computes other values than the profile of the call."""
-    kinds = {kind.dtype for kind in (*call.inputs[:1], *call.outputs) if kind is not None}
-    if not kinds <= {INT8, INT16}:
-        raise NotSupportedError("its tensors are not int8 or int16")
-    if call.op in ("conv2d", "depthwise_conv2d", "fully_connected"):
-        step = requantize_step(call)
-        if step is None or step.rounding is not Rounding.TWICE:
-            raise NotSupportedError(f"--numerics {call.numerics} rounds its results in another way")
-    elif call.op == "softmax" and call.numerics != "tflm":
-        raise NotSupportedError(f"--numerics {call.numerics} rounds its results in another way")
-    elif call.numerics == "onnx" and call.op not in _NO_DATA_CHANGE:
-        raise NotSupportedError("ONNX rounds its results in another way")
-    if call.attrs.get("unsigned"):
-        raise NotSupportedError("it rounds for uint8")
 
 
 # ---- C -------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def _pad_inputs(call: OpCall, inputs: list[Any]) -> list[Any]:
 
 
 _SAME_NAME = (
-    "fully_connected", "add", "sub", "mul", "maximum", "minimum", "abs", "relu", "relu6",
+    "add", "sub", "mul", "maximum", "minimum", "abs", "relu", "relu6",
     "relu_n1_to_1", "leaky_relu", "hard_swish", "logistic", "tanh", "concatenation", "softmax",
     "quantize",
 )  # fmt: skip
@@ -77,6 +77,7 @@ _OPERATORS = {
     "transpose_conv": _TfliteOperator(
         "TRANSPOSE_CONV", lambda call, x: [np.array(call.output.shape), x[1], x[0], *x[2:]]
     ),
+    "fully_connected": _TfliteOperator("CONV_2D"),
     "reshape": _TfliteOperator("RESHAPE", lambda call, x: [*x, np.array(call.output.shape)]),
     "pad": _TfliteOperator("PAD", _pad_inputs),
     "mean": _TfliteOperator("MEAN", _with("axes")),
@@ -142,6 +143,8 @@ class _ModelWriter:
         described = make_op_call(call, self.module)
         if call.op not in _OPERATORS:
             raise NotSupportedError(f"the operator {call.op}")
+        if call.op == "fully_connected":
+            return self._matrix_as_convolution(call, described)
         row = _OPERATORS[call.op]
         inputs = [self.tensor(value) for value in call.inputs]
         values = _option_values(described)
@@ -155,6 +158,31 @@ class _ModelWriter:
         ]
         outputs = [self.tensor(value) for value in call.outputs]
         return [*before, self._operator(row.name, arguments, outputs, values)]
+
+    def _matrix_as_convolution(self, call: Call, described: OpCall) -> list[Table]:
+        """Return a convolution of one column, the multiplier of which Vela derives exactly."""
+        weights = described.constant(1)
+        if weights is None:
+            raise NotSupportedError("weights that are not constant")
+        outputs, depth = weights.shape
+        rows, name = described.input(0).elements // depth, call.outputs[0].name
+
+        def as_image(kind: TensorType, *shape: int, **stored: Array) -> int:
+            return self._add(f"{name}/{len(self.tensors)}", replace(kind, shape=shape), **stored)
+
+        x, y = self.tensor(call.inputs[0]), self.tensor(call.outputs[0])
+        image = as_image(described.input(0), 1, rows, 1, depth)
+        kernel = as_image(described.input(1), outputs, 1, 1, depth, stored=weights.array())
+        result = as_image(described.output, 1, rows, 1, outputs)
+        arguments = [image, kernel, *(self.tensor(value) for value in call.inputs[2:])]
+        return [
+            self._operator("RESHAPE", [x, self._shape(image)], [image], {}),
+            self._operator("CONV_2D", arguments, [result], _option_values(described)),
+            self._operator("RESHAPE", [result, self._shape(y)], [y], {}),
+        ]
+
+    def _shape(self, tensor: int) -> int:
+        return self._number(np.array(self.tensors[tensor]["shape"]))
 
     def _pad(self, call: OpCall, x: int, name: str) -> Table:
         top, bottom, left, right = call.ints_attr("padding")
@@ -228,7 +256,8 @@ def _option_values(call: OpCall) -> dict[str, Any]:
         for axis, value in zip("hw", attrs.get(attr, ()), strict=False):
             values[pattern.format(axis, {"h": "height", "w": "width"}[axis])] = value
     values |= {
-        "keep_num_dims": attrs.get("keep_dims", False),
+        "stride_h": values.get("stride_h", 1),
+        "stride_w": values.get("stride_w", 1),
         "num_splits": len(call.outputs),
         "new_shape": call.output.shape,
     }
