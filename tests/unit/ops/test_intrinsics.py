@@ -13,18 +13,20 @@ import numpy as np
 import pytest
 
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT, LOGARITHM, SIGMOID16
 from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32
-from firmwright.ops.intrinsics import (
-    CLZ,
-    FLOAT_OF_BITS,
-    NEAREST_INT8,
-    POWER_I32,
-    RECIPROCAL,
-    REQUANTIZE_ONCE,
-    REQUANTIZE_TWICE,
-)
+from firmwright.ops.intrinsics import BASE_INTRINSICS
 
+CLZ = BASE_INTRINSICS["clz"]
+FLOAT_OF_BITS = BASE_INTRINSICS["float_of_bits"]
+INVERSE_ROOT = BASE_INTRINSICS["inverse_root"]
+INVERSE_ROOT_SHIFT = BASE_INTRINSICS["inverse_root_shift"]
+LOGARITHM = BASE_INTRINSICS["logarithm"]
+NEAREST_INT8 = BASE_INTRINSICS["nearest_int8"]
+POWER_I32 = BASE_INTRINSICS["power_i32"]
+RECIPROCAL = BASE_INTRINSICS["reciprocal"]
+REQUANTIZE_ONCE = BASE_INTRINSICS["requantize_once"]
+REQUANTIZE_TWICE = BASE_INTRINSICS["requantize_twice"]
+SIGMOID16 = BASE_INTRINSICS["sigmoid16"]
 FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 SANITIZERS = (
     "-fsanitize=undefined",

@@ -24,7 +24,7 @@ from firmwright.ir.tir.builder import (
     maximum,
     minimum,
 )
-from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
+from firmwright.ops.intrinsics import dynamic_scale, dynamic_zero_point
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
 
@@ -59,7 +59,7 @@ def check_hybrid(call: OpCall, axis: int | None, weights: tuple[int, ...] = (1,)
 def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float32, int]:
     low, high = values.min(), values.max()
     if asymmetric:
-        scale, offset = DYNAMIC_SCALE.meaning(low, high), int(DYNAMIC_ZERO_POINT.meaning(low, high))
+        scale, offset = dynamic_scale(low, high), int(dynamic_zero_point(low, high))
         inverse, minimum = np.float32(1) / scale, -128
     else:
         reach = max(abs(low), abs(high))
@@ -75,7 +75,7 @@ def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float3
 def quantize_array_onnx(values: Array) -> tuple[Array, np.float32, int]:
     """Return int8 values, 128 below DynamicQuantizeLinear's, with their scale and zero point."""
     low, high = values.min(), values.max()
-    scale = np.float32(DYNAMIC_SCALE.meaning(low, high))
+    scale = np.float32(dynamic_scale(low, high))
     offset = int(np.rint(-np.minimum(low, np.float32(0)) / scale)) - 128
     return np.clip(np.rint(values / scale) + offset, -128, 127).astype(np.int8), scale, offset
 

@@ -31,7 +31,7 @@ from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maxim
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
 from firmwright.ops.elementwise import ElementwiseKernel, binary_op, compute_elements
-from firmwright.ops.intrinsics import CLZ, POWER_I32, RECIPROCAL
+from firmwright.ops.intrinsics import leading_zeros, power, reciprocal
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import Requantization, make_requantization, requant_by_scales
@@ -153,13 +153,11 @@ def _quotient(call: OpCall, a: Array, b: Array) -> Array:
     params = _quotient_requantization(call)
     dividend, divisor = elementwise.centered(call, a, b)
     dividend, size = np.where(divisor < 0, -dividend, dividend), np.maximum(np.abs(divisor), 1)
-    lead = CLZ.meaning(size).astype(np.int64)
+    lead = leading_zeros(size).astype(np.int64)
     # A positive value can be shifted left by one less than its leading zeros; 0 counts as 1.
-    left = CLZ.meaning(np.maximum(np.where(dividend < 0, -2 * dividend - 1, 2 * dividend), 1))
+    left = leading_zeros(np.maximum(np.where(dividend < 0, -2 * dividend - 1, 2 * dividend), 1))
     left = np.minimum(left.astype(np.int64), _MAX_LEFT_SHIFT)
-    whole = multiply_by_quantized_multiplier(
-        dividend, RECIPROCAL.meaning(size, lead), left, Rounding.TWICE
-    )
+    whole = multiply_by_quantized_multiplier(dividend, reciprocal(size, lead), left, Rounding.TWICE)
     shift = np.clip(params.shifts[0] - (31 - lead) - left, MIN_SHIFT, _MAX_LEFT_SHIFT)
     scaled = multiply_by_quantized_multiplier(whole, params.multipliers[0], shift, Rounding.TWICE)
     return np.asarray(np.clip(scaled + params.zero_point, params.clamp_min, params.clamp_max))
@@ -303,8 +301,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "pow",
         "litert",
         int32=compute_elements(
-            lambda call, a, b: POWER_I32.meaning(a, b),
-            lambda call, a, b: intrinsic("power_i32", [a, b], INT32),
+            lambda call, a, b: power(a, b), lambda call, a, b: intrinsic("power_i32", [a, b], INT32)
         ),
         float32=_libm_op("pow", np.power),
     ),

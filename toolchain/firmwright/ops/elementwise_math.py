@@ -27,7 +27,7 @@ from firmwright.ops.elementwise import (
     compute_float32,
     unary_op,
 )
-from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
+from firmwright.ops.fixed_point import inverse_root, inverse_root_shift
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
 
@@ -56,8 +56,8 @@ def _rsqrt_of_table(call: OpCall, real: Array) -> Array:
 
 def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
     value = x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
-    shift = INVERSE_ROOT_SHIFT.meaning(value).astype(np.int64) + _EXTRA_BITS
-    root = multiply_by_quantized_multiplier(1, INVERSE_ROOT.meaning(value), shift, Rounding.TWICE)
+    shift = inverse_root_shift(value).astype(np.int64) + _EXTRA_BITS
+    root = multiply_by_quantized_multiplier(1, inverse_root(value), shift, Rounding.TWICE)
     scaled = _root_requant(call).apply(root, call.output.dtype)
     return np.where(value > 0, scaled, call.output.dtype.max).astype(call.output.dtype.np)
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, Array
+from firmwright.base.dtypes import INT16, Array
 from firmwright.base.quant import (
     INT32_MAX,
     IntArray,
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,
 )
-from firmwright.ir.tir.intrinsic import Intrinsic, inputs
+from firmwright.ir.tir.intrinsic import read_intrinsics
 
 _NEWTON_STEPS = 3
 FACTORS = (
@@ -101,7 +101,7 @@ def _clz(x: Any) -> Any:
     return 32 - np.frexp(np.asarray(x, np.float64))[1].astype(np.int64)
 
 
-def _logarithm(x: Any) -> Any:
+def logarithm(x: Any) -> Any:
     """Return ln(x) as TFLite's log_x_for_x_greater_than_or_equal_to_1 computes it."""
     # x is written as r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used, which
     # is near s = (1/2)^(1/4). Then ln(x) = p ln 2 + ln r with ln r = ln(r / s) - (ln 2) / 4, and
@@ -127,54 +127,6 @@ def _logarithm(x: Any) -> Any:
     return np.clip(result << 1, -INT32_MAX - 1, INT32_MAX).astype(np.int32)
 
 
-def _high_mul_text(a: str, b: str) -> str:
-    return f"(int32_t)(((int64_t){a} * {b} + (1 << 30)) >> 31)"
-
-
-LOGARITHM = Intrinsic(
-    name="logarithm",
-    operands=inputs(INT32, "x"),
-    result=INT32,
-    meaning=_logarithm,
-    portable=f"""\
-const int32_t product = {_high_mul_text("x", str(_ROOT_HALF))};
-int32_t lead = 0;
-for (uint32_t bits = (uint32_t)x; bits < 0x80000000u; bits <<= 1) {{
-    ++lead;
-}}
-int32_t headroom = -1;
-for (uint32_t bits = (uint32_t)product; bits < 0x80000000u; bits <<= 1) {{
-    ++headroom;
-}}
-const int32_t normal = (int32_t)((uint32_t)x << (lead - 1));
-const int64_t first = (int64_t){_high_mul_text("normal", str(_ROOT_HALF))} * 2;
-const int64_t wide = (int64_t)x << headroom;
-const int64_t second = wide > INT32_MAX ? INT32_MAX : wide;
-const int32_t first_power = ({IN_BITS} - lead) * {_UNIT} + {_QUARTER};
-const int32_t second_power = ({IN_BITS} - headroom) * {_UNIT} - {_QUARTER};
-const int32_t r = (int32_t)(first < second ? first : second);
-const int32_t power = first_power > second_power ? first_power : second_power;
-const int32_t p = (int32_t)(((int64_t)r + {_S} + 1) >> 1);
-const int32_t q = (r - {_S}) * 2;
-const int32_t square = {_high_mul_text("q", "q")};
-const int32_t cube = {_high_mul_text("q", "square")};
-const int32_t above = {_high_mul_text("q", "r")} + {_high_mul_text("cube", str(_N))};
-const int32_t factor = {_I} + q + {_high_mul_text("square", str(_D))};
-const int32_t below = {_high_mul_text("p", "factor")} + {_high_mul_text("q", str(_F))};
-const int32_t half = (int32_t)(((int64_t)below + 0x80000000) >> 1);
-int32_t y = 1515870810 + {_high_mul_text("half", "-1010580540")};
-for (int32_t step = 0; step < 3; ++step) {{
-    const int32_t error = (1 << 29) - {_high_mul_text("half", "y")};
-    y += {_high_mul_text("y", "error")} * 4;
-}}
-const int32_t inverse = y >= (1 << 30) ? INT32_MAX : y * 2;
-const int32_t scaled = (above + {1 << (_BITS - 1)} - (above < 0 ? 1 : 0)) >> {_BITS};
-return ({_high_mul_text("power", str(_LOG_2))} + {_high_mul_text("scaled", "inverse")}) * 2;""",
-    doc="The natural logarithm (5 integer bits) of x >= 1 (12 integer bits).",
-    instructions=260,
-)
-
-
 # ---- inverse square root of an integer ---------------------------------------------------------
 
 _RSQRT_STEPS = 5
@@ -193,7 +145,7 @@ def _normalize_for_rsqrt(x: Any) -> tuple[Any, Any]:
     return value << (2 * pairs), 11 + large - pairs
 
 
-def _rsqrt_multiplier(x: Any) -> Any:
+def inverse_root(x: Any) -> Any:
     """Return the multiplier of TFLite's GetInvSqrtQuantizedMultiplierExp; 0 counts as 1."""
     # 1 / sqrt(x) is about multiplier * 2^(shift - 31). Five Newton steps y = (3/2) y - (a / 2) y^3
     # from y = 1 give 1 / sqrt(a); the multiplier is sqrt(1/2) times that.
@@ -212,65 +164,9 @@ def _saturate32(x: Any) -> Any:
     return np.clip(x, -INT32_MAX - 1, INT32_MAX)
 
 
-def _rsqrt_shift(x: Any) -> Any:
+def inverse_root_shift(x: Any) -> Any:
     _, right = _normalize_for_rsqrt(x)
     return np.where(np.asarray(x) <= 1, 0, -np.maximum(right, 0)).astype(np.int32)
-
-
-_NORMAL = """\
-uint32_t value = (uint32_t)x;
-int32_t right = 11;
-if (value >= 0x20000000u) {
-    value >>= 2;
-    right = 12;
-}
-for (; value < 0x08000000u; value <<= 2) {
-    --right;
-}"""
-
-INVERSE_ROOT = Intrinsic(
-    name="inverse_root",
-    operands=inputs(INT32, "x"),
-    result=INT32,
-    meaning=_rsqrt_multiplier,
-    portable=f"""\
-if (x <= 1) {{
-    return INT32_MAX;
-}}
-{_NORMAL}
-const int32_t fixed = (int32_t)(value >> 1);
-const int32_t half = (fixed + 1) >> 1;
-int32_t y = {_RSQRT_ONE};
-for (int32_t step = 0; step < {_RSQRT_STEPS}; ++step) {{
-    const int32_t square = (int32_t)(((int64_t)y * y + (1 << 30)) >> 31);
-    const int32_t cube = (int32_t)(((int64_t)square * y + (1 << 30)) >> 31);
-    const int64_t cube64 = (int64_t)cube * 64;
-    const int64_t saturated = cube64 > INT32_MAX ? INT32_MAX : cube64;
-    const int32_t more = (int32_t)((3 * (int64_t)y * {_RSQRT_ONE // 2} + (1 << 30)) >> 31);
-    const int32_t less = (int32_t)((half * saturated + (1 << 30)) >> 31);
-    const int64_t next = (int64_t)(more - less) * 8;
-    y = next > INT32_MAX ? INT32_MAX : (int32_t)next;
-}}
-const int32_t root = (int32_t)(((int64_t)y * {_ROOT_HALF} + (1 << 30)) >> 31);
-return right < 0 ? (int32_t)((uint32_t)root << -right) : root;""",
-    doc="The fixed-point multiplier of 1 / sqrt(x).",
-    instructions=160,
-)
-
-INVERSE_ROOT_SHIFT = Intrinsic(
-    name="inverse_root_shift",
-    operands=inputs(INT32, "x"),
-    result=INT32,
-    meaning=_rsqrt_shift,
-    portable=f"""\
-if (x <= 1) {{
-    return 0;
-}}
-{_NORMAL}
-return right < 0 ? 0 : -right;""",
-    doc="The shift of the fixed-point multiplier of 1 / sqrt(x).",
-    instructions=40,
-)
 
 
 # ---- logistic and tanh in 16 bits --------------------------------------------------------------
@@ -332,54 +228,12 @@ def sigmoid16(x: Any, integer_bits: Any, is_tanh: Any) -> Array:
     return np.asarray(np.where(value == 0, center, np.where(value > 0, positive, below)), np.int32)
 
 
-def _high_mul16_text(a: str, b: str) -> str:
-    return f"(({a} * {b} + (1 << 14)) >> 15)"
-
-
-_FACTOR_LINES = "\n".join(
-    f"if (bits > {exponent} && ((rest >> (15 - bits + ({exponent}))) & 1) != 0) {{\n"
-    f"    power = {_high_mul16_text('power', str(factor))};\n}}"
-    for exponent, factor in _FACTORS16
+FIXED_POINT_INTRINSICS = read_intrinsics(
+    __file__,
+    {
+        "inverse_root": inverse_root,
+        "inverse_root_shift": inverse_root_shift,
+        "logarithm": logarithm,
+        "sigmoid16": sigmoid16,
+    },
 )
-
-SIGMOID16 = Intrinsic(
-    name="sigmoid16",
-    operands=inputs(INT32, "x", "integer_bits", "is_tanh"),
-    result=INT32,
-    meaning=sigmoid16,
-    portable=f"""\
-if (x == 0) {{
-    return is_tanh != 0 ? 0 : 1 << 14;
-}}
-const int32_t below = x < 0 ? x : -x;
-const int32_t bits = integer_bits + is_tanh;
-const int32_t quarter = 1 << (13 - bits);
-const int32_t part = (below & (quarter - 1)) - quarter;
-const int32_t rest = part - below;
-const int32_t a = part * (1 << bits) + (1 << 12);
-const int32_t square = {_high_mul16_text("a", "a")};
-const int32_t cube = {_high_mul16_text("square", "a")};
-const int32_t fourth = {_high_mul16_text("square", "square")};
-const int32_t third = ((fourth + 2) >> 2) + cube;
-const int32_t series = {_high_mul16_text("third", str(_THIRD))} + square;
-const int32_t sum = a + ((series + (series < 0 ? 0 : 1)) >> 1);
-int32_t power = {_EXP_EIGHTH} + {_high_mul16_text("sum", str(_EXP_EIGHTH))};
-power = power > INT16_MAX ? INT16_MAX : power;
-{_FACTOR_LINES}
-if (bits > {_MOST_FACTORS} && below < -(1 << (15 - bits + {_MOST_FACTORS}))) {{
-    power = 0;
-}}
-const int32_t half = (power + 32768) >> 1;
-int32_t y = {_TWELVE_17THS} + {_high_mul16_text("half", f"({_EIGHT_17THS})")};
-for (int32_t step = 0; step < 3; ++step) {{
-    const int32_t error = (1 << 13) - {_high_mul16_text("half", "y")};
-    y += {_high_mul16_text("y", "error")} * 4;
-}}
-const int32_t wide = is_tanh != 0 ? (y - (1 << 13)) * 4 : y * 2;
-const int32_t positive = wide > INT16_MAX ? INT16_MAX : wide;
-return x > 0 ? positive : is_tanh != 0 ? -positive : INT16_MAX - positive;""",
-    doc="The logistic of a 16-bit x, or its tanh, with no integer bits.",
-    instructions=110,
-)
-
-FIXED_POINT_INTRINSICS = (SIGMOID16, LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT)

@@ -26,7 +26,7 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops import requantize
-from firmwright.ops.intrinsics import FACTOR_LOW_BITS, REQUANTIZE_EXACT
+from firmwright.ops.intrinsics import FACTOR_LOW_BITS, requantize_exact
 from firmwright.ops.kernel import Kernel
 
 _MANTISSA_BITS = 53
@@ -96,7 +96,7 @@ class ExactScale:
 
     def apply(self, acc: Array, dtype: DType) -> Array:
         high, low, right = self.parts()
-        scaled = REQUANTIZE_EXACT.meaning(acc, high, low, right) + self.zero_point
+        scaled = requantize_exact(acc, high, low, right) + self.zero_point
         return np.asarray(np.clip(scaled, self.clamp_min, self.clamp_max), dtype.np)
 
 

@@ -20,7 +20,7 @@ from firmwright.ir.graph import ImportContext, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
+from firmwright.ops.fixed_point import inverse_root, inverse_root_shift
 from firmwright.ops.import_checks import importer, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
@@ -100,12 +100,12 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return ((values / np.maximum(length, np.float32(_LEAST_LENGTH))).astype(np.float32),)
     x = arrays[0].astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     squares = (x * x).sum(axis=-1, keepdims=True)
-    shift = INVERSE_ROOT_SHIFT.meaning(squares).astype(np.int64)
+    shift = inverse_root_shift(squares).astype(np.int64)
     if call.attrs.get("unsigned"):
         x = x << _OUTPUT_BITS
     else:
         shift = shift + _OUTPUT_BITS
-    y = multiply_by_quantized_multiplier(x, INVERSE_ROOT.meaning(squares), shift, Rounding.TWICE)
+    y = multiply_by_quantized_multiplier(x, inverse_root(squares), shift, Rounding.TWICE)
     return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
 
 

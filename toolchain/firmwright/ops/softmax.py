@@ -37,9 +37,9 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ops import softmax_int16
-from firmwright.ops.fixed_point import LOGARITHM, OUT_BITS, exp_on_negative_values
+from firmwright.ops.fixed_point import OUT_BITS, exp_on_negative_values, logarithm
 from firmwright.ops.import_checks import importer, require_tensors
-from firmwright.ops.intrinsics import RECIPROCAL
+from firmwright.ops.intrinsics import reciprocal
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import clamp, per_tensor_quant
@@ -117,12 +117,12 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     powers = table[x.max(axis=1, keepdims=True).astype(np.int64) - x]
     total = rounding_divide_by_pot(powers, SUM_INTEGER_BITS).sum(axis=1, keepdims=True)
     headroom = np.vectorize(lambda value: 32 - int(value).bit_length())(total)
-    reciprocal = RECIPROCAL.meaning(total, headroom).astype(np.int64)
+    inverse = reciprocal(total, headroom).astype(np.int64)
     kind = call.output.dtype
     if kind == INT8:
-        reciprocal = np.where(headroom < _MIN_HEADROOM, 0, reciprocal)
+        inverse = np.where(headroom < _MIN_HEADROOM, 0, inverse)
     shift = np.minimum(_SHIFT - kind.bits - headroom, -MIN_SHIFT)
-    product = saturating_rounding_doubling_high_mul(reciprocal, powers)
+    product = saturating_rounding_doubling_high_mul(inverse, powers)
     y = np.clip(rounding_divide_by_pot(product, shift) + kind.min, kind.min, kind.max)
     return (y.astype(kind.np).reshape(call.output.shape),)
 
@@ -238,11 +238,11 @@ def reference_log(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     below = x - x.max(axis=-1, keepdims=True)
     powers = exponential_table(call).astype(np.int64)[-below]
     total = rounding_divide_by_pot(powers, SUM_INTEGER_BITS).sum(axis=-1, keepdims=True)
-    logarithm = LOGARITHM.meaning(total).astype(np.int64)
-    least = multiply_by_quantized_multiplier(logarithm + INT32_MIN, *back, Rounding.TWICE)
+    log_total = logarithm(total).astype(np.int64)
+    least = multiply_by_quantized_multiplier(log_total + INT32_MIN, *back, Rounding.TWICE)
     is_near = below > np.maximum(-radius - 1, least)
     scaled = multiply_by_quantized_multiplier(np.where(is_near, below, 0), *scale, Rounding.TWICE)
-    difference = np.where(is_near, scaled - logarithm, 0)
+    difference = np.where(is_near, scaled - log_total, 0)
     y = np.where(is_near, rounding_divide_by_pot(difference, _RIGHT) + OUTPUT_ZERO_POINT, INT8.min)
     return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
 
@@ -263,23 +263,23 @@ def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) ->
     with b.for_("i", x.shape[1]) as i:
         below = b.load(x, [row, i]) - highest.value
         total.add(call_intrinsic("exp_f32", [below], FLOAT32))
-    logarithm = b.let("logarithm", libm_function("log")(total.value))
+    log_total = b.let("logarithm", libm_function("log")(total.value))
     with b.for_("i", x.shape[1]) as i:
-        b.store(y, [row, i], b.load(x, [row, i]) - highest.value - logarithm)
+        b.store(y, [row, i], b.load(x, [row, i]) - highest.value - log_total)
 
 
 def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     scale, back, radius = _log_scaling(b.call)
     highest, total, _ = lower_exponential_sum(b, x, row)
-    logarithm = b.let("logarithm", call_intrinsic("logarithm", [total.value], INT32))
-    lowest = logarithm + INT32_MIN
+    log_total = b.let("logarithm", call_intrinsic("logarithm", [total.value], INT32))
+    lowest = log_total + INT32_MIN
     least = call_intrinsic("requantize_twice", [lowest, *back], INT32)
     lower_bound = b.let("least", maximum(least, -radius - 1))
     with b.for_("i", x.shape[1]) as i:
         below = b.let("below", b.load_i32(x, [row, i]) - highest.value)
         with b.if_(below > lower_bound):
             scaled = call_intrinsic("requantize_twice", [below, *scale], INT32)
-            difference = b.let("difference", scaled - logarithm)
+            difference = b.let("difference", scaled - log_total)
             half = (1 << (_RIGHT - 1)) - (difference < 0).cast(INT32)
             value = ((difference + half) >> _RIGHT) + OUTPUT_ZERO_POINT
             b.store(y, [row, i], clamp(value, INT8.min, INT8.max, INT8))

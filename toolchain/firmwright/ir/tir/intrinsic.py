@@ -5,11 +5,13 @@ the feature `requires` and inline assembly is enabled. The numpy meaning must wo
 lanes.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from firmwright.base.dtypes import INT32, DType
+from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT32, UINT64, DType
+from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
 
 OperandKind: TypeAlias = Literal["in", "out", "inout", "ptr", "imm"]
@@ -77,3 +79,39 @@ class Intrinsic:
 
 
 IntrinsicTable: TypeAlias = Mapping[str, Intrinsic]
+
+_FEATURES = ("dsp", "fpu")
+_TYPES = {dtype.c_type: dtype for dtype in (FLOAT32, INT32, INT64, UINT32, UINT64)}
+_FUNCTION = re.compile(
+    r"/\* (?P<doc>.*?)(?: (?P<count>\d+) instructions\.)? \*/\n"
+    r"(?P<result>\w+) (?P<name>\w+)\((?P<operands>.*?)\)\n\{\n(?P<body>.*)\n\}",
+    re.DOTALL,
+)
+
+
+def read_intrinsics(
+    module: str, meanings: Mapping[str, Callable[..., Any]], requires: str = ""
+) -> dict[str, Intrinsic]:
+    """Return the intrinsics that are C functions in the `.c.in` file of a module (`__file__`).
+
+    A comment has the doc and the number of instructions. A section `NAME_FEATURE` is the body of
+    function NAME for targets with this feature.
+    """
+    sections, intrinsics = read_sections(module), {}
+    for name, meaning in meanings.items():
+        function = _FUNCTION.fullmatch(sections[name].replace("\n * ", " "))
+        assert function is not None
+        declared = [operand.split() for operand in function["operands"].split(", ")]
+        feature = next((each for each in _FEATURES if f"{name}_{each}" in sections), "")
+        intrinsics[name] = Intrinsic(
+            name,
+            tuple(Operand(word, "in", _TYPES[c_type]) for c_type, word in declared),
+            meaning,
+            portable=re.sub(r"^ {4}", "", function["body"], flags=re.MULTILINE),
+            doc=function["doc"],
+            result=_TYPES[function["result"]],
+            requires=feature or requires,
+            text={"gnu": sections[f"{name}_{feature}"]} if feature else {},
+            instructions=int(function["count"] or 1),
+        )
+    return intrinsics
