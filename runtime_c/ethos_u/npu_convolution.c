@@ -8,6 +8,8 @@
  */
 #include "npu.h"
 
+#include <string.h>
+
 #define IFM_MICRO_BLOCK 8 /* input channels of a micro-block */
 
 static int64_t accumulators[NPU_ACCUMULATORS];
@@ -19,6 +21,7 @@ struct convolution {
     struct npu_map ifm;
     struct npu_output output;
     struct npu_weights weights[NPU_CORES];
+    struct npu_weights block_start[NPU_CORES]; /* each tile decodes its block's weights again */
     bool is_depthwise;
     bool is_part_kernel_first;
     int32_t ifm_depth;
@@ -199,23 +202,21 @@ static bool run_tile(struct convolution *conv, struct block *blocks)
     return true;
 }
 
-/* One block of output channels, tile by tile: each decodes the block's weights again. */
+/* One block of output channels, tile by tile. */
 static bool run_block(struct convolution *conv, struct block *blocks, int32_t height, int32_t width)
 {
-    struct npu_weights start[NPU_CORES] = {conv->weights[0], conv->weights[1]};
     int32_t places = NPU_ACCUMULATORS / conv->npu->cores / blocks[0].depth;
     int32_t columns = smaller(width, places);
     int32_t rows = smaller(height, places / columns);
     blocks[1].accumulators = &accumulators[NPU_ACCUMULATORS / 2];
+    memcpy(conv->block_start, conv->weights, sizeof conv->weights);
     for (int32_t y = 0; y < height; y += rows) {
         for (int32_t x = 0; x < width; x += columns) {
             conv->tile_y = y;
             conv->tile_x = x;
             conv->tile_height = smaller(rows, height - y);
             conv->tile_width = smaller(columns, width - x);
-            for (int32_t core = 0; core < conv->npu->cores; core++) {
-                conv->weights[core] = start[core];
-            }
+            memcpy(conv->weights, conv->block_start, sizeof conv->weights);
             if (!run_tile(conv, blocks)) {
                 return false;
             }
@@ -270,9 +271,11 @@ static bool open_weights(struct convolution *conv, int32_t core)
 
 bool npu_convolution(struct npu *npu, bool is_depthwise)
 {
+    static struct convolution conv; /* too large for the stack of a small core */
     const uint16_t *set = npu->parameters;
-    struct convolution conv = {.npu = npu, .is_depthwise = is_depthwise};
     int32_t ifm_depth = set[NPU_SET_IFM_DEPTH_M1] + 1;
+    conv.npu = npu;
+    conv.is_depthwise = is_depthwise;
     conv.ofm_depth = set[NPU_SET_OFM_DEPTH_M1] + 1;
     conv.ifm_depth = is_depthwise ? 1 : ifm_depth;
     conv.is_part_kernel_first = !is_depthwise && (set[NPU_SET_KERNEL_STRIDE] & 4u) != 0;

@@ -9,9 +9,19 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Sequence
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "runtime_c" / "ethos_u"
@@ -118,3 +128,71 @@ def find_commands(payload: bytes) -> list[tuple[str, int, int]]:
             found.append((name, at, word >> 16))
         at += 4
     return found
+
+
+# ---- Networks ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NpuNetwork:
+    """A network that Vela compiled as a whole: payload, weights (region 0) and arena (region 1).
+
+    The arena holds inputs and outputs at their offsets, and the initial values of variables.
+    """
+
+    payload: bytes
+    weights: bytes
+    arena: bytes
+    fast_bytes: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def job(self, values: Sequence[Array]) -> Job:
+        arena = bytearray(self.arena)
+        for offset, value in zip(self.inputs, values, strict=True):
+            data = value.tobytes()
+            arena[offset : offset + len(data)] = data
+        fast = (b"\xa5" * self.fast_bytes,) if self.fast_bytes else ()
+        return Job(self.payload, (self.weights, bytes(arena), *fast))
+
+    def results(self, result: JobResult, expected: Sequence[Array]) -> list[Array]:
+        """Return the outputs, with the shapes and types of the expected ones."""
+        return [
+            np.frombuffer(result.regions[1], like.dtype, like.size, offset).reshape(like.shape)
+            for offset, like in zip(self.outputs, expected, strict=True)
+        ]
+
+
+def compile_with_vela(model: bytes, accelerator: str, *options: str) -> NpuNetwork:
+    """Compile a network; skip the test without Vela or if Vela leaves operators to the core."""
+    if find_spec("ethosu") is None:
+        pytest.skip("needs Arm's compiler Vela (pip install ethos-u-vela)")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.tflite")
+        path.write_bytes(model)
+        command = [sys.executable, "-m", "ethosu.vela", str(path), "--output-dir", folder]
+        command += ["--accelerator-config", accelerator, "--output-format", "raw", *options]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        if process.returncode:
+            pytest.skip(f"Vela: {process.stderr.strip().splitlines()[-1]}")
+        with np.load(next(Path(folder).glob("*.npz")), allow_pickle=True) as data:
+            return NpuNetwork(
+                payload=data["cmd_data"].tobytes(),
+                weights=data["weight_data"].tobytes(),
+                arena=_initial_arena(data),
+                fast_bytes=int(data["scratch_fast_size"]),
+                inputs=tuple(map(int, data["input_offset"])),
+                outputs=tuple(map(int, data["output_offset"])),
+            )
+
+
+def _initial_arena(data: Mapping[str, Any]) -> bytes:
+    """Variables hold their zero points, as after a reset in TensorFlow Lite."""
+    arena = np.full(int(data["scratch_size"]), 0xA5, np.uint8)
+    variables = (data[f"variable_{name}"] for name in ("shape", "elem_size", "offset"))
+    for shape, size, offset, quantization in zip(
+        *variables, data["variable_quantization"], strict=True
+    ):
+        zero_point = int(quantization["zero_point"][0]) if int(size) == 1 else 0
+        arena[int(offset) : int(offset + np.prod(shape) * size)] = zero_point & 0xFF
+    return arena.tobytes()
