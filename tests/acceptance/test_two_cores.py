@@ -152,6 +152,23 @@ def test_two_cores_compute_what_one_does(compiled: Compile) -> None:
     assert (found.samples, found.mismatches) == (2, 0)
 
 
+@pytest.mark.deep
+@pytest.mark.models
+@pytest.mark.qemu
+@pytest.mark.parametrize(("model", "speed"), [("kws", 0), ("kws", 1), ("kws", 2), ("ic", 1)])
+def test_core_and_accelerator_are_faster_than_one_of_them(
+    model: str, speed: int, compiled: Compile
+) -> None:
+    given = {"board": "mps2-an521", "target": f"vanilla -macs-per-cycle={speed}"}
+    alone = measure_instructions(compiled(model, board="mps2-an521")).total.instructions
+    both = compiled(model, **given, devices=("cpu0", "vanilla0"))
+    lines = [measure_instructions(done).timeline for done in (compiled(model, **given), both)]
+    assert lines[0] is not None
+    assert lines[1] is not None
+    assert lines[1].makespan < 0.95 * min(alone, lines[0].makespan)
+    assert verify(both, samples=2).exact
+
+
 def test_single_core_model_has_no_multi_core_code(compiled: Compile) -> None:
     done = compiled("digits", board="host")
     text = str(done.tree.files[f"model/{c_prefix(done)}.c"])

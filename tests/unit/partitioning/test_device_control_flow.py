@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model_session import open_session
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo
@@ -236,9 +238,18 @@ def test_cores_share_calls_in_branches_loops_and_functions() -> None:
     [{"target": "vanilla"}, pytest.param({"devices": ("cpu0", "cpu1")}, marks=DEEP)],
     ids=str,
 )
-def test_results_on_a_board_are_exact(given: dict[str, Any]) -> None:
+def test_results_on_a_board_are_exact_and_timed(given: dict[str, Any]) -> None:
     done = compile_for(everything(), board="mps2-an521", **given)
     assert is_right(done, in_process=False)
+    *_, sample = inputs(done)
+    line = measure_instructions(done, sample={**sample, "c": np.array([True])}).timeline
+    assert line is not None
+    kinds = {row["index"]: row["kind"] for row in done.metadata["operators"]}
+    ran = Counter(kinds[item.call.op] for item in line.schedule if item.call.op >= 0)
+    assert ran["relu"] == 0, "the branch that is not taken"
+    assert ran["greater"] == 3, "of two iterations"
+    assert ran["add"] in (2, 4), "whole or in two parts"
+    assert {item.call.device for item in line.schedule} >= {"", *given.get("devices", ())[1:]}
 
 
 PLAIN = branches(relu("t", "x"), relu("e", "x"))

@@ -132,7 +132,9 @@ def test_small_or_placed_calls_are_not_split() -> None:
 
 
 def test_cuts_are_as_even_as_valid_positions_allow() -> None:
-    assert choose_cuts(25, 2, lambda place: True) == (0, 12, 25)
-    assert choose_cuts(12, 2, lambda place: place % 4 == 0) == (0, 4, 12)
-    assert choose_cuts(24, 3, lambda place: place % 4 == 0) == (0, 8, 16, 24)
-    assert choose_cuts(3, 2, lambda place: False) is None
+    halves, thirds = (("cpu0", 1), ("cpu1", 1)), (("cpu0", 1), ("cpu1", 1), ("cpu2", 1))
+    assert choose_cuts(25, halves, lambda place: True) == (0, 12, 25)
+    assert choose_cuts(12, halves, lambda place: place % 4 == 0) == (0, 4, 12)
+    assert choose_cuts(24, thirds, lambda place: place % 4 == 0) == (0, 8, 16, 24)
+    assert choose_cuts(25, (("npu0", 80), ("cpu0", 20)), lambda place: True) == (0, 20, 25)
+    assert choose_cuts(3, halves, lambda place: False) is None

@@ -90,10 +90,12 @@ def pool_assignment(text: str) -> tuple[str, str]:
 
 
 def tensor_target(text: str) -> tuple[str, str]:
-    """Parse TENSOR=TARGET."""
+    """Parse TENSOR=TARGET[:PERCENT]."""
     tensor, _, target = text.rpartition("=")
     if not tensor or not target:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected TENSOR=TARGET")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected TENSOR=TARGET or TENSOR=TARGET:PERCENT"
+        )
     return tensor, target
 
 

@@ -5,30 +5,29 @@ times of transfers (flows/run_schedule.py). Polling during waits is not counted.
 an instruction.
 """
 
+from __future__ import annotations
+
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import UsageError
 from firmwright.codegen.function_printer import without_constant_copies
 from firmwright.device.instruction_counter import FunctionEntry
+from firmwright.flows.executed_path import executed_calls
 from firmwright.flows.model_session import c_prefix
-from firmwright.flows.run_schedule import (
-    ModeledTime,
-    ModeledTimes,
-    RunSchedule,
-    ScheduledCall,
-    modeled_times,
-)
+from firmwright.flows.run_schedule import ModeledTimes, RunSchedule, ScheduledCall, modeled_times
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
-from firmwright.ir.module import IRModule
-from firmwright.ir.tir.traversal import prim_calls, walk
+from firmwright.ir.tir.traversal import prim_calls
 from firmwright.pipeline import Compilation
 from firmwright.report.model import ParallelRun
 
 _STARTS, _WAITS, _IDLES = "fwr_port_core_start", "fwr_port_core_wait", "core_main"
+_CALLS = (_STARTS, _WAITS)
 _COPIES = ("fwr_port_copy_start", "fwr_port_copy_wait")
+_EVENTS = ("", *_CALLS, *_COPIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class CoreTimeline:
 
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
-    """Return the functions to trace; () for calls on one device, or with loops or branches.
+    """Return the functions to trace; () for calls on one device.
 
     Raise UsageError for calls on accelerators of a board with one core.
     """
@@ -62,8 +61,6 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
         what = "exact counts of calls on accelerators need a board with two cores."
         hint = "use --board mps2-an521, or profile without --count-instructions."
         raise UsageError(what, where=compiled.board.name, hint=hint)
-    if any(isinstance(node, tir.For | tir.If | tir.While) for node in walk(main.body)):
-        return ()  # the call that a start belongs to depends on the run
     model = f"{c_prefix(compiled)}_"
     return tuple(
         symbol
@@ -73,46 +70,57 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
     )
 
 
-def _core_calls(module: IRModule, main: tir.PrimFunc) -> list[tir.PrimFuncCall]:
-    body = without_constant_copies(module, main.body)
-    return [call for call in prim_calls(body) if not is_copy_device(call.device)]
-
-
 def build_timeline(
     compiled: Compilation, functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry]
 ) -> CoreTimeline:
-    main = compiled.module.entry
-    assert isinstance(main, tir.PrimFunc)
-    prefix = c_prefix(compiled)
-    spans = [list(_core_intervals(functions, steps, core, prefix)) for core in (0, 1)]
-    calls = _core_calls(compiled.module, main)
-    local = [span for span in spans[0] if span.name == ""]
-    remote = [span for span in spans[1] if span.name == ""]
-    local_calls = [call for call in calls if not call.device]
-    starts = [call for call in calls if call.phase == "start"]
-    if len(local) != len(local_calls) or len(remote) != len(starts):
+    spans = [list(_core_intervals(functions, steps, core, c_prefix(compiled))) for core in (0, 1)]
+    remote = [span.instructions for span in spans[1] if not span.name]
+    path = _executed_path(compiled, functions, spans[0])
+    starts = [call for call in path or () if call.phase == "start"]
+    engine_calls = [call for call in starts if not is_copy_device(call.device)]
+    if path is None or len(remote) != len(engine_calls):
+        local = sum(not span.name for span in spans[0])
         raise UsageError(
-            f"the trace shows {len(local)} calls on the first core and {len(remote)} on the "
-            f"second; the model makes {len(local_calls)} and {len(starts)}.",
+            f"the trace shows {local} calls on the first core and {len(remote)} on the second, "
+            "which no path of the model makes.",
             where=compiled.module.name,
             hint="use profile without --count-instructions.",
         )
     waits = [span.instructions for span in spans[0] if span.name == _WAITS]
     least_wait = min(waits, default=0)
     polled = sum(waits) - len(waits) * least_wait
-    executed = (
-        sum(span.instructions for span in spans[0]) - polled,
-        sum(span.instructions for span in remote),
-    )
-    counted = zip(starts, remote, strict=True)
-    second = {call.op: span.instructions for call, span in counted}
-    times = {op: ModeledTime(count) for op, count in second.items()} | modeled_times(compiled)
-    steps_of_main = prim_calls(without_constant_copies(compiled.module, main.body))
-    schedule = _schedule(iter(steps_of_main), spans[0], times, least_wait)
-    transfers = sum(time.cycles for time in times.values() if time.bus)
-    sequential = executed[0] + sum(time.cycles for time in times.values())
+    executed = (sum(span.instructions for span in spans[0]) - polled, sum(remote))
+    second: Counter[int] = Counter()
+    for call, count in zip(engine_calls, remote, strict=True):
+        second[call.op] += count
+    times = modeled_times(compiled)
+    schedule = _schedule(path, spans[0], remote, times, least_wait)
+    modeled = [times[call.op] for call in starts if call.op in times]
+    measured = sum(count for op, count in second.items() if op not in times)
+    transfers = sum(time.cycles for time in modeled if time.bus)
+    sequential = executed[0] + measured + sum(time.cycles for time in modeled)
     run = ParallelRun(schedule.now, sequential, transfers)
     return CoreTimeline(tuple(schedule.calls), run, executed, second)
+
+
+def _executed_path(
+    compiled: Compilation, functions: Sequence[SymbolSize], spans: Sequence[_CoreInterval]
+) -> tuple[tir.PrimFuncCall, ...] | None:
+    main, prefix = compiled.module.entry, c_prefix(compiled)
+    assert isinstance(main, tir.PrimFunc)
+    # A compiler's copy of a function has a suffix; of equal functions, only one may remain.
+    addresses = {function.name.partition(".")[0]: function.address for function in functions}
+
+    def is_event(call: tir.PrimFuncCall, span: _CoreInterval) -> bool:
+        if call.phase != "call":
+            names = _COPIES if is_copy_device(call.device) else _CALLS
+            return span.name == names[call.phase == "wait"]
+        kernel = compiled.module.functions[call.callee]
+        name = kernel.code if isinstance(kernel, tir.PrimFunc) else call.callee
+        return not span.name and addresses.get(f"{prefix}_{name}", span.address) == span.address
+
+    body = without_constant_copies(compiled.module, main.body)
+    return executed_calls(body, (span for span in spans if span.name in _EVENTS), is_event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,8 @@ class _CoreInterval:
     """An interval of one core; `name` is "" for a kernel call, else the runtime function."""
 
     name: str
-    instructions: int
+    address: int
+    instructions: int = 0
 
 
 def _core_intervals(
@@ -133,32 +142,33 @@ def _core_intervals(
     own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
     own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}
     between = own if core == 0 else {_IDLES}
-    core_steps = [step for step in steps if step.cpu == core]
-    begun: tuple[str, int] | None = None
-    for step in core_steps:
-        function_name, now = functions[step.function].name, step.executed[core]
-        name = function_name if function_name in between else ""
-        if begun is not None and (core == 0 or begun[0] != name):
-            yield _CoreInterval(begun[0], now - begun[1])
-        if begun is None or core == 0 or begun[0] != name:
-            begun = (name, now)
+    begun: tuple[_CoreInterval, int] | None = None
+    for step in (step for step in steps if step.cpu == core):
+        function, now = functions[step.function], step.executed[core]
+        entered = _CoreInterval(function.name if function.name in between else "", function.address)
+        if begun is None or core == 0 or begun[0].name != entered.name:
+            if begun is not None:
+                yield replace(begun[0], instructions=now - begun[1])
+            begun = (entered, now)
 
 
 def _schedule(
-    calls: Iterator[tir.PrimFuncCall],
+    path: Sequence[tir.PrimFuncCall],
     spans: Sequence[_CoreInterval],
+    remote: Sequence[int],
     times: ModeledTimes,
     least_wait: int,
 ) -> RunSchedule:
     """Return the schedule of the run if all devices work concurrently, in instructions."""
-    schedule = RunSchedule(times)
+    schedule, calls, counts = RunSchedule(times), iter(path), iter(remote)
     for span in spans:
-        call = next(calls) if span.name in ("", _STARTS, _WAITS, *_COPIES) else None
+        call = next(calls) if span.name in _EVENTS else None
         if call is not None and call.phase == "wait":
             schedule.add(call, 0)
             schedule.now += least_wait if span.name == _WAITS else span.instructions
         else:
             schedule.now += span.instructions if span.name else 0
             if call is not None:
-                schedule.add(call, span.instructions)
+                count = next(counts) if span.name == _STARTS else span.instructions
+                schedule.add(call, count)
     return schedule

@@ -133,7 +133,7 @@ class RunSchedule:
     now: int = 0
     calls: list[ScheduledCall] = field(default_factory=list)
     _free: dict[str, int] = field(default_factory=dict)
-    _open: dict[tuple[str, int], int] = field(default_factory=dict)
+    _open: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     _transfers: dict[str, _Transfer] = field(default_factory=dict)
     _time: Fraction = Fraction(0)
 
@@ -152,11 +152,10 @@ class RunSchedule:
             self.now += count
         elif call.phase == "start":
             begin = max(self.now, self._free.get(call.device, 0))
-            self._open[call.device, call.op] = begin
             self._free[call.device] = begin + time.cycles
+            self._open[call.device, call.op] = (begin, begin + time.cycles)
         else:
-            begin = self._open.pop((call.device, call.op), self.now)
-            end = begin + time.cycles
+            begin, end = self._open.pop((call.device, call.op))
             # A measured transfer lasts until its wait.
             end = max(self.now, end) if is_copy_device(call.device) else end
             self._record(call, begin, end)

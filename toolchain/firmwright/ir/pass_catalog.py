@@ -16,6 +16,7 @@ PASS_NAMES = (
     "reorder-calls",
     "rematerialize",
     "pipeline-runs",
+    "engine-split",
     "multi-core-split",
     "tile-transfers",
     "plan-devices",

@@ -6,6 +6,8 @@ A pool with targets is private: only the devices of those targets, and the copy 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from firmwright.base.plugin_calls import plugin_call
+from firmwright.boards.peripherals import DmaController
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import (
     COPY_OP,
@@ -74,6 +76,19 @@ class DeviceMap:
 
     def private_pools(self, target: str) -> frozenset[str]:
         return frozenset(pool.name for pool in self.module.pools if target in pool.targets)
+
+    def transfer_cycles(self, target: str, size_bytes: int, dma: DmaController | None) -> int:
+        """Return the cycles of a transfer as the backend declares them, or those of the DMA."""
+        backend = backend_in(self.module, target) if target in self.module.targets else None
+        if backend is None:
+            return 0
+        with plugin_call(f"`transfer` of the backend {target}"):
+            declared = backend.transfer(size_bytes)
+        inside = [p for p in self.module.pools if p.name in self.private_pools(target)]
+        outside = [p for p in self.module.pools if p.name in self.shared_pools]
+        if declared is not None or dma is None or not inside or not outside:
+            return declared or 0
+        return dma.setup + dma.bus_cycles(size_bytes, outside[0], inside[0])
 
     def parameter_scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
         callee = self.module.callee(call.op)

@@ -12,6 +12,7 @@ from firmwright.ir.graph.devices import (
     DEVICES_ATTR,
     MAIN_DEVICE,
     is_copy_device,
+    is_core,
     parse_device,
     with_device,
     with_memory_scope,
@@ -36,7 +37,7 @@ def apply_device_requests(
 ) -> IRModule:
     engines = tuple(filter(None, (engine_device(module, name) for name in module.targets)))
     if devices:
-        _check_names(devices, board)
+        _check_names(devices, board, engines)
     elif fallback and not engines:
         raise UsageError("--fallback requires other devices.", hint="--devices cpu0,cpu1.")
     if not devices and not engines and not places:
@@ -110,20 +111,22 @@ def _check_assignments(
     return assignments
 
 
-def _check_names(devices: Sequence[str], board: Board) -> None:
+def _check_names(devices: Sequence[str], board: Board, engines: Sequence[str]) -> None:
     cores = [f"cpu{number}" for number in range(core_count(board.cores, is_host=board.is_host))]
     copiers = copy_channels(board.dma, is_host=board.is_host)
     for name in devices:
         parse_device(name)
         if devices.count(name) > 1:
             raise UsageError(f"the device {name} is named twice.")
-        if name not in (*cores, *copiers):
+        if name not in (*cores, *copiers, *engines):
             has = f"the cores {', '.join(cores)}" if cores[1:] else "one core, cpu0"
-            has += f", and {', '.join(copiers)}" if copiers else ""
+            more = ", ".join((*copiers, *engines))
             raise UsageError(
-                f"there is no device {name}: the board has {has}.",
+                f"there is no device {name}: the board has {has}{more and f', and {more}'}.",
                 where=board.name,
-                hint="a board with more cores, such as mps2-an521.",
+                hint="a board with more cores, such as mps2-an521."
+                if is_core(name)
+                else "--target with an accelerator that has this device.",
             )
     if devices[0] != MAIN_DEVICE:
         raise UsageError(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from firmwright.ir.graph.devices import parse_device
+from firmwright.ir.graph.devices import module_devices, parse_device
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
@@ -26,6 +26,11 @@ def engine_device(module: IRModule, target: str) -> str:
     instances = [n for n, other in module.targets.items() if other.kind == backend.name]
     first = parse_device(backend.device)
     return f"{first.device_type}{first.device_id + instances.index(target)}"
+
+
+def listed_engines(module: IRModule) -> set[str]:
+    """Return the engines in the attribute `devices`, which share their calls with the cores."""
+    return {engine_device(module, name) for name in module.targets} & {*module_devices(module)}
 
 
 def spread_over_instances(

@@ -1,6 +1,7 @@
-"""Operators that the user assigns to targets by their tensors: TENSOR=TARGET.
+"""Operators that the user assigns to targets by their tensors: TENSOR=TARGET[:PERCENT].
 
-Their calls are annotated before patterns are matched; the target `cpu` keeps them on the core.
+Their calls are annotated before patterns are matched; the target `cpu` keeps them on the core. A
+percentage is the target's share of the operator (`partitioning/engine_split.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,22 +16,36 @@ from firmwright.partitioning.function_targets import target_of, targets_by_tenso
 from firmwright.partitioning.pattern_matching import ActiveBackend, all_matches
 from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
 
+OffloadRequests = tuple[tuple[str, str], ...]
+"""Tensors, each with TARGET or TARGET:PERCENT."""
+SHARES_ATTR = "offload_shares"
+"""Module attribute with the requests that have a percentage."""
+
 
 def annotate_offloaded_calls(module: IRModule, active: Sequence[ActiveBackend]) -> IRModule:
-    """Apply the module's attribute `offload` and remove it."""
+    """Apply the module's attribute `offload` and remove it; shares remain."""
     attrs = dict(module.attrs)
-    places = dict(cast("tuple[tuple[str, str], ...]", attrs.pop("offload", ())))
-    module = replace(module, attrs=attrs)
+    requests = cast("OffloadRequests", attrs.pop("offload", ()))
+    earlier = cast("OffloadRequests", attrs.pop(SHARES_ATTR, ()))
+    shares = (*earlier, *(request for request in requests if ":" in request[1]))
+    module = replace(module, attrs={**attrs, SHARES_ATTR: shares} if shares else attrs)
     owners = targets_by_tensor(module)
     targets = (CORE_TARGET_NAME, *(item.name for item in active))
-    for tensor, target in places.items():
+    places: dict[str, str] = {}
+    for tensor, text in requests:
+        target, colon, percent = text.partition(":")
         if tensor not in owners:
             hint = suggest_name(tensor, owners)
-            raise _error(module, tensor, target, "no operator makes it", hint)
+            raise refusal(module, tensor, text, "no operator makes it", hint)
         if owners[tensor] not in ("", target):
-            raise _error(module, tensor, target, f"it is assigned to {owners[tensor]} already")
+            raise refusal(module, tensor, text, f"it is assigned to {owners[tensor]} already")
         if target not in targets:
-            raise _error(module, tensor, target, f"there is no target {target}", ", ".join(targets))
+            what, hint = f"there is no target {target}", ", ".join(targets)
+            raise refusal(module, tensor, text, what, hint)
+        if colon and not (target in targets[1:] and percent.isdecimal() and int(percent) <= 100):
+            what = "a share is a percentage from 0 to 100, and that of an accelerator"
+            raise refusal(module, tensor, text, what)
+        places[tensor] = target
     open_places = {tensor: target for tensor, target in places.items() if not owners[tensor]}
     module = _map_targets(module, lambda call: open_places.get(call.outputs[0].name, call.target))
     _check_matches(module, open_places, active)
@@ -50,10 +65,10 @@ def _check_matches(
     for tensor, target in places.items():
         if target != CORE_TARGET_NAME and (tensor, target) not in matched:
             hint = f"firmwright backends {target}, which lists its patterns"
-            raise _error(module, tensor, target, "no pattern of the target takes it", hint)
+            raise refusal(module, tensor, target, "no pattern of the target takes it", hint)
 
 
-def _error(module: IRModule, tensor: str, target: str, problem: str, hint: str = "") -> UsageError:
+def refusal(module: IRModule, tensor: str, target: str, problem: str, hint: str = "") -> UsageError:
     what = f"--offload {tensor}={target} is invalid: {problem}."
     return UsageError(what, where=module.name, hint=hint and f"{hint}.")
 

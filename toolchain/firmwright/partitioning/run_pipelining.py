@@ -17,6 +17,8 @@ from firmwright.ir.graph.devices import MAIN_DEVICE, device_name
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
+from firmwright.partitioning.engine_instances import listed_engines
+from firmwright.partitioning.offload import SHARES_ATTR
 from firmwright.passes.graph.rematerialize import with_inputs_renamed
 
 OPTION = "--pipeline-runs"
@@ -34,6 +36,8 @@ def pipeline_runs(module: IRModule, predict: CallCycles) -> IRModule:
     if entry.state:
         names = ", ".join(state.value.name for state in entry.state)
         raise _refusal(module, f"the model keeps state between runs ({names})")
+    if listed_engines(module) or SHARES_ATTR in module.attrs:
+        raise _refusal(module, "operators are split over core and accelerator")
     inlined = next((call for call in entry.body if module.graphs_of(call)), None)
     if inlined is not None:
         raise _refusal(module, f"the model has control flow or functions ({inlined.op})")

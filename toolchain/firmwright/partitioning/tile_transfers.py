@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
-from firmwright.ir.core import UNCONSTRAINED
-from firmwright.ir.graph.devices import COPY_OP, copy_device, placed_values, with_device
+from firmwright.ir.graph.devices import make_copy, placed_values
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
@@ -18,8 +17,14 @@ from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.memory_domains import MemoryDomains
+from firmwright.partitioning.regions import operator_of, region_of_part
 from firmwright.passes.graph.assign_pools import with_unique_names
-from firmwright.passes.graph.row_slicing import RowSlice, concatenate_parts, slice_rows
+from firmwright.passes.graph.row_slicing import (
+    CallSlice,
+    concatenate_parts,
+    cut_alignment,
+    slice_rows,
+)
 
 TILE_BYTES_MIN = 1024
 """Minimum number of bytes that a tile transfers in and out, as starting a transfer has a cost."""
@@ -84,12 +89,12 @@ class _TileTransferBuilder:
 
     def tile(self, call: Call) -> Sequence[Call]:
         engine, region = _engine(self.domains.device_map, call), self.module.callee(call.op)
-        if engine is None or not isinstance(region, Function) or len(region.body) != 1:
+        inner = operator_of(region, call)
+        if engine is None or inner is None or not isinstance(region, Function):
             return [call]
-        is_unary = len(call.inputs) == len(call.outputs) == 1
-        if not is_unary or not self._crosses_memories(call, engine):
+        if len(call.inputs) != 1 or not self._crosses_memories(call, engine):
             return [call]
-        parts = self._parts(replace(region.body[0], span=call.span), call, engine)
+        parts = self._parts(inner, engine)
         return [call] if parts is None else self._pipeline(call, region, parts)
 
     def _crosses_memories(self, call: Call, engine: _Engine) -> bool:
@@ -100,46 +105,33 @@ class _TileTransferBuilder:
         maker, reader = self.domains.root(x.name), self.domains.root(y.name)
         return self.users.isdisjoint({("makes", engine, maker), ("reads", engine, reader)})
 
-    def _parts(self, inner: Call, call: Call, engine: _Engine) -> tuple[RowSlice, ...] | None:
-        (x,), (y,) = call.inputs, call.outputs
-        assert x is not None
+    def _parts(self, inner: Call, engine: _Engine) -> tuple[CallSlice, ...] | None:
         if inner.op not in self.ops or len(inner.variables) != 1:
             return None
-        inputs = tuple(x if v in inner.variables else v for v in inner.inputs)
-        inner = replace(inner, inputs=inputs, outputs=(y,))
         rows = self.ops[inner.op].row_access(make_op_call(inner, self.module))
-        count = min(engine.tiles, (x.type.size_bytes + y.type.size_bytes) // TILE_BYTES_MIN)
+        moved = sum(value.type.size_bytes for value in (*inner.variables, *inner.outputs))
+        count = min(engine.tiles, moved // TILE_BYTES_MIN)
         if not isinstance(rows, RowWindow) or count < 2:
             return None
-        return slice_rows(inner, rows, (engine.device,) * count, self.names)
+        shares, alignment = ((engine.device, 1),) * count, cut_alignment(self.module)
+        return slice_rows(inner, rows, shares, self.names, alignment)
 
-    def _pipeline(self, call: Call, region: Function, parts: Sequence[RowSlice]) -> list[Call]:
-        inward, outward = (copy_device(self.module, outward=out) for out in (False, True))
+    def _pipeline(self, call: Call, region: Function, parts: Sequence[CallSlice]) -> list[Call]:
         body: list[Call] = []
         late: list[Call] = []
         seen: list[Value] = []
         for part in parts:
             (x,) = part.call.variables
-            inside = replace(with_device(x, inward), name=self.names.unique(f"{x.name}_in"))
-            body += [*part.slices, Call(COPY_OP, (x,), (inside,), {}, call.span)]
-            body.append(self._call_of(part, region, inside))
-            body += late
-            outside_name = self.names.unique(f"{part.output.name}_out")
-            outside = replace(with_device(part.output, outward), name=outside_name)
-            late = [Call(COPY_OP, (part.output,), (outside,), {}, call.span)]
-            seen.append(outside)
-        return [*body, *late, concatenate_parts(call, seen, 1)]
+            inward = make_copy(self.module, x, self.names, call.span, outward=False)
+            body += [*part.slices, inward, self._call_of(part, region, inward.outputs[0]), *late]
+            late = [make_copy(self.module, part.output, self.names, call.span, outward=True)]
+            seen += late[0].outputs
+        return [*body, *late, concatenate_parts(call, seen)]
 
-    def _call_of(self, part: RowSlice, region: Function, inside: Value) -> Call:
+    def _call_of(self, part: CallSlice, region: Function, inside: Value) -> Call:
         name = self.functions.unique(region.name)
-        x = replace(inside, virtual_device=UNCONSTRAINED)
-        y = replace(part.output, virtual_device=UNCONSTRAINED)
-        (read,) = part.call.variables
-        inputs = tuple(x if value == read else value for value in part.call.inputs)
-        inner = replace(part.call, inputs=inputs, outputs=(y,))
         number = name.removeprefix(region.name)
         attrs = {**region.attrs, "symbol": f"{region.attrs['symbol']}{number}"}
-        self.module = self.module.with_function(
-            replace(region, name=name, params=(x,), body=(inner,), results=(y,), attrs=attrs)
-        )
+        tile = replace(region_of_part(region, part.call), name=name, attrs=attrs)
+        self.module = self.module.with_function(tile)
         return Call(f"@{name}", (inside,), (part.output,), {}, part.call.span)

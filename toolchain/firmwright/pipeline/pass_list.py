@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from firmwright.base.errors import PluginError, UsageError
+from firmwright.boards import load_board
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import CYCLES_ATTR
 from firmwright.ir.graph.nodes import Function
@@ -14,6 +15,7 @@ from firmwright.lower.subgraphs import lower_subgraphs
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.byoc import partition_module
+from firmwright.partitioning.engine_split import split_over_engines
 from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.per_target_passes import PassTimer, make_per_target_pass, run_phase
 from firmwright.partitioning.plan_devices import plan_devices
@@ -57,6 +59,12 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "rematerialize": lambda module: rematerialize(module, table),
         "pipeline-runs": lambda module: pipeline_runs(
             module, lambda part: _predict_cycles(part, options)
+        ),
+        "engine-split": lambda module: split_over_engines(
+            module,
+            table,
+            lambda part: _predict_cycles(part, options),
+            lambda: load_board(options.board, options.board_dirs).dma,
         ),
         "multi-core-split": lambda module: split_over_cores(module, table),
         "tile-transfers": lambda module: insert_tile_transfers(module, table),

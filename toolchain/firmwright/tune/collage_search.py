@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from firmwright.base.errors import DeviceError, DoesNotFitError, ToolFailedError, UsageError
-from firmwright.base.plugin_calls import plugin_call
-from firmwright.boards import Board, load_board
+from firmwright.boards import load_board
+from firmwright.boards.peripherals import DmaController
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
 from firmwright.flows.model import Model
 from firmwright.flows.sample_batches import measured_sample
+from firmwright.ir.graph.devices import is_copy_device, is_core
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tuning_records import MeasurementContext
@@ -83,7 +84,8 @@ def search_collage(
     cost_log: RegionCostLog,
 ) -> CollageResult:
     """Search for a partition of the open calls; raise UsageError without backends."""
-    options = replace(options, pipeline_runs=False)  # single runs are compared
+    devices = tuple(name for name in options.devices if is_core(name) or is_copy_device(name))
+    options = replace(options, pipeline_runs=False, devices=devices)  # whole single runs
     module = _prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
@@ -159,28 +161,12 @@ class _CollageSearch:
         return function, candidates, programs
 
     def _transfer(self, source: str, to: str, size_bytes: int) -> int:
-        total = 0
-        for item in active_backends(self.module):
-            if item.name in (source, to):
-                with plugin_call(f"`transfer` of the backend {item.name}"):
-                    declared = item.backend.transfer(size_bytes)
-                if declared is None:
-                    declared = self._dma_transfer(item.name, size_bytes)
-                total += declared
-        return total
+        device_map = DeviceMap(self.module)
+        return sum(device_map.transfer_cycles(t, size_bytes, self._dma) for t in {source, to})
 
     @cached_property
-    def _board(self) -> Board:
-        return load_board(self.options.board, self.options.board_dirs)
-
-    def _dma_transfer(self, target: str, size_bytes: int) -> int:
-        dma = self._board.dma
-        device_map, pools = DeviceMap(self.module), self.module.pools
-        inside = [p for p in pools if p.name in device_map.private_pools(target)]
-        outside = [p for p in pools if p.name in device_map.shared_pools]
-        if dma is None or not inside or not outside:
-            return 0
-        return dma.setup + dma.bus_cycles(size_bytes, outside[0], inside[0])
+    def _dma(self) -> DmaController | None:
+        return load_board(self.options.board, self.options.board_dirs).dma
 
     def _programs(
         self, searched: Sequence[_Searched], choose: PartitionStrategy

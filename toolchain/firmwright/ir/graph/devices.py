@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import UsageError
-from firmwright.ir.core import UNCONSTRAINED, VirtualDevice
+from firmwright.ir.core import UNCONSTRAINED, Span, VirtualDevice
 from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
 
@@ -107,6 +108,15 @@ def copy_device(module: IRModule, *, outward: bool) -> str:
     return str(devices[-1 if outward else 0])
 
 
+def make_copy(
+    module: IRModule, value: Value, names: UniqueNamer, span: Span, *, outward: bool
+) -> Call:
+    """Return a copy of `value` from (`outward`) or to private memory."""
+    name = names.unique(f"{value.name}_{'out' if outward else 'in'}")
+    copied = with_device(replace(value, name=name), copy_device(module, outward=outward))
+    return Call(COPY_OP, (value,), (copied,), {}, span)
+
+
 def private_pools(module: IRModule) -> frozenset[str]:
     """Return the pools that the main core cannot access."""
     default = next(iter(module.targets), "")
@@ -119,4 +129,4 @@ def is_core(device: str) -> bool:
 
 def module_cores(module: IRModule) -> tuple[str, ...]:
     """Return the devices that run kernels of the main target."""
-    return tuple(name for name in module_devices(module) if is_core(name))
+    return tuple(name for name in module_devices(module) if is_core(name)) or (MAIN_DEVICE,)

@@ -78,15 +78,17 @@ class _CopyElision:
     def _is_made_for(self, name: str) -> bool:
         """Return whether the value may be computed in a part of another value's memory."""
         maker = self.makers.get(name)
-        if maker is None or name in self.placed or name in self.sinks or called_functions(maker):
+        if maker is None or name in self.placed or name in self.sinks:
             return False
+        if called_functions(maker):
+            return not self.module.graphs_of(maker)
         return not self.ops[maker.op].is_view
 
     def _is_aligned(self, call: Call, parts: Sequence[Value], windows: Subviews) -> bool:
         """Return whether all parts are aligned, nested parts included."""
-        is_external = any(part.name in self.external for part in parts)
-        if is_external and any(value.name in self.placed for value in call.variables):
+        is_external = [part.name in self.external for part in parts]
+        if any(is_external) and any(value.name in self.placed for value in call.variables):
             return False
-        step = _EXTERNAL_ALIGNMENT if is_external else KERNEL_ALIGNMENT
+        steps = (_EXTERNAL_ALIGNMENT if external else KERNEL_ALIGNMENT for external in is_external)
         item = call.outputs[0].type.dtype.size_bytes
-        return not any(offset * item % step for offset in windows.offsets)
+        return not any(at * item % step for at, step in zip(windows.offsets, steps, strict=True))

@@ -4,21 +4,25 @@ Row-wise calls are split by output rows, fully connected layers by output channe
 bit-identical. Values that already have a device are not changed.
 """
 
-from collections.abc import Collection
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.devices import module_cores, placed_values
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
 from firmwright.ir.module import IRModule
-from firmwright.ops.kernel import KERNEL_ALIGNMENT
 from firmwright.passes.graph.assign_pools import with_unique_names
 from firmwright.passes.graph.row_slicing import (
+    CallSlice,
+    Shares,
     choose_cuts,
     concatenate_parts,
+    cut_alignment,
     make_part,
     slice_rows,
 )
@@ -33,70 +37,73 @@ def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
     if len(cores) < 2:
         return module
     module = with_unique_names(module)
-    placed = placed_values(module)
+    splitter = CallSplitter(module, ops)
     for graph in module.graphs:
-        split = _CoreSplitter(module, ops, cores, graph, placed)
-        body = tuple(part for call in graph.body for part in split.parts(call))
-        changed = replace(module, constants={**module.constants, **split.constants})
-        module = changed.with_function(replace(graph, body=body))
-    return module
+        body = tuple(part for call in graph.body for part in _parts(call, splitter, cores))
+        module = module.with_function(replace(graph, body=body))
+    return splitter.with_constants(module)
+
+
+def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Call]:
+    """Return the calls that replace `call`: itself, or slices, calls and a concatenation."""
+    is_open = call.op in splitter.ops and not call.target and splitter.is_large(call)
+    parts = splitter.split(call, [(core, 1) for core in cores]) if is_open else None
+    if parts is None:
+        return [call]
+    calls = [stmt for part in parts for stmt in (*part.slices, part.call)]
+    return [*calls, concatenate_parts(call, [part.output for part in parts], parts[0].axis)]
 
 
 @dataclass
-class _CoreSplitter:
+class CallSplitter:
+    """Splits calls by rows or output channels; names of values are unique in the module."""
+
     module: IRModule
     ops: OpTable
-    cores: tuple[str, ...]
-    graph: Function
-    placed: Collection[str]
+    placed: Collection[str] = field(init=False)
     names: UniqueNamer = field(init=False)
+    alignment: int = field(init=False)
     constants: dict[str, Constant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = (value.name for value in self.graph.values)
+        names = (value.name for graph in self.module.graphs for value in graph.values)
         self.names = UniqueNamer((*names, *self.module.constants))
+        self.placed = placed_values(self.module)
+        self.alignment = cut_alignment(self.module)
 
-    def parts(self, call: Call) -> list[Call]:
-        """Return the calls that replace `call`: itself, or slices, calls and a concatenation."""
-        if call.op not in self.ops or len(call.outputs) != 1 or call.target:
-            return [call]
-        y, op = call.outputs[0], self.ops[call.op]
-        described = make_op_call(call, self.module)
-        free = y.name not in self.placed and y.constant is None
-        if not free or max(op.macs(described), y.type.elements) < MIN_WORK_TO_SPLIT:
-            return [call]
+    def with_constants(self, module: IRModule) -> IRModule:
+        return replace(module, constants={**module.constants, **self.constants})
+
+    def is_large(self, call: Call) -> bool:
+        macs = self.ops[call.op].macs(make_op_call(call, self.module))
+        return max(macs, call.outputs[0].type.elements) >= MIN_WORK_TO_SPLIT
+
+    def split(self, call: Call, shares: Shares) -> tuple[CallSlice, ...] | None:
+        """Return a part of `call` for each share, or None if it cannot be split."""
+        y = call.outputs[0]
+        if len(call.outputs) != 1 or y.name in self.placed or y.constant is not None:
+            return None
         if call.op == "fully_connected":
-            return self._output_parts(call)
-        rows = op.row_access(described)
+            return self._output_parts(call, shares)
+        rows = self.ops[call.op].row_access(make_op_call(call, self.module))
         if not isinstance(rows, RowWindow):
-            return [call]
-        parts = slice_rows(call, rows, self.cores, self.names)
-        if parts is None:
-            return [call]
-        calls = [stmt for part in parts for stmt in (*part.slices, part.call)]
-        return [*calls, concatenate_parts(call, [part.output for part in parts], 1)]
+            return None
+        return slice_rows(call, rows, shares, self.names, self.alignment)
 
-    def _output_parts(self, call: Call) -> list[Call]:
-        y, weights = call.outputs[0], call.inputs[1]
-        axis = len(y.type.shape) - 1
-        if weights is None or weights.constant is None or y.type.elements != y.type.shape[axis]:
-            return [call]
-        step = y.type.dtype.size_bytes
-        cuts = choose_cuts(
-            y.type.elements, len(self.cores), lambda place: place * step % KERNEL_ALIGNMENT == 0
-        )
-        biases = call.inputs[2:]
-        if cuts is None or any(v is not None and v.constant is None for v in biases):
-            return [call]
-        calls, results = [], []
-        for core, first, end in zip(self.cores, cuts, cuts[1:], strict=False):
-            own = tuple(
-                None if v is None else self._own_constant(v, first, end) for v in call.inputs[1:]
-            )
-            part = make_part(y, axis, end - first, core, self.names)
-            calls.append(replace(call, inputs=(call.inputs[0], *own), outputs=(part,)))
-            results.append(part)
-        return [*calls, concatenate_parts(call, results, axis)]
+    def _output_parts(self, call: Call, shares: Shares) -> tuple[CallSlice, ...] | None:
+        y, (x, *constants) = call.outputs[0], call.inputs
+        axis, step = len(y.type.shape) - 1, y.type.dtype.size_bytes
+        if y.type.elements != y.type.shape[axis] or any(v and not v.constant for v in constants):
+            return None
+        cuts = choose_cuts(y.type.elements, shares, lambda at: at * step % self.alignment == 0)
+        if cuts is None:
+            return None
+        parts = []
+        for (device, _), first, end in zip(shares, cuts, cuts[1:], strict=False):
+            own = tuple(v and self._own_constant(v, first, end) for v in constants)
+            part = make_part(y, axis, end - first, device, self.names)
+            parts.append(CallSlice(replace(call, inputs=(x, *own), outputs=(part,)), (), axis))
+        return tuple(parts)
 
     def _own_constant(self, value: Value, first: int, end: int) -> Value:
         """Return a constant with the entries first..end of the first axis, and their scales."""

@@ -11,15 +11,20 @@ from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.devices import with_device
 from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.graph.opdef import RowWindow
+from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import KERNEL_ALIGNMENT
+
+Shares = Sequence[tuple[str, int]]
+"""Devices with the relative sizes of their parts."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowSlice:
-    """Rows of an output: `call` computes them, `slices` extract its inputs."""
+class CallSlice:
+    """A part of an output along `axis`: `call` computes it, `slices` extract its inputs."""
 
     call: Call
     slices: tuple[Call, ...]
+    axis: int = 1
 
     @property
     def output(self) -> Value:
@@ -27,9 +32,9 @@ class RowSlice:
 
 
 def slice_rows(
-    call: Call, rows: RowWindow, devices: Sequence[str], names: UniqueNamer
-) -> tuple[RowSlice, ...] | None:
-    """Return one slice of `call` per device, or None if it cannot be sliced."""
+    call: Call, rows: RowWindow, shares: Shares, names: UniqueNamer, alignment: int
+) -> tuple[CallSlice, ...] | None:
+    """Return one slice of `call` per share, or None if it cannot be sliced."""
     y, sources = call.outputs[0], rows.row_inputs(call)
     is_plain = (rows.window_height, rows.stride, rows.pad_before) == (1, 1, 0)
     if "padding" not in call.attrs and not is_plain:
@@ -37,13 +42,13 @@ def slice_rows(
 
     def is_good(place: int) -> bool:
         first = [max(0, rows.stride * place - rows.pad_before) * _row_bytes(x) for x in sources]
-        return not any(n % KERNEL_ALIGNMENT for n in (place * _row_bytes(y), *first))
+        return not (place * _row_bytes(y) % alignment or any(n % KERNEL_ALIGNMENT for n in first))
 
-    cuts = choose_cuts(y.type.shape[1], len(devices), is_good)
+    cuts = choose_cuts(y.type.shape[1], shares, is_good)
     if cuts is None:
         return None
-    row_slices: list[RowSlice] = []
-    for device, first, end in zip(devices, cuts, cuts[1:], strict=False):
+    row_slices: list[CallSlice] = []
+    for (device, _), first, end in zip(shares, cuts, cuts[1:], strict=False):
         windows = {x.name: _slice_input(x, rows, (first, end), call.span, names) for x in sources}
         inputs = tuple(
             windows[v.name][0] if v is not None and v in sources else v for v in call.inputs
@@ -52,19 +57,21 @@ def slice_rows(
         attrs = _padded(call, rows, first, end)
         slices = tuple(slice_ for _, slice_ in windows.values() if slice_ is not None)
         row_slices.append(
-            RowSlice(replace(call, inputs=inputs, outputs=(part,), attrs=attrs), slices)
+            CallSlice(replace(call, inputs=inputs, outputs=(part,), attrs=attrs), slices)
         )
     return tuple(row_slices)
 
 
-def choose_cuts(count: int, parts: int, is_good: Callable[[int], bool]) -> tuple[int, ...] | None:
-    """Return cut positions 0, ..., count for `parts` parts, as equal as valid cuts allow.
+def choose_cuts(
+    count: int, shares: Shares, is_good: Callable[[int], bool]
+) -> tuple[int, ...] | None:
+    """Return cut positions 0, ..., count for parts as near to their shares as valid cuts allow.
 
     Ties go to the earlier cut.
     """
-    cuts = [0]
-    for number in range(1, parts):
-        ideal = count * number / parts
+    cuts, weights = [0], [share for _, share in shares]
+    for number in range(1, len(shares)):
+        ideal = count * sum(weights[:number]) / sum(weights)
         places = (place for place in range(cuts[-1] + 1, count) if is_good(place))
         best = min(places, key=lambda place: (abs(place - ideal), place), default=None)
         if best is None:
@@ -73,13 +80,18 @@ def choose_cuts(count: int, parts: int, is_good: Callable[[int], bool]) -> tuple
     return (*cuts, count)
 
 
+def cut_alignment(module: IRModule) -> int:
+    """Return the alignment of parts in bytes, so that no two share a line of a data cache."""
+    return max((KERNEL_ALIGNMENT, *(pool.cache_line for pool in module.pools)))
+
+
 def make_part(y: Value, axis: int, count: int, device: str, names: UniqueNamer) -> Value:
     shape = (*y.type.shape[:axis], count, *y.type.shape[axis + 1 :])
     part = replace(y, name=names.unique(f"{y.name}_{device}"), type=replace(y.type, shape=shape))
     return with_device(part, device)
 
 
-def concatenate_parts(call: Call, parts: Sequence[Value], axis: int) -> Call:
+def concatenate_parts(call: Call, parts: Sequence[Value], axis: int = 1) -> Call:
     return Call("concatenation", tuple(parts), call.outputs, {"axis": axis}, call.span)
 
 

@@ -1,0 +1,249 @@
+"""One operator over an accelerator and the cores: parts, shares, results, planted defects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firmwright as fw
+from firmwright.base.errors import UsageError
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.cost_prediction import predict_instructions
+from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.model import Model
+from firmwright.flows.model_session import open_session
+from firmwright.flows.run_schedule import parallel_calls
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.graph_builder import GraphBuilder
+from firmwright.ir import tir
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.graph.evaluate import evaluate_graph
+from firmwright.ir.module import IRModule
+from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.tir.rewrite import rewrite_func
+from firmwright.ir.tir.traversal import Node, prim_calls
+from firmwright.ir.tir.verify_async_calls import diagnose_async_calls
+from firmwright.ir.tir.verify_devices import diagnose_devices
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Compilation
+from firmwright.targets.backend import PatternEntry
+from firmwright.targets.vanilla import VanillaAccelerator
+
+BANK = (PoolInfo("sram"), PoolInfo("bank", targets=("vanilla",)))
+SHARED = ("cpu0", "vanilla0")
+TARGET = "vanilla -macs-per-cycle=1"
+
+
+def network(*, rows: int = 20, dense: bool = False) -> IRModule:
+    """Return relu, a convolution `y` on `rows` x 8 x 8, and optionally a dense layer `z`."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    g = GraphBuilder("net")
+    at = {"scale": 12.0, "zero_point": -2}
+    x = g.call("relu", g.input("x", (1, rows, 8, 8), **at), name="a")
+    weights = g.constant(rng.integers(-100, 100, (8, 3, 3, 8), np.int8), scale=0.01)
+    biases = g.constant(rng.integers(-100, 100, (8,), np.int32), scale=0.12)
+    shape = {"stride": (1, 1), "dilation": (1, 1), "padding": (1, 1, 1, 1)}
+    y = g.call("conv2d", x, weights, biases, name="y", activation="none", **at, **shape)
+    if not dense:
+        return g.module(y)
+    flat = g.call("reshape", y, name="flat", shape=(1, rows * 64))
+    weights = g.constant(rng.integers(-100, 100, (40, rows * 64), np.int8), scale=0.01)
+    biases = g.constant(rng.integers(-100, 100, (40,), np.int32), scale=0.12)
+    inputs = (flat, weights, biases)
+    z = g.call("fully_connected", *inputs, name="z", activation="none", keep_dims=0, **at)
+    return g.module(z)
+
+
+def compiled(module: IRModule, **given: Any) -> Compilation:
+    return compile_for(module, **{"target": TARGET, "devices": SHARED, **given})
+
+
+def macs(done: Compilation) -> dict[str, int]:
+    return {row["name"]: row["macs"] for row in done.metadata["operators"] if row["macs"]}
+
+
+def is_right(done: Compilation, module: IRModule) -> bool:
+    (sample,) = generate_samples(done.module.io.inputs, 1, 3).samples
+    with open_session(done, in_process=True) as session:
+        result = session.run(sample)
+    expected = evaluate_graph(module, sample, op_table(), {})
+    return all(np.array_equal(result[name], expected[name]) for name in result)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("pools", [(), BANK])
+def test_parts_of_engine_and_core_are_views_of_one_tensor(pools: Sequence[PoolInfo]) -> None:
+    module = network(dense=True)
+    done = compiled(module, pools=tuple(pools), devices=(*SHARED, "dma0"))
+    assert is_right(done, module)
+    assert set(macs(done)) == {"y_vanilla0", "y_cpu0", "z_vanilla0", "z_cpu0"}
+    kinds = [row["kind"] for row in done.metadata["operators"]]
+    copies = ["device_copy"] * 4 if pools else []
+    work = ["relu", *["conv2d"] * 2, *["fully_connected"] * 2]
+    assert sorted(kinds) == sorted([*work, *copies]), "nothing is sliced or concatenated in a copy"
+    main = done.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    calls = [call for call in prim_calls(main.body) if call.op >= 0]
+    phases = [call.phase for call in calls if not call.device.startswith("dma")]
+    assert phases == ["call", *["start", "call", "wait"] * 2]
+
+
+@pytest.mark.parametrize("speed", [1, 4])
+def test_parts_are_predicted_to_end_together(speed: int) -> None:
+    done = compiled(network(rows=64), target=f"vanilla -macs-per-cycle={speed}")
+    engine, core = macs(done)["y_vanilla0"] / speed, predict_instructions(done)[index(done)]
+    assert abs(engine - core) < 64 * 72 * 2.5, "the core's time for a row"
+
+
+def index(done: Compilation, name: str = "y_cpu0") -> int:
+    return next(int(row["index"]) for row in done.metadata["operators"] if row["name"] == name)
+
+
+def test_slow_engine_or_transfer_leaves_the_operator_to_the_core() -> None:
+    class Remote(VanillaAccelerator):
+        name, device = "remote", "remote0"
+
+        def transfer(self, size_bytes: int) -> int:
+            return 100_000_000
+
+    fw.register_backend(Remote)
+    done = compiled(network(), target="remote -macs-per-cycle=1", devices=("cpu0", "remote0"))
+    assert set(macs(done)) == {"y"}
+
+
+@pytest.mark.parametrize(
+    ("share", "parts"),
+    [
+        ("25", {"y_vanilla0": 5, "y_cpu0": 15}),
+        ("99", {"y_vanilla0": 19, "y_cpu0": 1}),
+        ("100", {"y": 20}),
+        ("0", {"y": 20}),
+    ],
+)
+def test_user_chooses_a_share(share: str, parts: dict[str, int]) -> None:
+    done = compiled(network(), devices=(), offload=(("y", f"vanilla:{share}"),))
+    assert macs(done) == {name: 64 * 72 * rows for name, rows in parts.items()}
+
+
+def test_saved_partition_keeps_shares() -> None:
+    module = fw.partition(Model(network()), TARGET, offload={"y": "vanilla:25"}).module
+    again = compile_for(parse_module(print_module(module)))
+    assert macs(again) == {"y_vanilla0": 5 * 64 * 72, "y_cpu0": 15 * 64 * 72}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"offload": (("y", "vanilla:101"),)}, "y=vanilla:101 is invalid: a share is a percent"),
+        ({"offload": (("y", "cpu:50"),)}, "y=cpu:50 is invalid: a share is a percent"),
+        ({"offload": (("y", "one-row:50"),)}, "y=one-row:50 is invalid: it cannot be divided"),
+        ({"offload": (("y", "library:50"),)}, "y=library:50 is invalid: the target does not"),
+        ({"devices": ("cpu0", "vanilla1")}, "there is no device vanilla1: the board has"),
+        ({"pipeline_runs": True}, "operators are split over core and accelerator"),
+    ],
+)
+def test_requests_that_cannot_be_fulfilled_are_errors(given: dict[str, Any], said: str) -> None:
+    class Whole(VanillaAccelerator):
+        name, device = "one-row", "whole0"
+
+        def patterns(self) -> Sequence[PatternEntry]:
+            (entry, *_) = super().patterns()
+            return [replace(entry, predicate=lambda match: match.ops[0].output.shape[1] == 20)]
+
+    class Library(VanillaAccelerator):
+        name, device = "library", ""
+
+    fw.register_backend(Whole)
+    fw.register_backend(Library)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        compiled(network(), **{"target": "vanilla, one-row, library", **given})
+    unsplit = compiled(network(), target="one-row", devices=("cpu0", "whole0"))
+    assert set(macs(unsplit)) == {"y"}, "without a request the call stays whole"
+
+
+def test_parts_share_no_cache_line() -> None:
+    pools = (PoolInfo("sram", cache_line=32),)
+    done = compiled(network(dense=True), devices=(), pools=pools, offload=(("z", "vanilla:50"),))
+    assert macs(done)["z_vanilla0"] == 4 * macs(done)["z_cpu0"], "32 and 8 of 40 outputs"
+
+
+def test_engine_and_two_cores_split_an_operator() -> None:
+    done = compiled(network(), devices=("cpu0", "cpu1", "vanilla0"))
+    assert set(macs(done)) == {"y_vanilla0", "y_cpu0", "y_cpu1"}
+
+
+@pytest.mark.qemu
+def test_engine_and_core_work_at_the_same_time_in_qemu() -> None:
+    module = network(rows=40)
+    done = compiled(module, board="mps2-an521")
+    whole = compiled(module, board="mps2-an521", devices=(), offload=(("y", "cpu"),))
+    (sample,) = generate_samples(done.module.io.inputs, 1, 3).samples
+    outputs: list[Any] = []
+    line = measure_instructions(
+        done, after_run=lambda session: outputs.append(session.run(sample)["y"])
+    ).timeline
+    assert line is not None
+    assert np.array_equal(outputs[0], evaluate_graph(module, sample, op_table(), {})["y"])
+    calls = [item for item in line.schedule if item.call.op in (index(done), index(done) - 2)]
+    assert {item.call.device for item in calls} == {"vanilla0", ""}
+    assert any({a, b} == {*calls} for a, b in parallel_calls(line.schedule))
+    took = max(item.end for item in calls) - min(item.begin for item in calls)
+    assert took < 0.8 * min(predict_instructions(whole)[index(whole, "y")], macs(whole)["y"])
+
+
+# ---- planted defects ----------------------------------------------------------------------------
+
+
+def on_board() -> Compilation:
+    return compiled(network(), board="mps2-an521")
+
+
+def changed(done: Compilation, rule: Callable[[Node], Node | None]) -> tir.PrimFunc:
+    main = done.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    assert [*diagnose_async_calls(main, done.module.functions)] == []
+    assert [*diagnose_devices(main, done.module)] == []
+    return rewrite_func(main, rule)
+
+
+def test_wait_that_is_too_late_is_found() -> None:
+    done = on_board()
+
+    main = done.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    steps = {(call.device, call.phase): call for call in prim_calls(main.body)}
+    wait, copy = steps["vanilla0", "wait"], steps["dma1", "start"]
+
+    def later(node: Node) -> Node | None:
+        """Exchange the wait for the accelerator with the start of the copy of its part."""
+        return copy if node == wait else wait if node == copy else None
+
+    found = diagnose_async_calls(changed(done, later), done.module.functions)
+    assert re.search(r"on dma1 reads bank .* while @vanilla_conv2d_0 .* is in flight", found[0])
+
+
+def test_part_that_reads_invisible_input_is_found() -> None:
+    done = on_board()
+    main = done.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    source, target, _ = next(c.args for c in prim_calls(main.body) if c.device == "dma0")
+    assert isinstance(source, tir.AccessPtr)
+    assert isinstance(target, tir.AccessPtr)
+
+    def uncopied(node: Node) -> Node | None:
+        if not isinstance(node, tir.PrimFuncCall) or node.device != "vanilla0":
+            return None
+        inside, *rest = node.args
+        assert isinstance(inside, tir.AccessPtr)
+        assert inside.buffer == target.buffer
+        return replace(node, args=(replace(inside, buffer=source.buffer), *rest))
+
+    found = [*diagnose_devices(changed(done, uncopied), done.module)]
+    assert re.search(
+        r"on vanilla0 uses a_rows, which is in sram; this device can access bank", found[0]
+    )
