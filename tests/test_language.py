@@ -44,7 +44,7 @@ FILLERS = {
 FILLERS_MAX = 60
 DOCSTRING_WORDS_PER_LINE_MAX = 0.67
 """The rate after the last editorial pass: 55,000 words for 80,300 lines, C text included."""
-PAGE_WORDS_MAX = 46_000
+PAGE_WORDS_MAX = 46_200  # with the table of published cycles
 PYTHON_LINES_MAX = 90_000
 MODULE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 60

@@ -18,6 +18,7 @@ from firmwright.bench.prediction_accuracy import (
     median_error,
     worst_error,
 )
+from firmwright.bench.silicon_accuracy import SiliconError, measure_silicon_errors
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.executors import open_executor
@@ -31,6 +32,8 @@ def run(args: argparse.Namespace) -> Outcome:
         raise UsageError("--predict and --scheduler exclude each other.", hint="omit one of them.")
     if args.predict:
         return _predictions(tuple(compare_predictions(models, boards)))
+    if args.silicon:
+        return _silicon_errors(measure_silicon_errors())
     if args.compile_time:
         return _compile_costs(measure_compile_costs(models, boards))
     figures = read_peers(Path(args.peers) if args.peers else None)
@@ -63,6 +66,22 @@ def _compile_costs(rows: Sequence[CompileCost]) -> Outcome:
     ]
     notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
     return Outcome({"rows": data}, "\n".join([format_table(head, cells), *notes]))
+
+
+def _silicon_errors(rows: Sequence[SiliconError]) -> Outcome:
+    head = ["code", "core", "chip", "instructions", "modeled", "published", "error"]
+    cells: list[Sequence[Cell]] = []
+    for row in rows:
+        point = row.point
+        counts = (point.instructions, row.modeled, point.published_cycles)
+        cells.append((point.code, point.core, point.chip, *counts, f"{100 * row.error:+.1f} %"))
+    notes = dict.fromkeys(f"{row.point.chip}: {row.point.settings}." for row in rows)
+    sources = dict.fromkeys(f"Source: {row.point.source}." for row in rows)
+    data = [
+        {**asdict(row.point), "modeled_cycles": row.modeled, "error": round(row.error, 4)}
+        for row in rows
+    ]
+    return Outcome({"rows": data}, "\n".join([format_table(head, cells), "", *notes, *sources]))
 
 
 def _predictions(rows: Sequence[Prediction]) -> Outcome:

@@ -8,6 +8,7 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
+from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
@@ -33,6 +34,7 @@ def run(args: argparse.Namespace) -> Outcome:
         compiled,
         open_with=arguments.make_session_opener(args),
         count_instructions=args.count_instructions,
+        timing_board=load_board(args.timing_board) if args.timing_board else None,
         compiler=args.compiler,
         runs=args.runs,
     )
@@ -91,8 +93,10 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
         "call_overhead": counts.between.instructions,
         "branches_taken": counts.total.branches_taken,
         "modeled_cycles": counts.total.cycles,
+        "silicon_cycles": counts.silicon_range,
+        "timing_board": counts.timing_board.name,
         **cores,
-        "timing": counts.timing_source,
+        "timing": counts.timing.source if counts.timing else "",
         "instruction_kinds": counts.total.kinds,
         "functions": dict(counts.functions),
     }
@@ -177,19 +181,29 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         rows.append(("probe overhead", f"{measured.probe_overhead:,} {measured.unit}"))
     else:
         rows.append(("counted one by one", f"{measured.exact.total.instructions:,} instructions"))
-        rows.append(("modeled cycles", measured.exact.total.cycles))
+        rows.append(("modeled cycles", _format_cycles(measured.exact)))
         if measured.exact.timeline is not None:
             line = measured.exact.timeline
             shares = " and ".join(f"{count:,}" for count in line.executed)
             rows.append(("on two cores", f"{shares} instructions"))
             rows.append(("in parallel", f"{line.makespan:,} instructions, {line.parallel}"))
-        if measured.exact.timing_source:
-            rows.append(("cycle model", measured.exact.timing_source))
+        if timing := measured.exact.timing:
+            board = measured.exact.timing_board
+            waits = f"flash of {board.name} with {board.flash.wait_states} wait states"
+            rows.append(("cycle model", f"{timing.source}; {waits}"))
     if comparison is not None:
         rows.append(("change", comparison["total"]))
         if comparison["mismatched_conditions"]:
             rows.append(("conditions that differ", ", ".join(comparison["mismatched_conditions"])))
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
+
+
+def _format_cycles(exact: InstructionCounts) -> Cell:
+    """Format the modeled cycles and the range that published figures of the core support."""
+    bounds = exact.silicon_range
+    if exact.total.cycles is None or bounds is None:
+        return exact.total.cycles
+    return f"{exact.total.cycles:,} (on silicon {bounds[0]:,} to {bounds[1]:,})"
 
 
 def milliseconds(measured: Profile, count: int) -> float | None:

@@ -23,11 +23,12 @@ from firmwright.base.errors import DeviceError, ToolMissingError
 _SOURCE = Path(__file__).with_name("plugin") / "count.c"
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
-_MAGIC = 0x31637766
+_MAGIC = 0x32637766
 _HEADER = struct.Struct("<6I")
 _STEP = np.dtype([("cpu", "<u4"), ("function", "<u4"), ("executed", "<u8", (2,))])
 _STEPS = 1 << 16
-_CELL = np.dtype([("address", "<u4"), ("site", "<u4"), ("count", "<u8"), ("taken", "<u8")])
+_EVENTS = ("count", "taken", "fetch_stalls", "data_stalls", "unaligned")
+_CELL = np.dtype([("address", "<u4"), ("site", "<u4"), *((name, "<u8") for name in _EVENTS)])
 _CELLS = 1 << 19
 TracedFunctions: TypeAlias = Sequence[tuple[int, int]]
 """Functions by their addresses and sizes."""
@@ -36,12 +37,19 @@ _TOOL_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class InstructionCount:
-    """Executions and taken branches of an instruction, caused by the one at `site` in the root."""
+    """Executions of an instruction, caused by the one at `site` in the root, and their events.
+
+    `fetch_stalls` and `data_stalls` are cycles that the core waits for flash, `unaligned` the
+    additional accesses of unaligned data.
+    """
 
     address: int
     site: int
     count: int
     taken: int
+    fetch_stalls: int = 0
+    data_stalls: int = 0
+    unaligned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +65,17 @@ class InstructionCounter(Closeable):
     """A file that the plugin fills with counts, read after the emulator has exited.
 
     `argument` is the value of QEMU's `-plugin` option. The root function is at `address`,
-    `size_bytes` long. Entries into the `watched` functions are recorded for both cores.
+    `size_bytes` long. Entries into the `watched` functions are recorded for both cores. `flash`
+    holds the plugin's numbers of the simulated flash.
     """
 
     def __init__(
-        self, plugin: Path, address: int, size_bytes: int, watched: TracedFunctions = ()
+        self,
+        plugin: Path,
+        address: int,
+        size_bytes: int,
+        watched: TracedFunctions = (),
+        flash: Sequence[int] = (),
     ) -> None:
         handle, name = tempfile.mkstemp(prefix="fwcount", suffix=".bin")
         self._steps = _STEPS if watched else 0
@@ -72,6 +86,7 @@ class InstructionCounter(Closeable):
         parts = {"file": plugin, "from": address, "bytes": size_bytes, "out": name}
         words = [f"{key}={value}".replace(",", ",,") for key, value in parts.items()]
         words += [f"steps={self._steps}"] if watched else []
+        words += [f"flash={':'.join(map(str, flash))}"] if flash else []
         words += [f"watch={start}:{size_bytes}" for start, size_bytes in watched]
         self.argument = ",".join(words)
 

@@ -1,7 +1,7 @@
 """Exact instruction counts of one run, by operator, kind and function, and modeled cycles.
 
 A plugin counts every instruction of the release image in QEMU (decision 0013). Cycles are modeled
-with a timing table (targets/core_timing.py).
+by the core's pipeline (targets/cycle_model.py) and the flash of a board.
 """
 
 import bisect
@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from firmwright.artifacts import Compiler, Image, SymbolSize
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
-from firmwright.build.elf_reader import read_code_sections
+from firmwright.boards import Board
+from firmwright.build.disassembler import disassemble
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
 from firmwright.device.instruction_counter import (
     InstructionCount,
@@ -29,9 +30,9 @@ from firmwright.ir import tir
 from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.pipeline import Compilation
 from firmwright.report.model import ParallelRun
-from firmwright.targets import instruction_decoders
-from firmwright.targets.core_timing import CORE_TIMINGS, CoreTiming
-from firmwright.targets.instruction_decoders import INSTRUCTION_KINDS, Instruction, InstructionKind
+from firmwright.targets.core_timing import CoreTiming, core_timings
+from firmwright.targets.cycle_model import Executed, modeled_cycles
+from firmwright.targets.disassembly import INSTRUCTION_KINDS, Instruction, InstructionKind
 
 _NO_OPERATOR = -1
 """The index of calls that belong to no operator: moved rows within a fused segment."""
@@ -64,10 +65,19 @@ class InstructionCounts:
     operators: Mapping[int, InstructionShare]
     between: InstructionShare
     functions: tuple[tuple[str, int], ...]
-    timing_source: str
+    timing: CoreTiming | None
+    timing_board: Board
     timer: int
     resolution: int
     timeline: CoreTimeline | None = None
+
+    @property
+    def silicon_range(self) -> tuple[int, int] | None:
+        """Return the cycles that published figures of the core support; None without figures."""
+        if self.total.cycles is None or self.timing is None or not any(self.timing.silicon):
+            return None
+        low, high = (round(ratio * self.total.cycles) for ratio in self.timing.silicon)
+        return low, high
 
     @property
     def parallel(self) -> ParallelRun | None:
@@ -86,12 +96,14 @@ def measure_instructions(
     compiler: Compiler | None = None,
     open_with: Callable[..., ModelSession] = open_session,
     sample: Tensors | None = None,
+    timing_board: Board | None = None,
     after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> InstructionCounts:
     """Count the instructions of the second of two runs on the measured sample, like `profile`.
 
-    `sample` replaces it; `after_run` is called with the session after the runs. Raise
-    ToolMissingError if QEMU lacks plugins or a compiler to build one is missing.
+    `sample` replaces it; `after_run` is called with the session after the runs. Cycles are modeled
+    for the flash of `timing_board`, by default of the model's board. Raise ToolMissingError if QEMU
+    lacks plugins or a compiler to build one is missing.
     """
     board = compiled.board
     if board.run.kind != "qemu":
@@ -99,16 +111,20 @@ def measure_instructions(
         raise UsageError("exact instruction counts need QEMU.", where=board.name, hint=hint)
     check_plugin_support(board.run.program)
     image = image or build_image(compiled, compiler=compiler)
-    is_arm = board.core.startswith("cortex-m")
-    decode = instruction_decoders.decode_thumb if is_arm else instruction_decoders.decode_rv32
-    code = _CodeIndex(image, decode)
+    timed = timing_board or board
+    if timed.core != board.core:
+        what = f"{timed.name} has a {timed.core}, but the model runs on a {board.core}."
+        raise UsageError(what, where="--timing-board", hint="name a board with the same core.")
+    code = _CodeIndex(image, disassemble(board, image.elf))
     root = code.function(f"{c_prefix(compiled)}_run")
     plugin = build_counter_plugin(cache_root() / "plugins")
     if sample is None:
         sample = measured_sample(compiled.module.io.inputs)
     traced = traced_functions(compiled, image)
     places = [(code.start(function), function.size_bytes) for function in traced]
-    with InstructionCounter(plugin, code.start(root), root.size_bytes, places) as counter:
+    start = code.start(root)
+    flash = (board.flash.start, board.flash.size_bytes, *timed.flash.read_model)
+    with InstructionCounter(plugin, start, root.size_bytes, places, flash) as counter:
         try:
             with open_with(compiled, image=image, plugin=counter.argument) as session:
                 timer = session.device.measure(sample)
@@ -122,7 +138,7 @@ def measure_instructions(
             raise ToolMissingError(what, where=board.name, hint=hint) from error
         cells, steps = counter.read(), counter.steps()
     tick = -(-resolution.numerator // resolution.denominator)
-    counts = _counts(compiled, code, root, cells, timer, tick)
+    counts = _counts(compiled, code, root, cells, timed, timer, tick)
     return with_second_core(counts, build_timeline(compiled, traced, steps)) if traced else counts
 
 
@@ -135,14 +151,12 @@ def with_second_core(counts: InstructionCounts, line: CoreTimeline) -> Instructi
 class _CodeIndex:
     """The instructions and functions of an image by address."""
 
-    def __init__(self, image: Image, decode: Callable[[bytes], Instruction]) -> None:
-        self._sections = read_code_sections(image.elf)
-        self._decode = decode
+    def __init__(self, image: Image, instructions: Mapping[int, Instruction]) -> None:
+        self._instructions = instructions
         # Bit 0 of a function's address marks Thumb code.
         texts = (symbol for symbol in image.sizes.symbols if symbol.kind == "text")
         self._functions = sorted(texts, key=self.start)
         self._starts = [self.start(symbol) for symbol in self._functions]
-        self._decoded: dict[int, Instruction] = {}
 
     @staticmethod
     def start(symbol: SymbolSize) -> int:
@@ -155,13 +169,9 @@ class _CodeIndex:
         return symbol
 
     def at(self, address: int) -> Instruction:
-        if address not in self._decoded:
-            sections = (item for item in self._sections if 0 <= address - item[0] < len(item[1]))
-            start, code = next(sections, (0, b""))
-            if not code:
-                raise InternalError(f"code ran at 0x{address:08x}, outside the image.")
-            self._decoded[address] = self._decode(code[address - start :][:4])
-        return self._decoded[address]
+        if address not in self._instructions:
+            raise InternalError(f"code ran at 0x{address:08x}, outside the image.")
+        return self._instructions[address]
 
     def name_at(self, address: int) -> str:
         index = bisect.bisect_right(self._starts, address) - 1
@@ -175,6 +185,7 @@ def _counts(
     code: _CodeIndex,
     root: SymbolSize,
     cells: tuple[InstructionCount, ...],
+    timed: Board,
     timer: int,
     resolution: int,
 ) -> InstructionCounts:
@@ -187,17 +198,22 @@ def _counts(
     times = {cell.address: cell.count for cell in own}
     operators = _by_operator(compiled, code, times, sites)
     own += operators.pop(_NO_OPERATOR, [])
-    timing = CORE_TIMINGS.get(compiled.board.core)
+    timing = core_timings().get(timed.core)
+
+    def share(cells: Iterable[InstructionCount]) -> InstructionShare:
+        return _share(cells, code, timing)
+
     everything = [*own, *(cell for group in operators.values() for cell in group)]
     functions: Counter[str] = Counter()
     for cell in everything:
         functions[code.name_at(cell.address)] += cell.count
     return InstructionCounts(
-        total=_share(everything, code, timing),
-        operators={index: _share(group, code, timing) for index, group in operators.items()},
-        between=_share(own, code, timing),
+        total=share(everything),
+        operators={index: share(group) for index, group in operators.items()},
+        between=share(own),
         functions=tuple(sorted(functions.items(), key=lambda item: (-item[1], item[0]))),
-        timing_source=timing.source if timing else "",
+        timing=timing,
+        timing_board=timed,
         timer=timer,
         resolution=resolution,
     )
@@ -271,20 +287,22 @@ def _share(
     cells: Iterable[InstructionCount], code: _CodeIndex, timing: CoreTiming | None
 ) -> InstructionShare:
     kinds: Counter[InstructionKind] = Counter()
-    branches_taken, cycles = 0, 0.0
-    # The end address, call site and kind of the last instruction.
-    before: tuple[int, int, InstructionKind] | None = None
-    for cell in sorted(cells, key=lambda cell: (cell.site, cell.address)):
+    branches_taken, stalls = 0, 0.0
+    sites: dict[int, list[Executed]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.address):
         instruction = code.at(cell.address)
         kinds[instruction.kind] += cell.count
         branches_taken += cell.taken
-        if timing is not None:
-            follows_load = before == (cell.address, cell.site, "load")
-            cycles += timing.of(instruction, cell.count, cell.taken, after_load=follows_load)
-        before = (cell.address + instruction.size_bytes, cell.site, instruction.kind)
+        stalls += cell.fetch_stalls + cell.data_stalls
+        stalls += cell.unaligned * (timing.unaligned if timing else 0)
+        executed = Executed(cell.address, instruction, cell.count, cell.taken)
+        sites.setdefault(cell.site, []).append(executed)
+    cycles = None
+    if timing is not None:
+        cycles = round(stalls + sum(modeled_cycles(timing, path) for path in sites.values()))
     return InstructionShare(
         sum(kinds.values()),
         {kind: kinds[kind] for kind in INSTRUCTION_KINDS if kinds[kind]},
         branches_taken,
-        None if timing is None else round(cycles),
+        cycles,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 from firmwright.artifacts import Compiler
+from firmwright.boards import Board
 from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, compile_flags
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
@@ -100,6 +101,7 @@ def profile(
     *,
     open_with: Callable[..., ModelSession] = open_session,
     count_instructions: bool = False,
+    timing_board: Board | None = None,
     compiler: Compiler | None = None,
     runs: int | None = None,
 ) -> Profile:
@@ -107,12 +109,15 @@ def profile(
 
     Args:
         count_instructions: Count each instruction in QEMU.
+        timing_board: The board for modeled cycles, by default the model's; same core.
         runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
     """
     runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
     counts = None
     if count_instructions:
-        counts = measure_instructions(compiled, open_with=open_with, compiler=compiler)
+        counts = measure_instructions(
+            compiled, open_with=open_with, compiler=compiler, timing_board=timing_board
+        )
     predictions = predict_instructions(compiled)
     sample = measured_sample(compiled.module.io.inputs)
     with open_with(compiled, variant="release", compiler=compiler) as session:
@@ -129,9 +134,7 @@ def profile(
             log.info("measuring each operator on %s", compiled.board.name)
             probed, operators = _probed(compiled, session.device, sample, runs, predictions)
     times = modeled_times(compiled)
-    # A start-up message reports that raising the clock failed.
     board, pools = compiled.board, compiled.summary.pools.items()
-    clock_hz = board.clock_hz if board.clock is None or info.start_up_text else board.clock.hz
     compiler = choose_compiler(compiler)
     flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
     return Profile(
@@ -147,11 +150,16 @@ def profile(
         exact=counts,
         runs=runs,
         least=min(totals),
-        clock_hz=clock_hz,
+        clock_hz=_clock_hz(timing_board or board, failed=bool(info.start_up_text)),
         flags=" ".join((compiler, MODEL_OPTIMIZATION, *flags(board))),
         pools=tuple(PoolUsage(n, p.bytes, p.limit_bytes) for n, p in pools),
         schedule=_schedule(compiled, operators, counts, times),
     )
+
+
+def _clock_hz(board: Board, *, failed: bool) -> int:
+    """Return the clock's frequency, that after reset if a start-up message reports a failure."""
+    return board.clock_hz if board.clock is None or failed else board.clock.hz
 
 
 def _schedule(

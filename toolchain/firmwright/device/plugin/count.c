@@ -1,6 +1,7 @@
 /* count.c: a QEMU plugin that counts executed guest instructions by address and call site.
  *
  *     -plugin file=count.so,from=ADDRESS,bytes=SIZE,out=FILE[,steps=N,watch=ADDRESS:SIZE...]
+ *         [,flash=ADDRESS:SIZE:WAITS:LINE:INSTRUCTION_CACHE:DATA_CACHE:WAYS:UNIFIED:PREFETCH]
  *
  * `from` and `bytes` give the range of one function, the root. Every instruction executed between
  * two instructions of the root is attributed to the former, its site, so a call in the root
@@ -10,6 +11,12 @@
  * Only core 0 is counted. With `steps`, both cores are traced as well: the watched functions are
  * numbered in order, and each change of a core from one to another is recorded. Other code belongs
  * to the function that ran before. Entering the root resets the trace.
+ *
+ * With `flash`, reads of that region are simulated: it is read in lines of LINE bytes with WAITS
+ * cycles each. The caches (sizes in bytes) hold some of them and replace the least recently used.
+ * WAYS 0 is fully associative; UNIFIED 1 uses the first cache for data as well. With PREFETCH 1 the
+ * line after the one that was fetched is read while its instructions execute, one a cycle. Stalls
+ * and unaligned accesses are counted with the instruction that causes them.
  *
  * FILE must exist with the required size. It is mapped, so its contents survive a killed emulator.
  * Its layout is struct header, N times struct step, then struct cell in order of first execution.
@@ -32,12 +39,18 @@ struct qemu_plugin_tb;
 struct qemu_plugin_insn;
 typedef uint64_t qemu_plugin_id_t;
 typedef void translated_fn(qemu_plugin_id_t id, struct qemu_plugin_tb *block);
+typedef uint32_t qemu_plugin_meminfo_t;
 typedef void executed_fn(unsigned int cpu, void *data);
-enum { CALLBACK_WITHOUT_REGISTERS = 0 };
+typedef void accessed_fn(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t address,
+                         void *data);
+enum { CALLBACK_WITHOUT_REGISTERS = 0, READS_AND_WRITES = 3 };
 
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, translated_fn *callback);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, executed_fn *callback,
                                             int flags, void *data);
+void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *insn, accessed_fn *callback,
+                                      int flags, int accesses, void *data);
+unsigned int qemu_plugin_mem_size_shift(qemu_plugin_meminfo_t info);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *block);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *block, size_t index);
 size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
@@ -46,7 +59,7 @@ int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char *
 
 EXPORTED int qemu_plugin_version = 1;
 
-#define MAGIC 0x31637766u /* "fwc1" */
+#define MAGIC 0x32637766u /* "fwc2" */
 #define SLOTS (1u << 20)  /* hash table size; a power of two */
 #define NO_SITE UINT32_MAX
 
@@ -59,6 +72,7 @@ struct header {
     uint32_t step_room;
 };
 
+#define CACHE_LINES 4096u
 #define CORES 2u
 #define WATCHED 512u
 #define NO_FUNCTION UINT32_MAX
@@ -77,6 +91,19 @@ struct cell {
     uint32_t site;
     uint64_t count;
     uint64_t taken;
+    uint64_t fetch_stalls; /* cycles, as the next */
+    uint64_t data_stalls;
+    uint64_t unaligned; /* more accesses than one for each */
+};
+
+/* A cache of flash lines; a cache of size 0 holds only the line that was read last. */
+struct cache {
+    uint32_t lines;
+    uint32_t ways;
+    uint32_t last;
+    uint64_t now;
+    uint32_t line[CACHE_LINES];
+    uint64_t used[CACHE_LINES]; /* 0: empty */
 };
 
 struct instruction {
@@ -107,6 +134,20 @@ static struct {
     uint32_t bytes[WATCHED];
     uint32_t watched;
 } trace;
+
+static struct {
+    uint32_t from;
+    uint32_t bytes; /* 0: no simulation */
+    uint32_t waits;
+    uint32_t line_bytes;
+    uint32_t prefetches;
+    uint32_t prefetched;   /* the line being read */
+    uint64_t prefetch_end; /* in executed instructions */
+    uint64_t executed;
+    struct cache instructions;
+    struct cache data;
+    struct cache *of_data;
+} flash;
 
 static uint32_t cell_slots[SLOTS]; /* index + 1 of a cell; 0 is free */
 static struct instruction *instruction_slots[SLOTS];
@@ -141,6 +182,9 @@ static void start_anew(void)
     for (uint32_t i = 0; i < state.header->cells; ++i) {
         state.cells[i].count = 0;
         state.cells[i].taken = 0;
+        state.cells[i].fetch_stalls = 0;
+        state.cells[i].data_stalls = 0;
+        state.cells[i].unaligned = 0;
     }
     ++state.header->entries;
     state.header->steps = 0;
@@ -164,6 +208,66 @@ static void follow(unsigned int cpu, const struct instruction *now)
         }
     }
     ++trace.executed[cpu];
+}
+
+/* Reads the line of `address`; returns 1 if neither the last line nor the cache holds it. */
+static uint32_t misses(struct cache *cache, uint32_t address)
+{
+    const uint32_t line = address / flash.line_bytes;
+    if (line == cache->last) {
+        return 0;
+    }
+    cache->last = line;
+    if (cache->lines == 0) {
+        return 1;
+    }
+    const uint32_t first = line % (cache->lines / cache->ways) * cache->ways;
+    uint32_t oldest = first;
+    for (uint32_t i = first; i < first + cache->ways; ++i) {
+        if (cache->used[i] != 0 && cache->line[i] == line) {
+            cache->used[i] = ++cache->now;
+            return 0;
+        }
+        if (cache->used[i] < cache->used[oldest]) {
+            oldest = i;
+        }
+    }
+    cache->line[oldest] = line;
+    cache->used[oldest] = ++cache->now;
+    return 1;
+}
+
+/* Fetches from `address` and returns the cycles that the core waits. */
+static uint64_t fetch_stalls(uint32_t address)
+{
+    if (misses(&flash.instructions, address) == 0) {
+        return 0;
+    }
+    const uint32_t line = address / flash.line_bytes;
+    uint64_t stalls = flash.waits;
+    if (flash.prefetches != 0 && line == flash.prefetched) {
+        stalls = flash.prefetch_end > flash.executed ? flash.prefetch_end - flash.executed : 0;
+    }
+    flash.executed += stalls;
+    flash.prefetched = line + 1u;
+    flash.prefetch_end = flash.executed + flash.waits + 1u;
+    return stalls;
+}
+
+static void accessed(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t address, void *data)
+{
+    (void)data;
+    if (cpu != 0) {
+        return;
+    }
+    const uint32_t at = (uint32_t)address;
+    const uint32_t bytes = 1u << qemu_plugin_mem_size_shift(info);
+    if ((at & (bytes - 1u)) != 0) {
+        state.last->unaligned += bytes == 4u && (at & 1u) != 0 ? 2u : 1u;
+    }
+    if (at - flash.from < flash.bytes) {
+        state.last->data_stalls += flash.waits * misses(flash.of_data, at);
+    }
 }
 
 static void executed(unsigned int cpu, void *data)
@@ -193,6 +297,11 @@ static void executed(unsigned int cpu, void *data)
         now->site = state.site;
     }
     ++now->cell->count;
+    if (now->address - flash.from < flash.bytes) {
+        now->cell->fetch_stalls +=
+            fetch_stalls(now->address) + fetch_stalls(now->address + now->size - 1u);
+        ++flash.executed;
+    }
     state.last = now->cell;
     state.next = now->address + now->size;
 }
@@ -247,6 +356,8 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
         } else {
             qemu_plugin_register_vcpu_insn_exec_cb(insn, executed, CALLBACK_WITHOUT_REGISTERS,
                                                    record);
+            qemu_plugin_register_vcpu_mem_cb(insn, accessed, CALLBACK_WITHOUT_REGISTERS,
+                                             READS_AND_WRITES, NULL);
         }
     }
 }
@@ -290,6 +401,34 @@ static void watch(const char *words)
     }
 }
 
+static void set_cache(struct cache *cache, uint32_t bytes, uint32_t ways)
+{
+    cache->last = UINT32_MAX;
+    cache->lines = bytes / flash.line_bytes;
+    if (cache->lines > CACHE_LINES) {
+        cache->lines = CACHE_LINES;
+    }
+    cache->ways = ways != 0 && ways < cache->lines ? ways : cache->lines;
+}
+
+static void set_flash(const char *words)
+{
+    uint32_t numbers[9] = {0};
+    char *rest = NULL;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+        numbers[i] = (uint32_t)strtoul(words, &rest, 0);
+        words = *rest == ':' ? rest + 1 : rest;
+    }
+    flash.from = numbers[0];
+    flash.bytes = numbers[1];
+    flash.waits = numbers[2];
+    flash.line_bytes = numbers[3] != 0 ? numbers[3] : 4u;
+    set_cache(&flash.instructions, numbers[4], numbers[6]);
+    set_cache(&flash.data, numbers[5], numbers[6]);
+    flash.of_data = numbers[7] != 0 ? &flash.instructions : &flash.data;
+    flash.prefetches = numbers[8];
+}
+
 EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char **arguments)
 {
     const char *path = NULL;
@@ -306,6 +445,8 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int coun
             steps = (uint32_t)strtoul(arguments[i] + 6, NULL, 0);
         } else if (strncmp(arguments[i], "watch=", 6) == 0) {
             watch(arguments[i] + 6);
+        } else if (strncmp(arguments[i], "flash=", 6) == 0) {
+            set_flash(arguments[i] + 6);
         }
     }
     if (path == NULL || state.bytes == 0 || map_file(path, steps) != 0) {

@@ -1,0 +1,68 @@
+# ruff: noqa: INP001  # a script, not a package
+"""Count one call of a function of a bare-metal image in QEMU, for a point of silicon.csv.
+
+    python benchmarks/count_elf.py IMAGE.elf --flash 5:8:1024:256:0:0:0 -o POINT.csv.gz
+
+Writes the most frequent instructions with their executions. Prints all executions, the stalls of
+fetches and of data (--flash takes the numbers of the plugin) and the unaligned accesses. The image
+must run on the board's QEMU machine, call FUNCTION at least once, and exit.
+"""
+
+import argparse
+import csv
+import gzip
+import io
+import subprocess
+from pathlib import Path
+
+from firmwright.boards import load_board
+from firmwright.build.disassembler import disassemble
+from firmwright.build.elf_reader import read_sections_and_symbols
+from firmwright.device.instruction_counter import InstructionCounter, build_counter_plugin
+from firmwright.flows.build_cache import cache_root
+
+COVERAGE = 0.98
+REGISTERS = {"writes": "writes", "reads": "reads", "address_registers": "address"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("elf", type=Path)
+    parser.add_argument("--root", default="root")
+    parser.add_argument("--board", default="mps2-an386")
+    parser.add_argument("--flash", default="0:4:0:0:0:0:0")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    args = parser.parse_args()
+    board = load_board(args.board)
+    instructions = disassemble(board, args.elf)
+    _, symbols = read_sections_and_symbols(args.elf)
+    root = next(symbol for symbol in symbols if symbol.name == args.root)
+    flash = (board.flash.start, board.flash.size_bytes, *map(int, args.flash.split(":")))
+    plugin = build_counter_plugin(cache_root() / "plugins")
+    with InstructionCounter(plugin, root.address & ~1, root.size_bytes, (), flash) as counter:
+        machine = [board.run.program, "-M", board.run.machine, "-nographic", "-semihosting"]
+        command = [*machine, "-kernel", str(args.elf), "-plugin", counter.argument]
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=False, timeout=600)
+        cells = sorted(counter.read(), key=lambda cell: cell.address)
+    total = sum(cell.count for cell in cells)
+    least, seen = 0, 0
+    for cell in sorted(cells, key=lambda cell: -cell.count):
+        least, seen = cell.count, seen + cell.count
+        if seen >= COVERAGE * total:
+            break
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("address", "size_bytes", "kind", "words", *REGISTERS, "count", "taken"))
+    for cell in cells:
+        if cell.count >= least:
+            what = instructions[cell.address]
+            sets = [" ".join(sorted(getattr(what, name))) for name in REGISTERS.values()]
+            head = (cell.address, what.size_bytes, what.kind, what.words)
+            writer.writerow((*head, *sets, cell.count, cell.taken))
+    args.output.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    sums = [sum(getattr(c, n) for c in cells) for n in ("fetch_stalls", "data_stalls", "unaligned")]
+    print(args.output.name, total, *sums, sep=",")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""The instructions of a linked image by address, from objdump."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from firmwright.base.child_process import run_program
+from firmwright.base.errors import ToolMissingError
+from firmwright.boards import Board
+from firmwright.build.compiler_flags import debian_packages, gnu_tool
+from firmwright.targets.disassembly import Instruction, read_disassembly
+
+_TIMEOUT_S = 60.0
+
+
+def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
+    """Return the instructions of `elf`; raise ToolMissingError without objdump."""
+    tools = (gnu_tool(board, "objdump"), "llvm-objdump")
+    tool = next((tool for tool in tools if shutil.which(tool)), "")
+    if not tool:
+        what = f"{' and '.join(tools)} are not installed."
+        hint = f"apt install {debian_packages(board.toolchain) or 'binutils'}, or llvm."
+        raise ToolMissingError(what, hint=hint)
+    command = [tool, "-d", str(elf)]
+    failure = "the firmware could not be disassembled."
+    _, text = run_program(command, tool, timeout_s=_TIMEOUT_S, failure=failure)
+    return dict(read_disassembly(text, is_arm=board.core.startswith("cortex-m")))

@@ -1,0 +1,122 @@
+"""Modeled cycles of executed instructions: straight-line sequences through a core's pipeline.
+
+A sequence begins where a branch arrives, and is priced once from there on with the number of
+executions that continue through it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from firmwright.targets.core_timing import CoreTiming
+from firmwright.targets.disassembly import Instruction
+
+_WORD_BYTES = 4
+_SINGLE_ACCESSES = ("load", "store")
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """An instruction, its executions, and the taken branches among them."""
+
+    address: int
+    instruction: Instruction
+    count: int
+    taken: int
+
+
+def modeled_cycles(timing: CoreTiming, executed: Iterable[Executed]) -> float:
+    """Return the cycles of all executions; `executed` is in order of address."""
+    return sum(_run_cycles(timing, run) for run in _straight_runs(executed))
+
+
+def _straight_runs(executed: Iterable[Executed]) -> Iterator[list[Executed]]:
+    run: list[Executed] = []
+    for step in executed:
+        if run and run[-1].address + run[-1].instruction.size_bytes != step.address:
+            yield run
+            run = []
+        run.append(step)
+    if run:
+        yield run
+
+
+def _run_cycles(timing: CoreTiming, run: Sequence[Executed]) -> float:
+    total, passed = 0.0, 0
+    for start, step in enumerate(run):
+        arrivals = step.count - passed
+        passed = step.count - step.taken
+        if arrivals > 0:
+            total += _path_cycles(timing, run[start:], arrivals)
+    return total
+
+
+def _path_cycles(timing: CoreTiming, path: Sequence[Executed], arrivals: float) -> float:
+    """Return the cycles of `arrivals` executions that follow `path` until they branch."""
+    pipeline, total, before = _Pipeline(timing, path[0].address), 0.0, 0.0
+    for step in path:
+        pipeline.execute(step.address, step.instruction)
+        total += arrivals * (pipeline.now - before)
+        before = pipeline.now
+        arrivals *= 1 - step.taken / step.count
+        if arrivals < 0.5:
+            break
+    return total
+
+
+@dataclass(slots=True)
+class _Pipeline:
+    """A core that issues in order and has just branched to `target`; `now` counts cycles."""
+
+    timing: CoreTiming
+    target: int
+    now: float = 0.0
+    _before: Instruction | None = None
+    _word: int = 0
+    _fetched: float = 0.0
+    _released: dict[int, float] = field(default_factory=dict)
+    _ready: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._word = self.target // _WORD_BYTES
+        self._fetched = self.timing.refill - 2
+
+    def execute(self, address: int, instruction: Instruction) -> None:
+        timing = self.timing
+        start = self.now + (0.0 if self._before else timing.refill)
+        if timing.fetch_words:
+            start = max(start, self._fetch(address, instruction.size_bytes))
+            self._release(address, instruction.size_bytes, start)
+        if self._before:
+            start += self._stall(self._before, instruction)
+        cycles = timing.cycles.get(instruction.kind, timing.other)
+        if instruction.kind in ("load_multiple", "store_multiple"):
+            cycles += timing.per_register * instruction.words
+        self.now = start + cycles
+        self._before = instruction
+
+    def _fetch(self, address: int, size_bytes: int) -> float:
+        """Return the cycle at which the instruction can execute, two after its last fetch."""
+        last = (address + size_bytes - 1) // _WORD_BYTES
+        while self._word <= last:
+            oldest = self._word - self.timing.fetch_words
+            begin = max(self._fetched, self._released.get(oldest, 0.0))
+            self._ready[self._word] = begin
+            self._fetched = begin + 1
+            self._word += 1
+        return self._ready[last] + 2
+
+    def _release(self, address: int, size_bytes: int, start: float) -> None:
+        """Free the words that are consumed when the instruction leaves the decoder."""
+        for word in range(address // _WORD_BYTES, (address + size_bytes) // _WORD_BYTES):
+            self._released[word] = start - 1
+
+    def _stall(self, before: Instruction, now: Instruction) -> float:
+        timing = self.timing
+        if before.kind == "load" and timing.load_tail:
+            independent = now.kind in _SINGLE_ACCESSES and not now.address & before.writes
+            return 0.0 if independent else timing.load_tail
+        if now.address & before.writes and before.kind in ("alu", "multiply"):
+            return timing.address_stall
+        if before.writes & (now.reads | now.address):
+            return timing.result_stall.get(before.kind, 0.0)
+        return 0.0

@@ -1,0 +1,149 @@
+"""Instructions from objdump's disassembly: size, kind, and the registers that timing depends on.
+
+Thumb (Armv6-M to Armv8.1-M with Helium) and RV32IMAC, in the syntax of GNU and LLVM objdump.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+InstructionKind: TypeAlias = Literal[
+    "alu", "if_then", "load", "store", "load_multiple", "store_multiple", "multiply",
+    "multiply_add", "multiply_long", "divide", "branch", "call", "loop", "float",
+    "float_multiply_add", "float_divide", "vector", "vector_load", "vector_store",
+]  # fmt: skip
+INSTRUCTION_KINDS: Final[tuple[InstructionKind, ...]] = get_args(InstructionKind)
+Registers: TypeAlias = frozenset[str]
+_NONE: Final[Registers] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction; `words` is the number of words of a multiple load or store.
+
+    `address` holds the registers that form a memory address; `access_bytes` is the size of one
+    access, 0 without one.
+    """
+
+    size_bytes: int
+    kind: InstructionKind
+    words: int = 1
+    writes: Registers = _NONE
+    reads: Registers = _NONE
+    address: Registers = _NONE
+
+
+_LINE: Final = re.compile(r"^\s*([0-9a-f]+):\s+((?:[0-9a-f]{2,8} ?)+)\s*\t(\S+)(?:\s+(.*))?$")
+_CONDITION: Final = r"(?:eq|ne|cs|hs|cc|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?"
+_Kinds: TypeAlias = tuple[tuple[re.Pattern[str], InstructionKind], ...]
+
+
+def _kinds(condition: str, rows: Mapping[str, InstructionKind]) -> _Kinds:
+    return tuple((re.compile(f"(?:{row}){condition}"), kind) for row, kind in rows.items())
+
+
+# The first pattern that matches the whole mnemonic, without its width, states the kind.
+_ARM: Final = _kinds(
+    _CONDITION,
+    {
+        r"it[te]*": "if_then",
+        r"vldm.*|vpop|vlldm": "load_multiple",
+        r"vstm.*|vpush|vlstm": "store_multiple",
+        r"vldr": "load",
+        r"vstr": "store",
+        r"vld[r24].*|ldc2?l?": "vector_load",
+        r"vst[r24].*|stc2?l?": "vector_store",
+        r"v(?:fn?m|n?ml)[as]\.f(?:16|32|64)": "float_multiply_add",
+        r"v(?:div|sqrt)\.f\d\d": "float_divide",
+        r"v.*|cdp2?|mcrr?2?|mrrc?2?": "float",
+        r"ldr(?:s?[bh])?t?|lda?(?:ex)?[bh]?|ldrex[bh]?": "load",
+        r"str[bh]?t?|stl(?:ex)?[bh]?|strex[bh]?": "store",
+        r"ldrd|ldm.*|pop": "load_multiple",
+        r"strd|stm.*|push": "store_multiple",
+        r"[su]div": "divide",
+        r"[us]ml[as]l.*|[us]mull|umaal|sml[as]ld.*": "multiply_long",
+        r"ml[as]|sml.*|smml.*|usada8": "multiply_add",
+        r"muls?|smm.*|smu.*|usad8": "multiply",
+        r"blx?|blxns": "call",
+        r"b|bx|bxns|cbn?z|tb[bh]": "branch",
+        r"le(?:tp)?|wls.*|dls.*|lctp|bf.?csel": "loop",
+        r".*": "alu",
+    },
+)
+_RISCV: Final = _kinds(
+    "",
+    {
+        r"(?:c\.)?l[bhw]u?(?:sp)?|lr\.w.*|amo.*|sc\.w.*": "load",
+        r"(?:c\.)?s[bhw](?:sp)?": "store",
+        r"mul": "multiply",
+        r"mulh.*": "multiply_long",
+        r"div.*|rem.*": "divide",
+        r"jal|jalr": "call",
+        r"b(?:eq|ne|lt|ge|gt|le)u?z?|j|jr|ret|tail": "branch",
+        r".*": "alu",
+    },
+)
+_REGISTER: Final = re.compile(r"\b(?:[rsdq]\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
+_SPAN: Final = re.compile(r"\b([rsdq])(\d+)-[rsdq](\d+)")
+_MEMORY: Final = re.compile(r"\[([^]]*)\]|\(([a-z0-9]+)\)|^(\w+)!?, \{")
+_NO_RESULT: Final = re.compile(r"cmp|cmn|tst|teq|vcmp|vmsr|nop|dmb|dsb|isb|b|cb|j|ret")
+_ACCUMULATES: Final = re.compile(r"v(?:fn?m|n?ml)[as]|vml[as]da?va|umaal|[us]ml[as]l|movt|bf[ic]")
+_ONE_SOURCE: Final = re.compile(r"mov|mvn|[us]xt[bh]|rev|clz|rbit|negs?|vmov|vneg|vabs|vcvt|vdup")
+
+
+def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruction]]:
+    """Yield the address of each instruction in objdump's output with its properties."""
+    table = _ARM if is_arm else _RISCV
+    for line in text.splitlines():
+        found = _LINE.match(line)
+        if found is None or found[3].startswith("."):
+            continue
+        operands = re.split(r"\s*[@;<#]\s*(?![-\d])", found[4] or "")[0]
+        size_bytes = len(found[2].replace(" ", "")) // 2
+        yield int(found[1], 16), _decode(size_bytes, found[3], operands, table)
+
+
+def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Instruction:
+    name = re.sub(r"\.[nw]$", "", mnemonic)
+    kind = next(kind for pattern, kind in table if pattern.fullmatch(name))
+    operands = _SPAN.sub(_expand, operands)
+    if kind in ("float", "float_multiply_add", "float_divide") and "q" in operands:
+        kind = "vector"
+    if table is _RISCV and name == "jalr" and operands.startswith("zero"):
+        kind = "branch"
+    if "pc" in operands and (kind == "alu" and operands.startswith("pc,")):
+        kind = "branch"
+    memory = _MEMORY.search(operands)
+    address = frozenset(_REGISTER.findall(memory[0])) if memory else _NONE
+    names = _REGISTER.findall(operands[: memory.start()] if memory else operands)
+    words = 1
+    if kind in ("load_multiple", "store_multiple"):
+        listed = operands[operands.find("{") :] if "{" in operands else ", ".join(names)
+        names = _REGISTER.findall(listed)
+        words = sum(2 if register[0] == "d" else 1 for register in names)
+        address = address or frozenset(("sp",))
+    elif memory and any(register[0] == "d" for register in names):
+        kind, words = ("load_multiple" if kind == "load" else "store_multiple"), 2
+    writes, reads = _split(kind, name, names, operands.count(",") + 1)
+    if memory and ("!" in operands or operands.rstrip()[-1:] not in "])"):
+        writes |= address  # the base register is updated
+    return Instruction(size_bytes, kind, words, writes, reads, address)
+
+
+def _split(
+    kind: InstructionKind, name: str, names: list[str], operands: int
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the registers that an instruction writes and those that it reads."""
+    if kind in ("load", "load_multiple", "vector_load"):
+        return frozenset(names), _NONE
+    if kind in ("store", "store_multiple", "vector_store", "branch") or _NO_RESULT.match(name):
+        return _NONE, frozenset(names)
+    results = 2 if kind == "multiply_long" else 1
+    updates = operands == results + 1 and not _ONE_SOURCE.match(name)
+    sources = names if updates or _ACCUMULATES.match(name) else names[results:]
+    return frozenset(names[:results]), frozenset(sources)
+
+
+def _expand(span: re.Match[str]) -> str:
+    return ", ".join(f"{span[1]}{index}" for index in range(int(span[2]), int(span[3]) + 1))
