@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from firmwright.ir.core import UNCONSTRAINED
-from firmwright.ir.graph.nodes import Call, Function
-from firmwright.ir.module import AnyFunction
+from firmwright.ir.graph.nodes import Function
 
 _SEARCHED_MAX = 8
 """Number of connected groups up to which all ways to merge are tried: 4140 ways for 8 groups."""
@@ -189,23 +187,3 @@ def _has_other_path(a: int, b: int, follows: Sequence[set[int]]) -> bool:
         seen |= new
         queue.extend(new)
     return False
-
-
-# ---- regions of one operator ---------------------------------------------------------------------
-
-
-def operator_of(region: AnyFunction | None, call: Call) -> Call | None:
-    """Return the only operator of a region, on the values of the region's call."""
-    if not isinstance(region, Function) or not len(region.body) == len(call.outputs) == 1:
-        return None
-    (inner,) = region.body
-    values = {param.name: v for param, v in zip(region.params, call.inputs, strict=True)}
-    inputs = tuple(v and values.get(v.name, v) for v in inner.inputs)
-    return replace(inner, inputs=inputs, outputs=call.outputs, span=call.span)
-
-
-def region_of_part(region: Function, part: Call) -> Function:
-    """Return the region with a part of its operator."""
-    params = tuple(dict.fromkeys(part.variables))
-    outputs = tuple(replace(value, virtual_device=UNCONSTRAINED) for value in part.outputs)
-    return replace(region, params=params, body=(replace(part, outputs=outputs),), results=outputs)

@@ -64,7 +64,7 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
             module,
             table,
             lambda part: _predict_cycles(part, options),
-            lambda: load_board(options.board, options.board_dirs).dma,
+            lambda: load_board(options.board, options.board_dirs),
         ),
         "multi-core-split": lambda module: split_over_cores(module, table),
         "tile-transfers": lambda module: insert_tile_transfers(module, table),

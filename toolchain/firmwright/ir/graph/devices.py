@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import UsageError
-from firmwright.ir.core import UNCONSTRAINED, Span, VirtualDevice
+from firmwright.ir.core import UNCONSTRAINED, VirtualDevice
 from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
 
@@ -106,15 +105,6 @@ def copy_device(module: IRModule, *, outward: bool) -> str:
     devices = module.attrs.get(COPY_DEVICES_ATTR, (MAIN_DEVICE,))
     assert isinstance(devices, tuple)
     return str(devices[-1 if outward else 0])
-
-
-def make_copy(
-    module: IRModule, value: Value, names: UniqueNamer, span: Span, *, outward: bool
-) -> Call:
-    """Return a copy of `value` from (`outward`) or to private memory."""
-    name = names.unique(f"{value.name}_{'out' if outward else 'in'}")
-    copied = with_device(replace(value, name=name), copy_device(module, outward=outward))
-    return Call(COPY_OP, (value,), (copied,), {}, span)
 
 
 def private_pools(module: IRModule) -> frozenset[str]:

@@ -6,12 +6,18 @@ bit-identical. Values that already have a device are not changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
-from firmwright.ir.core import Constant
-from firmwright.ir.graph.devices import module_cores, placed_values
+from firmwright.ir.core import Constant, Span
+from firmwright.ir.graph.devices import (
+    COPY_OP,
+    copy_device,
+    module_cores,
+    placed_values,
+    with_device,
+)
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
@@ -46,7 +52,7 @@ def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
 
 def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Call]:
     """Return the calls that replace `call`: itself, or slices, calls and a concatenation."""
-    is_open = call.op in splitter.ops and not call.target and splitter.is_large(call)
+    is_open = not call.target and splitter.is_large(call)
     parts = splitter.split(call, [(core, 1) for core in cores]) if is_open else None
     if parts is None:
         return [call]
@@ -60,7 +66,7 @@ class CallSplitter:
 
     module: IRModule
     ops: OpTable
-    placed: Collection[str] = field(init=False)
+    placed: frozenset[str] = field(init=False)
     names: UniqueNamer = field(init=False)
     alignment: int = field(init=False)
     constants: dict[str, Constant] = field(default_factory=dict)
@@ -75,13 +81,15 @@ class CallSplitter:
         return replace(module, constants={**module.constants, **self.constants})
 
     def is_large(self, call: Call) -> bool:
+        if call.op not in self.ops or len(call.outputs) != 1:
+            return False
         macs = self.ops[call.op].macs(make_op_call(call, self.module))
         return max(macs, call.outputs[0].type.elements) >= MIN_WORK_TO_SPLIT
 
     def split(self, call: Call, shares: Shares) -> tuple[CallSlice, ...] | None:
         """Return a part of `call` for each share, or None if it cannot be split."""
         y = call.outputs[0]
-        if len(call.outputs) != 1 or y.name in self.placed or y.constant is not None:
+        if call.op not in self.ops or len(call.outputs) != 1 or y.name in self.placed:
             return None
         if call.op == "fully_connected":
             return self._output_parts(call, shares)
@@ -89,6 +97,12 @@ class CallSplitter:
         if not isinstance(rows, RowWindow):
             return None
         return slice_rows(call, rows, shares, self.names, self.alignment)
+
+    def copy(self, value: Value, span: Span, *, outward: bool) -> Call:
+        """Return a copy of `value` from (`outward`) or to private memory."""
+        name = self.names.unique(f"{value.name}_{'out' if outward else 'in'}")
+        device = copy_device(self.module, outward=outward)
+        return Call(COPY_OP, (value,), (with_device(replace(value, name=name), device),), {}, span)
 
     def _output_parts(self, call: Call, shares: Shares) -> tuple[CallSlice, ...] | None:
         y, (x, *constants) = call.outputs[0], call.inputs
@@ -114,11 +128,8 @@ class CallSplitter:
         self.constants[name] = replace(part, pool=whole.pool)
         quantization = value.type.quantization
         if quantization is not None and quantization.axis == 0 and len(quantization.scales) > 1:
-            quantization = replace(
-                quantization,
-                scales=quantization.scales[first:end],
-                zero_points=quantization.zero_points[first:end],
-            )
+            scales, zeros = quantization.scales[first:end], quantization.zero_points[first:end]
+            quantization = replace(quantization, scales=scales, zero_points=zeros)
         kind = TensorType(array.shape, value.type.dtype, quantization)
         own_name = self.names.unique(f"{value.name}_part")
         return replace(value, name=own_name, type=kind, constant=name)
