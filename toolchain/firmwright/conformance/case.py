@@ -74,11 +74,6 @@ def quantized(shape: Sequence[int], dtype: str, scale: float, zero_point: int = 
     return CaseTensor(tuple(shape), dtype, (float32(scale),), (zero_point,))
 
 
-def data_tensor(shape: Sequence[int], dtype: str) -> CaseTensor:
-    """Return a tensor, with an arbitrary quantization if `dtype` is int8."""
-    return quantized(shape, dtype, 0.5, 3) if dtype == "int8" else CaseTensor(tuple(shape), dtype)
-
-
 def constant(data: Array, scales: tuple[float, ...] = (), axis: int | None = None) -> CaseTensor:
     """Return a constant with zero points 0; it is not quantized if `scales` is empty."""
     shape = tuple(int(n) for n in data.shape)
@@ -87,15 +82,6 @@ def constant(data: Array, scales: tuple[float, ...] = (), axis: int | None = Non
 
 def int_vector(*values: int) -> CaseTensor:
     return constant(np.array(values, np.int32))
-
-
-def scalar(value: float, dtype: str = "int32") -> CaseTensor:
-    return constant(np.array(value, dtype))
-
-
-def index_tensor(shape: Sequence[int], count: int) -> CaseTensor:
-    """Return a tensor of sampled indices in [0, count)."""
-    return CaseTensor(tuple(shape), "int32", value_range=(0, count - 1))
 
 
 def with_int4_weights(case: ConformanceCase) -> ConformanceCase:

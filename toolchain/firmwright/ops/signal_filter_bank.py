@@ -133,7 +133,7 @@ def _root_lower(call: OpCall, b: Kernel) -> None:
 
 # ---- spectral_subtraction ----------------------------------------------------------------------
 
-SUBTRACTION_OPTIONS = (
+_SUBTRACTION_OPTIONS = (
     "alternate_one_minus_smoothing", "alternate_smoothing", "clamping", "min_signal_remaining",
     "num_channels", "one_minus_smoothing", "smoothing", "smoothing_bits",
     "spectral_subtraction_bits",
@@ -213,7 +213,7 @@ def _import_subtraction(context: ImportContext) -> ImportedCall:
     state = ImplicitState("estimate", context.outputs[1], next_output=1)
     return ImportedCall(
         "spectral_subtraction",
-        int_options(context, *SUBTRACTION_OPTIONS),
+        int_options(context, *_SUBTRACTION_OPTIONS),
         (0,),
         implicit_state=(state,),
     )
@@ -221,7 +221,7 @@ def _import_subtraction(context: ImportContext) -> ImportedCall:
 
 # ---- pcan --------------------------------------------------------------------------------------
 
-_SNR_BITS, _OUTPUT_BITS, GAIN_LUT_SIZE = 12, 6, 126
+_SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
 def _pcan_infer(call: OpCall) -> tuple[TensorType, ...]:
