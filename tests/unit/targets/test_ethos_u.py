@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from firmwright.base.errors import ToolMissingError
+from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
+from firmwright.flows.model_session import open_session
 from firmwright.flows.verification import verify
 from firmwright.pipeline import Compilation
 from firmwright.targets import vela
@@ -40,6 +42,20 @@ def test_operators_that_the_npu_rounds_in_another_way_stay_on_the_core() -> None
     by_place = {row.kind: row.schedule for row in operators}
     assert by_place["fully_connected"] != "ethos-u55-128" != by_place["softmax"]
     assert "ethos-u55-128" in by_place.values()
+
+
+def test_a_model_that_vela_has_compiled_gives_the_same_outputs(tmp_path: Path) -> None:
+    options = vela.VelaOptions("ethos-u55-128", "Ethos_U55_High_End_Embedded", "Shared_Sram")
+    vela.run_vela(DIGITS.read_bytes(), options, tmp_path, "tflite")
+    compiled_by_vela = load_model(next(tmp_path.glob("*_vela.tflite")))
+    images = np.load(DIGITS.with_name("digits_test.npz"))["input_1"][:5]
+    outputs = []
+    for target, model in (("", load_model(DIGITS)), ("ethos-u55-128", compiled_by_vela)):
+        with open_session(compile_for(model, target=target, numerics="tflm")) as session:
+            outputs.append(session.run(images))
+    assert np.array_equal(*outputs)
+    with pytest.raises(UsageError, match="Vela compiled the model for ethos-u55-128"):
+        compile_for(compiled_by_vela, target="ethos-u55-64")
 
 
 def test_without_vela_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,7 +173,8 @@ def _read(file: Path) -> bytes:
 def _named_source(module: IRModule, file: Path) -> bytes:
     data = _read(file)
     digest = module.attrs.get("source_sha256")
-    if digest is not None and digest != source_digest(data):
+    calls = (call.op for graph in module.graphs for call in graph.body)
+    if digest not in (None, source_digest(data)) and "ethos_u" not in calls:  # compiled by Vela
         what = "this is not the file that the module was made from: its hash differs."
         hint = "give the file with the sha256 in the module's attribute source_sha256."
         raise UsageError(what, where=str(file), hint=hint)

@@ -20,6 +20,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.patterns import Match, op
 from firmwright.ir.module import IRModule
 from firmwright.targets.backend import Backend, PatternEntry
@@ -35,6 +36,10 @@ DRIVER_OF_APPLICATION = "sdk"
 """Path of a driver that the application's build provides."""
 _TEXT = read_sections(__file__)
 _ALIGNMENT = 16
+_COMPILED = "ethos_u"
+_CONFIG = slice(8, 12)
+"""The word of a command stream with the product, and the logarithm of the multiply-adds."""
+_PRODUCTS = {0: "u55", 1: "u65"}
 
 
 class EthosU(Backend):
@@ -54,14 +59,20 @@ class EthosU(Backend):
         self._unsupported: dict[int, tuple[Function, Mapping[str, str]]] = {}
 
     def patterns(self) -> Sequence[PatternEntry]:
-        return [PatternEntry(name, op(name), self._takes) for name in WRITABLE]
+        compiled = PatternEntry(_COMPILED, op(_COMPILED))
+        return [compiled, *(PatternEntry(name, op(name), self._takes) for name in WRITABLE)]
 
     def cost(self, match: Match) -> int | None:
+        if match.calls[0].op == _COMPILED:
+            return None
         return self._program(match.calls, match.module, match.target).cycles
 
     def generate(self, kernel: BackendKernel) -> None:
-        program = self._program(kernel.calls, kernel.module, kernel.target, kernel.graph)
-        write_call(kernel, program)
+        if (compiled := kernel.find(_COMPILED)) is not None:
+            write_call(kernel, _read_program(compiled, kernel.target))
+        else:
+            program = self._program(kernel.calls, kernel.module, kernel.target, kernel.graph)
+            write_call(kernel, program)
 
     def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
         files = [*runtime_dir().glob("ethos_u/ethosu_call.*"), *_driver_files()]
@@ -117,6 +128,24 @@ ETHOS_U_BACKENDS = (
 )
 
 
+def _read_program(call: OpCall, target: Target) -> NpuProgram:
+    """Return the program of a model that Vela has compiled.
+
+    Raises:
+        UsageError: it was compiled for another NPU.
+    """
+    commands, weights = (constant.data for constant in call.constants[:2] if constant)
+    config = int.from_bytes(commands[_CONFIG], "little")
+    accelerator = f"ethos-{_PRODUCTS.get(config >> 28)}-{1 << (config & 15)}"
+    if accelerator != target.kind:
+        raise UsageError(
+            f"Vela compiled the model for {accelerator}.", hint=f"--target {accelerator}."
+        )
+    offsets, count = call.ints_attr("offsets"), len(call.inputs) - 2
+    sizes = (call.int_attr("arena_bytes"), call.int_attr("fast_bytes"))
+    return NpuProgram(commands, weights, *sizes, offsets[:count], offsets[count:])
+
+
 def boundary(calls: Sequence[Call]) -> tuple[list[Value], list[Value]]:
     """Return the values that the calls read and do not define, and those that they only define."""
     made = {value.name: value for call in calls for value in call.outputs}
@@ -130,9 +159,12 @@ def _find_unsupported(
 ) -> Mapping[str, str]:
     reasons: dict[str, str] = {}
     calls: list[Call] = []
+    is_compiled = any(call.op == _COMPILED for call in function.body)
     for call in function.body:
         name = call.outputs[0].name
         try:
+            if is_compiled:
+                raise NotSupportedError("the model's operators for the NPU are compiled already")
             check_npu_numerics(make_op_call(call, module))
             write_tflite([call], module, *boundary([call]))
             calls.append(call)

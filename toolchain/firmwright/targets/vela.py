@@ -53,7 +53,7 @@ class NpuProgram:
 def compile_region(model: bytes, options: VelaOptions) -> NpuProgram:
     """Compile a TFLite file that Vela supports completely."""
     with tempfile.TemporaryDirectory() as folder:
-        _run(model, options, Path(folder), "raw")
+        run_vela(model, options, Path(folder), "raw")
         with np.load(next(Path(folder).glob("*_vela.npz"))) as data:
             return NpuProgram(
                 commands=data["cmd_data"].tobytes(),
@@ -70,12 +70,12 @@ def compile_region(model: bytes, options: VelaOptions) -> NpuProgram:
 def find_unsupported(model: bytes, options: VelaOptions) -> Mapping[str, str]:
     """Return the outputs of the operators that Vela leaves to the core, with the reasons."""
     with tempfile.TemporaryDirectory() as folder:
-        text = _run(model, options, Path(folder), "tflite")
+        text = run_vela(model, options, Path(folder), "tflite")
     reasons = dict(_WARNING.findall(text))
     return {name: reasons.get(name, _NO_REASON) for name in _ON_CORE.findall(text)}
 
 
-def _run(model: bytes, options: VelaOptions, folder: Path, output: str) -> str:
+def run_vela(model: bytes, options: VelaOptions, folder: Path, output: str) -> str:
     if find_spec("ethosu") is None or find_spec("ethosu.vela") is None:
         raise ToolMissingError(
             "the target for Ethos-U needs Arm's compiler Vela, which is not installed.",

@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
 from firmwright.base.resource_limits import WorkBudget, constant_budget
-from firmwright.frontends.tflite.reader import COMPILED_BY_VELA, ETHOS_U
 from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
@@ -49,8 +48,6 @@ class ImportSession:
         is_custom = name.startswith("custom:")
         if is_custom and self.is_claimed("", name[len("custom:") :]):
             return import_custom
-        if name == ETHOS_U:
-            raise NotSupportedError(f"{COMPILED_BY_VELA}; give the model from before Vela")
         raise NotSupportedError(OPERATOR_IS_UNSUPPORTED)
 
     def refuse(self, op: str, where: str, why: str) -> None:

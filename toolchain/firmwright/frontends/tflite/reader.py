@@ -15,6 +15,7 @@ from firmwright.base.quant import Quantization
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
+from firmwright.frontends.tflite.vela_output import describe_npu_memory
 from firmwright.frontends.tflite.verify import verify_raw_model
 from firmwright.ir import tflite_schema as schema
 from firmwright.ir.core import Attrs, Span
@@ -29,9 +30,6 @@ from firmwright.ir.decoded_model import (
 )
 
 _T = TypeVar("_T")
-
-ETHOS_U = "custom:ethos-u"
-COMPILED_BY_VELA = "the model was compiled for an Arm Ethos-U NPU by Vela"
 
 _BIAS_DTYPES = ("int32", "int64")
 _SMALLEST_SCALE = 2.0**-126
@@ -51,13 +49,7 @@ def read_tflite(data: bytes, file: str) -> RawModel:
         root.fail("version", f"schema version {version} is not {schema.SCHEMA_VERSION}.")
     buffers = list(map(_buffer, root.tables("buffers")))
     opcodes = list(map(_opcode, root.tables("operator_codes")))
-    try:
-        return _model(root, file, buffers, opcodes)
-    except ModelError as error:
-        if not any(name == ETHOS_U for name, _ in opcodes):
-            raise
-        hint = "give the model from before Vela."
-        raise ModelError(f"{COMPILED_BY_VELA}.", where=file, hint=hint) from error
+    return _model(root, file, buffers, opcodes)
 
 
 def _model(
@@ -78,7 +70,7 @@ def _model(
         },
     )
     valid = tuple(item for item in model.signatures if _is_valid_signature(model, item))
-    model = replace(model, signatures=valid)
+    model = describe_npu_memory(replace(model, signatures=valid))
     verify_raw_model(model)
     return model
 
