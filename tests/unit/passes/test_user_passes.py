@@ -22,7 +22,9 @@ from firmwright.ir.module import IRModule, Pass
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
+KEYWORD = ROOT / "examples" / "02_keyword" / "keyword.tflite"
 PAGE = ROOT / "docs" / "adding-a-pass.md"
+FAST: dict[str, str] = {"planner": "greedy_by_size"}
 
 
 @pytest.fixture
@@ -62,6 +64,7 @@ def test_the_pass_of_the_page(capsys: pytest.CaptureFixture[str]):
         assert not weights_of(pruned)[small].any()
         assert np.array_equal(weights_of(pruned)[~small], weights_of(plain)[~small])
     words = ["compile", str(DIGITS), "--pass", "prune:prune@fold-pad", "-o", "out", "--json"]
+    words += ["--planner", "greedy_by_size"]
     assert main(words) == 0
     recorded = json.loads(Path("out/metadata.json").read_text())["options"]["passes"]
     assert recorded == [{"name": "prune", "after": "fold-pad", "origin": "prune:prune"}]
@@ -79,9 +82,9 @@ def test_the_pass_of_the_page(capsys: pytest.CaptureFixture[str]):
 
 def test_a_function_equals_an_edited_model():
     model = load_model(DIGITS)
-    edited = compile_for(halve(model.module)).tree.files
+    edited = compile_for(halve(model.module), **FAST).tree.files
     for step in (halve, Pass("halve", halve), Pass("halve", halve, after="import")):
-        files = compile_for(model, passes=[step]).tree.files
+        files = compile_for(model, passes=[step], **FAST).tree.files
         assert {**files, "metadata.json": ""} == {**edited, "metadata.json": ""}
 
 
@@ -99,21 +102,20 @@ def test_a_pass_runs_once_at_its_place_also_from_a_saved_module(tmp_path: Path):
             save_module(module, tmp_path / f"{name}.fwir")
 
     steps = [Pass("note", note, after="lower-select"), Pass("again", note, after="lower-select")]
-    files = compile_for(load_model(DIGITS), watch=watch, passes=steps).tree.files
+    files = compile_for(load_model(DIGITS), watch=watch, passes=steps, **FAST).tree.files
     at = seen.index("lower-select")
     assert seen[at : at + 4] == ["lower-select", "note", "again", "after-scheduling"]
     assert calls == ["lower-select"] * 2
     for name, expected in (("note", 3), ("usmp", 3)):
-        resumed = compile_for(load_model(tmp_path / f"{name}.fwir"), passes=steps)
+        resumed = compile_for(load_model(tmp_path / f"{name}.fwir"), passes=steps, **FAST)
         assert len(calls) == expected
         assert resumed.tree.files["model/digits.c"] == files["model/digits.c"]
     late = Pass("late", note, after="cse")
     with pytest.raises(UsageError, match="the pass late follows cse, but the module is at usmp"):
         compile_for(load_model(tmp_path / "usmp.fwir"), passes=[late])
     calls.clear()
-    pareto_rows(
-        load_model(DIGITS).module, options_for(load_model(DIGITS).module, {"passes": [late]})
-    )
+    keyword = load_model(KEYWORD).module
+    pareto_rows(keyword, options_for(keyword, {"passes": [late]}))
     assert len(calls) == 1
 
 
@@ -130,7 +132,7 @@ def test_an_entry_point_is_used_only_by_name(tmp_path: Path, monkeypatch: pytest
     (info / "top_level.txt").write_text("example_passes\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     invalidate_caches()
-    compiled = compile_for(load_model(DIGITS), passes=["touch"])
+    compiled = compile_for(load_model(DIGITS), passes=["touch"], **FAST)
     assert compiled.module.attrs["touched"]
     (row,) = compiled.metadata["options"]["passes"]
     assert row == {
@@ -138,7 +140,7 @@ def test_an_entry_point_is_used_only_by_name(tmp_path: Path, monkeypatch: pytest
         "after": "cse",
         "origin": "example_passes:run example-passes 1.2",
     }
-    assert "touched" not in compile_for(load_model(DIGITS)).module.attrs
+    assert "touched" not in compile_for(load_model(DIGITS), **FAST).module.attrs
 
 
 def broken(module: IRModule) -> IRModule:

@@ -279,7 +279,7 @@ def test_planned_module_is_returned_unchanged() -> None:
 
 def test_module_without_aot_main_is_an_internal_error() -> None:
     module = IRModule("net", {"main": copy_kernel("main")}, attrs={"entry": "main"})
-    with pytest.raises(InternalError, match="module net has no AOT main to plan"):
+    with pytest.raises(InternalError, match="module net has no AOT main: lower it first"):
         plan_memory(module)
 
 

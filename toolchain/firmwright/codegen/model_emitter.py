@@ -11,7 +11,7 @@ from typing import cast
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
-from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.errors import UsageError
 from firmwright.base.templates import render_template
 from firmwright.base.version import ABI
 from firmwright.codegen import helper_functions as helpers
@@ -70,9 +70,7 @@ RUNTIME_DTYPES: Mapping[str, str] = {name: f"FWR_{name.upper()}" for name in _DT
 def emit_model(
     module: IRModule, intrinsics: IntrinsicTable, options: EmitOptions = DEFAULT_EMIT_OPTIONS
 ) -> SourceTree:
-    main = module.entry
-    if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
-        raise InternalError(f"the entry of module {module.name} is not an AOT main")
+    main = module.aot_main
     names = ModelNames(to_c_identifier(options.prefix or module.name))
     interface = build_interface(module, main, names)
     interface = replace(interface, has_probe_callback=options.emit_probe_callback)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
-from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.errors import UsageError
 from firmwright.base.templates import render_template
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import format_c_string
@@ -163,7 +163,5 @@ def _text(glue: _GlueContext, identity: str, options: EmitOptions) -> str:
 
 
 def _interface(module: IRModule) -> ModelInterface:
-    main = module.entry
-    if not isinstance(main, tir.PrimFunc):
-        raise InternalError(f"the entry of module {module.name} is not an AOT main")
+    main = module.aot_main
     return build_interface(module, main, ModelNames(to_c_identifier(module.name)))

@@ -16,7 +16,6 @@ from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.device.instrumented_library import AccessTracingSession
 from firmwright.flows.model_session import ModelSession, c_prefix, make_library_model
-from firmwright.ir import tir
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, constant_pools
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import RelocatedBuffer
@@ -86,8 +85,7 @@ def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary
 
 
 def _operator_labels(module: IRModule) -> tuple[str, ...]:
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)
+    main = module.aot_main
     names: dict[int, str] = {}
     for call in prim_calls(main.body):
         callee = module.functions[call.callee]

@@ -217,8 +217,7 @@ class _ChainRun:
 
 def _cases_by_buffer(module: IRModule) -> dict[str, int]:
     """Return the cases of all buffers, as their tensors begin with the case's number."""
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)
+    main = module.aot_main
     return {
         arg.buffer.name: int(call.span.tensor.partition(".")[0])
         for call in prim_calls(main.body)

@@ -16,7 +16,6 @@ from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, c_prefix, open_session
 from firmwright.flows.pareto_rows import pareto_rows
 from firmwright.flows.profiling import OperatorCost, Profile, profile
-from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.partitioning.partition_result import PartitionResult
@@ -160,8 +159,7 @@ def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
 
 
 def _constant_bytes(compiled: Compilation) -> Counter[int]:
-    main = compiled.module.entry
-    assert isinstance(main, tir.PrimFunc)  # compiled to the end
+    main = compiled.module.aot_main
     users: dict[str, list[int]] = {}
     for call in prim_calls(main.body):
         if call.op >= 0 and call.phase != "wait":

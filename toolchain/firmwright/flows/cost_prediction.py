@@ -38,14 +38,12 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
 
 def predict_lowered(module: IRModule) -> Mapping[int, int]:
     """Predict the instructions of each operator; -1 stands for rows moved within segments."""
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)  # some pass lowers every graph
+    main = module.aot_main
     costs: dict[str, int] = {}
     totals: Counter[int] = Counter()
     for (op, callee), times in count_kernel_calls(main.body).items():
         if callee not in costs:
-            kernel = module.functions[callee]
-            assert isinstance(kernel, tir.PrimFunc)
+            kernel = module.kernel(callee)
             target = module.targets.get(str(kernel.attrs.get("target", "")))
             costs[callee] = estimate_cost(
                 kernel, collect_intrinsics(module, INTRINSICS), cost_weights_for(target)

@@ -56,8 +56,7 @@ class GuardedFirmware:
 
 def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
     module, moved = insert_redzones(compiled.module)
-    main, plan = module.entry, module.plan
-    assert isinstance(main, tir.PrimFunc)
+    main, plan = module.aot_main, module.plan
     assert plan is not None
     kept = {info.name for info in plan.buffers if info.kind in ("const", "state")}
     tensors: dict[str, list[IoTensor]] = {_BEFORE: [], _AFTER: []}

@@ -231,8 +231,7 @@ def _by_operator(
     operator has its number of executions (`times`). The code that starts and awaits calls of other
     devices belongs to no operator.
     """
-    main = compiled.module.entry
-    assert isinstance(main, tir.PrimFunc)  # compiled to the end
+    main = compiled.module.aot_main
     body = without_constant_copies(compiled.module, main.body)
     body = without_calls(body, lambda call: bool(call.device))
     calls = _straight_calls(body)

@@ -19,7 +19,6 @@ from firmwright.flows.model_session import c_prefix
 from firmwright.flows.package_selftest import make_selftest
 from firmwright.flows.reference_outputs import compute_reference, reference_runtime
 from firmwright.flows.sample_batches import Tensors, generate_samples, npz_bytes
-from firmwright.ir import tir
 from firmwright.ir.printer import print_module
 from firmwright.package import export_formats
 from firmwright.package.custom_main import use_custom_main
@@ -74,8 +73,7 @@ def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> 
     metadata = replace(metadata, license=parts[0].options.license or DEFAULT_LICENSE)
     tree = compiled.tree
     for part in parts:
-        main = part.module.entry
-        assert isinstance(main, tir.PrimFunc)  # compiled to the end
+        main = part.module.aot_main
         devices = tuple(device.name for device in collect_device_calls(main))
         tree = tree.merged(make_selftest(part, devices))
     exported = ExportInput(tree, compiled.summary, metadata)

@@ -161,9 +161,7 @@ def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> Referen
 
 
 def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
-    main = module.entry
-    if not isinstance(main, tir.PrimFunc):
-        raise InternalError("only an AOT main can be interpreted")
+    main = module.aot_main
     log.info("interpreting the module")
     functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
     interpreter = Interpreter(functions, collect_intrinsics(module, INTRINSICS), module.constants)

@@ -47,8 +47,7 @@ ModeledTimes = Mapping[int, ModeledTime]
 
 def operator_devices(module: IRModule) -> dict[int, str]:
     """Return the devices of each operator; targets without a device have their own names."""
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)
+    main = module.aot_main
     names: dict[int, dict[str, None]] = {}
     for call in prim_calls(main.body):
         if call.op >= 0:
@@ -103,8 +102,7 @@ def parallel_calls(
 
 def check_races(module: IRModule, schedule: Sequence[ScheduledCall]) -> None:
     """Raise InternalError if parallel calls conflict in their memory."""
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)
+    main = module.aot_main
     analysis = MemoryEffectAnalysis(main, module.functions)
     for a, b in parallel_calls(schedule):
         effect = find_conflict(analysis.effects_of(a.call), analysis.effects_of(b.call))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.nodes import Call, Function, TensorType, called_functions
@@ -85,6 +86,19 @@ class IRModule:
     @property
     def entry(self) -> AnyFunction:
         return self.functions[str(self.attrs.get("entry", "main"))]
+
+    @property
+    def aot_main(self) -> tir.PrimFunc:
+        main = self.entry
+        if isinstance(main, Function) or not main.attrs.get("aot_main"):
+            raise InternalError(f"the module {self.name} has no AOT main: lower it first.")
+        return main
+
+    def kernel(self, name: str) -> tir.PrimFunc:
+        function = self.functions[name]
+        if isinstance(function, Function):
+            raise InternalError(f"@{name} of the module {self.name} is not lowered.")
+        return function
 
     @property
     def pipelined_runs(self) -> int:

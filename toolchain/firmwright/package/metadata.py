@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from firmwright import compilation_summary as summaries
-from firmwright.base.errors import InternalError
 from firmwright.base.version import ABI, METADATA_VERSION
 from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.ir import tir
@@ -31,9 +30,7 @@ def summarize_compilation(
 
     `compiler` holds the tool and flags for which the sources are tuned.
     """
-    main = module.entry
-    if not isinstance(main, tir.PrimFunc):
-        raise InternalError(f"module {module.name} is not lowered")
+    main = module.aot_main
     plan = module.plan
     constants = _constants(module, main)
     operators = tuple(_operators(module, main))
@@ -140,7 +137,7 @@ def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
 def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.ConstantSummary, ...]:
     """Return the constants in the emitted code; constants with equal type and bytes count once."""
     constants: dict[tuple[str, str], summaries.ConstantSummary] = {}
-    for function in (*(_kernel(module, callee) for callee in callees(main.body)), main):
+    for function in (*map(module.kernel, callees(main.body)), main):
         for name in used_constants(function.body):
             c = module.constants[name]
             constants.setdefault(
@@ -152,20 +149,13 @@ def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.Constant
     return tuple(constants.values())
 
 
-def _kernel(module: IRModule, name: str) -> tir.PrimFunc:
-    function = module.functions[name]
-    if not isinstance(function, tir.PrimFunc):
-        raise InternalError(f"{name} is called but is not a PrimFunc of module {module.name}")
-    return function
-
-
 def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[summaries.OperatorSummary]:
     first_calls: dict[int, tir.PrimFuncCall] = {}
     for call in prim_calls(main.body):
         if call.op >= 0:
             first_calls.setdefault(call.op, call)
     for index, call in sorted(first_calls.items()):
-        kernel = _kernel(module, call.callee)
+        kernel = module.kernel(call.callee)
         yield summaries.OperatorSummary(
             index=index,
             name=_result_name(kernel, call) or call.callee,

@@ -282,14 +282,12 @@ class _RegionModuleBuilder:
 
 
 def _parts_by_operator(module: IRModule) -> dict[int, int]:
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)
+    main = module.aot_main
     return {call.op: call.span.subgraph for call in prim_calls(main.body) if call.op >= 0}
 
 
 def _constants(module: IRModule, part_of: Mapping[int, int]) -> Counter[int]:
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)
+    main = module.aot_main
     bytes_by_region: Counter[int] = Counter()
     for call in prim_calls(main.body):
         kernel = module.functions[call.callee]

@@ -164,8 +164,7 @@ def _candidates(
 def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
     traffic: dict[str, MemoryTraffic] = {}
     module = externalize(module)
-    entry = module.functions[main.name]
-    assert isinstance(entry, tir.PrimFunc)
+    entry = module.kernel(main.name)
     moved = count_traffic(entry, module.functions)
     for node in linked_constants(entry):
         own = moved.get(node.buffer.name, NO_TRAFFIC)
@@ -175,8 +174,7 @@ def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryT
 
 def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> IRModule:
     module = externalize(module, lambda constant: constant in chosen)
-    hoisted = module.functions[main.name]
-    assert isinstance(hoisted, tir.PrimFunc)
+    hoisted = module.kernel(main.name)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
     body = without_linked_constants(hoisted.body, {node.buffer.name for node in nodes})
     params = [param.name for param in hoisted.params if isinstance(param.value, tir.Buffer)]

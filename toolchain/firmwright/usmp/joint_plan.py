@@ -202,8 +202,7 @@ def _shift_live_ranges(
 
 
 def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
-    old, main = _plan_of(module), module.entry
-    assert isinstance(main, tir.PrimFunc)
+    old, main = _plan_of(module), module.aot_main
     joint = _joint_names(module)
     places = {b.name: joint_plan.placements[joint[b.name]] for b in old.buffers}
     ends: dict[str, int] = {}

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from firmwright.base.dtypes import UINT8
-from firmwright.base.errors import DoesNotFitError, InternalError, UsageError
+from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -45,8 +45,8 @@ def plan_memory(
     if not any(pool.access == "rw" for pool in module.pools):
         module = replace(module, pools=(*module.pools, DEFAULT_POOL))
     cache = InplaceCache() if cache is None else cache
-    module, plan_names = hoist_scratch(module, _aot_main(module), cache.hoisted)
-    main = _aot_main(module)
+    module, plan_names = hoist_scratch(module, module.aot_main, cache.hoisted)
+    main = module.aot_main
     planning_input = collect_planning_input(module, main, plan_names, cache)
     constraints = build_interference(planning_input.buffers, planning_input.overlaps)
     buffers = _rank_pools_by_traffic(module, main, planning_input.buffers, constraints, plan_names)
@@ -86,13 +86,6 @@ def _rank_pools_by_traffic(
     moved = count_traffic(main, module.functions)
     by_plan_name = {plan_names.get(name, name): traffic for name, traffic in moved.items()}
     return rank_pools(buffers, constraints, module.pools, by_plan_name)
-
-
-def _aot_main(module: IRModule) -> tir.PrimFunc:
-    main = module.entry
-    if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
-        raise InternalError(f"module {module.name} has no AOT main to plan: lower it first.")
-    return main
 
 
 def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:

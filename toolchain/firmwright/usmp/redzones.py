@@ -19,8 +19,8 @@ REDZONE_BYTES = 64
 
 
 def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
-    main, plan = module.entry, module.plan
-    if plan is None or not isinstance(main, tir.PrimFunc):
+    main, plan = module.aot_main, module.plan
+    if plan is None:
         raise InternalError(f"module {module.name} has no memory plan.")
     buffers: dict[str, RelocatedBuffer] = {}
     ends: dict[str, int] = {}

@@ -79,8 +79,7 @@ def run(module: IRModule) -> IRModule:
         )
     away = {name for name, constant in module.constants.items() if constant.pool in pools}
     module = externalize(module, lambda constant: constant in away)
-    main = module.functions[entry.name]
-    assert isinstance(main, tir.PrimFunc)
+    main = module.kernel(entry.name)
     loader = _ConstantStager(module, main, pools)
     module = replace(module, constants={**module.constants, **loader.constants()})
     module = module.with_function(replace(main, body=loader.body()))
