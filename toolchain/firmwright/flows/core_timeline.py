@@ -106,8 +106,7 @@ def build_timeline(
 def _executed_path(
     compiled: Compilation, functions: Sequence[SymbolSize], spans: Sequence[_CoreInterval]
 ) -> tuple[tir.PrimFuncCall, ...] | None:
-    main, prefix = compiled.module.entry, c_prefix(compiled)
-    assert isinstance(main, tir.PrimFunc)
+    main, prefix = compiled.module.aot_main, c_prefix(compiled)
     # A compiler's copy of a function has a suffix; of equal functions, only one may remain.
     addresses = {function.name.partition(".")[0]: function.address for function in functions}
 
