@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-#define BRICK 16 /* channels that are contiguous in the format NHCWB16 */
+#define BRICK 16       /* channels that are contiguous in the format NHCWB16 */
+#define KERNEL_MAX 256 /* rows and columns */
 
 uint8_t *npu_bytes(struct npu *npu, const char *subject, unsigned region, uint64_t start,
                    uint64_t size)
@@ -199,7 +200,8 @@ static bool open_axis(struct npu *npu, struct npu_axis *axis, unsigned size_m1, 
     axis->taps = (int32_t)size_m1 / axis->dilation + 1;
     axis->limit = (int32_t)(outputs_m1 * (unsigned)axis->stride + size_m1) + 1 - axis->pad -
                   (int32_t)pad_after;
-    if ((int32_t)size_m1 % axis->dilation != 0 || axis->limit <= 0 || axis->upscale > 2) {
+    if ((int32_t)size_m1 % axis->dilation != 0 || axis->limit <= 0 || axis->upscale > 2 ||
+        size_m1 >= KERNEL_MAX) {
         return npu_fail(npu, "kernel, stride, padding and OFM are inconsistent");
     }
     return true;

@@ -179,6 +179,16 @@ static bool open_lut(struct npu *npu, struct npu_output *output)
     return true;
 }
 
+/* Elements of the OFM are distinct, so their region is as large. */
+static bool check_size(struct npu *npu, const struct npu_map *map)
+{
+    const uint16_t *set = npu->parameters;
+    uint64_t places = (set[NPU_SET_OFM_HEIGHT_M1] + UINT64_C(1)) * (set[NPU_SET_OFM_WIDTH_M1] + 1u);
+    uint64_t size = places * (uint64_t)map->depth * map->size;
+    return size <= npu->regions[set[NPU_SET_OFM_REGION] & 7u].size ||
+           npu_fail_number(npu, "the OFM exceeds its region: bytes", size);
+}
+
 bool npu_open_output(struct npu *npu, struct npu_output *output)
 {
     const uint16_t *set = npu->parameters;
@@ -193,7 +203,7 @@ bool npu_open_output(struct npu *npu, struct npu_output *output)
     };
     if (!npu_open_map(npu, NPU_OFM, set[NPU_SET_OFM_HEIGHT_M1] + 1, set[NPU_SET_OFM_WIDTH_M1] + 1,
                       set[NPU_SET_OFM_DEPTH_M1] + 1, &output->map) ||
-        !read_limits(npu, output)) {
+        !check_size(npu, &output->map) || !read_limits(npu, output)) {
         return false;
     }
     if (output->rounding > NPU_ROUND_NATURAL) {
