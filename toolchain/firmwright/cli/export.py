@@ -63,10 +63,11 @@ def _compile(args: argparse.Namespace) -> Compilation | Bundle:
 
 
 def _export_update(args: argparse.Namespace, metadata: PackageMetadata) -> Outcome:
-    unset = {"--key": None, "--package-version": NO_METADATA.version}
-    given = {"--key": args.key, "--package-version": args.package_version}
-    for name, value in given.items():
-        if value == unset[name]:
+    for name, value, unset in (
+        ("--key", args.key, None),
+        ("--package-version", args.package_version, NO_METADATA.version),
+    ):
+        if value == unset:
             hint = f"add {name}; firmwright export --help describes it."
             raise UsageError(f"signed images need {name}.", where="export", hint=hint)
     folder = Path(args.models[0])

@@ -49,11 +49,11 @@ class _InterruptionError(errors.FirmwrightError):
 
 def verbs(words: Sequence[str] = ()) -> list[str]:
     """Return the names of the verbs, or only the one that `words` name."""
-    known = sorted(name for names in grouped_verbs().values() for name in names)
+    names = sorted(name for group in grouped_verbs().values() for name in group)
     first = next((word for word in words if not word.startswith("-")), "")
-    if not first or first in known:
-        return [first] if first else known
-    near = difflib.get_close_matches(first, known, n=1)
+    if not first or first in names:
+        return [first] if first else names
+    near = difflib.get_close_matches(first, names, n=1)
     hint = f"firmwright {near[0]}." if near else "firmwright --help, which lists the verbs."
     raise errors.UsageError(f"there is no verb {first!r}.", hint=hint)
 

@@ -31,8 +31,10 @@ def format_table(
     if sum(widths) > room:
         dropped = next((head.index(name) for name in drop if name in head), None)
         if dropped is not None:
-            kept = [[c for i, c in enumerate(row) if i != dropped] for row in (head, *rows)]
-            return format_table([str(name) for name in kept[0]], kept[1:], indent, drop)
+            columns_left = [[c for i, c in enumerate(row) if i != dropped] for row in (head, *rows)]
+            return format_table(
+                [str(name) for name in columns_left[0]], columns_left[1:], indent, drop
+            )
         widths = _shrink(cells, numeric, room, PIECE)
     wrapped = [_wrapped_line(line, widths, numeric) for line in cells]
     rule = "  ".join("─" * width for width in widths)
