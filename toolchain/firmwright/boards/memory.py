@@ -7,6 +7,7 @@ from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
 
 MemoryKind = Literal["flash", "ram"]
 ADDRESSES: Final = 1 << 32
+SMALL_CACHE_BYTES: Final = 2048
 BANDWIDTH: Final = 4.0
 """The bytes per cycle of memory that states no bandwidth: 32 bits without wait states."""
 
@@ -52,6 +53,11 @@ class MemoryRegion:
     cache_ways: int = 0
     unified_cache: bool = False
     prefetch: bool = False
+
+    @property
+    def has_small_cache(self) -> bool:
+        """Whether loops of unrolled kernels would be read from slow flash again and again."""
+        return self.wait_states > 0 and 0 < self.instruction_cache <= SMALL_CACHE_BYTES
 
     @property
     def read_model(self) -> tuple[int, ...]:

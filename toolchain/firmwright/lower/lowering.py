@@ -4,7 +4,7 @@ Views have no candidates. Nothing is selected here, and the module is not change
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from firmwright.base.errors import (
     UnsupportedItem,
 )
 from firmwright.ir import tir
-from firmwright.ir.core import Attr, Target
+from firmwright.ir.core import Attr, Constant, Target
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable, RowReduction, RowWindow
@@ -56,6 +56,10 @@ class LoweredCall(NamedTuple):
 
     call: Call
     candidates: tuple[LoweringCandidate, ...]
+
+
+_CACHED_BYTES = 256
+"""Constants up to this size are assumed to stay in the data cache of flash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,8 @@ class Lowering:
         target = self._target(call)
         available = self.features(target) if target else frozenset()
         schedules = [s for s in self.rules if s.op == call.op and s.requires <= available]
+        if self.module.attrs.get("short_loops"):
+            schedules = [schedule.with_short_loops() for schedule in schedules]
         if has_weight_zero_point(make_op_call(call, self.module)):
             schedules = [s for s in schedules if s.takes_weight_zero_point]
         if any(s.fuses for s in schedules) and has_discontinuity(self.entry):
@@ -256,8 +262,21 @@ class Lowering:
             code_bytes=price.code_bytes,
             instructions=price.instructions,
             cycles=price.cycles,
-            stall_cycles=self._stalls(func, call),
+            stall_cycles=self._stalls(func, call) + self._flash_stalls(func, kernel.constants),
         )
+
+    def _flash_stalls(self, func: tir.PrimFunc, constants: Mapping[str, Constant]) -> int:
+        """Return the cycles that reads of constants wait for flash, except of small ones."""
+        per_byte = self.module.attrs.get("flash_stalls")
+        if not isinstance(per_byte, float):
+            return 0
+        moved = count_traffic(func, {})
+        buffers = (
+            name.rpartition(".")[2]
+            for name, constant in constants.items()
+            if constant.size_bytes > _CACHED_BYTES
+        )
+        return round(sum(per_byte * moved.get(name, NO_TRAFFIC).read_bytes for name in buffers))
 
     def _stalls(self, func: tir.PrimFunc, call: Call) -> int:
         """Return the cycles that the pools assigned to the call's tensors add."""

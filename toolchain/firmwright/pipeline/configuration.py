@@ -61,6 +61,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
             for name in ("ram_bytes", "flash_bytes")
             if (value := getattr(options, name)) is not None
         },
+        **_flash_attrs(board),
         **({"offload": options.offload} if options.offload else {}),
         **{name: True for name in ("recompute", "pipeline_runs") if getattr(options, name)},
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
@@ -89,6 +90,13 @@ def _numerics(model: IRModule, options: Options) -> str:
             hint="leave it out: ONNX Runtime or PyTorch defines the results.",
         )
     return "onnx"
+
+
+def _flash_attrs(board: Board) -> dict[str, bool | float]:
+    """Return what schedules need to know of flash with a small cache; nothing for other flash."""
+    if board.is_host or not board.flash.has_small_cache:
+        return {}
+    return {"short_loops": True, "flash_stalls": board.flash.wait_states / board.flash.read_bytes}
 
 
 def _io(model: IRModule, options: Options) -> IoBinding:

@@ -16,12 +16,12 @@ _SINGLE_ACCESSES = ("load", "store")
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """An instruction, its executions, and the taken branches among them."""
+    """An instruction, its executions, and those that branched."""
 
     address: int
     instruction: Instruction
     count: int
-    taken: int
+    branched: int
 
 
 def modeled_cycles(timing: CoreTiming, executed: Iterable[Executed]) -> float:
@@ -44,7 +44,7 @@ def _run_cycles(timing: CoreTiming, run: Sequence[Executed]) -> float:
     total, passed = 0.0, 0
     for start, step in enumerate(run):
         arrivals = step.count - passed
-        passed = step.count - step.taken
+        passed = step.count - step.branched
         if arrivals > 0:
             total += _path_cycles(timing, run[start:], arrivals)
     return total
@@ -57,7 +57,7 @@ def _path_cycles(timing: CoreTiming, path: Sequence[Executed], arrivals: float) 
         pipeline.execute(step.address, step.instruction)
         total += arrivals * (pipeline.now - before)
         before = pipeline.now
-        arrivals *= 1 - step.taken / step.count
+        arrivals *= 1 - step.branched / step.count
         if arrivals < 0.5:
             break
     return total

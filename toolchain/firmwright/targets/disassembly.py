@@ -96,12 +96,12 @@ def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruct
     """Yield the address of each instruction in objdump's output with its properties."""
     table = _ARM if is_arm else _RISCV
     for line in text.splitlines():
-        found = _LINE.match(line)
-        if found is None or found[3].startswith("."):
+        match = _LINE.match(line)
+        if match is None or match[3].startswith("."):
             continue
-        operands = re.split(r"\s*[@;<#]\s*(?![-\d])", found[4] or "")[0]
-        size_bytes = len(found[2].replace(" ", "")) // 2
-        yield int(found[1], 16), _decode(size_bytes, found[3], operands, table)
+        operands = re.split(r"\s*[@;<#]\s*(?![-\d])", match[4] or "")[0]
+        size_bytes = len(match[2].replace(" ", "")) // 2
+        yield int(match[1], 16), _decode(size_bytes, match[3], operands, table)
 
 
 def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Instruction:

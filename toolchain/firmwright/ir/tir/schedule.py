@@ -25,8 +25,9 @@ class Schedule:
 
     `disable_scheduling` marks kernels with loads that gcc's first scheduling pass would hoist and
     spill. A schedule with a `goal` is offered only under `--optimize GOAL`. `fold` accumulates rows
-    if the call is computed row by row (see `RowReduction.accumulate`). `takes_weight_zero_point` is
-    set if weights may have a zero point other than 0.
+    if the call is computed row by row (see `RowReduction.accumulate`). `short_loops` returns a
+    configuration with less unrolling, for flash with a small instruction cache.
+    `takes_weight_zero_point` is set if weights may have a zero point other than 0.
     """
 
     name: str
@@ -40,6 +41,18 @@ class Schedule:
     space: Callable[[OpCall], Sequence[Config]] | None = None
     fold: Callable[[OpCall, Any, Any, Any], None] | None = None
     takes_weight_zero_point: bool = False
+    short_loops: Callable[[OpCall, Config], Config] | None = None
+
+    def with_short_loops(self) -> Schedule:
+        """Return the schedule that offers short loops, and leaves the others to tuning."""
+        shorten = self.short_loops
+        if shorten is None:
+            return self
+
+        def configs(call: OpCall) -> tuple[Config, ...]:
+            return tuple(shorten(call, config) for config in self.configs(call))
+
+        return replace(self, configs=configs, space=self.tunable_configs)
 
     def tunable_configs(self, call: OpCall) -> tuple[Config, ...]:
         """Return every configuration that may be built for `call`, the default ones first."""

@@ -14,7 +14,11 @@ from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant, weight_zero_point
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
-from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
+from firmwright.schedules.cortex_m_dsp.microkernels import (
+    SHORT_UNROLL,
+    alternative_unrolls,
+    default_unroll,
+)
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.schedule_factories import dsp_schedule
 
@@ -49,6 +53,13 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _space(op: OpCall) -> Sequence[Config]:
     unrolls = alternative_unrolls(layer_layout(op).words)
     return [{**config, "steps": steps} for config in _configs(op) for steps in unrolls]
+
+
+def _short_loops(op: OpCall, config: Config) -> Config:
+    words = layer_layout(op).words
+    if config.get("input") == "bytes":
+        words //= 2
+    return {**config, "steps": default_unroll(words, SHORT_UNROLL, SHORT_UNROLL)}
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -176,11 +187,11 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
 SCHEDULES = (
     dsp_schedule(
         "dsp.conv2d.im2col", "conv2d", configs=_configs, build=_build, space=_space,
-        takes_weight_zero_point=True,
+        short_loops=_short_loops, takes_weight_zero_point=True,
     ),
     dsp_schedule(
         "dsp.fully_connected.rows", "fully_connected",
         configs=_matrix_configs, build=_build_matrix, space=_matrix_space,
-        takes_weight_zero_point=True,
+        short_loops=_short_loops, takes_weight_zero_point=True,
     ),
 )  # fmt: skip

@@ -146,11 +146,15 @@ class GemmKernel:
             return f"paired_{self.block}x{self.pixels}"
         return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
 
+    def _unroll(self, words: int, limit: int = MAX_UNROLL) -> int:
+        if self.steps is None:
+            return default_unroll(words, limit)
+        return default_unroll(words, self.steps, self.steps)
+
     def _multiply_blocks(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
     ) -> None:
-        limits = () if self.steps is None else (self.steps, self.steps)
-        steps, pairs = default_unroll(self.words, *limits), self.block // 2
+        steps, pairs = self._unroll(self.words), self.block // 2
         registers = [b.load(acc, [i]) for i in range(self.block * self.pixels)]
         with b.for_("j", self.words // steps) as j:
             start = index * (self.words * pairs) + j * (steps * pairs)
@@ -162,7 +166,7 @@ class GemmKernel:
         self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr
     ) -> None:
         groups = self.words // 2
-        length = default_unroll(groups, MAX_UNROLL // 2)
+        length = self._unroll(groups, MAX_UNROLL // 2)
         registers = [b.load(acc, [i]) for i in range(self.block)]
         with b.for_("j", groups // length) as j:
             w = b.pointer(self.weights, (index * groups + j * length) * 8, length * 8)
