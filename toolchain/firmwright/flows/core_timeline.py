@@ -52,10 +52,7 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
 
     Raise UsageError for calls on accelerators of a board with one core.
     """
-    main = compiled.module.entry
-    if not isinstance(main, tir.PrimFunc):
-        return ()
-    if all(call.phase == "call" for call in prim_calls(main.body)):
+    if all(call.phase == "call" for call in prim_calls(compiled.module.aot_main.body)):
         return ()
     if compiled.board.cores is None:
         what = "exact counts of calls on accelerators need a board with two cores."
@@ -106,7 +103,7 @@ def build_timeline(
 def _executed_path(
     compiled: Compilation, functions: Sequence[SymbolSize], spans: Sequence[_CoreInterval]
 ) -> tuple[tir.PrimFuncCall, ...] | None:
-    main, prefix = compiled.module.aot_main, c_prefix(compiled)
+    prefix = c_prefix(compiled)
     # A compiler's copy of a function has a suffix; of equal functions, only one may remain.
     addresses = {function.name.partition(".")[0]: function.address for function in functions}
 
@@ -114,11 +111,10 @@ def _executed_path(
         if call.phase != "call":
             names = _COPIES if is_copy_device(call.device) else _CALLS
             return span.name == names[call.phase == "wait"]
-        kernel = compiled.module.functions[call.callee]
-        name = kernel.code if isinstance(kernel, tir.PrimFunc) else call.callee
-        return not span.name and addresses.get(f"{prefix}_{name}", span.address) == span.address
+        name = f"{prefix}_{compiled.module.kernel(call.callee).code}"
+        return not span.name and addresses.get(name, span.address) == span.address
 
-    body = without_constant_copies(compiled.module, main.body)
+    body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
     return executed_calls(body, (span for span in spans if span.name in _EVENTS), is_event)
 
 

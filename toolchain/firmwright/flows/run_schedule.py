@@ -47,9 +47,8 @@ ModeledTimes = Mapping[int, ModeledTime]
 
 def operator_devices(module: IRModule) -> dict[int, str]:
     """Return the devices of each operator; targets without a device have their own names."""
-    main = module.aot_main
     names: dict[int, dict[str, None]] = {}
-    for call in prim_calls(main.body):
+    for call in prim_calls(module.aot_main.body):
         if call.op >= 0:
             target = target_of(module.functions[call.callee]) or CORE_TARGET_NAME
             names.setdefault(call.op, {})[call.device or target] = None
@@ -59,20 +58,19 @@ def operator_devices(module: IRModule) -> dict[int, str]:
 def modeled_times(compiled: Compilation) -> dict[int, ModeledTime]:
     """Return the times of emulated transfers, and of engines that declare them."""
     module, dma = compiled.module, compiled.board.dma
-    main = module.entry
-    if compiled.board.counter.unit != "instructions" or not isinstance(main, tir.PrimFunc):
+    if compiled.board.counter.unit != "instructions":
         return {}
-    analysis = MemoryEffectAnalysis(main, module.functions)
+    analysis = MemoryEffectAnalysis(module.aot_main, module.functions)
     pools = {pool.name: pool for pool in module.pools}
     times: dict[int, ModeledTime] = {}
-    for call in prim_calls(main.body):
-        kernel = module.functions[call.callee]
+    for call in prim_calls(module.aot_main.body):
+        kernel = module.kernel(call.callee)
         if is_copy_device(call.device) and dma is not None:
             source, target = analysis.effects_of(call)
             ends = (pools.get(at.root, PoolInfo(at.root)) for at in (source, target))
             bus = dma.bus_cycles(source.end - source.first, *ends)
             times[call.op] = ModeledTime(dma.setup + bus, bus)
-        elif call.device and isinstance(kernel, tir.PrimFunc) and CYCLES_ATTR in kernel.attrs:
+        elif call.device and CYCLES_ATTR in kernel.attrs:
             times[call.op] = ModeledTime(int(str(kernel.attrs[CYCLES_ATTR])))
     return times
 
@@ -82,8 +80,7 @@ def schedule_run(
 ) -> tuple[ScheduledCall, ...]:
     """Schedule calls with these counts; the iterations of a loop count once."""
     schedule, left = RunSchedule(modeled), dict(counts)
-    main = module.entry
-    for call in prim_calls(main.body) if isinstance(main, tir.PrimFunc) else ():
+    for call in prim_calls(module.aot_main.body):
         if call.op in counts:
             schedule.add(call, left[call.op])
             if call.phase == "call":
