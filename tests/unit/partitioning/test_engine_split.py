@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import firmwright as fw
 from firmwright.base.errors import UsageError
+from firmwright.cli.main import main
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.instruction_counts import measure_instructions
@@ -86,9 +88,9 @@ def test_parts_of_engine_and_core_are_views_of_one_tensor(pools: Sequence[PoolIn
     copies = ["device_copy"] * 4 if pools else []
     work = ["relu", *["conv2d"] * 2, *["fully_connected"] * 2]
     assert sorted(kinds) == sorted([*work, *copies]), "nothing is sliced or concatenated in a copy"
-    main = done.module.entry
-    assert isinstance(main, tir.PrimFunc)
-    calls = [call for call in prim_calls(main.body) if call.op >= 0]
+    entry = done.module.entry
+    assert isinstance(entry, tir.PrimFunc)
+    calls = [call for call in prim_calls(entry.body) if call.op >= 0]
     phases = [call.phase for call in calls if not call.device.startswith("dma")]
     assert phases == ["call", *["start", "call", "wait"] * 2]
 
@@ -166,6 +168,12 @@ def test_requests_that_cannot_be_fulfilled_are_errors(given: dict[str, Any], sai
     assert set(macs(unsplit)) == {"y"}, "without a request the call stays whole"
 
 
+def test_command_line_passes_shares(digits_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compile", str(digits_path), "--target", "vanilla", "--offload"]
+    assert main([*words, "conv_2d_2=vanilla:50", "--offload", "conv_2d_3=vanilla:200"]) != 0
+    assert "--offload conv_2d_3=vanilla:200 is invalid: a share is" in capsys.readouterr().err
+
+
 def test_parts_share_no_cache_line() -> None:
     pools = (PoolInfo("sram", cache_line=32),)
     done = compiled(network(dense=True), devices=(), pools=pools, offload=(("z", "vanilla:50"),))
@@ -204,19 +212,19 @@ def on_board() -> Compilation:
 
 
 def changed(done: Compilation, rule: Callable[[Node], Node | None]) -> tir.PrimFunc:
-    main = done.module.entry
-    assert isinstance(main, tir.PrimFunc)
-    assert [*diagnose_async_calls(main, done.module.functions)] == []
-    assert [*diagnose_devices(main, done.module)] == []
-    return rewrite_func(main, rule)
+    entry = done.module.entry
+    assert isinstance(entry, tir.PrimFunc)
+    assert [*diagnose_async_calls(entry, done.module.functions)] == []
+    assert [*diagnose_devices(entry, done.module)] == []
+    return rewrite_func(entry, rule)
 
 
 def test_wait_that_is_too_late_is_found() -> None:
     done = on_board()
 
-    main = done.module.entry
-    assert isinstance(main, tir.PrimFunc)
-    steps = {(call.device, call.phase): call for call in prim_calls(main.body)}
+    entry = done.module.entry
+    assert isinstance(entry, tir.PrimFunc)
+    steps = {(call.device, call.phase): call for call in prim_calls(entry.body)}
     wait, copy = steps["vanilla0", "wait"], steps["dma1", "start"]
 
     def later(node: Node) -> Node | None:
@@ -229,9 +237,9 @@ def test_wait_that_is_too_late_is_found() -> None:
 
 def test_part_that_reads_invisible_input_is_found() -> None:
     done = on_board()
-    main = done.module.entry
-    assert isinstance(main, tir.PrimFunc)
-    source, target, _ = next(c.args for c in prim_calls(main.body) if c.device == "dma0")
+    entry = done.module.entry
+    assert isinstance(entry, tir.PrimFunc)
+    source, target, _ = next(c.args for c in prim_calls(entry.body) if c.device == "dma0")
     assert isinstance(source, tir.AccessPtr)
     assert isinstance(target, tir.AccessPtr)
 

@@ -29,7 +29,7 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
     "SEED": option_values.non_negative_int,
     "TENSOR=DEVICE[:POOL]": option_values.device_assignment,
     "TENSOR=POOL": option_values.pool_assignment,
-    "TENSOR=TARGET": option_values.tensor_target,
+    "TENSOR=TARGET[:PERCENT]": option_values.tensor_target,
     "board_dirs": Path,
     "cpu0,cpu1": option_values.names,
 }

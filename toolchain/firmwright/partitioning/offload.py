@@ -43,7 +43,7 @@ def annotate_offloaded_calls(module: IRModule, active: Sequence[ActiveBackend]) 
             what, hint = f"there is no target {target}", ", ".join(targets)
             raise refusal(module, tensor, text, what, hint)
         if colon and not (target in targets[1:] and percent.isdecimal() and int(percent) <= 100):
-            what = "a share is a percentage from 0 to 100, and that of an accelerator"
+            what = "a share is a percentage from 0 to 100 of an accelerator"
             raise refusal(module, tensor, text, what)
         places[tensor] = target
     open_places = {tensor: target for tensor, target in places.items() if not owners[tensor]}
