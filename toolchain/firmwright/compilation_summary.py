@@ -79,6 +79,19 @@ class OperatorSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class RejectedOperator:
+    """An operator that a backend leaves to the core."""
+
+    kind: str
+    tensor: str
+    target: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.tensor}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedBuffer:
     """A buffer of the memory plan with its pool, offset and live ranges."""
 
@@ -134,6 +147,7 @@ class CompilationSummary:
     operators: tuple[OperatorSummary, ...]
     operator_count: int
     plan: PlanSummary | None
+    rejections: tuple[RejectedOperator, ...] = ()
 
     def operator(self, index: int) -> OperatorSummary | None:
         """Return the operator with that number in the model; None if it has no code."""
@@ -142,6 +156,8 @@ class CompilationSummary:
     def to_json(self) -> dict[str, Any]:
         """Return plain values with the keys of `compile --json`."""
         data = _to_plain_dict(self)
+        if not self.rejections:
+            del data["rejections"]
         for name in ("state", "pipeline_runs"):
             if not getattr(self.io, name):
                 del data["io"][name]

@@ -185,6 +185,7 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
         ("lower bound", f"{summary.lower_bound_bytes:,} bytes, {distance}"),
         ("constants", constants),
         ("operators", operators),
+        *(("on the core", str(item)) for item in summary.rejections),
         *_common_rows(seconds, output),
     ]
     return format_pairs(rows)

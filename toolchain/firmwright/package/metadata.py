@@ -5,7 +5,7 @@ A summary depends only on the module and the options; it contains no machine nam
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from firmwright import compilation_summary as summaries
 from firmwright.base.version import ABI, METADATA_VERSION
@@ -65,6 +65,10 @@ def summarize_compilation(
         operators=operators,
         operator_count=1 + max((operator.index for operator in operators), default=-1),
         plan=_plan(plan, main) if plan else None,
+        rejections=tuple(
+            summaries.RejectedOperator(*row)
+            for row in cast("tuple[tuple[str, ...], ...]", module.attrs.get("rejections", ()))
+        ),
     )
 
 

@@ -34,6 +34,8 @@ from firmwright.partitioning.target_resolution import active_backends
 from firmwright.targets.backend import match_always
 
 log = logging.getLogger(__name__)
+REJECTIONS_ATTR = "rejections"
+"""Module attribute: (operator, tensor, target, reason) of calls that backends leave to the core."""
 _NAMED_OPS = 4
 """Number of operators in a symbol before it ends in `more`."""
 
@@ -91,7 +93,29 @@ def run_partition(
     after = run_phase(module, "post_partition", watch, [item.name for item in active])
     module = _keep_assigned(before, after)
     done = tuple(dict.fromkeys((*partitioned_for(module), *names)))
-    return lower_custom_ops(without_core_annotations(module.with_attrs(partitioned=done)))
+    module = _with_rejections(module.with_attrs(partitioned=done), before, active)
+    return lower_custom_ops(without_core_annotations(module))
+
+
+def _with_rejections(
+    module: IRModule, before: IRModule, active: Sequence[ActiveBackend]
+) -> IRModule:
+    """Record the reasons of backends for the calls that are still open, unless they have none."""
+    graphs = [f for f in before.functions.values() if isinstance(f, Function) and not target_of(f)]
+    reasons = [
+        (item.name, item.backend.rejections(graph, before, item.target))
+        for item in active
+        if item.where is not _match_never
+        for graph in graphs
+    ]
+    rows = tuple(
+        (call.op, call.outputs[0].name, target, why[call.outputs[0].name])
+        for graph in module.graphs
+        for call in graph.body
+        for target, why in reasons
+        if call.outputs[0].name in why and not call.op.startswith("@")
+    )
+    return module.with_attrs(**{REJECTIONS_ATTR: rows}) if rows else module
 
 
 def _keep_assigned(before: IRModule, after: IRModule) -> IRModule:

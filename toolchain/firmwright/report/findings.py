@@ -16,7 +16,7 @@ _MOVES = ("transpose", "quantize", "dequantize")
 
 
 def find_issues(report: BuildReport) -> tuple[ReportFinding, ...]:
-    rules = (_slow_paths, _moves, _full_memories, _stack, _plan, _predictions)
+    rules = (_slow_paths, _rejections, _moves, _full_memories, _stack, _plan, _predictions)
     return tuple(finding for rule in rules for finding in rule(report))
 
 
@@ -39,6 +39,14 @@ def _slow_paths(report: BuildReport) -> Iterator[ReportFinding]:
         yield ReportFinding(
             "the compiler's library computes floats, since the core has no floating-point unit.",
             "use firmwright quantize, or a board with a floating-point unit.",
+        )
+
+
+def _rejections(report: BuildReport) -> Iterator[ReportFinding]:
+    for item in report.rejections:
+        yield ReportFinding(
+            f"{item.kind} {item.tensor} runs on the core: {item.reason}.",
+            f"firmwright backends {item.target} lists the operators of this target.",
         )
 
 

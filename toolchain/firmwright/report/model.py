@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from firmwright.artifacts import ImageRegionUsage, SectionSize
-from firmwright.compilation_summary import MemoryTradeoff, PlannedBuffer
+from firmwright.compilation_summary import MemoryTradeoff, PlannedBuffer, RejectedOperator
 from firmwright.report.evaluation import Evaluation
 
 
@@ -112,6 +112,7 @@ class BuildReport:
     sections: tuple[SectionSize, ...]
     regions: tuple[ImageRegionUsage, ...]
     library_floats: bool = False
+    rejections: tuple[RejectedOperator, ...] = ()
     tradeoffs: tuple[MemoryTradeoff, ...] = ()
     findings: tuple[ReportFinding, ...] = ()
     search: Mapping[str, Any] | None = None

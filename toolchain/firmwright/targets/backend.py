@@ -63,6 +63,8 @@ class Backend:
     """
     tiles: int = 1
     """Maximum row tiles of a call; in a private pool, their transfers overlap computation."""
+    estimated_by: str = ""
+    """Source of `cost`, for profiles."""
     intrinsics: tuple[Intrinsic, ...] = ()
     check: str = ""
     """C function called before a run, `int32_t check(uint32_t data_version)`; "" for none."""
@@ -109,6 +111,10 @@ class Backend:
         One cycle counts as one instruction in an emulator.
         """
         return None
+
+    def rejections(self, function: Function, module: IRModule, target: Target) -> Mapping[str, str]:
+        """Return why calls of `function` stay on the core, by the names of their first outputs."""
+        return {}
 
     def transfer(self, size_bytes: int) -> int | None:
         """Return the cycles of a transfer to or from the backend; None means the board's DMA."""

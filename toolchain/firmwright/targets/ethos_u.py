@@ -48,6 +48,7 @@ class EthosU(Backend):
     device = "npu0"
     merge_regions = True
     wait = "ethosu_call_wait"
+    estimated_by = "Vela"
 
     def __init__(self, product: str, macs: int, system_config: str) -> None:
         self.name = f"ethos-{product}-{macs}"
@@ -56,7 +57,7 @@ class EthosU(Backend):
             "system-config": TargetAttribute(system_config, "clock and memories, for Vela"),
             "memory-mode": TargetAttribute("Shared_Sram", "memory of weights and arena, for Vela"),
         }
-        self._unsupported: dict[int, tuple[Function, Mapping[str, str]]] = {}
+        self._rejections: dict[int, tuple[Function, Mapping[str, str]]] = {}
 
     def patterns(self) -> Sequence[PatternEntry]:
         compiled = PatternEntry(_COMPILED, op(_COMPILED))
@@ -92,14 +93,11 @@ class EthosU(Backend):
     def library(self, target: Target) -> str:
         return os.environ.get(PATH_VARIABLE, "")
 
-    def unsupported(
-        self, function: Function, module: IRModule, target: Target
-    ) -> Mapping[str, str]:
-        """Return the outputs of the calls that stay on the core, with the reasons."""
-        if id(function) not in self._unsupported:
+    def rejections(self, function: Function, module: IRModule, target: Target) -> Mapping[str, str]:
+        if id(function) not in self._rejections:
             reasons = _find_unsupported(function, module, self._options(target))
-            self._unsupported = {id(function): (function, reasons)}
-        return self._unsupported[id(function)][1]
+            self._rejections = {id(function): (function, reasons)}
+        return self._rejections[id(function)][1]
 
     def _takes(self, match: Match) -> bool:
         (call,) = match.calls
@@ -107,7 +105,7 @@ class EthosU(Backend):
         function = next((graph for graph in graphs if call in graph.body), None)
         if function is None:
             return False
-        reasons = self.unsupported(function, match.module, match.target)
+        reasons = self.rejections(function, match.module, match.target)
         return call.outputs[0].name not in reasons
 
     def _options(self, target: Target) -> VelaOptions:

@@ -44,7 +44,8 @@ def check_npu_numerics(call: OpCall) -> None:
 
 
 def _differs(call: OpCall) -> NotSupportedError:
-    return NotSupportedError(f"--numerics {call.numerics} rounds it in another way than the NPU")
+    other = "; --numerics tflm rounds like it" if call.numerics == "litert" else ""
+    return NotSupportedError(f"--numerics {call.numerics} rounds unlike the NPU{other}")
 
 
 def _is_like_npu(call: OpCall) -> bool:

@@ -27,6 +27,8 @@ from firmwright.ops.kernel import KERNEL_ALIGNMENT
 from firmwright.ops.registry import op_table
 from firmwright.targets.target_kind import LoweredFunction
 
+_NAMED_CALLS = 4
+"""Number of operators up to which a kernel's kind lists them."""
 KernelArgument: TypeAlias = tir.Buffer | int
 
 
@@ -132,6 +134,8 @@ class BackendKernel(Builder):
     def lowered(self) -> LoweredFunction:
         table = op_table()
         kinds = "+".join(call.op for call in self.calls)
+        if len(self.calls) > _NAMED_CALLS:
+            kinds = f"{len(self.calls)} operators"
         externs = tuple(dict.fromkeys(self._externs))
         attrs: dict[str, Attr] = {"extern": externs} if externs else {}
         if self._overlays:

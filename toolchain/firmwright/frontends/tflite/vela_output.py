@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from firmwright.base.errors import ModelError
+from firmwright.ir.core import Attrs
 from firmwright.ir.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
 
 ETHOS_U = "custom:ethos-u"
@@ -50,7 +51,7 @@ def _node(
         )
     arena, fast = scratch
     is_shared = arena.index == fast.index or offsets[arena.index] == offsets[fast.index]
-    options = {
+    options: Attrs = {
         "arena_bytes": arena.shape[0],
         "fast_bytes": 0 if is_shared else fast.shape[0],
         "offsets": tuple(offsets[index] for index in placed),
