@@ -20,6 +20,7 @@ from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import profile
 from firmwright.ir import tir
+from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.traversal import prim_calls
 
@@ -133,7 +134,7 @@ def test_missing_plugin_compiler_is_reported(tmp_path: Path, monkeypatch):
 def compilation_of(body: tir.Stmt) -> SimpleNamespace:
     main = tir.PrimFunc("run", (), body, {"aot_main": True})
     kernels = {call.callee: tir.PrimFunc(call.callee, (), tir.Seq(())) for call in prim_calls(body)}
-    module = SimpleNamespace(entry=main, functions=kernels, attrs={"prefix": "net"}, name="net")
+    module = IRModule("net", {**kernels, "run": main}, attrs={"entry": "run"})
     return SimpleNamespace(module=module)
 
 

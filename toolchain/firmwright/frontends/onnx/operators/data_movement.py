@@ -75,10 +75,6 @@ def _shape(c: NodeContext) -> OnnxValue:
     return c.emit.const(np.array(extents, np.int64), "shape")
 
 
-def _size(c: NodeContext) -> OnnxValue:
-    return c.emit.const(np.array(math.prod(c.shape(0)), np.int64), "size")
-
-
 def _eye_like(c: NodeContext) -> OnnxValue:
     shape = c.shape(0)
     name = dtype_name(c.attr("dtype")) if c.attr("dtype") else c.dtype(0).name
@@ -283,7 +279,7 @@ IMPORTERS: Mapping[str, Importer] = {
     "Reshape": _reshape,
     "ReverseSequence": _reverse_sequence,
     "Shape": _shape,
-    "Size": _size,
+    "Size": lambda c: c.emit.const(np.array(math.prod(c.shape(0)), np.int64), "size"),
     "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "Split": _split,

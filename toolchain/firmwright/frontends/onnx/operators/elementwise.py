@@ -195,10 +195,6 @@ def _is_inf(c: NodeContext) -> OnnxValue:
     return c.emit.expression(" | ".join(terms) or "(a == inf) & (a != a)", c.input(0))
 
 
-def _cast(c: NodeContext) -> OnnxValue:
-    return c.emit.cast(c.input(0), supported_dtype(dtype_name(int(c.attr("to", 0)))))
-
-
 def _dropout(c: NodeContext) -> list[OnnxValue]:
     if c.has(2) and c.scalar(2, "training modes") and (not c.has(1) or c.scalar(1, "ratios") != 0):
         raise NotSupportedError("dropout while training")
@@ -211,7 +207,7 @@ IMPORTERS: Mapping[str, Importer] = {
     **{name: partial(_formula, formula) for name, formula in _FORMULAS.items()},
     **{name: partial(_formula_with_attrs, *row) for name, row in _FORMULAS_WITH_ATTRS.items()},
     "BitShift": _shift,
-    "Cast": _cast,
+    "Cast": lambda c: c.emit.cast(c.input(0), supported_dtype(dtype_name(int(c.attr("to", 0))))),
     "CastLike": lambda c: c.emit.cast(c.input(0), c.dtype(1)),
     "Clip": _clip,
     "Dropout": _dropout,

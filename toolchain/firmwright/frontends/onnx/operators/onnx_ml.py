@@ -40,10 +40,6 @@ def _linear(c: NodeContext, outputs: int) -> OnnxValue:
     return _product(c, x, weights, _float_attr(c, "intercepts"))
 
 
-def _linear_regressor(c: NodeContext) -> OnnxValue:
-    return apply_post_transform(c, _linear(c, int(c.attr("targets", 1))))
-
-
 def _linear_classifier(c: NodeContext) -> Results:
     classes = len(class_labels(c))
     count = _float_attr(c, "coefficients").size // c.shape(0)[-1]
@@ -198,7 +194,7 @@ IMPORTERS: Mapping[str, Importer] = ml_importers({
     "Imputer": _imputer,
     "LabelEncoder": _label_encoder,
     "LinearClassifier": _linear_classifier,
-    "LinearRegressor": _linear_regressor,
+    "LinearRegressor": lambda c: apply_post_transform(c, _linear(c, int(c.attr("targets", 1)))),
     "Normalizer": _normalizer,
     "OneHotEncoder": _one_hot,
     "SVMClassifier": _svm_classifier,

@@ -120,10 +120,6 @@ def _compare(op: str, t: NodeTranslation) -> str:
     return t.emit(op, t.as_dtype("self", kind), t.as_dtype("other", kind))
 
 
-def _not_equal(t: NodeTranslation) -> str:
-    return t.emit("Not", _compare("Equal", t))
-
-
 def _logical(op: str, t: NodeTranslation) -> str:
     return t.emit(op, *(_as_bool(t, name) for name in ("self", "other")))
 
@@ -155,14 +151,6 @@ def _hardtanh(t: NodeTranslation) -> str:
     return t.emit("Clip", t.tensor("self"), *limits)
 
 
-def _relu6(t: NodeTranslation) -> str:
-    return t.emit("Clip", t.tensor("self"), np.float32(0), np.float32(6))
-
-
-def _gelu(t: NodeTranslation) -> str:
-    return t.emit("Gelu", t.tensor("self"), approximate=t.arg("approximate", "none"))
-
-
 def _leaky_relu(t: NodeTranslation) -> str:
     return t.emit("LeakyRelu", t.tensor("self"), alpha=float(t.arg("negative_slope", 0.01)))
 
@@ -174,24 +162,12 @@ def _elu(t: NodeTranslation) -> str:
     return _scaled(t, y, float(t.arg("scale", 1)), "float32")
 
 
-def _celu(t: NodeTranslation) -> str:
-    return t.emit("Celu", t.tensor("self"), alpha=float(t.arg("alpha", 1.0)))
-
-
-def _hardsigmoid(t: NodeTranslation) -> str:
-    return t.emit("HardSigmoid", t.tensor("self"), alpha=1 / 6, beta=0.5)
-
-
 def _softplus(t: NodeTranslation) -> str:
     beta, threshold = float(t.arg("beta", 1.0)), float(t.arg("threshold", 20.0))
     x = t.tensor("self")
     scaled = _scaled(t, x, beta, "float32")
     y = _scaled(t, t.emit("Softplus", scaled), 1 / beta, "float32")
     return t.emit("Where", t.emit("Greater", scaled, np.float32(threshold)), x, y)
-
-
-def _log_sigmoid(t: NodeTranslation) -> str:
-    return t.emit("Neg", t.emit("Softplus", t.emit("Neg", t.tensor("self"))))
 
 
 def _prelu(t: NodeTranslation) -> str:
@@ -221,22 +197,10 @@ def _log_base(base: float, t: NodeTranslation) -> str:
     return t.emit("Mul", t.emit("Log", _float(t)), np.float32(1 / math.log(base)))
 
 
-def _log1p(t: NodeTranslation) -> str:
-    return t.emit("Log", t.emit("Add", _float(t), np.float32(1)))
-
-
-def _expm1(t: NodeTranslation) -> str:
-    return t.emit("Sub", t.emit("Exp", _float(t)), np.float32(1))
-
-
 def _where(t: NodeTranslation) -> str:
     kind = t.dtype()
     pick = [t.as_dtype(name, kind) for name in ("self", "other")]
     return t.emit("Where", _as_bool(t, "condition"), *pick)
-
-
-def _masked_fill(t: NodeTranslation) -> str:
-    return t.emit("Where", t.tensor("mask"), t.as_dtype("value", t.dtype()), t.tensor("self"))
 
 
 def _to(t: NodeTranslation) -> str:
@@ -272,29 +236,40 @@ def _nothing(t: NodeTranslation) -> Sequence[str]:
     return []
 
 
+_EXPRESSIONS: dict[str, Translator] = {
+    "celu": lambda t: t.emit("Celu", t.tensor("self"), alpha=float(t.arg("alpha", 1.0))),
+    "expm1": lambda t: t.emit("Sub", t.emit("Exp", _float(t)), np.float32(1)),
+    "gelu": lambda t: t.emit("Gelu", t.tensor("self"), approximate=t.arg("approximate", "none")),
+    "hardsigmoid": lambda t: t.emit("HardSigmoid", t.tensor("self"), alpha=1 / 6, beta=0.5),
+    "log1p": lambda t: t.emit("Log", t.emit("Add", _float(t), np.float32(1))),
+    "log_sigmoid": lambda t: t.emit("Neg", t.emit("Softplus", t.emit("Neg", t.tensor("self")))),
+    "logical_not": lambda t: t.emit("Not", _as_bool(t)),
+    "masked_fill": lambda t: t.emit(
+        "Where", t.tensor("mask"), t.as_dtype("value", t.dtype()), t.tensor("self")
+    ),
+    "ne": lambda t: t.emit("Not", _compare("Equal", t)),
+    "relu6": lambda t: t.emit("Clip", t.tensor("self"), np.float32(0), np.float32(6)),
+    "square": lambda t: t.emit("Mul", t.tensor("self"), t.tensor("self")),
+}
 _SPECIAL: dict[str, Translator] = {
     "_assert_scalar": _nothing, "_assert_tensor_metadata": _nothing, "_to_copy": _to,
     "add": partial(_add, "Add"), "addcdiv": partial(_addc, "Div"),
-    "addcmul": partial(_addc, "Mul"), "alias": _same, "alpha_dropout": _dropout, "celu": _celu,
+    "addcmul": partial(_addc, "Mul"), "alias": _same, "alpha_dropout": _dropout,
     "clamp": _clamp, "clamp_max": _clamp, "clamp_min": _clamp, "clone": _same,
     "contiguous": _same, "copy": _copy, "detach": _same, "div": _div, "dropout": _dropout,
-    "elu": _elu, "expm1": _expm1, "feature_dropout": _dropout, "floor_divide": _floor_divide,
-    "fmod": _fmod,
-    "gelu": _gelu, "glu": _glu, "hardsigmoid": _hardsigmoid, "hardtanh": _hardtanh,
-    "leaky_relu": _leaky_relu, "lerp": _lerp, "lift_fresh_copy": _same, "log10":
-    partial(_log_base, 10), "log1p": _log1p, "log2": partial(_log_base, 2),
-    "log_sigmoid": _log_sigmoid, "logical_not": lambda t: t.emit("Not", _as_bool(t)),
-    "masked_fill": _masked_fill, "ne": _not_equal, "pow": _pow, "prelu": _prelu,
-    "relu6": _relu6, "remainder": _remainder, "rsqrt": partial(_composed, ("Sqrt", "Reciprocal")),
-    "rsub": _rsub, "softplus": _softplus, "square": lambda t: t.emit(
-        "Mul", t.tensor("self"), t.tensor("self")), "sub": partial(_add, "Sub"),
-    "sym_size": _nothing, "to": _to, "type_as": _to, "where": _where,
+    "elu": _elu, "feature_dropout": _dropout, "floor_divide": _floor_divide,
+    "fmod": _fmod, "glu": _glu, "hardtanh": _hardtanh, "leaky_relu": _leaky_relu,
+    "lerp": _lerp, "lift_fresh_copy": _same, "log10": partial(_log_base, 10),
+    "log2": partial(_log_base, 2), "pow": _pow, "prelu": _prelu, "remainder": _remainder,
+    "rsqrt": partial(_composed, ("Sqrt", "Reciprocal")), "rsub": _rsub, "softplus": _softplus,
+    "sub": partial(_add, "Sub"), "sym_size": _nothing, "to": _to, "type_as": _to, "where": _where,
 }  # fmt: skip
 _TABLES: dict[str, Translator] = {
     **{name: partial(_unary, op) for name, op in _UNARY.items()},
     **{name: partial(_binary, op) for name, op in _ARITHMETIC.items()},
     **{name: partial(_compare, op) for name, op in _COMPARISONS.items()},
     **{name: partial(_logical, op) for name, op in _LOGICAL.items()},
+    **_EXPRESSIONS,
     **_SPECIAL,
 }
 TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLES.items()}

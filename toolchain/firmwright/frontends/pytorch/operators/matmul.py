@@ -29,10 +29,6 @@ def _product(t: NodeTranslation, a: str, b: str, bias: str = "") -> str:
     return t.emit("MatMul", t.tensor(a), t.tensor(b))
 
 
-def _mm(t: NodeTranslation) -> str:
-    return _product(t, "self", "mat2")
-
-
 def _bmm(t: NodeTranslation) -> str:
     other = next(name for name in ("mat2", "other", "vec", "tensor") if name in t.node.args)
     return t.emit("MatMul", t.tensor("self"), t.tensor(other))
@@ -50,10 +46,6 @@ def _baddbmm(t: NodeTranslation) -> str:
     y = t.emit("MatMul", t.tensor("batch1"), t.tensor("batch2"))
     y = t.emit("Mul", y, np.float32(t.arg("alpha", 1)))
     return t.emit("Add", t.emit("Mul", t.tensor("self"), np.float32(t.arg("beta", 1))), y)
-
-
-def _einsum(t: NodeTranslation) -> str:
-    return t.emit("Einsum", *t.tensors("tensors"), equation=t.arg("equation"))
 
 
 def _attention(t: NodeTranslation) -> str:
@@ -92,10 +84,10 @@ _TABLE: dict[str, Translator] = {
     "baddbmm": _baddbmm,
     "bmm": _bmm,
     "dot": _bmm,
-    "einsum": _einsum,
+    "einsum": lambda t: t.emit("Einsum", *t.tensors("tensors"), equation=t.arg("equation")),
     "linear": _linear,
     "matmul": _bmm,
-    "mm": _mm,
+    "mm": lambda t: _product(t, "self", "mat2"),
     "mv": _bmm,
     "scaled_dot_product_attention": _attention,
 }

@@ -63,22 +63,6 @@ def _point_name(t: NodeTranslation) -> str:
     return next((name for name in names if name in t.node.args), "zero_point")
 
 
-def _quantize_tensor(t: NodeTranslation) -> str:
-    return _quantize(None, t)
-
-
-def _dequantize_tensor(t: NodeTranslation) -> str:
-    return _dequantize(None, t)
-
-
-def _quantize_channel(t: NodeTranslation) -> str:
-    return _quantize(t.axis("axis", len(t.shape("input"))), t)
-
-
-def _dequantize_channel(t: NodeTranslation) -> str:
-    return _dequantize(t.axis("axis", len(t.shape("input"))), t)
-
-
 def _affine_axis(t: NodeTranslation) -> int | None:
     """Return the axis with one scale per index, None if one block is the whole tensor."""
     shape, block = t.shape("input"), tuple(t.ints("block_size"))
@@ -88,10 +72,6 @@ def _affine_axis(t: NodeTranslation) -> int | None:
     if len(axes) > 1 or block[axes[0]] != 1:
         raise NotSupportedError(f"blocks {list(block)} of {list(shape)} with one scale each")
     return axes[0]
-
-
-def _quantize_affine(t: NodeTranslation) -> str:
-    return _quantize(_affine_axis(t), t)
 
 
 def _dequantize_affine(t: NodeTranslation) -> str:
@@ -106,15 +86,15 @@ def _dynamic(t: NodeTranslation) -> str:
 
 _DECOMPOSED: dict[str, Translator] = {
     "choose_qparams": _dynamic,
-    "dequantize_per_channel": _dequantize_channel,
-    "dequantize_per_tensor": _dequantize_tensor,
-    "quantize_per_channel": _quantize_channel,
-    "quantize_per_tensor": _quantize_tensor,
+    "dequantize_per_channel": lambda t: _dequantize(t.axis("axis", len(t.shape("input"))), t),
+    "dequantize_per_tensor": lambda t: _dequantize(None, t),
+    "quantize_per_channel": lambda t: _quantize(t.axis("axis", len(t.shape("input"))), t),
+    "quantize_per_tensor": lambda t: _quantize(None, t),
 }
 _AFFINE: dict[str, Translator] = {
     "choose_qparams_affine": _dynamic,
     "dequantize_affine": _dequantize_affine,
-    "quantize_affine": _quantize_affine,
+    "quantize_affine": lambda t: _quantize(_affine_axis(t), t),
 }
 TRANSLATORS: Translators = {
     **{f"quantized_decomposed.{name}": item for name, item in _DECOMPOSED.items()},
