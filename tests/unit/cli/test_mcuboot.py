@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import struct
 import subprocess
 import sys
@@ -160,9 +161,11 @@ class StandIn:
     """An SMP server at a pseudo terminal with the commands of serial recovery; not MCUboot.
 
     `slots` has images by upload id. Ids in `rejected` are not listed, as images with a wrong
-    signature are not.
+    signature are not. With `in_application`, uploads name images, as for the server of Zephyr
+    applications, and go to secondary slots.
     """
 
+    in_application: bool = False
     slots: dict[int, bytes] = field(default_factory=dict)
     marked: dict[int, bool] = field(default_factory=dict)
     rejected: tuple[int, ...] = ()
@@ -212,7 +215,8 @@ class StandIn:
                 return {"images": [self.state(place) for place in listed]}
             case 1, 1, _:
                 if body["off"] == 0:
-                    self.uploading = body["image"]
+                    number = body.get("image", 0)
+                    self.uploading = 2 * number + 2 if self.in_application else number
                     self.slots[self.uploading] = b""
                 self.slots[self.uploading] += body["data"]
                 return {"rc": 0, "off": len(self.slots[self.uploading])}
@@ -251,6 +255,29 @@ def test_updates_are_sent_marked_and_not_sent_twice(fw, export):
     older = fw("flash", first, *send[:-1])
     assert "the device runs version 1.1.0 of image 1" in older.err
     assert (device.restarts, 4 in device.slots) == (5, False)
+
+
+def test_the_server_of_an_application_gets_images_by_number(
+    fw, project: Path, key: Path, tmp_path: Path
+):
+    boards = tmp_path / "boards"
+    shutil.copytree(BOARDS, boards)
+    (file,) = boards.glob("*/board.toml")
+    file.write_text(file.read_text().replace("[mcuboot]", '[mcuboot]\nsmp_server = "application"'))
+    device = StandIn(in_application=True)
+    for version, state in (("1.0.0", "test"), ("1.1.0", "permanent")):
+        folder = tmp_path / version
+        signed = ("--format", "mcuboot", "--key", key, "--package-version", version, "--image", 1)
+        assert fw("export", project, "--boards-dir", boards, *signed, "-o", folder).status == 0
+        entry = json.loads((folder / "manifest.json").read_text())["files"][0]
+        assert "slot_index_primary" not in entry
+        confirm = ("--confirm",) if state == "permanent" else ()
+        send = ("--runner", "mcuboot", "--port", device.port, "--json", *confirm)
+        (sent,) = fw("flash", folder, *send).json["images"]
+        assert (sent["state"], device.slots[4]) == (state, (folder / IMAGE).read_bytes())
+        assert device.marked == {4: state == "permanent"}
+        device.slots = {3: device.slots[4]}  # as MCUboot after the restart
+    assert device.restarts == 2
 
 
 def test_an_image_that_the_device_does_not_list_is_an_error(export):

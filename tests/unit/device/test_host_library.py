@@ -1,10 +1,15 @@
 """The model's C in this process: what its interface promises, over every way to link and bind."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import firmwright
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.device.host_library import LibraryModel, LibrarySession, LibraryTensor
 from firmwright.flows.compilation import compile_for
@@ -52,3 +57,48 @@ def test_a_library_that_cannot_be_loaded_is_a_device_error(tmp_path: Path):
     model = LibraryModel("m", "m_run", (("sram", 16),), (tensor,), (tensor,))
     with pytest.raises(DeviceError, match="the library cannot be loaded"):
         LibrarySession(tmp_path / "absent.so", model)
+
+
+ENDLESS_C = """
+#include <stdint.h>
+int32_t m_run(void *in, void *out, void *pools) { for (volatile int i = 0;; ) { (void)i; } }
+"""
+RUN_IT = """
+import sys
+from pathlib import Path
+import numpy as np
+from firmwright.cli import boards, main
+from firmwright.device.host_library import LibraryModel, LibrarySession, LibraryTensor
+def run(args):
+    x = LibraryTensor("x", "x", "int8", 1)
+    model = LibraryModel("m", "m_run", (), (x,), (x,), False, False)
+    with LibrarySession(Path(sys.argv[1]), model) as session:
+        print("running", flush=True)
+        session.run({"x": np.zeros(1, np.int8)})
+boards.run = run
+sys.exit(main.main(["boards"]))
+"""
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(("signal_", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_run_within_one_kernel(tmp_path: Path, signal_: signal.Signals, status: int):
+    (tmp_path / "m.c").write_text(ENDLESS_C)
+    build = ["gcc", "-shared", "-fPIC", "-o", tmp_path / "m.so", tmp_path / "m.c"]
+    subprocess.run(build, check=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN_IT, tmp_path / "m.so"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents[1])},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"running\n"
+        process.send_signal(signal_)
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, said) == (status, b"firmwright: interrupted.\n")

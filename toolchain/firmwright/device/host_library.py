@@ -3,6 +3,7 @@
 The declarations mirror the generated header, with all pointers as `void *`.
 """
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,7 @@ class LibrarySession(Closeable):
             what = f"the library cannot be loaded: {error}."
             raise DeviceError(what, where=str(library)) from error
         self._memory: list[NDArray[np.uint8]] = []
+        self._worker: threading.Thread | None = None
         self._pools = self._struct("workspace_pools")
         self._in = self._struct("inputs")
         self._out = self._struct("outputs")
@@ -91,9 +93,9 @@ class LibrarySession(Closeable):
         self._map_memory()
 
     def close(self) -> None:
-        if self._library is not None:
+        if self._library is not None and not (self._worker and self._worker.is_alive()):
             self._ffi.dlclose(self._library)
-            self._library = None
+        self._library = None
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run one inference and return the outputs in order, as flat arrays by tensor name."""
@@ -109,9 +111,17 @@ class LibrarySession(Closeable):
         more = tuple(item for item in (self._params, self._devices) if item is not None)
         more += (self._ffi.NULL,) * self._model.has_probe_callback
         run = getattr(self._library, self._model.run_symbol)
-        status = run(self._in, self._out, self._pools, *more)
-        if status != 0:
-            raise DeviceError(f"the model's run returned {status}.", where=self._model.name)
+        statuses: list[int] = []
+
+        def execute() -> None:  # its references outlive an interrupted session
+            statuses.append(run(self._in, self._out, self._pools, *more))
+
+        # In a thread, since no signal is handled during a call of C.
+        self._worker = threading.Thread(target=execute, daemon=True)
+        self._worker.start()
+        self._worker.join()
+        if statuses != [0]:
+            raise DeviceError(f"the model's run returned {statuses[0]}.", where=self._model.name)
         return {tensor.name: self._read(tensor) for tensor in self._model.outputs}
 
     def reset(self) -> None:
