@@ -13,6 +13,7 @@ from importlib import metadata
 from itertools import groupby
 from typing import Any, Final
 
+from firmwright.base.text_sections import read_sections
 from firmwright.build.compiler_flags import CLANG_PACKAGE, LIBRARY_OPTIONS, debian_packages
 from firmwright.build.zig_toolchain import INSTALL_COMMAND as INSTALL_ZIG
 from firmwright.build.zig_toolchain import zig_command
@@ -105,37 +106,19 @@ def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
 
 def _extra(package: str) -> str:
     """Return X for 'firmwright[X]', else ""."""
-    found = re.match(r"'firmwright\[(\w+)\]'", package)
-    return found[1] if found else ""
+    extra = re.match(r"'firmwright\[(\w+)\]'", package)
+    return extra[1] if extra else ""
 
 
 # ---- Python -------------------------------------------------------------------------------------
 
-_PACKAGES: Final = (
-    ("numpy", "everything", "numpy"),
-    ("jinja2", "everything", "jinja2"),
-    ("pyserial", "everything", "pyserial"),
-    ("cffi", "everything", "cffi"),
-    ("scons", "everything", "scons"),
-    ("rich", "everything", "rich"),
-    ("pytest", "tests of projects and packages", "pytest"),
-    ("ai-edge-litert", "verify against LiteRT", "'firmwright[verify]'"),
-    ("tflite-micro", "verify against TFLM (--numerics tflm)", "'firmwright[verify]'"),
-    ("onnxruntime", "verify and quantize ONNX models", "'firmwright[verify]'"),
-    ("onnx", "read ONNX models", "'firmwright[onnx]'"),
-    ("torch", "verify PyTorch programs", "'firmwright[torch]'"),
-    ("tensorflow", "convert Keras models", "tensorflow"),
-    ("skl2onnx", "models of scikit-learn", "'firmwright[sklearn]'"),
-    ("imgtool", "sign images for MCUboot", "'firmwright[mcuboot]'"),
-    ("smpclient", "send images to MCUboot", "'firmwright[mcuboot]'"),
-    ("distributed", "tune on a cluster", "'firmwright[dask]'"),
-)
+_PACKAGES: Final = read_sections(__file__, ".txt")["packages"].splitlines()
 
 
 def _python() -> Iterator[ToolStatus]:
     version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield ToolStatus("Python", "python", "everything", "", version)
-    for name, enables, package in _PACKAGES:
+    for name, package, enables in (line.split(" ", 2) for line in _PACKAGES):
         try:
             installed = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from firmwright.base.text_sections import read_sections
 from firmwright.device.link_protocol import unpack_payload
 
 NO_OPERATOR = 0xFFFF
@@ -19,39 +20,10 @@ _FAULT_REGISTERS = {
     4: ["below", "distance", "changed", "address"],
 }
 
-# Bits of the Cortex-M configurable fault status register (Armv7-M manual, B3.2.15).
-_CFSR_BITS = {
-    0: "instruction fetch not allowed here",
-    1: "data access not allowed here",
-    3: "memory fault on return from an exception",
-    4: "memory fault on entry to an exception",
-    8: "bus error on an instruction fetch",
-    9: "bus error on a data access",
-    10: "late bus error on a data access",
-    11: "bus error on return from an exception",
-    12: "bus error on entry to an exception (often a full stack)",
-    16: "undefined instruction",
-    17: "invalid state (a jump to an even address?)",
-    18: "bad return from an exception",
-    19: "no coprocessor or floating-point unit",
-    20: "stack overflow",
-    24: "unaligned access",
-    25: "division by zero",
-}
-
-
-# The exception code of mcause (RISC-V privileged specification, table of trap causes).
-_MCAUSES = {
-    0: "jump to an odd address",
-    1: "instruction fetch not allowed here",
-    2: "illegal instruction",
-    3: "breakpoint",
-    4: "unaligned load",
-    5: "load not allowed here",
-    6: "unaligned store",
-    7: "store not allowed here",
-    11: "environment call",
-}
+_CFSR_BITS, _MCAUSES = (
+    {int(code): cause for code, cause in (line.split(" ", 1) for line in text.splitlines())}
+    for text in read_sections(__file__, ".txt").values()
+)
 _SIGNALS = {4: "illegal instruction", 7: "bus error", 8: "division by zero", 11: "bad address"}
 _STACK_FAULTS = {3, 4, 11, 12, 20}
 _ADDRESS_VALID = {"mmfar": 7, "bfar": 15}

@@ -95,7 +95,7 @@ class LibrarySession(Closeable):
     def close(self) -> None:
         if self._library is not None and not (self._worker and self._worker.is_alive()):
             self._ffi.dlclose(self._library)
-        self._library = None
+            self._library = None
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run one inference and return the outputs in order, as flat arrays by tensor name."""

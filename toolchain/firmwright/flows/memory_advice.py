@@ -42,14 +42,15 @@ def _advice(model: Model, options: Mapping[str, Any], lowest_bytes: int) -> str:
 
 def _changes(options: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield changes beyond those that every compilation for limited pools tries."""
-    asked: tuple[PoolInfo, ...] = options.get("pools", ())
+    pools: tuple[PoolInfo, ...] = options.get("pools", ())
     board = load_board(options.get("board", "host"), options.get("board_dirs", ()))
-    for pool in board.pools() if asked else ():
-        if not pool.targets and pool.name not in {own.name for own in asked}:
-            yield f"--pool {pool.name}", {"pools": (*asked, PoolInfo(pool.name))}
+    for pool in board.pools() if pools else ():
+        if not pool.targets and pool.name not in {own.name for own in pools}:
+            yield f"--pool {pool.name}", {"pools": (*pools, PoolInfo(pool.name))}
     small: Mapping[str, Any] = {"optimize": "ram", "recompute": True}
     rows: Mapping[str, Any] = {"stream_input_rows": True}
-    flags = {"--stream-input-rows": rows, "--optimize ram --recompute": small}
-    for text, change in {**flags, " ".join(flags): {**small, **rows}}.items():
-        if not change.items() <= options.items():
-            yield text, change
+    if not options.get("stream_input_rows"):
+        yield "--stream-input-rows", rows
+    if not options.get("recompute"):
+        yield "--optimize ram --recompute", small
+        yield "--stream-input-rows --optimize ram --recompute", {**small, **rows}

@@ -50,4 +50,4 @@ _MODULES = (
     externalize_constants,
 )
 BY_NAME: Mapping[str, Pass] = {module.PASS.name: module.PASS for module in _MODULES}
-"""The passes that need only the module; `ir/pass_catalog.py` gives their order."""
+"""The passes that need only the module; `ir/pass_catalog.txt` gives their order."""

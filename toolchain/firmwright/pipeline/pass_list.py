@@ -1,4 +1,4 @@
-"""The passes of a compilation in the order of `ir/pass_catalog.py`."""
+"""The passes of a compilation in the order of `ir/pass_catalog.txt`."""
 
 from collections.abc import Callable
 

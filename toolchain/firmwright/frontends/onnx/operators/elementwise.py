@@ -9,6 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.text_sections import read_sections
 from firmwright.frontends.onnx.node_context import (
     ConstantValue,
     Importer,
@@ -19,25 +20,10 @@ from firmwright.frontends.onnx.node_context import (
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ops.expression_language import substitute_names
 
-_FLOAT_FORMULAS: Mapping[str, str] = {
-    "Acos": "acos(a)", "Acosh": "acosh(a)", "Asin": "asin(a)", "Asinh": "asinh(a)",
-    "Atan": "atan(a)", "Atanh": "atanh(a)", "Ceil": "ceil(a)", "Cos": "cos(a)",
-    "Cosh": "cosh(a)", "Erf": "erf(a)", "Exp": "exp(a)", "Floor": "floor(a)",
-    "HardSwish": "a * max(0.0, min(1.0, a / 6.0 + 0.5))", "IsNaN": "a != a", "Log": "log(a)",
-    "Mish": "a * tanh(log1p(exp(-abs(a))) + max(a, 0.0))",
-    "Reciprocal": "1.0 / a", "Round": "rint(a)", "Sigmoid": "1.0 / (1.0 + exp(-a))",
-    "Sin": "sin(a)", "Sinh": "sinh(a)", "Softplus": "log1p(exp(-abs(a))) + max(a, 0.0)",
-    "Softsign": "a / (1.0 + abs(a))", "Sqrt": "sqrt(a)", "Tan": "tan(a)", "Tanh": "tanh(a)",
-}  # fmt: skip
-
-_FORMULAS: Mapping[str, str] = {
-    "Abs": "abs(a)", "Neg": "-a", "Not": "not a", "BitwiseNot": "~a",
-    "Add": "a + b", "Sub": "a - b", "Mul": "a * b", "Div": "a / b",
-    "And": "a & b", "Or": "a | b", "Xor": "a ^ b",
-    "BitwiseAnd": "a & b", "BitwiseOr": "a | b", "BitwiseXor": "a ^ b",
-    "Equal": "a == b", "Greater": "a > b", "GreaterOrEqual": "a >= b", "Less": "a < b",
-    "LessOrEqual": "a <= b", "Where": "where(a, b, c)",
-}  # fmt: skip
+_FLOAT_FORMULAS, _FORMULAS = (
+    dict(row.split(": ") for row in text.splitlines())
+    for text in read_sections(__file__, ".txt").values()
+)
 
 # Formula, and the attributes that replace names in it, with their defaults.
 _FORMULAS_WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, float]]] = {

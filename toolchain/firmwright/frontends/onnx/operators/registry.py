@@ -6,6 +6,7 @@ from functools import cache
 import firmwright.frontends.onnx.operators as package
 from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED
 from firmwright.base.package_modules import merge_tables
+from firmwright.base.text_sections import read_sections
 from firmwright.frontends.onnx.node_context import Importer
 
 
@@ -15,24 +16,10 @@ def onnx_importers() -> Mapping[str, Importer]:
     return merge_tables(package, "IMPORTERS")
 
 
-_REASONS: Mapping[str, str] = {
-    "the number of results depends on the data": (
-        "Compress NonMaxSuppression NonZero StringSplit TfIdfVectorizer Unique"
-    ),
-    "a training operator": "Adagrad Adam Gradient Momentum",
-    "random numbers": (
-        "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
-    ),
-    "tensors in lists": (
-        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase "
-        "SequenceInsert SequenceLength SequenceMap SplitToSequence"
-    ),
-    "values that may be absent": "Optional OptionalGetElement OptionalHasElement",
-    "texts": "RegexFullMatch StringConcat StringNormalizer",
-    "images in files": "ImageDecoder",
-}
+_REASONS = read_sections(__file__, ".txt")["reasons"].splitlines()
 
 
 def unsupported_reason(op: str) -> str:
-    reasons = (why for why, names in _REASONS.items() if op in names.split())
+    rows = (row.split(": ") for row in _REASONS)
+    reasons = (why for why, names in rows if op in names.split())
     return next(reasons, OPERATOR_IS_UNSUPPORTED)
