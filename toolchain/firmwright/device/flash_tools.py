@@ -1,6 +1,7 @@
 """Command lines of third-party flashing tools, and how to install the tools."""
 
 import shlex
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,57 +79,9 @@ def _words(line: str, option: str, job: FlashJob) -> Iterator[str]:
             yield word.format(job=job)
 
 
-_JLINK: Final = (
-    "JLinkExe ARGUMENT -if SWD -speed 4000 -autoconnect 1 -NoGui 1 -ExitOnError 1 "
-    "-CommandFile {job.script}"
-)
+_TABLES: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 TOOLS: Final[Mapping[str, FlashTool]] = MappingProxyType(
-    {
-        "pyocd": FlashTool(
-            install="pip install 'firmwright[flash]'",
-            option="--target",
-            write="pyocd flash ARGUMENT --erase sector {job.hex}",
-            read="pyocd commander ARGUMENT "
-            "--command 'savemem {job.start:#x} {job.size_bytes} {job.read_back}'",
-            erase="pyocd erase ARGUMENT --chip",
-        ),
-        "openocd": FlashTool(
-            install="apt install openocd",
-            option="-f",
-            write="openocd ARGUMENT -c 'program {{{job.hex}}}VERIFY reset exit'",
-            verify=" verify",
-            erase="openocd ARGUMENT "
-            "-c 'init; reset halt; flash erase_sector 0 0 last; reset; exit'",
-        ),
-        "jlink": FlashTool(
-            install="the J-Link software of SEGGER, from segger.com",
-            option="-device",
-            write=_JLINK,
-            erase=_JLINK,
-            script="halt\nloadfile {job.hex}\nVERIFYreset\ngo\nexit\n",
-            verify="verifybin {job.bin}, {job.start:#x}\n",
-        ),
-        "st-flash": FlashTool(
-            install="apt install stlink-tools",
-            write="st-flash ARGUMENT --reset --format ihex write {job.hex}",
-            read="st-flash ARGUMENT read {job.read_back} {job.start:#x} {job.size_bytes}",
-            erase="st-flash ARGUMENT erase",
-        ),
-        "esptool": FlashTool(
-            install="pip install esptool",
-            option="--chip",
-            write="esptool.py ARGUMENT write_flash 0x0 {job.bin}\nVERIFY",
-            verify="esptool.py ARGUMENT verify_flash 0x0 {job.bin}",
-            erase="esptool.py ARGUMENT erase_flash",
-        ),
-        "picotool": FlashTool(
-            install="pico-sdk-tools, from github.com/raspberrypi",
-            option="--family",
-            write="picotool load VERIFY --execute {job.uf2} ARGUMENT",
-            verify="--verify",
-            erase="picotool erase --all",
-        ),
-    }
+    {name: FlashTool(**table) for name, table in _TABLES.items()}
 )
 """The flash tools by the names used in a board's `[flash]` table."""
 

@@ -210,15 +210,11 @@ def _import_attrs(context: ImportContext) -> Attrs:
 
 OPDEFS = (
     signal_operator(
-        "rfft",
-        "SignalRfft",
-        (_rfft_infer, _rfft_reference, _rfft_lower, importer("rfft", 1, _import_attrs)),
-        *ELEMENT_TYPE_CODES,
+        "rfft", "SignalRfft", _rfft_infer, _rfft_reference, _rfft_lower,
+        importer("rfft", 1, _import_attrs), *ELEMENT_TYPE_CODES,
     ),
     signal_operator(
-        "irfft",
-        "SignalIrfft",
-        (_irfft_infer, _irfft_reference, _irfft_lower, importer("irfft", 1, _import_attrs)),
-        *ELEMENT_TYPE_CODES,
+        "irfft", "SignalIrfft", _irfft_infer, _irfft_reference, _irfft_lower,
+        importer("irfft", 1, _import_attrs), *ELEMENT_TYPE_CODES,
     ),
-)
+)  # fmt: skip

@@ -328,43 +328,24 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS = (
     signal_operator(
-        "filter_bank",
-        "SignalFilterBank",
-        (
-            _bank_infer,
-            _bank_reference,
-            _bank_lower,
-            options_importer("filter_bank", 6, "num_channels"),
-        ),
-        "uint32",
+        "filter_bank", "SignalFilterBank", _bank_infer, _bank_reference, _bank_lower,
+        options_importer("filter_bank", 6, "num_channels"), "uint32",
     ),
     signal_operator(
-        "filter_bank_square_root",
-        "SignalFilterBankSquareRoot",
-        (_root_infer, _root_reference, _root_lower, options_importer("filter_bank_square_root", 2)),
-        "uint64",
+        "filter_bank_square_root", "SignalFilterBankSquareRoot", _root_infer, _root_reference,
+        _root_lower, options_importer("filter_bank_square_root", 2), "uint64",
     ),
     signal_operator(
-        "spectral_subtraction",
-        "SignalFilterBankSpectralSubtraction",
-        (_subtraction_infer, _subtraction_reference, _subtraction_lower, _import_subtraction),
-        "uint32",
+        "spectral_subtraction", "SignalFilterBankSpectralSubtraction", _subtraction_infer,
+        _subtraction_reference, _subtraction_lower, _import_subtraction, "uint32",
     ),
     signal_operator(
-        "pcan",
-        "SignalPCAN",
-        (_pcan_infer, _pcan_reference, _pcan_lower, options_importer("pcan", 3, "snr_shift")),
-        "uint32",
+        "pcan", "SignalPCAN", _pcan_infer, _pcan_reference, _pcan_lower,
+        options_importer("pcan", 3, "snr_shift"), "uint32",
     ),
     signal_operator(
-        "filter_bank_log",
-        "SignalFilterBankLog",
-        (
-            lambda call: (_per_channel_type(call, UINT32, INT16),),
-            _log_reference,
-            _log_lower,
-            options_importer("filter_bank_log", 1, "input_correction_bits", "output_scale"),
-        ),
-        "uint32",
+        "filter_bank_log", "SignalFilterBankLog",
+        lambda call: (_per_channel_type(call, UINT32, INT16),), _log_reference, _log_lower,
+        options_importer("filter_bank_log", 1, "input_correction_bits", "output_scale"), "uint32",
     ),
-)
+)  # fmt: skip

@@ -379,37 +379,23 @@ def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:
 
 OPDEFS: tuple[OpDef, ...] = (
     signal_operator(
-        "framer",
-        "SignalFramer",
-        (_framer_infer, _framer_reference, _framer_lower, _import_framer),
+        "framer", "SignalFramer", _framer_infer, _framer_reference, _framer_lower, _import_framer,
         "int16",
     ),
     signal_operator(
-        "stacker",
-        "SignalStacker",
-        (_stacker_infer, _stacker_reference, _stacker_lower, _import_stacker),
+        "stacker", "SignalStacker", _stacker_infer, _stacker_reference, _stacker_lower,
+        _import_stacker, "int16",
+    ),
+    signal_operator(
+        "delay", "SignalDelay", _delay_infer, _delay_reference, _delay_lower, _import_delay,
         "int16",
     ),
     signal_operator(
-        "delay",
-        "SignalDelay",
-        (_delay_infer, _delay_reference, _delay_lower, _import_delay),
-        "int16",
+        "overlap_add", "SignalOverlapAdd", _overlap_infer, _overlap_reference, _overlap_lower,
+        _import_overlap, "int16", "float32",
     ),
     signal_operator(
-        "overlap_add",
-        "SignalOverlapAdd",
-        (_overlap_infer, _overlap_reference, _overlap_lower, _import_overlap),
-        "int16",
-        "float32",
+        "circular_buffer", "CIRCULAR_BUFFER", _circular_infer, _circular_reference,
+        _circular_lower, _import_circular, "int8",
     ),
-    OpDef(
-        name="circular_buffer",
-        infer=_circular_infer,
-        reference=_circular_reference,
-        lower=_circular_lower,
-        imports={"tflite:custom:CIRCULAR_BUFFER": _import_circular},
-        dtypes=("int8",),
-        numerics="tflm",
-    ),
-)
+)  # fmt: skip

@@ -16,27 +16,14 @@ def options_importer(op: str, inputs: int, *options: str, outputs: int = 1) -> I
 def signal_operator(
     name: str,
     custom: str,
-    functions: tuple[
-        Callable[[OpCall], tuple[TensorType, ...]],
-        Callable[[OpCall, Sequence[Array]], tuple[Array, ...]],
-        Callable[[OpCall, Any], None],
-        Importer,
-    ],
+    infer: Callable[[OpCall], tuple[TensorType, ...]],
+    reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]],
+    lower: Callable[[OpCall, Any], None],
+    importer: Importer,
     *dtypes: str,
     macs: Callable[[OpCall], int] = lambda call: 0,
 ) -> OpDef:
-    """Build the definition of the custom operator `custom`.
-
-    `functions` are type inference, numpy reference, default lowering and importer.
-    """
-    infer, reference, lower, importer = functions
+    """Build the definition of the custom operator `custom`."""
     return OpDef(
-        name=name,
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        imports={f"tflite:custom:{custom}": importer},
-        dtypes=dtypes,
-        numerics="tflm",
-        macs=macs,
+        name, infer, reference, lower, {f"tflite:custom:{custom}": importer}, dtypes, "tflm", macs
     )

@@ -130,33 +130,16 @@ def _energy_lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS = (
     signal_operator(
-        "window",
-        "SignalWindow",
-        (_window_infer, _window_reference, _window_lower, options_importer("window", 2, "shift")),
-        "int16",
-        macs=lambda call: call.output.elements,
+        "window", "SignalWindow", _window_infer, _window_reference, _window_lower,
+        options_importer("window", 2, "shift"), "int16", macs=lambda call: call.output.elements,
     ),
     signal_operator(
-        "fft_auto_scale",
-        "SignalFftAutoScale",
-        (
-            _scale_infer,
-            _scale_reference,
-            _scale_lower,
-            options_importer("fft_auto_scale", 1, outputs=2),
-        ),
-        "int16",
+        "fft_auto_scale", "SignalFftAutoScale", _scale_infer, _scale_reference, _scale_lower,
+        options_importer("fft_auto_scale", 1, outputs=2), "int16",
     ),
     signal_operator(
-        "spectrum_energy",
-        "SignalEnergy",
-        (
-            _energy_infer,
-            _energy_reference,
-            _energy_lower,
-            options_importer("spectrum_energy", 1, "start_index", "end_index"),
-        ),
-        "int16",
+        "spectrum_energy", "SignalEnergy", _energy_infer, _energy_reference, _energy_lower,
+        options_importer("spectrum_energy", 1, "start_index", "end_index"), "int16",
         macs=lambda call: 2 * call.output.elements,
     ),
-)
+)  # fmt: skip
