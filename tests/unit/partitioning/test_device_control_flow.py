@@ -296,7 +296,7 @@ def test_pool_of_a_result_of_an_if_is_honoured_if_a_branch_computes_it_elsewhere
         (
             ("f", "cpu0", ""),
             "net: --assign-device f=cpu0 is invalid: the model has no such tensor. "
-            "Try: one of b0, c, e, ....",
+            "Try: one of y, x, w0, ....",
         ),
     ],
 )

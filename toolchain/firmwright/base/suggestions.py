@@ -15,11 +15,8 @@ def suggest_name(name: str, names: Collection[str]) -> str:
         return similar[0]
     listed = sorted(names)
     if len(listed) > _MAX_LISTED:
-        listed.sort(key=lambda other: (name not in other, -_similarity(name, other)))
-        listed = listed[:_CLOSEST]
+        inside = [other for other in listed if name in other]
+        close = difflib.get_close_matches(name, listed, n=_CLOSEST, cutoff=0)
+        listed = list(dict.fromkeys([*inside, *close]))[:_CLOSEST]
     more = ", ..." if len(names) > len(listed) else ""
     return f"one of {', '.join(listed)}{more}" if listed else ""
-
-
-def _similarity(name: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, name, other).ratio()
