@@ -234,7 +234,12 @@ def test_profile_instruction_counts_are_reproducible(fw, tmp_path: Path, digits_
     trace, data = tmp_path / "trace.json", tmp_path / "data.json"
     change = fw(*words, "--trace", trace, "--node-data", data).json["baseline"]
     counts = {row["name"]: row["instructions"] for row in found["operators"]}
-    spans = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    events = json.loads(trace.read_text())["traceEvents"]
+    # The fields that the Trace Event Format requires of metadata and complete events.
+    required = {"M": {"name", "pid", "args"}, "X": {"name", "cat", "pid", "tid", "ts", "dur"}}
+    assert all(required[e["ph"]] <= e.keys() for e in events)
+    assert all(isinstance(e["pid"], int) and e.get("ts", 0) >= 0 <= e.get("dur", 0) for e in events)
+    spans = [e for e in events if e["ph"] == "X"]
     assert [(e["name"], round(25 * e["dur"])) for e in spans] == list(counts.items())
     assert all(a["ts"] + a["dur"] == pytest.approx(b["ts"]) for a, b in itertools.pairwise(spans))
     values = json.loads(data.read_text())["results"]
