@@ -291,7 +291,7 @@ def open_runtime(
 def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
     package = TflmRuntime.package if numerics == "tflm" else LiteRtRuntime.package
     try:
-        import flatbuffers  # type: ignore[import-untyped]  # has no type hints
+        import flatbuffers
 
         parsed = _parse_flatbuffer(model, numerics)
     except ImportError as error:
