@@ -81,22 +81,12 @@ def const_pool(text: str) -> PoolInfo:
     return replace(pool(head), access="ro", scope=CONSTANT_SCOPES[mode or "linked"])
 
 
-def pool_assignment(text: str) -> tuple[str, str]:
-    """Parse TENSOR=POOL."""
-    tensor, _, pool_name = text.rpartition("=")
-    if not tensor or not pool_name:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected TENSOR=POOL")
-    return tensor, pool_name
-
-
-def tensor_target(text: str) -> tuple[str, str]:
-    """Parse TENSOR=TARGET[:PERCENT]."""
-    tensor, _, target = text.rpartition("=")
-    if not tensor or not target:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected TENSOR=TARGET or TENSOR=TARGET:PERCENT"
-        )
-    return tensor, target
+def tensor_pair(text: str, form: str) -> tuple[str, str]:
+    """Parse TENSOR=POOL or TENSOR=TARGET, as `form` states."""
+    tensor, _, value = text.rpartition("=")
+    if not tensor or not value:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {form}")
+    return tensor, value
 
 
 def device_assignment(text: str) -> tuple[str, str, str]:

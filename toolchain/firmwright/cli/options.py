@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,10 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
     "S": option_values.positive_seconds,
     "SEED": option_values.non_negative_int,
     "TENSOR=DEVICE[:POOL]": option_values.device_assignment,
-    "TENSOR=POOL": option_values.pool_assignment,
-    "TENSOR=TARGET[:PERCENT]": option_values.tensor_target,
+    "TENSOR=POOL": partial(option_values.tensor_pair, form="TENSOR=POOL"),
+    "TENSOR=TARGET[:PERCENT]": partial(
+        option_values.tensor_pair, form="TENSOR=TARGET or TENSOR=TARGET:PERCENT"
+    ),
     "board_dirs": Path,
     "cpu0,cpu1": option_values.names,
 }

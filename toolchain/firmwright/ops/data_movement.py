@@ -153,7 +153,7 @@ def _split_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("split", {"axis": axis, "sizes": sizes}, (position,))
 
 
-def _split_shapes(call: OpCall) -> Sequence[tuple[int, ...]]:
+def _split_shapes(call: OpCall) -> list[tuple[int, ...]]:
     axis, shape = call.int_attr("axis"), call.input(0).shape
     return [(*shape[:axis], n, *shape[axis + 1 :]) for n in call.ints_attr("sizes")]
 
@@ -178,16 +178,16 @@ def _pack_import(context: ImportContext) -> ImportedCall:
     return ImportedCall("pack", {"axis": axis}, tuple(range(len(context.inputs))))
 
 
-def _pack_shape(call: OpCall) -> Sequence[tuple[int, ...]]:
+def _pack_shape(call: OpCall) -> tuple[int, ...]:
     axis, shape = call.int_attr("axis"), call.input(0).shape
     if any(kind is None or kind.shape != shape for kind in call.inputs) or axis > len(shape):
         raise NotSupportedError("inputs of different shapes")
-    return [(*shape[:axis], len(call.inputs), *shape[axis:])]
+    return (*shape[:axis], len(call.inputs), *shape[axis:])
 
 
 def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
     axis, shape = call.int_attr("axis"), call.input(0).shape
-    strides = row_major_strides(_pack_shape(call)[0])
+    strides = row_major_strides(_pack_shape(call))
     others = [stride for k, stride in enumerate(strides) if k != axis]
     axes = tuple(map(CopyAxis, shape, row_major_strides(shape), others))
     return [
@@ -200,7 +200,7 @@ def _unpack_attrs(context: ImportContext) -> dict[str, Attr]:
     return {"axis": normalize_axis(context.node.options["axis"], input_rank(context))}
 
 
-def _unpack_shapes(call: OpCall) -> Sequence[tuple[int, ...]]:
+def _unpack_shapes(call: OpCall) -> list[tuple[int, ...]]:
     axis, shape = call.int_attr("axis"), call.input(0).shape
     return [(*shape[:axis], *shape[axis + 1 :])] * shape[axis]
 
@@ -309,63 +309,42 @@ def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 OPDEFS: tuple[OpDef, ...] = (
     data_movement_op(
-        "transpose",
-        lambda call: [_transposed_shape(call)],
-        _transpose_copies,
+        "transpose", _transposed_shape, _transpose_copies,
         lambda call, arrays: [arrays[0].transpose(call.ints_attr("perm"))],
         {"TRANSPOSE": (2, _transpose_attrs)},
     ),
     data_movement_op(
-        "strided_slice",
-        lambda call: [_slice_shape(call)],
-        _slice_copies,
-        _slice_reference,
+        "strided_slice", _slice_shape, _slice_copies, _slice_reference,
         {"SLICE": (3, _slice_attrs), "STRIDED_SLICE": (4, _strided_attrs)},
     ),
     data_movement_op(
-        "split",
-        _split_shapes,
-        _split_copies,
-        _split_reference,
+        "split", _split_shapes, _split_copies, _split_reference,
         {"SPLIT": _split_import, "SPLIT_V": _split_import},
     ),
     data_movement_op(
-        "pack",
-        _pack_shape,
-        _pack_copies,
-        lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))],
-        {"PACK": _pack_import},
+        "pack", _pack_shape, _pack_copies,
+        lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))], {"PACK": _pack_import},
     ),
     data_movement_op(
-        "unpack", _unpack_shapes, _unpack_copies, _unpack_reference, {"UNPACK": (1, _unpack_attrs)}
+        "unpack", _unpack_shapes, _unpack_copies, _unpack_reference, {"UNPACK": (1, _unpack_attrs)},
     ),
     data_movement_op(
-        "gather",
-        lambda call: [_gather_shape(call)],
-        _gather_copies,
-        _gather_reference,
-        {"GATHER": _gather_import},
+        "gather", _gather_shape, _gather_copies, _gather_reference, {"GATHER": _gather_import},
     ),
     data_movement_op(
-        "tile",
-        lambda call: [_tile_shape(call)],
-        _tile_copies,
+        "tile", _tile_shape, _tile_copies,
         lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
         {"TILE": (2, lambda context: {"multiples": constant_ints(context, 1, "multiples")})},
         "litert",
     ),
     data_movement_op(
-        "broadcast_to",
-        lambda call: [_broadcast_shape(call)],
-        _broadcast_copies,
+        "broadcast_to", _broadcast_shape, _broadcast_copies,
         lambda call, arrays: [np.broadcast_to(arrays[0], call.ints_attr("shape"))],
         {"BROADCAST_TO": (2, lambda context: {"shape": constant_ints(context, 1, "shapes")})},
     ),
     data_movement_op(
-        "reverse_v2",
-        lambda call: [call.input(0).shape],
-        _reverse_copies,
+        "reverse_v2", lambda call: call.input(0).shape, _reverse_copies,
         lambda call, arrays: [np.flip(arrays[0], call.ints_attr("axes"))],
         {"REVERSE_V2": (2, _reverse_attrs)},
     ),
-)
+)  # fmt: skip

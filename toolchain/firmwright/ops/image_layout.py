@@ -279,49 +279,28 @@ def _batch_to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence
 
 OPDEFS: tuple[OpDef, ...] = (
     data_movement_op(
-        "mirror_pad",
-        lambda call: [_mirror_shape(call)],
-        _mirror_copies,
-        _mirror_reference,
+        "mirror_pad", _mirror_shape, _mirror_copies, _mirror_reference,
         {"MIRROR_PAD": (2, _mirror_attrs)},
     ),
     data_movement_op(
-        "space_to_depth",
-        lambda call: [_to_depth_shape(call)],
-        _to_depth_copies,
-        _to_depth_reference,
+        "space_to_depth", _to_depth_shape, _to_depth_copies, _to_depth_reference,
         {"SPACE_TO_DEPTH": (1, _block_attrs)},
     ),
     data_movement_op(
-        "depth_to_space",
-        lambda call: [_to_space_shape(call)],
-        _to_space_copies,
-        _to_space_reference,
+        "depth_to_space", _to_space_shape, _to_space_copies, _to_space_reference,
         {"DEPTH_TO_SPACE": (1, _block_attrs)},
     ),
     data_movement_op(
-        "resize_nearest",
-        lambda call: [_nearest_shape(call)],
-        _nearest_copies,
-        _nearest_reference,
+        "resize_nearest", _nearest_shape, _nearest_copies, _nearest_reference,
         {"RESIZE_NEAREST_NEIGHBOR": (2, _nearest_attrs)},
     ),
-    replace(
-        data_movement_op(
-            "space_to_batch_nd",
-            lambda call: [_batch_shape(call)],
-            _to_batch_copies,
-            _to_batch_reference,
-            {"SPACE_TO_BATCH_ND": (3, _space_attrs)},
-            fill=lambda call: _zero_point(call) if any(call.ints_attr("margins")) else None,
-        ),
-        numerics="each",
+    data_movement_op(
+        "space_to_batch_nd", _batch_shape, _to_batch_copies, _to_batch_reference,
+        {"SPACE_TO_BATCH_ND": (3, _space_attrs)}, "each",
+        lambda call: _zero_point(call) if any(call.ints_attr("margins")) else None,
     ),
     data_movement_op(
-        "batch_to_space_nd",
-        lambda call: [_space_shape(call)],
-        _batch_to_space_copies,
-        _batch_to_space_reference,
+        "batch_to_space_nd", _space_shape, _batch_to_space_copies, _batch_to_space_reference,
         {"BATCH_TO_SPACE_ND": (3, _space_attrs)},
     ),
-)
+)  # fmt: skip

@@ -153,7 +153,7 @@ AttrsImporter = tuple[int, Callable[[ImportContext], dict[str, Attr]]]
 
 def data_movement_op(
     name: str,
-    shapes: Callable[[OpCall], Sequence[tuple[int, ...]]],
+    shape: Callable[[OpCall], tuple[int, ...] | list[tuple[int, ...]]],
     copies: Callable[[OpCall], Sequence[StridedCopy]],
     reference: Callable[[OpCall, Sequence[Array]], Sequence[Array]],
     imports: Mapping[str, Importer | AttrsImporter],
@@ -162,21 +162,23 @@ def data_movement_op(
 ) -> OpDef:
     """Build the definition of a data movement operator.
 
-    `shapes` returns the shapes of the outputs, `fill` the value of elements that no copy writes.
+    `shape` returns the shape of the output, or a list for several; `fill` the value of elements
+    that no copy writes.
     """
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         kind = call.input(0).dtype
         if kind not in DTYPES or any(item is None or item.dtype != kind for item in call.inputs):
             raise NotSupportedError(f"a {name} of {kind.name}")
-        output_shapes = shapes(call)
+        result = shape(call)
+        output_shapes = result if isinstance(result, list) else [result]
         if len(output_shapes) != len(call.outputs):
             raise NotSupportedError(f"{len(call.outputs)} outputs, expected {len(output_shapes)}")
-        if any(n < 1 for shape in output_shapes for n in shape):
+        if any(n < 1 for own in output_shapes for n in own):
             raise NotSupportedError("an output without elements")
         return tuple(
-            TensorType(shape, kind, y.quantization)
-            for shape, y in zip(output_shapes, call.outputs, strict=True)
+            TensorType(own, kind, y.quantization)
+            for own, y in zip(output_shapes, call.outputs, strict=True)
         )
 
     def lower(call: OpCall, b: Kernel) -> None:
