@@ -111,7 +111,7 @@ bool npu_fail_range(struct npu *npu, const char *subject, unsigned region, int64
 #define DMA_INTERNAL 0x100u /* in a DMA region: the shared buffer */
 #define DMA_STRIDE_MODE(region) (((region) >> 9) & 3u)
 
-static bool dma_to_lut(struct npu *npu, const uint8_t *source, uint64_t start, uint64_t size)
+static bool copy_to_lut(struct npu *npu, const uint8_t *source, uint64_t start, uint64_t size)
 {
     uint64_t first = npu->variant.shram_kib * 1024u - NPU_LUT_BYTES;
     if (start < first || start - first > NPU_LUT_BYTES || size > NPU_LUT_BYTES - (start - first)) {
@@ -124,46 +124,57 @@ static bool dma_to_lut(struct npu *npu, const uint8_t *source, uint64_t start, u
     return true;
 }
 
+/* Rows are contiguous in the source. In the destination a gap follows each row, and each plane. */
+static bool copy_row(struct npu *npu, uint64_t length, uint32_t row, uint64_t distance)
+{
+    unsigned from = npu->parameters[NPU_SET_DMA0_SRC_REGION];
+    unsigned to = npu->parameters[NPU_SET_DMA0_DST_REGION];
+    uint64_t start = npu_address(npu, NPU_SET_DMA0_SRC) + row * length;
+    uint64_t end = npu_address(npu, NPU_SET_DMA0_DST) + distance;
+    const uint8_t *source = npu_bytes(npu, "source", from & 7u, start, length);
+    if (source == NULL) {
+        return false;
+    }
+    if ((to & DMA_INTERNAL) != 0) {
+        return copy_to_lut(npu, source, end, length);
+    }
+    uint8_t *target = npu_bytes(npu, "destination", to & 7u, end, length);
+    if (target != NULL) {
+        memmove(target, source, (size_t)length);
+    }
+    return target != NULL;
+}
+
 static bool dma(struct npu *npu)
 {
     unsigned from = npu->parameters[NPU_SET_DMA0_SRC_REGION];
     unsigned to = npu->parameters[NPU_SET_DMA0_DST_REGION];
-    uint64_t length = npu_address(npu, NPU_SET_DMA0_LEN);
-    uint64_t start = npu_address(npu, NPU_SET_DMA0_DST);
     unsigned mode = DMA_STRIDE_MODE(to);
+    uint64_t length = npu_address(npu, NPU_SET_DMA0_LEN);
     if ((from & DMA_INTERNAL) != 0 || DMA_STRIDE_MODE(from) != 0) {
         return npu_fail(npu, "source in the shared buffer or with strides");
     }
     if (mode > 2 || (mode > 0 && (npu->variant.product == 0 || (to & DMA_INTERNAL) != 0))) {
         return npu_fail(npu, "destination with strides");
     }
+    if (length == 0) {
+        return npu_fail(npu, "no bytes to copy");
+    }
     uint32_t rows = mode > 0 ? npu->parameters[NPU_SET_DMA0_SIZE0] : 1;
     uint32_t planes = mode > 1 ? npu->parameters[NPU_SET_DMA0_SIZE1] : 1;
-    int64_t row_step = (int64_t)length + npu_stride(npu, NPU_SET_DMA0_SKIP0);
-    int64_t plane_step = (int64_t)length * rows + npu_stride(npu, NPU_SET_DMA0_SKIP1);
-    const uint8_t *source = npu_bytes(npu, "source", from & 7u, npu_address(npu, NPU_SET_DMA0_SRC),
-                                      length * rows * planes);
-    if (source == NULL) {
-        return false;
-    }
-    if ((to & DMA_INTERNAL) != 0) {
-        return dma_to_lut(npu, source, start, length);
-    }
+    uint64_t row_step = length + (uint64_t)npu_stride(npu, NPU_SET_DMA0_SKIP0);
+    uint64_t plane_step = length * rows + (uint64_t)npu_stride(npu, NPU_SET_DMA0_SKIP1);
     for (uint32_t i = 0; i < rows * planes; i++) {
-        int64_t at = (int64_t)start + (i / rows) * plane_step + (i % rows) * row_step;
-        uint8_t *target = npu_bytes(npu, "destination", to & 7u, (uint64_t)at, length);
-        if (target == NULL) {
+        if (!copy_row(npu, length, i, i / rows * plane_step + i % rows * row_step)) {
             return false;
         }
-        memmove(target, source, (size_t)length);
-        source += length;
     }
     return true;
 }
 
 /* ---- Execution ------------------------------------------------------------------------------- */
 
-/* One core's accumulators may overwrite lookup tables that have no memory of their own. */
+/* Accumulators overwrite lookup tables that have no memory of their own. */
 static void forget_luts(struct npu *npu)
 {
     if (!npu->variant.has_lut_banks && (npu->parameters[NPU_SET_ACTIVATION] & 31u) < 16u) {
