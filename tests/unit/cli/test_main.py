@@ -327,3 +327,28 @@ def test_interrupt_ends_the_emulator(digits_path: Path):
     assert process.returncode == 130
     assert said.decode().endswith("firmwright: interrupted.\n")
     assert not any(Path("/proc", pid).exists() for pid in emulators)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_in_a_finalizer_ends_the_command(number: int, status: int) -> None:
+    """Python ignores the exception that a signal's handler raises in `__del__`."""
+    source = f"""
+import os, time
+from firmwright.cli import main as cli
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), {int(number)})
+        for _ in range(100): pass
+
+def run(*_, **__):
+    Finalized()
+    time.sleep(20)
+    return 0
+
+cli._run = run
+raise SystemExit(cli.main(["boards"]))
+"""
+    done = subprocess.run([sys.executable, "-c", source], timeout=15, capture_output=True)
+    assert done.returncode == status
+    assert b"interrupted" in done.stderr

@@ -35,6 +35,7 @@ OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
 WITHOUT_PROJECT = ("init",)
 EXIT_TERMINATED = 143
+_AGAIN_S = 0.1
 
 
 class _TerminatedError(KeyboardInterrupt):
@@ -110,11 +111,24 @@ def _terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
+    sys.unraisablehook = _raise_again
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
+
+
+def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Repeat an interrupt that arrived in a finalizer, where Python ignores exceptions."""
+    if isinstance(ignored.exc_value, KeyboardInterrupt):
+        is_termination = isinstance(ignored.exc_value, _TerminatedError)
+        number = signal.SIGTERM if is_termination else signal.SIGINT
+        # Later, as an exception in this hook would be ignored, too.
+        threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number)).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _run(names: Sequence[str], words: Sequence[str], *, as_json: bool) -> int:
