@@ -134,6 +134,7 @@ SIBLINGS = {
     "0003-flatbuffer-reader.md": ("toolchain/firmwright/frontends/tflite/",),
     "0004-tir-interpreter.md": ("toolchain/firmwright/ir/tir/",),
     "CHANGELOG.md": ("runtime_c/",),
+    "ethos-u.md": ("runtime_c/",),
     "README.md": ("runtime_c/",),
 }  # fmt: skip
 """Folders that a page has named before it names a file in them alone."""

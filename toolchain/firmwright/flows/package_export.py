@@ -26,6 +26,7 @@ from firmwright.package.export_formats import ExportInput
 from firmwright.package.model_library_format import tar_tree
 from firmwright.package.package_metadata import NO_METADATA, PackageMetadata
 from firmwright.package.project_writer import write_project
+from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.pipeline import Bundle, Compilation
 
 KNOWN_ANSWER_COUNT = 8
@@ -74,7 +75,8 @@ def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> 
     tree = compiled.tree
     for part in parts:
         main = part.module.aot_main
-        devices = tuple(device.name for device in collect_device_calls(main))
+        waits = find_waits(part.module)
+        devices = {item.name: waits.get(item.name, "") for item in collect_device_calls(main)}
         tree = tree.merged(make_selftest(part, devices))
     exported = ExportInput(tree, compiled.summary, metadata)
     if isinstance(compiled, Bundle):

@@ -5,7 +5,7 @@ The answers are those of the operators' references, which equal the reference ru
 
 import textwrap
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ FLOATS_MAX = 32
 """The values of a float output that are compared for each sample."""
 
 
-def make_selftest(compiled: Compilation, devices: tuple[str, ...]) -> SourceTree:
+def make_selftest(compiled: Compilation, devices: Mapping[str, str]) -> SourceTree:
     """Return NAME_selftest.c and NAME_selftest.h."""
     values: dict[str, Any] = {
         "model": model_values(compiled.summary, devices),

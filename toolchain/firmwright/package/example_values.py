@@ -1,5 +1,6 @@
 """The values of a compiled model from which templates print its example."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from firmwright.base.c_identifiers import to_c_identifier
@@ -7,8 +8,8 @@ from firmwright.base.dtypes import get_dtype
 from firmwright.compilation_summary import CompilationSummary, TensorSummary
 
 
-def model_values(summary: CompilationSummary, devices: tuple[str, ...]) -> dict[str, Any]:
-    """Return names, memory and calls of one model; `devices` are those that a run uses."""
+def model_values(summary: CompilationSummary, devices: Mapping[str, str]) -> dict[str, Any]:
+    """Return names, memory and calls of one model; `devices` as in ExportInput."""
     name = to_c_identifier(summary.model)
     upper, io = name.upper(), summary.io
     filled = {pool: facts for pool, facts in summary.pools.items() if facts.bytes}

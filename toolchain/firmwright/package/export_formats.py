@@ -7,7 +7,7 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
@@ -44,14 +44,15 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 class ExportInput:
     """The parts of a compilation that packages contain.
 
-    `text` is the module for the Model Library Format; `devices` are the devices that a run uses.
+    `text` is the module for the Model Library Format; `devices` are the devices that a run uses,
+    with the functions that wait for them.
     """
 
     tree: SourceTree
     summary: CompilationSummary | BundleSummary
     metadata: PackageMetadata
     text: str = ""
-    devices: tuple[str, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[CompilationSummary, ...]:
@@ -69,8 +70,14 @@ class ExportInput:
 
     @property
     def model_files(self) -> dict[str, str | bytes]:
-        files = self.tree.files.items()
-        return {PurePosixPath(p).name: text for p, text in files if p.startswith("model/")}
+        """The C files of models, and of their backends (backend/NAME/...), by path in a folder."""
+        parts = {1: "model/", 2: "backend/"}
+        return {
+            "/".join(PurePosixPath(path).parts[level:]): text
+            for level, folder in parts.items()
+            for path, text in self.tree.files.items()
+            if path.startswith(folder) and PurePosixPath(path).name != "build.json"
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,7 @@ def zip_tree(tree: SourceTree) -> bytes:
 def _template_values(exported: ExportInput) -> dict[str, Any]:
     summary, files = exported.summary, exported.model_files
     models = [model_values(model, exported.devices) for model in exported.models]
-    sources = {name: str(text) for name, text in sorted(files.items()) if name.endswith(".c")}
+    sources = {name: _decoded(text) for name, text in sorted(files.items()) if name.endswith(".c")}
     compiler = exported.models[0].compiler
     shares = isinstance(summary, BundleSummary) and not summary.concurrent
     return {
@@ -159,6 +166,10 @@ def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str |
         path = path.replace("VENDOR", values["package"].vendor)
         content[path.removesuffix(".j2").replace("NAME", values["name"])] = text
     return content
+
+
+def _decoded(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode(errors="replace")
 
 
 def _gcc_flags(source: str) -> str:

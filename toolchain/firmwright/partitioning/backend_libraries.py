@@ -111,7 +111,6 @@ def add_library_files(module: IRModule) -> IRModule:
     version", `device_waits` the C functions that wait for devices.
     """
     checks: dict[str, None] = {}
-    waits: dict[str, str] = {}
     for name, backend in module_backends(module):
         kernels = _kernels(module, name)
         if kernels:
@@ -119,11 +118,15 @@ def add_library_files(module: IRModule) -> IRModule:
             module = with_new_files(module, files, f"the library of target {name}")
             if backend.check:
                 checks[f"{backend.check} {backend.data_version}"] = None
-            if backend.wait:
-                waits[engine_device(module, name)] = backend.wait
-    if waits:
+    if waits := find_waits(module):
         module = module.with_attrs(**{DEVICE_WAITS_ATTR: tuple(waits.items())})
     return module.with_attrs(backend_checks=tuple(checks)) if checks else module
+
+
+def find_waits(module: IRModule) -> dict[str, str]:
+    """Return the C functions that wait for the calls in flight, by device."""
+    backends = module_backends(module)
+    return {engine_device(module, name): item.wait for name, item in backends if item.wait}
 
 
 def generated_files(module: IRModule) -> frozenset[str]:

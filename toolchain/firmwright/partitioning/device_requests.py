@@ -19,6 +19,7 @@ from firmwright.ir.graph.devices import (
 )
 from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
+from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.passes.graph.assign_pools import map_values, with_unique_names
 from firmwright.passes.map_functions import map_graph_functions
@@ -46,8 +47,9 @@ def apply_device_requests(
     attrs: dict[str, Attr] = {DEVICES_ATTR: tuple(devices)} if devices else {}
     if fallback:
         attrs["fallback"] = True
-    if engines and board.cores is not None and "cpu1" not in devices:
-        attrs["engine_core"] = engines[0]  # the spare core emulates the engine
+    emulated = [engine for engine in engines if engine not in find_waits(module)]
+    if emulated and board.cores is not None and "cpu1" not in devices:
+        attrs["engine_core"] = emulated[0]  # by the spare core
     copiers = tuple(filter(is_copy_device, devices))
     if copiers or (engines and board.dma is not None):
         attrs[COPY_DEVICES_ATTR] = copiers or copy_channels(board.dma, is_host=False)

@@ -244,7 +244,7 @@ def _driver_files() -> Iterable[Path]:
     root = Path(path)
     if not (root / "src" / "ethosu_driver.c").is_file():
         raise UsageError(
-            "the folder is no copy of Arm's ethos-u-core-driver: src/ethosu_driver.c is missing.",
+            "the folder is not a copy of Arm's driver: src/ethosu_driver.c is missing.",
             where=path,
             hint=f"--ethos-u-driver PATH or {DRIVER_OF_APPLICATION}, or {PATH_VARIABLE}.",
         )

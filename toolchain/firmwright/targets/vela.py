@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 
 _CONFIG = "Arm/vela.ini"
 _ON_CORE = re.compile(r"^ *CPU: \w+ = (.*) \(outputs ", re.MULTILINE)
 _WARNING = re.compile(r"^Warning .*, ofm: '(.*)'\nReason: (.*)$", re.MULTILINE)
+_WRONG_OPTION = re.compile(r"CliOptionError: 'Error: (.*)'$", re.MULTILINE)
 _NO_REASON = "Vela leaves it to the core"
 
 
@@ -90,6 +91,9 @@ def run_vela(model: bytes, options: VelaOptions, folder: Path, output: str) -> s
     run = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
+    if wrong_option := _WRONG_OPTION.search(run.stdout):
+        hint = "an entry of Vela's configuration: python -m ethosu.vela --list-configs " + _CONFIG
+        raise UsageError(f"Vela: {wrong_option[1]}.", where=options.accelerator, hint=f"{hint}.")
     if run.returncode:
         raise ToolFailedError(
             f"Vela could not compile a region for {options.accelerator}.",
