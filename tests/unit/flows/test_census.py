@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.base.errors import DoesNotFitError
+from firmwright.cli.census import format_summary
 from firmwright.cli.main import main
 from firmwright.flows import census
 from firmwright.flows.census import CensusTask, run_in_process
 from firmwright.flows.model import find_model_files
-from firmwright.report.census_page import CensusEntry, render_census
+from firmwright.report.census_page import CensusEntry, render_census, sum_entries
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples/01_digits/digits.tflite"
@@ -65,7 +67,31 @@ def test_a_profile_gives_the_share_of_default_loops() -> None:
     entry = census.examine_model(task(with_profile=True, options=options))
     assert entry.unit == "instructions"
     assert entry.count > 50_000
-    assert 0 <= entry.default_loops < 0.05
+    assert 0 <= entry.slowest_default_share <= entry.default_loops < 0.05
+    assert entry.count_per_mac == round(entry.count / entry.macs, 2)
+
+
+def test_totals_weight_models_by_their_counts() -> None:
+    first = CensusEntry("a", 1, "equal", count=900, unit="ns", macs=300, default_loops=0.0)
+    second = CensusEntry("b", 1, "equal", count=100, macs=100, default_loops=0.9)
+    entry = replace(second, slowest_default="mul", slowest_default_share=0.6)
+    absent = CensusEntry("c", 1, "too-large", "no room")
+    totals = sum_entries([first, entry, absent])
+    assert (totals.models, totals.count, totals.default_loops) == (2, 1000, 0.09)
+    assert totals.above_limit == 1
+    text = format_summary([first, entry, absent])
+    assert "mul 60.0 %" in text
+    assert "1,000 ns in all, 2.50 for each MAC; 9.0 % in default loops." in text
+    assert "c: no room" in text
+    assert "mul 60.0 %" in render_census([first, entry, absent], "models", "host")
+
+
+def test_a_model_beyond_the_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overflow(*_: object, **__: object) -> None:
+        raise DoesNotFitError("the workspace does not fit")
+
+    monkeypatch.setattr(census, "compile_for", overflow)
+    assert census.examine_model(task()).status == "too-large"
 
 
 def test_a_folder_without_models_is_an_error(

@@ -11,7 +11,15 @@ from firmwright.cli.verb import Outcome
 from firmwright.flows.census import CensusTask, take_census
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model import find_model_files, write_file
-from firmwright.report.census_page import STATUS_LABELS, CensusEntry, count_statuses, render_census
+from firmwright.report.census_page import (
+    LIMIT,
+    STATUS_LABELS,
+    CensusEntry,
+    CensusTotals,
+    count_statuses,
+    render_census,
+    sum_entries,
+)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -44,6 +52,7 @@ def run(args: argparse.Namespace) -> Outcome:
         "folder": args.folder,
         "board": board,
         "counts": count_statuses(entries),
+        "totals": sum_entries(entries),
         "models": entries,
         "html": args.output,
     }
@@ -51,19 +60,33 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def format_summary(entries: Sequence[CensusEntry]) -> str:
-    is_profiled = any(entry.count is not None for entry in entries)
+    totals = sum_entries(entries)
     head = ["model", "result", "operators", "MACs", "workspace"]
-    head += ["flash", "count", "default loops"] if is_profiled else []
+    head += ["flash", "count", "per MAC", "default loops", "largest"] if totals else []
     rows: list[Sequence[Cell]] = []
     for entry in entries:
         row: list[Cell] = [entry.file, STATUS_LABELS[entry.status], entry.operators, entry.macs]
         row.append(entry.workspace_bytes)
-        if is_profiled:
+        if totals:
             share = entry.default_loops
-            row += [entry.model_flash_bytes, entry.count]
-            row.append(None if share is None else f"{100 * share:.1f} %")
+            row += [entry.model_flash_bytes, entry.count, entry.count_per_mac]
+            row += [None if share is None else f"{100 * share:.1f} %", entry.slowest]
         rows.append(row)
     counts = [f"{n} {STATUS_LABELS[name]}" for name, n in count_statuses(entries).items()]
     reasons = [f"{entry.file}: {entry.reason}" for entry in entries if not entry.passed]
-    table = format_table(head, rows)
-    return "\n\n".join([table, "\n".join(reasons), f"{len(entries)} models: {', '.join(counts)}."])
+    parts = [
+        format_table(head, rows, drop=("operators", "workspace", "flash")),
+        "\n".join(reasons),
+        f"{len(entries)} models: {', '.join(counts)}.",
+        format_totals(totals) if totals else "",
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def format_totals(totals: CensusTotals) -> str:
+    per_mac = f", {totals.count / totals.macs:.2f} for each MAC" if totals.macs else ""
+    return (
+        f"{totals.count:,} {totals.unit} in all{per_mac}; {100 * totals.default_loops:.1f} % in "
+        f"default loops. {totals.above_limit} of {totals.models} models have more than "
+        f"{100 * LIMIT:.0f} % in them."
+    )

@@ -11,10 +11,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from firmwright.base.errors import FirmwrightError, InternalError, ModelError, UnsupportedError
+from firmwright.base.errors import (
+    DoesNotFitError,
+    FirmwrightError,
+    InternalError,
+    ModelError,
+    UnsupportedError,
+)
 from firmwright.device.subprocesses import kill_process, popen_options
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.executors import Executor
@@ -105,6 +112,8 @@ def _examine(task: CensusTask) -> CensusEntry:
         return replace(entry, status="unsupported", reason="; ".join(reasons))
     except ModelError as error:
         return replace(entry, status="unsupported", reason=_one_line(error))
+    except DoesNotFitError as error:
+        return replace(entry, status="too-large", reason=_one_line(error))
     except FirmwrightError as error:
         status: Status = "refused" if "refuses this model" in str(error) else "failed"
         return replace(entry, status=status, reason=_one_line(error))
@@ -138,15 +147,18 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
     costs = profile(compiled, runs=1)
     total = sum(operator.count for operator in costs.operators)
     defaults = [op for op in costs.operators if op.schedule.split(" ")[0] == DEFAULT_SCHEDULE]
-    slowest = max(defaults, key=lambda op: op.count, default=None)
-    share = sum(op.count for op in defaults) / total if total else 0.0
+    by_kind: Counter[str] = Counter()
+    for operator in defaults:
+        by_kind[operator.kind] += operator.count
+    slowest, most = max(by_kind.items(), key=itemgetter(1), default=("", 0))
     return replace(
         entry,
         model_flash_bytes=build_image(compiled).model_flash_bytes,
         unit=costs.unit,
         count=costs.total,
-        default_loops=round(share, 4),
-        slowest_default=slowest.kind if slowest else "",
+        default_loops=round(by_kind.total() / max(total, 1), 4),
+        slowest_default=slowest,
+        slowest_default_share=round(most / max(total, 1), 4),
     )
 
 

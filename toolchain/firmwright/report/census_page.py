@@ -7,13 +7,14 @@ from typing import Literal, get_args
 
 from firmwright.report.page_template import render_report_template
 
-Status = Literal["equal", "tolerance", "differs", "unsupported", "refused", "failed"]
+Status = Literal["equal", "tolerance", "differs", "unsupported", "refused", "too-large", "failed"]
 STATUS_LABELS = {
     "equal": "bit-exact",
     "tolerance": "within the tolerance",
     "differs": "differs from its reference",
     "unsupported": "not supported",
     "refused": "refused by its reference",
+    "too-large": "does not fit the board",
     "failed": "failed",
 }
 PASSED = ("equal", "tolerance")
@@ -24,7 +25,8 @@ class CensusEntry:
     """One model of a census; figures are None if the model did not get that far.
 
     `reason` explains every status except `equal` and `tolerance`. `default_loops` is the share of
-    `count` (in `unit`) in operators without a schedule for this core.
+    `count` (in `unit`) in operators without a schedule for this core; `slowest_default` is the
+    largest of them by kind.
     """
 
     file: str
@@ -41,10 +43,50 @@ class CensusEntry:
     count: int | None = None
     default_loops: float | None = None
     slowest_default: str = ""
+    slowest_default_share: float | None = None
 
     @property
     def passed(self) -> bool:
         return self.status in PASSED
+
+    @property
+    def count_per_mac(self) -> float | None:
+        return round(self.count / self.macs, 2) if self.count and self.macs else None
+
+    @property
+    def slowest(self) -> str:
+        """Return the kind and the share of the slowest operators in default loops."""
+        share = self.slowest_default_share
+        return f"{self.slowest_default} {100 * share:.1f} %" if share else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CensusTotals:
+    """The sums over all profiled models."""
+
+    models: int
+    unit: str
+    count: int
+    macs: int
+    default_loops: float
+    above_limit: int
+
+
+LIMIT = 0.05
+"""The share of default loops above which a model is counted in `CensusTotals.above_limit`."""
+
+
+def sum_entries(entries: Sequence[CensusEntry]) -> CensusTotals | None:
+    """Return the totals of the profiled models, or None if there are none."""
+    profiled = [(e.count, e.macs or 0, e.default_loops or 0.0) for e in entries if e.count]
+    if not profiled:
+        return None
+    total = sum(count for count, _, _ in profiled)
+    in_default = sum(count * share for count, _, share in profiled)
+    above = sum(share > LIMIT for _, _, share in profiled)
+    macs = sum(macs for _, macs, _ in profiled)
+    unit = next(e.unit for e in entries if e.count)
+    return CensusTotals(len(profiled), unit, total, macs, round(in_default / total, 4), above)
 
 
 def count_statuses(entries: Sequence[CensusEntry]) -> dict[str, int]:
@@ -61,5 +103,6 @@ def render_census(entries: Sequence[CensusEntry], folder: str, board: str) -> st
         board=board,
         counts=count_statuses(entries),
         labels=STATUS_LABELS,
-        is_profiled=any(entry.count is not None for entry in entries),
+        totals=sum_entries(entries),
+        limit=LIMIT,
     )
