@@ -22,13 +22,15 @@ PAIRS = {
 }
 
 
-def executed(source: str, count: int = 1, start: int = 0x100) -> list[Executed]:
+def executed(
+    source: str, count: int = 1, start: int = 0x100, *, is_arm: bool = True
+) -> list[Executed]:
     """Return the instructions of `source`, 16 bits each, from `start` on."""
     lines = [
         f"{start + 2 * i:x}:\t0000      \t{line.strip().replace(' ', chr(9), 1)}"
         for i, line in enumerate(source.split(";"))
     ]
-    decoded = read_disassembly("\n".join(lines), is_arm=True)
+    decoded = read_disassembly("\n".join(lines), is_arm=is_arm)
     return [Executed(address, what, count, 0) for address, what in decoded]
 
 
@@ -72,3 +74,40 @@ def test_tables_of_overlapping_cores_are_marked_rough():
     for core in ("cortex-m7", "cortex-m55"):
         assert "rough" in core_timings()[core].source
     assert load_board("qemu-riscv32-virt").core not in core_timings()
+
+
+E31 = {
+    # FE310 manual, chapter 3: latency of results, multiplier, division
+    "lw a0,0(a1); nop": 2,
+    "lw a0,0(a1); add a2,a0,a0": 3,
+    "lbu a0,0(a1); add a2,a0,a0": 4,
+    "lbu a0,0(a1); nop; nop; add a2,a0,a0": 4,
+    "mul a0,a1,a2; add a3,a0,a0": 6,
+    "mul a0,a1,a2; nop; nop; nop; nop; add a3,a0,a0": 6,
+    "mul a0,a1,a2; mul a3,a1,a2": 6,  # blocked until the first has ended
+}
+
+
+@pytest.mark.parametrize(("source", "cycles"), E31.items())
+def test_results_of_the_e31_are_late(source, cycles):
+    assert modeled_cycles(core_timings()["sifive-e31"], executed(source, is_arm=False)) == cycles
+
+
+def test_the_e31_pays_for_mispredicted_branches_only():
+    loop = executed("addi a0,a0,-1; bnez a0,100", count=10, is_arm=False)
+    loop[-1] = Executed(loop[-1].address, loop[-1].instruction, 10, 9)
+    assert modeled_cycles(core_timings()["sifive-e31"], loop) == 10 * 2 + 3
+
+
+def test_a_loop_continues_with_the_results_of_the_iteration_before():
+    e31 = core_timings()["sifive-e31"]
+    loop = executed("add a1,a0,a1; nop; lw a0,0(a2); bnez a2,100", count=10, is_arm=False)
+    loop[-1] = Executed(loop[-1].address, loop[-1].instruction, 10, 9)
+    assert modeled_cycles(e31, loop) == 10 * 4 + 3
+    tight = [*loop[:1], *executed("lbu a0,0(a2); bnez a2,100", 10, 0x102, is_arm=False)]
+    tight[-1] = Executed(tight[-1].address, tight[-1].instruction, 10, 9)
+    assert modeled_cycles(e31, tight) == 10 * 4 + 3  # one stall in each iteration
+
+
+def test_pipelines_of_boards_have_a_table():
+    assert load_board("hifive1-revb").pipeline in core_timings()

@@ -74,7 +74,8 @@ def _point(row: Mapping[str, str]) -> SiliconPoint:
 def _read_path(file: Path) -> Iterator[Executed]:
     lines = gzip.decompress(file.read_bytes()).decode().splitlines()
     for row in csv.DictReader(lines):
-        sets = (frozenset(row[name].split()) for name in ("writes", "reads", "address_registers"))
-        kind = cast(InstructionKind, row["kind"])
-        instruction = Instruction(int(row["size_bytes"]), kind, int(row["words"]), *sets)
+        sets = ("writes", "reads", "address_registers")
+        writes, reads, address = (frozenset(row[name].split()) for name in sets)
+        kind, words = cast(InstructionKind, row["kind"]), int(row["words"])
+        instruction = Instruction(int(row["size_bytes"]), kind, words, writes, reads, address)
         yield Executed(int(row["address"]), instruction, int(row["count"]), int(row["taken"]))

@@ -83,6 +83,8 @@ class Board:
         peripherals.RegisterWrites, TomlKey(read=peripherals.read_register_writes)
     ] = ()
     """Register writes that restart the chip, in order; empty if the core can restart itself."""
+    pipeline: str = ""
+    """The implementation of the core, for modeled cycles, if `core` is an instruction set."""
     caches: bool = False
     """Whether start-up enables the caches of the core."""
     boot: str = ""

@@ -198,7 +198,7 @@ def _counts(
     times = {cell.address: cell.count for cell in own}
     operators = _by_operator(compiled, code, times, sites)
     own += operators.pop(_NO_OPERATOR, [])
-    timing = core_timings().get(timed.core)
+    timing = core_timings().get(timed.pipeline or timed.core)
 
     def share(cells: Iterable[InstructionCount]) -> InstructionShare:
         return _share(cells, code, timing)

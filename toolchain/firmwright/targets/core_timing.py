@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 
-from firmwright.targets.disassembly import InstructionKind
-
 
 @dataclass(frozen=True, slots=True)
 class CoreTiming:
@@ -20,19 +18,34 @@ class CoreTiming:
     `refill` cycles. Instructions are fetched ahead into `fetch_words` words; 0 means that fetches
     never stall. An unaligned access takes `unaligned` cycles more. `silicon` is the range of the
     ratios of published cycles to modeled ones (benchmarks/silicon.csv); zeros without figures.
+
+    With `latency`, results are available that many cycles after issue (by default 1), `early`
+    operands and addresses are needed before and `late` ones after the issue. An instruction of
+    `second` issues with the one before unless that has an entry in `cycles`, if both have at most
+    `pair_bytes`. Of each of the `units` one instruction is executed at a time, for its `busy`
+    cycles. A branch that goes the rarer way is `mispredicted` and takes that many cycles more.
+    Tables are by variant or kind of instruction.
     """
 
     source: str
     other: float = 1.0
-    cycles: Mapping[InstructionKind, float] = field(default_factory=dict)
+    cycles: Mapping[str, float] = field(default_factory=dict)
     per_register: float = 1.0
     load_tail: float = 0.0
     address_stall: float = 0.0
-    result_stall: Mapping[InstructionKind, float] = field(default_factory=dict)
+    result_stall: Mapping[str, float] = field(default_factory=dict)
     refill: float = 2.0
     fetch_words: int = 0
     unaligned: float = 1.0
     silicon: tuple[float, float] = (0.0, 0.0)
+    latency: Mapping[str, float] = field(default_factory=dict)
+    early: float = 0.0
+    late: float = 0.0
+    second: tuple[str, ...] = ()
+    pair_bytes: int = 4
+    units: tuple[tuple[str, ...], ...] = ()
+    busy: Mapping[str, float] = field(default_factory=dict)
+    mispredicted: float = 0.0
 
 
 @functools.cache

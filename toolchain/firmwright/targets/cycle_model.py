@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from firmwright.targets.core_timing import CoreTiming
 from firmwright.targets.disassembly import Instruction
+from firmwright.targets.scoreboard import Scoreboard
 
 _WORD_BYTES = 4
 _SINGLE_ACCESSES = ("load", "store")
@@ -42,17 +43,33 @@ def _straight_runs(executed: Iterable[Executed]) -> Iterator[list[Executed]]:
 
 def _run_cycles(timing: CoreTiming, run: Sequence[Executed]) -> float:
     total, passed = 0.0, 0
+    ends = {
+        step.instruction.target: i
+        for i, step in sorted(enumerate(run), key=lambda item: item[1].branched)
+    }
     for start, step in enumerate(run):
         arrivals = step.count - passed
         passed = step.count - step.branched
+        total += timing.mispredicted * min(step.branched, passed)
         if arrivals > 0:
-            total += _path_cycles(timing, run[start:], arrivals)
+            loop = run[start : ends.get(step.address, -1) + 1]
+            total += _path_cycles(timing, run[start:], arrivals, loop)
     return total
 
 
-def _path_cycles(timing: CoreTiming, path: Sequence[Executed], arrivals: float) -> float:
-    """Return the cycles of `arrivals` executions that follow `path` until they branch."""
-    pipeline, total, before = _Pipeline(timing, path[0].address), 0.0, 0.0
+def _path_cycles(
+    timing: CoreTiming, path: Sequence[Executed], arrivals: float, loop: Sequence[Executed]
+) -> float:
+    """Return the cycles of `arrivals` executions that follow `path` until they branch.
+
+    `loop` is the part of the path that most of them have executed just before.
+    """
+    pipeline: _Pipeline | Scoreboard
+    if timing.latency:
+        pipeline = Scoreboard(timing, [step.instruction for step in loop])
+    else:
+        pipeline = _Pipeline(timing, path[0].address)
+    total, before = 0.0, 0.0
     for step in path:
         pipeline.execute(step.address, step.instruction)
         total += arrivals * (pipeline.now - before)

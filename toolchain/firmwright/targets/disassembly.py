@@ -22,8 +22,10 @@ _NONE: Final[Registers] = frozenset()
 class Instruction:
     """One instruction; `words` is the number of words of a multiple load or store.
 
-    `address` holds the registers that form a memory address; `access_bytes` is the size of one
-    access, 0 without one.
+    `address` holds the registers that form a memory address, `base` those of them that it updates.
+    Pipelines read `early` registers (shifted operands) before the others, and `late` ones
+    (accumulators, stored values) after them. `variant` refines the kind for timing; `target` is the
+    address to which a branch jumps, 0 if unknown.
     """
 
     size_bytes: int
@@ -32,6 +34,11 @@ class Instruction:
     writes: Registers = _NONE
     reads: Registers = _NONE
     address: Registers = _NONE
+    base: Registers = _NONE
+    early: Registers = _NONE
+    late: Registers = _NONE
+    variant: str = ""
+    target: int = 0
 
 
 _LINE: Final = re.compile(r"^\s*([0-9a-f]+):\s+((?:[0-9a-f]{2,8} ?)+)\s*\t(\S+)(?:\s+(.*))?$")
@@ -84,6 +91,22 @@ _RISCV: Final = _kinds(
         r".*": "alu",
     },
 )
+# Likewise with the operands; the pattern matches the start.
+_VARIANTS: Final = (
+    ("load", "narrow", r"(?:ldr|lda)(?:ex)?s?[bh]|l[bh]u? "),
+    ("load", "float_access", r"v"),
+    ("store", "float_access", r"v"),
+    ("alu", "shifted", r"(?!mov|mvn|[us]xt|pkh|[us]sat).*, (?:lsl|lsr|asr|ror|rrx)\b"),
+    ("alu", "bits", r"[us]xt|[us]bfx|bf[ic]|rev|rbit|clz|pkh|sel|[us]sat"),
+    ("alu", "bits", r"u?q|[us]h?(?:add|sub)(?:8|16)"),
+    ("alu", "simple", r"(?:add|sub|mov|adr)[swt]?(?:\.[nw])? "),
+    ("vector", "vector_multiply", r"\S*\.f\d\d|v(?:q?r?d?mul(?!l[bt]\.p)|r?ml|q?r?dml)"),
+    ("vector", "vector_multiply", r"v(?:c(?:mp|mul|mla)|pte?|addl?v)"),
+    ("float", "predicate", r"vpst|vpnot|vctp"),
+    ("loop", "loop_start", r"[wd]ls"),
+)
+_EARLY: Final = re.compile(r"[us]bfx|rev|rbit|[us]xta|pkh|bfi")
+_TARGET: Final = re.compile(r"(?:^|[ ,])(?:0x)?([0-9a-f]+)$")
 _REGISTER: Final = re.compile(r"\b(?:[rsdq]\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
 _SPAN: Final = re.compile(r"\b([rsdq])(\d+)-[rsdq](\d+)")
 _MEMORY: Final = re.compile(r"\[([^]]*)\]|\(([a-z0-9]+)\)|^(\w+)!?, \{")
@@ -126,9 +149,27 @@ def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Ins
     elif memory and any(register[0] == "d" for register in names):
         kind, words = ("load_multiple" if kind == "load" else "store_multiple"), 2
     writes, reads = _split(kind, name, names, operands.count(",") + 1)
-    if memory and ("!" in operands or operands.rstrip()[-1:] not in "])"):
-        writes |= address  # the base register is updated
-    return Instruction(size_bytes, kind, words, writes, reads, address)
+    updates = memory and ("!" in operands or operands.rstrip()[-1:] not in "])")
+    base = address if updates else _NONE
+    text = f"{mnemonic} {operands}"
+    rows = (name for of, name, pattern in _VARIANTS if of == kind and re.match(pattern, text))
+    variant = next(rows, "")
+    target = _TARGET.search(operands) if kind in ("branch", "loop") else None
+    return Instruction(
+        size_bytes, kind, words, writes | base, reads, address, base,
+        early=frozenset(names[-1:] if variant == "shifted" or _EARLY.match(name) else ()),
+        late=frozenset(_read_late(kind, names)),
+        variant=variant,
+        target=int(target[1], 16) if target else 0,
+    )  # fmt: skip
+
+
+def _read_late(kind: InstructionKind, names: list[str]) -> list[str]:
+    """Return the stored values and the accumulators."""
+    if kind == "multiply_add":
+        return names[3:]
+    accumulators = {"multiply_long": 2, "float_multiply_add": 1, "store": len(names)}
+    return names[: accumulators.get(kind, 0)]
 
 
 def _split(

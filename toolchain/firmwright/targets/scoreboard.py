@@ -1,0 +1,80 @@
+"""A pipeline that issues in order as soon as operands and units are available."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
+
+from firmwright.targets.core_timing import CoreTiming
+from firmwright.targets.disassembly import Instruction
+
+_LONG_AGO = -99.0
+
+
+@dataclass(slots=True)
+class Scoreboard:
+    """A core that has just branched after executing `loop`; `now` counts cycles since."""
+
+    timing: CoreTiming
+    loop: InitVar[Sequence[Instruction]]
+    now: float = 0.0
+    _open: Instruction | None = None
+    _ready: dict[str, float] = field(default_factory=dict)
+    _free: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self, loop: Sequence[Instruction]) -> None:
+        for instruction in loop:
+            self.execute(0, instruction)
+        self._ready = {name: cycle - self.now for name, cycle in self._ready.items()}
+        self._free = {unit: cycle - self.now for unit, cycle in self._free.items()}
+        self._open = None
+        self.now = 0.0 if loop and loop[-1].kind == "loop" else self.timing.refill
+
+    def execute(self, address: int, instruction: Instruction) -> None:
+        timing = self.timing
+        operands = max(
+            (self._operand(name, instruction) for name in _sources(instruction)), default=_LONG_AGO
+        )
+        units = [
+            i
+            for i, unit in enumerate(timing.units)
+            if {instruction.kind, instruction.variant} & set(unit)
+        ]
+        paired = self._pairs(instruction)
+        start = max(self.now - paired, operands, *(self._free.get(unit, 0.0) for unit in units))
+        paired = start < self.now
+        for unit in units:
+            self._free[unit] = start + _lookup(timing.busy, instruction, 1.0)
+        latency = _lookup(timing.latency, instruction, 1.0)
+        if latency < 1 and (paired or start < operands + timing.early):
+            latency = 1.0
+        for name in instruction.writes:
+            is_base = name in instruction.base
+            self._ready[name] = start + (1 - timing.early if is_base else latency)
+        cycles = _lookup(timing.cycles, instruction, -1.0)
+        if instruction.kind in ("load_multiple", "store_multiple"):
+            cycles += timing.per_register * instruction.words
+        self._open = instruction if cycles < 0 and not paired else None
+        self.now = max(self.now, start + (1 if cycles < 0 else math.ceil(cycles)))
+
+    def _operand(self, name: str, instruction: Instruction) -> float:
+        """Return the first cycle in which the instruction can issue with this operand."""
+        ready = self._ready.get(name, _LONG_AGO)
+        if name in instruction.address or name in instruction.early:
+            return ready + self.timing.early
+        return ready - (self.timing.late if name in instruction.late else 0.0)
+
+    def _pairs(self, instruction: Instruction) -> bool:
+        first, limit = self._open, self.timing.pair_bytes
+        return (
+            first is not None
+            and max(first.size_bytes, instruction.size_bytes) <= limit
+            and (instruction.variant or instruction.kind) in self.timing.second
+        )
+
+
+def _sources(instruction: Instruction) -> frozenset[str]:
+    return instruction.reads | instruction.address
+
+
+def _lookup(table: Mapping[str, float], instruction: Instruction, default: float) -> float:
+    return table.get(instruction.variant, table.get(instruction.kind, default))
