@@ -135,7 +135,8 @@ static void set_limits(struct npu_output *output, int32_t min, int32_t max)
     output->max = (int32_t)limit(output->max, output->min, max);
 }
 
-/* The range of the clip code, or else of the output's type; 32 bits are not limited further. */
+/* The range of the clip code, or else of the output's type. 32 bits without a clip code are neither
+ * limited nor shifted by the zero point. */
 static bool read_limits(struct npu *npu, struct npu_output *output)
 {
     uint16_t min = npu->parameters[NPU_SET_ACTIVATION_MIN];
@@ -154,6 +155,7 @@ static bool read_limits(struct npu *npu, struct npu_output *output)
     } else if (bits == 32) {
         output->min = INT32_MIN;
         output->max = INT32_MAX;
+        output->map.zero_point = 0;
         return true;
     }
     int32_t span = 1 << bits;

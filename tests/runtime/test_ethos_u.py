@@ -131,6 +131,12 @@ def test_an_elementwise_mode_computes_its_function(program: Path, mode: int) -> 
     assert result_of(program, elementwise(mode, NATURAL)) == expected
 
 
+def test_a_result_of_32_bits_has_no_zero_point(program: Path) -> None:
+    stream = Stream().add("SET_OFM_ZERO_POINT", 100)
+    stream.words += elementwise(MIN, NATURAL).words
+    assert result_of(program, stream) == list(np.minimum(OPERANDS, OPERANDS[::-1]))
+
+
 @pytest.mark.parametrize("shift", [1, 8, 31, 33, 40])
 @pytest.mark.parametrize("rounding", [DOUBLE, TRUNCATE, NATURAL])
 def test_the_scale_of_the_output_is_rounded_in_each_mode(
