@@ -9,9 +9,10 @@ import pytest
 
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
+from firmwright.flows.model import Model, load_model, partition
 from firmwright.flows.model_session import open_session
 from firmwright.flows.verification import verify
+from firmwright.ir.parser import parse_module
 from firmwright.pipeline import Compilation
 from firmwright.targets import vela
 
@@ -33,15 +34,48 @@ def test_a_whole_model_is_one_call_in_the_arena_of_vela() -> None:
     assert f".arena_size = {compiled.summary.workspace_bytes}," in call
 
 
+def test_the_arena_is_in_memory_that_the_npu_can_access() -> None:
+    pools = compile_digits("mps3-an547", "tflm").summary.pools
+    assert pools["sram"].bytes == 0 < pools["isram"].bytes
+
+
 def test_digits_on_the_npu_equals_the_reference() -> None:
     assert verify(compile_digits("host", "tflm"), samples=3).exact
 
 
 def test_operators_that_the_npu_rounds_in_another_way_stay_on_the_core() -> None:
-    operators = compile_digits("host", "litert").summary.operators
-    by_place = {row.kind: row.schedule for row in operators}
+    compiled = compile_digits("host", "litert")
+    by_place = {row.kind: row.schedule for row in compiled.summary.operators}
     assert by_place["fully_connected"] != "ethos-u55-128" != by_place["softmax"]
     assert "ethos-u55-128" in by_place.values()
+    first, second = compiled.summary.rejections
+    assert str(first).startswith("fully_connected ")
+    assert "--numerics tflm" in second.reason
+
+
+BRANCHES = """firmwright ir 1
+module @branches
+attrs {entry="main", numerics="tflm"}
+
+graph @main(%x: i8[1,8,8,4] quant(0.5, 0)) -> (%p, %s) {
+  %a: i8[1,8,8,4] quant(0.5, 0) = relu(%x)
+  %p: i8[1,4,4,4] quant(0.5, 0) = max_pool2d(%a) {size=[2, 2], stride=[2, 2], dilation=[1, 1],
+      padding=[0, 0, 0, 0], activation="none"}
+  %s: i8[1,8,8,4] quant(0.5, 0) = sub(%a, %x) {activation="none"}
+}
+"""
+
+
+def test_a_tensor_with_other_readers_is_copied_to_the_arena() -> None:
+    """The core reads `a` after the NPU, which may overwrite its arena."""
+    module = parse_module(BRANCHES)
+    offload = {"a": "cpu", "s": "cpu"}
+    compiled = compile_for(partition(Model(module), "ethos-u55-128", offload=offload).module)
+    (constraint,) = [
+        c for c in compiled.module.plan.conflicts if {c.a, c.b} >= {"a"} and "arena" in c.a + c.b
+    ]
+    assert constraint.modulus == 0
+    assert verify(compiled, samples=3).exact
 
 
 def test_a_model_that_vela_has_compiled_gives_the_same_outputs(tmp_path: Path) -> None:
@@ -56,6 +90,11 @@ def test_a_model_that_vela_has_compiled_gives_the_same_outputs(tmp_path: Path) -
     assert np.array_equal(*outputs)
     with pytest.raises(UsageError, match="Vela compiled the model for ethos-u55-128"):
         compile_for(compiled_by_vela, target="ethos-u55-64")
+
+
+def test_an_unknown_memory_mode_is_an_error_of_the_target() -> None:
+    with pytest.raises(UsageError, match=r"Memory_Mode\.Fast not found"):
+        compile_for(load_model(DIGITS), target="ethos-u55-128 -memory-mode=Fast")
 
 
 def test_without_vela_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

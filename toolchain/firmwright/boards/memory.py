@@ -30,10 +30,11 @@ class MemoryRegion:
     `pool` and `const_pool` name the region's memory pool and constant pool; "" means none.
     `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If `targets` is not
     empty, only kernels of these target kinds may use the pool. `cache_line` is the line size of the
-    region's data cache; 0 means no cache. A flash region is read in lines of `read_bytes` with
-    `wait_states` each, and has caches of `instruction_cache` and `data_cache` bytes with
-    `cache_ways` ways; 0 is fully associative. With `unified_cache`, the first serves data as well.
-    With `prefetch`, the next line is read during execution.
+    region's data cache; 0 means no cache. Accelerators cannot access `tightly_coupled` memory.
+    A flash region is read in lines of `read_bytes` with `wait_states` each, and has caches of
+    `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully associative. With
+    `unified_cache`, the first serves data as well. With `prefetch`, the next line is read during
+    execution.
     """
 
     name: Annotated[str, TomlKey(read=_read_identifier)]
@@ -46,6 +47,7 @@ class MemoryRegion:
     const_pool: Annotated[str, TomlKey(read=_read_pool_name)] = ""
     targets: tuple[str, ...] = ()
     cache_line: Annotated[int, TomlKey(maximum=64)] = 0
+    tightly_coupled: bool = False
     wait_states: int = 0
     read_bytes: Annotated[int, TomlKey(minimum=1, maximum=64)] = 4
     instruction_cache: Annotated[int, TomlKey(maximum=65536)] = 0

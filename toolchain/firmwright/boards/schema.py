@@ -137,6 +137,7 @@ class Board:
                 section=f".noinit.{r.name}",
                 cache_line=r.cache_line,
                 targets=r.targets,
+                tightly_coupled=r.tightly_coupled,
             )
             for r in self.memory
             if r.pool

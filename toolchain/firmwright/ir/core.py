@@ -72,7 +72,8 @@ class PoolInfo:
     Bandwidths are in bytes per cycle, latencies in cycles; None means unknown. The `scope` of a
     read-only pool selects the access to its constants: `global` (linked into `section`), `external`
     (addressable, programmed by the user), `port` and `async` (read into RAM by a function).
-    `cache_line` is the line size of the pool's data cache; 0 means no cache.
+    `cache_line` is the line size of the pool's data cache; 0 means no cache. Accelerators that are
+    bus masters cannot access `tightly_coupled` memory.
     """
 
     name: str
@@ -86,6 +87,7 @@ class PoolInfo:
     scope: str = "global"
     section: str = ""
     cache_line: int = 0
+    tightly_coupled: bool = False
 
 
 POOL_SPEEDS = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")

@@ -40,6 +40,7 @@ _POOL_FIELDS: Mapping[str, tuple[type, ...]] = {
     "size_bytes": (int,), "access": (str,), "targets": (tuple,), "read_bandwidth": (float, int),
     "write_bandwidth": (float, int), "read_latency": (int,), "write_latency": (int,),
     "scope": (str,), "section": (str,), "cache_line": (int,),
+    "tightly_coupled": (bool,),
 }  # fmt: skip
 T = TypeVar("T")
 

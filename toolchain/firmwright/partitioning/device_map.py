@@ -65,6 +65,8 @@ class DeviceMap:
         device = engine_device(self.module, target)
         own = device and private
         sees = frozenset(backend.visible_pools) or own or self.shared_pools | private
+        if backend.bus_master:
+            sees -= {pool.name for pool in self.module.pools if pool.tightly_coupled}
         return ExecutionDevice(device or MAIN_DEVICE, sees)
 
     def backend_for(self, call: Call) -> tuple[str, Backend] | None:

@@ -171,6 +171,9 @@ class _DevicePlanner:
     def _place_private_constants(self, module: IRModule) -> IRModule:
         for call in self.domains.calls:
             callee = module.callee(call.op)
+            match = self.device_map.backend_for(call)
+            if match is not None and match[1].bus_master:
+                continue
             if isinstance(callee, tir.PrimFunc) and self._is_private(call):
                 visible = self.device_map.device_for(call).visible_pools
                 pool = next(name for name in self.device_map.pools if name in visible)

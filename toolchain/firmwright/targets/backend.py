@@ -61,6 +61,8 @@ class Backend:
     """Pools accessible to the backend's kernels: tensors are placed there, and constants are copied
     there once. () means all pools and program memory.
     """
+    bus_master: bool = False
+    """Whether it reads program memory, but not memory that is tightly coupled to the core."""
     tiles: int = 1
     """Maximum row tiles of a call; in a private pool, their transfers overlap computation."""
     estimated_by: str = ""

@@ -49,6 +49,7 @@ class EthosU(Backend):
     merge_regions = True
     wait = "ethosu_call_wait"
     estimated_by = "Vela"
+    bus_master = True
 
     def __init__(self, product: str, macs: int, system_config: str) -> None:
         self.name = f"ethos-{product}-{macs}"
@@ -89,9 +90,6 @@ class EthosU(Backend):
             f"ETHOS{architecture.upper()}",
         )
         return [f"-D{name}" for name in (*names, "ETHOSU_LOG_ENABLE=0", "NDEBUG")]
-
-    def library(self, target: Target) -> str:
-        return os.environ.get(PATH_VARIABLE, "")
 
     def rejections(self, function: Function, module: IRModule, target: Target) -> Mapping[str, str]:
         if id(function) not in self._rejections:

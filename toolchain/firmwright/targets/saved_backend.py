@@ -20,7 +20,10 @@ from firmwright.targets.registry import backend_of, target_kind_of
 from firmwright.targets.target_kind import Hooks, PassSelection, TargetKind
 
 _RECORDS = "backends"
-_PLAIN = ("name", "doc", "device", "wait", "visible_pools", "pools", "check", "data_version")
+_PLAIN = (
+    "name", "doc", "device", "wait", "bus_master", "visible_pools", "pools", "check",
+    "data_version",
+)  # fmt: skip
 _NOT_SAVED = ("meaning", "count")
 
 

@@ -139,7 +139,6 @@ class _ModelWriter:
         return len(self.tensors) - 1
 
     def operators(self, call: Call) -> list[Table]:
-        """Return the operator of a call, after a PAD if TFLite has no such padding."""
         described = make_op_call(call, self.module)
         if call.op not in _OPERATORS:
             raise NotSupportedError(f"the operator {call.op}")
@@ -148,16 +147,12 @@ class _ModelWriter:
         row = _OPERATORS[call.op]
         inputs = [self.tensor(value) for value in call.inputs]
         values = _option_values(described)
-        before = []
-        if values["padding"] is None:
-            before = [self._pad(described, inputs[0], f"{call.outputs[0].name}/pad")]
-            inputs[0], values["padding"] = len(self.tensors) - 1, "VALID"
         arguments = [
             self._number(item) if isinstance(item, np.ndarray) else item
             for item in row.inputs(described, inputs)
         ]
         outputs = [self.tensor(value) for value in call.outputs]
-        return [*before, self._operator(row.name, arguments, outputs, values)]
+        return [self._operator(row.name, arguments, outputs, values)]
 
     def _matrix_as_convolution(self, call: Call, described: OpCall) -> list[Table]:
         """Return a convolution of one column, the multiplier of which Vela derives exactly."""
@@ -183,16 +178,6 @@ class _ModelWriter:
 
     def _shape(self, tensor: int) -> int:
         return self._number(np.array(self.tensors[tensor]["shape"]))
-
-    def _pad(self, call: OpCall, x: int, name: str) -> Table:
-        top, bottom, left, right = call.ints_attr("padding")
-        if call.op not in ("conv2d", "depthwise_conv2d"):
-            raise NotSupportedError("a pool with explicit padding")
-        n, h, w, c = call.input(0).shape
-        shape = (n, h + top + bottom, w + left + right, c)
-        paddings = self._number(np.array([[0, 0], [top, bottom], [left, right], [0, 0]]))
-        padded = self._add(name, replace(call.input(0), shape=shape))
-        return self._operator("PAD", [x, paddings], [padded], {})
 
     def _number(self, values: Array) -> int:
         return self._add("", TensorType(values.shape, INT32), values.astype(np.int32))
@@ -246,7 +231,7 @@ def _quantization(kind: Quantization) -> Table:
 
 
 def _option_values(call: OpCall) -> dict[str, Any]:
-    """Return values for the fields of any table of options, `padding` None if it is explicit."""
+    """Return values for the fields of any table of options."""
     attrs: dict[str, Any] = {**call.attrs}
     activation = str(attrs.get("activation", "none")).upper()
     if activation not in ENUMERATIONS["Activation"]:
@@ -266,7 +251,9 @@ def _option_values(call: OpCall) -> dict[str, Any]:
     if call.op == "transpose_conv":
         values["padding"] = "SAME" if any(call.ints_attr("before")) else "VALID"
     elif any(attrs.get("padding", ())):
-        values["padding"] = "SAME" if _is_same(call) else None
+        if not _is_same(call):
+            raise NotSupportedError("explicit padding")
+        values["padding"] = "SAME"
     return values
 
 

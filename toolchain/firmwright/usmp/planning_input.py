@@ -14,7 +14,7 @@ from typing import cast
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.graph.devices import COPY_OP
+from firmwright.ir.graph.devices import COPY_OP, VISIBLE_POOLS_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
 from firmwright.ir.tir.traversal import prim_calls, used_buffers
@@ -60,7 +60,8 @@ def collect_planning_input(
         buffer = allocate.buffer
         plan_name, size_bytes = plan_names.get(name, name), buffer.span_bytes
         alignment = max(buffer.alignment, buffer.dtype.size_bytes)
-        candidates = _candidates(name, pins.get(name, module.pools), users[name])
+        pools = _visible_pools(module, pins.get(name, module.pools), users[name])
+        candidates = _candidates(name, pools, users[name])
         line = max(lines[pool] for pool in candidates) if name in shared else 0
         if line:  # no other buffer in its cache lines
             alignment, size_bytes = max(alignment, line), -(-size_bytes // line) * line
@@ -147,6 +148,14 @@ def _pinned_pools(
             raise UsageError(f"buffer {name} cannot be pinned to pool {pool_name}.")
         pinned_pools[root] = pinned
     return pinned_pools
+
+
+def _visible_pools(
+    module: IRModule, pools: Sequence[PoolInfo], targets: set[str]
+) -> tuple[PoolInfo, ...]:
+    rows = cast("tuple[tuple[str, ...], ...]", module.attrs.get(VISIBLE_POOLS_ATTR, ()))
+    limits = [row[2:] for row in rows if row[0] in targets]
+    return tuple(pool for pool in pools if all(pool.name in limit for limit in limits))
 
 
 def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tuple[str, ...]:
