@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from firmwright.ir.module import Pass
 from firmwright.passes.graph import (
     cse,
+    depthwise_to_conv2d,
     fold_pad,
     fold_scale,
     fold_transpose,
@@ -37,6 +38,7 @@ _MODULES = (
     fuse_expressions,
     fold_transpose,
     fold_pad,
+    depthwise_to_conv2d,
     graph_dce,
     unroll,
     simplify,

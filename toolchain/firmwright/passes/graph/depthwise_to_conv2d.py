@@ -1,0 +1,56 @@
+"""Conversion of depthwise convolutions with one input channel to convolutions.
+
+Both add the same products in the same order, but schedules of conv2d read each tap once for several
+filters. Floats in small windows have faster schedules as they are.
+"""
+
+from dataclasses import replace
+from math import prod
+
+from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.module import IRModule, Pass
+from firmwright.passes.map_functions import map_graph_functions
+
+_SMALL_WINDOW = 12
+"""Taps of a window that fits the registers of a floating-point unit."""
+
+
+def run(module: IRModule) -> IRModule:
+    constants = dict(module.constants)
+    converted = map_graph_functions(module, lambda function: _converted(function, constants))
+    return module if converted is module else replace(converted, constants=constants)
+
+
+def _converted(function: Function, constants: dict[str, Constant]) -> Function:
+    if not any(map(_is_convertible, function.body)):
+        return function
+    body = (_as_conv2d(c, constants) if _is_convertible(c) else c for c in function.body)
+    return replace(function, body=tuple(body))
+
+
+def _is_convertible(call: Call) -> bool:
+    if call.op != "depthwise_conv2d":
+        return False
+    x, w = call.inputs[:2]
+    if x is None or w is None or w.constant is None:
+        return False
+    (_, *window, filters), kinds = w.type.shape, {x.type.dtype, w.type.dtype}
+    is_faster = kinds == {INT8} or (kinds == {FLOAT32} and prod(window) > _SMALL_WINDOW)
+    return is_faster and x.type.shape[3] == 1 < filters
+
+
+def _as_conv2d(call: Call, constants: dict[str, Constant]) -> Call:
+    weights = call.inputs[1]
+    assert weights is not None
+    array, kind = constants[str(weights.constant)].array().transpose(3, 1, 2, 0), weights.type
+    name, quantization = f"{weights.name}/by_filter", kind.quantization
+    if quantization is not None and quantization.per_channel:
+        quantization = replace(quantization, axis=0)
+    constants[name] = Constant.from_array(name, array, kind.dtype)
+    moved = Value(name, TensorType(array.shape, kind.dtype, quantization), name)
+    return replace(call, op="conv2d", inputs=(call.inputs[0], moved, *call.inputs[2:]))
+
+
+PASS = Pass("depthwise-to-conv2d", run)
