@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from firmwright.base.errors import ToolMissingError, UsageError
+from firmwright.cli.main import main
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import Model, load_model, partition
 from firmwright.flows.model_session import open_session
 from firmwright.flows.verification import verify
 from firmwright.ir.parser import parse_module
 from firmwright.pipeline import Compilation
 from firmwright.targets import vela
+from firmwright.targets.ethos_u import DRIVER_OF_APPLICATION, PATH_VARIABLE
 
 pytest.importorskip("ethosu.vela", reason="needs Vela (pip install 'firmwright[ethos-u]')")
 
 ROOT = Path(__file__).resolve().parents[3]
+REAL = os.environ.get(PATH_VARIABLE, "")
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 
 
@@ -95,6 +100,25 @@ def test_a_model_that_vela_has_compiled_gives_the_same_outputs(tmp_path: Path) -
 def test_an_unknown_memory_mode_is_an_error_of_the_target() -> None:
     with pytest.raises(UsageError, match=r"Memory_Mode\.Fast not found"):
         compile_for(load_model(DIGITS), target="ethos-u55-128 -memory-mode=Fast")
+
+
+def test_a_package_calls_the_driver_of_the_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATH_VARIABLE, DRIVER_OF_APPLICATION)
+    folder, target = tmp_path / "package", ["--target", "ethos-u55-128", "--numerics", "tflm"]
+    assert main(["export", str(DIGITS), "--format", "cmake", *target, "-o", str(folder)]) == 0
+    assert (folder / "model" / "ethosu_call.c").is_file()
+    assert not (folder / "model" / "npu.h").exists()
+    assert "return ethosu_call_wait();" in (folder / "example" / "main.c").read_text()
+
+
+@pytest.mark.skipif(REAL in ("", DRIVER_OF_APPLICATION), reason=f"{PATH_VARIABLE} names no driver")
+def test_firmware_links_with_arms_driver() -> None:
+    image = build_image(compile_digits("mps3-an547", "tflm"))
+    names = {symbol.name for symbol in image.sizes.symbols}
+    assert {"ethosu_dev_run_command_stream", "ethosu_call_start"} <= names
+    assert not any(name.startswith("npu_") for name in names)
 
 
 def test_without_vela_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

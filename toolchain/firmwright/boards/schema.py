@@ -92,6 +92,8 @@ class Board:
     flash_tools: Annotated[FlashTools, TomlKey("flash")]
     watchdog: peripherals.Watchdog | None = None
     mcuboot: McubootSlots | None = None
+    targets: tuple[str, ...] = ()
+    """Accelerators with their attributes on this board, in the form of --target."""
     cores: peripherals.Cores | None = None
     dma: peripherals.DmaController | None = None
 

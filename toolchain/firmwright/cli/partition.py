@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
@@ -12,6 +12,7 @@ from firmwright.cli.verb import Outcome
 from firmwright.flows.model import Model, partition, save_module, write_file
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
+from firmwright.partitioning.byoc import REJECTIONS_ATTR
 from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.partition_result import PartitionResult
 from firmwright.targets.kernel_builder import flatten_calls
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> Outcome:
     texts = [_format_search(search_result)] if search_result else []
     rows = [(share.target, share.operators, len(share.functions)) for share in shares]
     texts.append(format_table(("target", "operators", "functions"), rows))
+    if rejections := cast("tuple[tuple[str, ...], ...]", model.module.attrs.get(REJECTIONS_ATTR)):
+        texts.append(format_table(("on the core", "tensor", "target", "reason"), rejections))
     texts.append("\n".join(file for file in (args.save_partition, args.output) if file))
     return Outcome(data, "\n\n".join(texts))
 

@@ -20,7 +20,8 @@ CORE_TARGET_NAME = "cpu"
 
 
 def resolve_targets(board: Board, text: str) -> dict[str, Target]:
-    requested = parse_targets(text) if text else ()
+    known = parse_targets(", ".join(board.targets)) if board.targets else ()
+    requested = parse_targets(text, known) if text else ()
     table = {CORE_TARGET_NAME: resolve_core(board, find_core(requested))}
     return {**table, **name_targets(filter(is_backend, requested))}
 
