@@ -1,11 +1,16 @@
 """The pipelines reproduce the examples of their manuals."""
 
+import re
+import shutil
+import subprocess
+
 import pytest
 
 from firmwright.boards import load_board
 from firmwright.targets.core_timing import core_timings
 from firmwright.targets.cycle_model import Executed, modeled_cycles
 from firmwright.targets.disassembly import read_disassembly
+from firmwright.targets.scoreboard import Scoreboard
 
 REFILL = 2  # of the Cortex-M3 and M4 with a target at a word
 PAIRS = {
@@ -20,6 +25,16 @@ PAIRS = {
     "ldrd r2, r3, [r1]": 3,
     "mul r0, r1, r2": 1,
 }
+
+
+def iteration(core: str, source: str) -> float:
+    """Return the cycles of one of many executions in a loop that costs nothing itself."""
+    loop = [step.instruction for step in executed(source)]
+    board = Scoreboard(core_timings()[core], loop * 9)
+    board.now = 0.0
+    for instruction in loop * 200:
+        board.execute(0, instruction)
+    return board.now / 200
 
 
 def executed(
@@ -111,3 +126,53 @@ def test_a_loop_continues_with_the_results_of_the_iteration_before():
 
 def test_pipelines_of_boards_have_a_table():
     assert load_board("hifive1-revb").pipeline in core_timings()
+
+
+M7 = {
+    # jnk0le's measurements on the STM32H743
+    "ldr r0, [r1]; add r2, r0, r0": 1,
+    "ldrb r0, [r1]; add r2, r0, r0": 2,
+    "ldr r0, [r1]; add r2, r3, r0, lsl #2": 2,  # a shifted operand is needed earlier
+    "ldr r0, [r1]; smlad r2, r0, r4, r2": 2,
+    "ldrb r0, [r1]; str r0, [r2]": 1,  # the value may come late
+    "smlad r0, r1, r2, r0": 1,  # the accumulator as well
+    "smlad r0, r1, r2, r0; str r3, [r4]": 2,
+    "sxtb16 r3, r4; sxtb16 r5, r4": 2,  # bit fields in the first slot only
+    "sxtb16 r3, r4; smlad r0, r1, r2, r0": 1,
+    "add r0, r1, r2, lsl #3; add r3, r4, r5, lsl #2": 2,
+    "ldr r0, [r1], #4; ldr r2, [r3], #4": 1,
+    "ldmia r1, {r0, r2, r3, r4}": 2,
+    "vfma.f32 s0, s1, s2": 3,
+    "vmul.f32 s0, s1, s2; vadd.f32 s3, s1, s2": 2,
+}
+
+
+@pytest.mark.parametrize(("source", "cycles"), M7.items())
+def test_pairs_of_the_cortex_m7(source, cycles):
+    assert iteration("cortex-m7", source) == pytest.approx(cycles, abs=0.1)
+
+
+def test_an_early_addition_issues_with_its_user():
+    m7 = core_timings()["cortex-m7"]
+    assert modeled_cycles(m7, executed("add r0, r1, r2; eor r3, r0, r4")) == 1
+    assert modeled_cycles(m7, executed("eor r0, r1, r2; eor r3, r0, r4")) == 2
+
+
+@pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="llvm-mca is not installed")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "add r0, r1, r2; add r3, r1, r2",
+        "smlad r0, r1, r2, r0; smlad r3, r1, r2, r3",
+        "ldr r0, [r1]; ldr r2, [r3]",
+        "str r0, [r1]; add r2, r3, r4",
+        "mul r0, r1, r2; add r3, r0, r0",
+        "uxtb r0, r1; uxtb r2, r3",
+    ],
+)
+def test_the_cortex_m7_agrees_with_llvm(source):
+    command = ["llvm-mca", "-mtriple=thumbv7em", "-mcpu=cortex-m7", "-iterations=200", "-"]
+    text = source.replace(";", "\n")
+    report = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    (cycles,) = re.findall(r"Total Cycles: +(\d+)", report)
+    assert iteration("cortex-m7", source) == pytest.approx(int(cycles) / 200, abs=0.1)

@@ -19,10 +19,11 @@ class CoreTiming:
     never stall. An unaligned access takes `unaligned` cycles more. `silicon` is the range of the
     ratios of published cycles to modeled ones (benchmarks/silicon.csv); zeros without figures.
 
-    With `latency`, results are available that many cycles after issue (by default 1), `early`
-    operands and addresses are needed before and `late` ones after the issue. An instruction of
-    `second` issues with the one before unless that has an entry in `cycles`, if both have at most
-    `pair_bytes`. Of each of the `units` one instruction is executed at a time, for its `busy`
+    With `latency`, results are available that many cycles after issue (by default 1), loaded ones
+    `after_load` cycles later for some users; `early` operands and addresses are needed before and
+    `late` ones after the issue. A latency of 0 needs the first slot and early operands. One of
+    `second` issues with the instruction before unless that has an entry in `cycles`, if both have
+    at most `pair_bytes`. Each of the `units` executes one instruction at a time, for its `busy`
     cycles. A branch that goes the rarer way is `mispredicted` and takes that many cycles more.
     Tables are by variant or kind of instruction.
     """
@@ -39,6 +40,7 @@ class CoreTiming:
     unaligned: float = 1.0
     silicon: tuple[float, float] = (0.0, 0.0)
     latency: Mapping[str, float] = field(default_factory=dict)
+    after_load: Mapping[str, float] = field(default_factory=dict)
     early: float = 0.0
     late: float = 0.0
     second: tuple[str, ...] = ()

@@ -96,7 +96,7 @@ _VARIANTS: Final = (
     ("load", "narrow", r"(?:ldr|lda)(?:ex)?s?[bh]|l[bh]u? "),
     ("load", "float_access", r"v"),
     ("store", "float_access", r"v"),
-    ("alu", "shifted", r"(?!mov|mvn|[us]xt|pkh|[us]sat).*, (?:lsl|lsr|asr|ror|rrx)\b"),
+    ("alu", "shifted", r"(?!mov|mvn|[us]xt|pkh|[us]sat).*, ?(?:lsl|lsr|asr|ror|rrx)\b"),
     ("alu", "bits", r"[us]xt|[us]bfx|bf[ic]|rev|rbit|clz|pkh|sel|[us]sat"),
     ("alu", "bits", r"u?q|[us]h?(?:add|sub)(?:8|16)"),
     ("alu", "simple", r"(?:add|sub|mov|adr)[swt]?(?:\.[nw])? "),

@@ -19,6 +19,7 @@ class Scoreboard:
     now: float = 0.0
     _open: Instruction | None = None
     _ready: dict[str, float] = field(default_factory=dict)
+    _loaded: set[str] = field(default_factory=set)
     _free: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self, loop: Sequence[Instruction]) -> None:
@@ -47,6 +48,9 @@ class Scoreboard:
         latency = _lookup(timing.latency, instruction, 1.0)
         if latency < 1 and (paired or start < operands + timing.early):
             latency = 1.0
+        self._loaded -= instruction.writes
+        if instruction.kind in ("load", "load_multiple") and instruction.variant != "narrow":
+            self._loaded |= instruction.writes - instruction.base
         for name in instruction.writes:
             is_base = name in instruction.base
             self._ready[name] = start + (1 - timing.early if is_base else latency)
@@ -59,6 +63,8 @@ class Scoreboard:
     def _operand(self, name: str, instruction: Instruction) -> float:
         """Return the first cycle in which the instruction can issue with this operand."""
         ready = self._ready.get(name, _LONG_AGO)
+        if name in self._loaded:
+            ready += _lookup(self.timing.after_load, instruction, 0.0)
         if name in instruction.address or name in instruction.early:
             return ready + self.timing.early
         return ready - (self.timing.late if name in instruction.late else 0.0)
