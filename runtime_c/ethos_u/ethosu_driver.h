@@ -101,6 +101,10 @@ void *ethosu_mutex_create(void);
 void ethosu_mutex_destroy(void *mutex);
 int ethosu_mutex_lock(void *mutex);
 int ethosu_mutex_unlock(void *mutex);
+void *ethosu_semaphore_create(void); /* the model calls none of the semaphores */
+void ethosu_semaphore_destroy(void *sem);
+int ethosu_semaphore_take(void *sem, uint64_t timeout);
+int ethosu_semaphore_give(void *sem);
 void ethosu_inference_begin(struct ethosu_driver *drv, void *user_arg);
 void ethosu_inference_end(struct ethosu_driver *drv, void *user_arg);
 uint64_t ethosu_address_remap(uint64_t address, int index);
