@@ -45,6 +45,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "custom-operators.md",
         "adding-an-accelerator.md",
         "cmsis-nn.md",
+        "ethos-u.md",
         "project-api.md",
     ),
     "Guides: coming and staying": ("coming-from.md", "contributing.md", "security.md"),

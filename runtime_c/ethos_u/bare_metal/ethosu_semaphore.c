@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ethosu_semaphore.c: the semaphores of Arm's driver without a heap. */
+#include "ethosu_driver.h"
+
 #include <cmsis_compiler.h>
 #include <stddef.h>
 #include <stdint.h>
