@@ -9,14 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ethos_u import MODEL, WARNINGS, Job, JobResult, Stream, build, driver_payload, run
+from ethos_u import MODEL, WARNINGS, Job, JobResult, Stream, driver_payload, run
 
 pytestmark = pytest.mark.host_c
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("ethos_u"))
 
 
 def run_stream(program: Path, stream: Stream, *regions: bytes, product: int = 0) -> JobResult:

@@ -10,16 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from ethos_u import (
-    CODES,
-    PAYLOAD_BIT,
-    Job,
-    NpuNetwork,
-    build,
-    compile_with_vela,
-    find_commands,
-    run,
-)
+from ethos_u import CODES, PAYLOAD_BIT, Job, NpuNetwork, compile_with_vela, find_commands, run
 from npu_networks import random_npu_network
 from numpy.typing import NDArray
 
@@ -37,11 +28,6 @@ NETWORKS, DEEP_NETWORKS = 3, 300
 ORACLES: tuple[RuntimeName, ...] = ("tflm", "litert")
 SAMPLES = (1, 3)  # the largest values, random values
 Array = NDArray[np.generic]
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("ethos_u"))
 
 
 def reference(

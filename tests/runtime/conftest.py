@@ -1,0 +1,13 @@
+"""The program that runs command streams on the model of the Ethos-U, compiled once per session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ethos_u import build
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("ethos_u"))
