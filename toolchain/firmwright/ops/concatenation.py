@@ -19,7 +19,7 @@ from firmwright.ops.import_checks import input_rank, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import import_activation
 from firmwright.ops.row_windows import elementwise_row_window
-from firmwright.ops.strided_copy import DTYPES
+from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -62,14 +62,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     axis, shape = call.int_attr("axis"), call.output.shape
     rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])
-    y = b.view("rows", b.y, 0, (rows, row), access="w")
-    begin = 0
-    for index in range(len(call.inputs)):
-        part = math.prod(call.input(index).shape[axis:])
-        x = b.view("part", b.input(index), 0, (rows, part))
-        with b.for_("r", rows) as r, b.for_("i", part) as i:
-            b.store(y, [r, i + begin], b.load(x, [r, i]))
-        begin += part
+    parts = [math.prod(call.input(index).shape[axis:]) for index in range(len(call.inputs))]
+    begins = accumulate(parts[:-1], initial=0)
+    for index, (part, begin) in enumerate(zip(parts, begins, strict=True)):
+        axes = CopyAxis(rows, part, row), CopyAxis(part, 1, 1)
+        lower_copies(b, StridedCopy(axes, 0, begin, index))
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

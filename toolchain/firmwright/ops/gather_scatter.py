@@ -29,7 +29,7 @@ from firmwright.ops.elementwise import wrapping
 from firmwright.ops.import_checks import constant_ints, importer, input_type, require_tensors
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
-from firmwright.ops.strided_copy import DTYPES, lower_fill, lower_flat_copy
+from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies, lower_fill
 
 _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
     "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
@@ -201,7 +201,7 @@ def lower_read(call: OpCall, b: Kernel) -> None:
 
 def lower_write(call: OpCall, b: Kernel) -> None:
     updates, step = b.input(2), call.str_attr("step")
-    lower_flat_copy(b, b.input(0), b.y)
+    lower_copies(b, StridedCopy((CopyAxis(b.y.elements, 1, 1),)))
     with b.loops("u", updates.shape) as index:
         position = _tir_coordinates(b, index)
         value = b.load(updates, index)
@@ -237,7 +237,7 @@ def _update_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
 
 def _update_lower(call: OpCall, b: Kernel) -> None:
     shape, part = call.input(0).shape, call.input(1).shape
-    lower_flat_copy(b, b.input(0), b.y)
+    lower_copies(b, StridedCopy((CopyAxis(b.y.elements, 1, 1),)))
     first = [
         b.let(f"first{k}", clamp_index(b.load(b.input(2), [k]), n - m + 1))
         for k, (n, m) in enumerate(zip(shape, part, strict=True))

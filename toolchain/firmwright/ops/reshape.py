@@ -12,7 +12,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import DTYPES, lower_flat_copy
+from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -28,7 +28,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Copy the elements; needed only if input and output must be distinct buffers."""
-    lower_flat_copy(b, b.input(0), b.y)
+    lower_copies(b, StridedCopy((CopyAxis(b.y.elements, 1, 1),)))
 
 
 OPDEFS: tuple[OpDef, ...] = (

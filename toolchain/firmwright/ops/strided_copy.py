@@ -6,12 +6,12 @@ Stored values are copied unchanged; scales are ignored as in TFLite.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from firmwright.base import dtypes
-from firmwright.base.dtypes import INT32, UINT8, UINT16, Array, DType
+from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
@@ -22,6 +22,8 @@ from firmwright.ops.import_checks import Importer, importer
 from firmwright.ops.kernel import Kernel
 
 _NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64"
+_WORD_BYTES = 4
+_UNROLL = (4, 3, 2)
 DTYPES = tuple(dtypes.get_dtype(name) for name in _NAMES.split())
 
 
@@ -111,15 +113,45 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
         b.store(flat, [i], value)
 
 
-def lower_flat_copy(b: Kernel, source: tir.Buffer, target: tir.Buffer) -> None:
-    count = target.elements
-    x, y = b.views("from to", (count,), source, target)
-    with b.for_("i", count) as i:
-        b.store(y, [i], b.load(x, [i]))
+def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
+    """Emit the copies, by words where all offsets and strides are whole words."""
+    for copy in copies:
+        size = b.input(copy.source).dtype.size_bytes
+        for part, lanes in _split_into_words(copy.merge_loops(), size):
+            _lower_copy(b, part, lanes)
 
 
-def _lower_copy(b: Kernel, copy: StridedCopy, count: int) -> None:
-    result = b.outputs[copy.result]
+def _split_into_words(copy: StridedCopy, size: int) -> Sequence[tuple[StridedCopy, int]]:
+    """Return copies of words, with their elements per word, and of the elements left over."""
+    lanes = max(_WORD_BYTES // size, 1)
+    *outer, inner = copy.axes or (CopyAxis(1, 1, 1),)
+    words, rest = divmod(inner.extent, lanes)
+    steps = [copy.x_offset, copy.y_offset, *(n for a in outer for n in (a.x_stride, a.y_stride))]
+    if lanes == 1 or not words or inner != CopyAxis(inner.extent, 1, 1):
+        return [(copy, 1)]
+    if any(n % lanes for n in steps):
+        return [(copy, 1)]
+    divided = [
+        replace(a, x_stride=a.x_stride // lanes, y_stride=a.y_stride // lanes) for a in outer
+    ]
+    x_first, y_first, done = copy.x_offset, copy.y_offset, words * lanes
+    by_words = replace(
+        copy,
+        axes=(*divided, CopyAxis(words, 1, 1)),
+        x_offset=x_first // lanes,
+        y_offset=y_first // lanes,
+    )
+    if not rest:
+        return [(by_words, lanes)]
+    axes = (*outer, CopyAxis(rest, 1, 1))
+    return [
+        (by_words, lanes),
+        (replace(copy, axes=axes, x_offset=x_first + done, y_offset=y_first + done), 1),
+    ]
+
+
+def _lower_copy(b: Kernel, copy: StridedCopy, lanes: int) -> None:
+    source, result = b.input(copy.source), b.outputs[copy.result]
 
     def index(position: int, i: ArithExpr, table: tuple[int, ...]) -> ArithExpr:
         if not table:
@@ -132,12 +164,18 @@ def _lower_copy(b: Kernel, copy: StridedCopy, count: int) -> None:
         for table in (axis.table, axis.y_table)
         if table
     }
-    x = b.view("from", b.input(copy.source), 0, (count,))
-    y = b.view("to", result, 0, (result.elements,), access="w")
+    dtype, size = (UINT32, _WORD_BYTES) if lanes > 1 else (source.dtype, 1)
+    x = b.view("from", source, 0, (source.elements // lanes,), dtype=dtype, alignment=size)
+    y = b.view(
+        "to", result, 0, (result.elements // lanes,), dtype=dtype, access="w", alignment=size
+    )
     with ExitStack() as stack:
         x_index, y_index = ArithExpr(as_expr(copy.x_offset)), ArithExpr(as_expr(copy.y_offset))
         for position, axis in enumerate(copy.axes):
-            i = stack.enter_context(b.for_(f"i{position}", axis.extent))
+            is_last = position == len(copy.axes) - 1 and axis.is_plain
+            name, extent = f"i{position}", axis.extent
+            loop = b.unrolled(name, extent, *_UNROLL) if is_last else b.for_(name, extent)
+            i = stack.enter_context(loop)
             y_index = y_index + index(position, i, axis.y_table) * axis.y_stride
             x_index = x_index + index(position, i, axis.table) * axis.x_stride
         b.store(y, [y_index], b.load(x, [x_index]))
@@ -185,8 +223,7 @@ def data_movement_op(
         value = fill(call)
         if value is not None:
             lower_fill(b, b.y, value)
-        for copy in copies(call):
-            _lower_copy(b, copy.merge_loops(), b.input(copy.source).elements)
+        lower_copies(b, *copies(call))
 
     return OpDef(
         name=name,
