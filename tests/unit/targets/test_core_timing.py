@@ -85,7 +85,7 @@ def test_a_loop_pays_for_each_taken_branch():
     assert modeled_cycles(m4, loop) == 10 * (2 + REFILL)
 
 
-def test_tables_of_overlapping_cores_are_marked_rough():
+def test_tables_without_silicon_are_marked_rough():
     for core in ("cortex-m7", "cortex-m55"):
         assert "rough" in core_timings()[core].source
     assert load_board("qemu-riscv32-virt").core not in core_timings()
@@ -150,6 +150,25 @@ M7 = {
 @pytest.mark.parametrize(("source", "cycles"), M7.items())
 def test_pairs_of_the_cortex_m7(source, cycles):
     assert iteration("cortex-m7", source) == pytest.approx(cycles, abs=0.1)
+
+
+M55 = {
+    # the examples in LLVM's scheduling model
+    "vldrw.u32 q0, [r0]; vadd.i32 q1, q0, q2; vmul.i32 q3, q1, q2; vstrw.32 q3, [r1]": 5,
+    "vldrw.u32 q0, [r0]; vldrw.u32 q4, [r0]; vadd.i32 q1, q0, q2; vstrw.32 q3, [r1]": 6,
+    # pipes, latencies and pairs
+    "vldrb.u8 q0, [r0], #16; vmladava.s8 r2, q0, q1": 2,
+    "vadd.i32 q0, q1, q2; vshl.s32 q3, q4, q5": 4,
+    "vmul.i32 q0, q1, q2; vadd.i32 q1, q0, q2": 3,
+    "ldr r0, [r1]; adds r2, #1": 1,
+    "ldr r0, [r1]; adds r0, #1": 3,
+    "vldrb.u8 q0, [r0], #16; vmladava.s8 r2, q0, q1; le lr, 100": 2,
+}
+
+
+@pytest.mark.parametrize(("source", "cycles"), M55.items())
+def test_overlapping_beats_of_the_cortex_m55(source, cycles):
+    assert iteration("cortex-m55", source) == pytest.approx(cycles, abs=0.1)
 
 
 def test_an_early_addition_issues_with_its_user():

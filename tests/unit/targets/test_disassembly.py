@@ -42,6 +42,7 @@ ARM = [
     ("38:\tf00f c023 \tle\tlr, 4 <loop>", 4, "loop", 1, None),
     ("3c:\ted90 1e00 \tvldrb.8\tq0, [r0]", 4, "vector_load", 1, ("q0", "", "r0")),
     ("40:\teef2 2e00 \tvmladava.s8\tr2, q1, q0", 4, "vector", 1, ("r2", "r2 q1 q0", "")),
+    ("40: f2 ee 00 2e  \tvmlava.s8\tr2, q1, q0", 4, "vector", 1, ("r2", "r2 q1 q0", "")),
 ]  # fmt: skip
 RISCV = [
     ("80000120:\t4110                \tlw\ta2,0(a0)", 2, "load", ("a2", "", "a0")),
@@ -82,3 +83,33 @@ def test_no_byte_of_the_code_of_an_image_is_missing(digits_path):
         # A pool of literals may follow the code.
         assert at > start + symbol.size_bytes // 2, symbol.name
     assert all(any(0 <= a - s < len(c) for s, c in sections) for a in list(found)[::97])
+
+
+VARIANTS = [
+    ("add.w\tr0, r1, r2, lsl #3", "shifted"),
+    ("uxtb\tr0, r1", "bits"),
+    ("adds\tr0, #4", "simple"),
+    ("ldrsb.w\tr0, [r1]", "narrow"),
+    ("vldr\ts0, [r1]", "float_access"),
+    ("vmla.f32\ts0, s1, s2", "chained"),
+    ("vmul.i32\tq0, q1, q2", "vector_multiply"),
+    ("vqrdmulh.s32\tq0, q1, q2", "vector_multiply"),
+    ("vrshl.s32\tq0, q1, q2", "vector_round"),
+    ("vqmovnb.s32\tq0, q1", "vector_narrow"),
+    ("vadd.i32\tq0, q1, q2", ""),
+    ("wlstp.8\tlr, r7, 10c <f>", "loop_start"),
+]
+
+
+@pytest.mark.parametrize(("text", "variant"), VARIANTS)
+def test_variants_refine_kinds(text, variant):
+    assert read(f"10:\t0000 0000 \t{text}").variant == variant
+
+
+def test_operands_have_stages():
+    shifted = read("10:\tea4f 0000 \tadd.w\tr0, r1, r2, lsl #3")
+    assert (shifted.reads, shifted.early) == sets("r1 r2", "r2")
+    assert read("18:\tfb23 4105 \tsmlad\tr1, r3, r5, r4").late == {"r4"}
+    assert read("38:\tf802 3f01 \tstrb.w\tr3, [r2, #1]!").base == {"r2"}
+    assert read("30:\td1ec      \tbne.n\t1ca2 <loop+0x8>").target == 0x1CA2
+    assert read("38:\tf00f c023 \tle\tlr, 0x4 <loop>").target == 4

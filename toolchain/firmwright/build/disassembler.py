@@ -15,13 +15,17 @@ _TIMEOUT_S = 60.0
 
 def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
     """Return the instructions of `elf`; raise ToolMissingError without objdump."""
-    tools = (gnu_tool(board, "objdump"), "llvm-objdump")
+    tools = [gnu_tool(board, "objdump"), "llvm-objdump"]
+    if board.core in ("cortex-m55", "cortex-m85"):
+        tools.reverse()  # GNU objdump decodes most of Helium as coprocessor instructions
     tool = next((tool for tool in tools if shutil.which(tool)), "")
     if not tool:
         what = f"{' and '.join(tools)} are not installed."
         hint = f"apt install {debian_packages(board.toolchain) or 'binutils'}, or llvm."
         raise ToolMissingError(what, hint=hint)
     command = [tool, "-d", str(elf)]
+    if tool == "llvm-objdump" and board.core.startswith("cortex-m"):
+        command.append(f"--mcpu={board.core.partition('+')[0]}")
     failure = "the firmware could not be disassembled."
     _, text = run_program(command, tool, timeout_s=_TIMEOUT_S, failure=failure)
     return dict(read_disassembly(text, is_arm=board.core.startswith("cortex-m")))

@@ -42,7 +42,7 @@ class CoreTiming:
     latency: Mapping[str, float] = field(default_factory=dict)
     after_load: Mapping[str, float] = field(default_factory=dict)
     early: float = 0.0
-    late: float = 0.0
+    late: Mapping[str, float] = field(default_factory=dict)
     second: tuple[str, ...] = ()
     pair_bytes: int = 4
     units: tuple[tuple[str, ...], ...] = ()

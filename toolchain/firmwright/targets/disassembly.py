@@ -101,7 +101,10 @@ _VARIANTS: Final = (
     ("alu", "bits", r"u?q|[us]h?(?:add|sub)(?:8|16)"),
     ("alu", "simple", r"(?:add|sub|mov|adr)[swt]?(?:\.[nw])? "),
     ("vector", "vector_multiply", r"\S*\.f\d\d|v(?:q?r?d?mul(?!l[bt]\.p)|r?ml|q?r?dml)"),
+    ("vector", "vector_round", r"v(?:q?r|q)shl|vrshr|vadc|vsbc"),
+    ("vector", "vector_narrow", r"vq?movu?n|vq?r?shru?n"),
     ("vector", "vector_multiply", r"v(?:c(?:mp|mul|mla)|pte?|addl?v)"),
+    ("float_multiply_add", "chained", r"vn?ml"),  # rounds twice
     ("float", "predicate", r"vpst|vpnot|vctp"),
     ("loop", "loop_start", r"[wd]ls"),
 )
@@ -111,7 +114,9 @@ _REGISTER: Final = re.compile(r"\b(?:[rsdq]\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|
 _SPAN: Final = re.compile(r"\b([rsdq])(\d+)-[rsdq](\d+)")
 _MEMORY: Final = re.compile(r"\[([^]]*)\]|\(([a-z0-9]+)\)|^(\w+)!?, \{")
 _NO_RESULT: Final = re.compile(r"cmp|cmn|tst|teq|vcmp|vmsr|nop|dmb|dsb|isb|b|cb|j|ret")
-_ACCUMULATES: Final = re.compile(r"v(?:fn?m|n?ml)[as]|vml[as]da?va|umaal|[us]ml[as]l|movt|bf[ic]")
+_ACCUMULATES: Final = re.compile(
+    r"v(?:fn?m|n?ml)[as]|vml[as](?:da)?va|umaal|[us]ml[as]l|movt|bf[ic]"
+)
 _ONE_SOURCE: Final = re.compile(r"mov|mvn|[us]xt[bh]|rev|clz|rbit|negs?|vmov|vneg|vabs|vcvt|vdup")
 
 
@@ -168,8 +173,9 @@ def _read_late(kind: InstructionKind, names: list[str]) -> list[str]:
     """Return the stored values and the accumulators."""
     if kind == "multiply_add":
         return names[3:]
-    accumulators = {"multiply_long": 2, "float_multiply_add": 1, "store": len(names)}
-    return names[: accumulators.get(kind, 0)]
+    if kind in ("store", "vector_store"):
+        return names
+    return names[: {"multiply_long": 2, "float_multiply_add": 1}.get(kind, 0)]
 
 
 def _split(

@@ -35,11 +35,8 @@ class Scoreboard:
         operands = max(
             (self._operand(name, instruction) for name in _sources(instruction)), default=_LONG_AGO
         )
-        units = [
-            i
-            for i, unit in enumerate(timing.units)
-            if {instruction.kind, instruction.variant} & set(unit)
-        ]
+        name = instruction.variant or instruction.kind
+        units = [i for i, unit in enumerate(timing.units) if name in unit]
         paired = self._pairs(instruction)
         start = max(self.now - paired, operands, *(self._free.get(unit, 0.0) for unit in units))
         paired = start < self.now
@@ -51,9 +48,9 @@ class Scoreboard:
         self._loaded -= instruction.writes
         if instruction.kind in ("load", "load_multiple") and instruction.variant != "narrow":
             self._loaded |= instruction.writes - instruction.base
-        for name in instruction.writes:
-            is_base = name in instruction.base
-            self._ready[name] = start + (1 - timing.early if is_base else latency)
+        for register in instruction.writes:
+            is_base = register in instruction.base
+            self._ready[register] = start + (1 - timing.early if is_base else latency)
         cycles = _lookup(timing.cycles, instruction, -1.0)
         if instruction.kind in ("load_multiple", "store_multiple"):
             cycles += timing.per_register * instruction.words
@@ -67,7 +64,8 @@ class Scoreboard:
             ready += _lookup(self.timing.after_load, instruction, 0.0)
         if name in instruction.address or name in instruction.early:
             return ready + self.timing.early
-        return ready - (self.timing.late if name in instruction.late else 0.0)
+        late = name in instruction.late
+        return ready - (_lookup(self.timing.late, instruction, 0.0) if late else 0.0)
 
     def _pairs(self, instruction: Instruction) -> bool:
         first, limit = self._open, self.timing.pair_bytes
