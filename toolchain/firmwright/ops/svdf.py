@@ -43,6 +43,7 @@ from firmwright.ops.requantize import (
 )
 
 _BIAS, _STATE = 3, 4
+_UNROLL = (8, 5, 7, 4, 3, 2)
 _HYBRID = (FLOAT32, INT8, INT8, FLOAT32)
 _SUPPORTED_TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4, _HYBRID)
 """Types of x, feature weights, time weights and state."""
@@ -148,7 +149,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             total = b.register("total", kind, _initial_sum(call, b, unit))
             with b.for_("r", rank) as r:
                 f = b.let("filter", unit * rank + r)
-                with b.for_("t", steps - 1) as t:
+                with b.unrolled("t", steps - 1, *_UNROLL) as t:
                     old = b.let("older", b.load(before, [n, f, t + 1]))
                     b.store(after, [n, f, t], old)
                     _accumulate(call, b, total, old, [f, t])
@@ -171,7 +172,7 @@ class _FeatureSource:
 def _feature(call: OpCall, b: Kernel, source: _FeatureSource, f: ArithExpr) -> ArithExpr:
     is_float, row = source.buffer.dtype == FLOAT32, source.row
     acc = b.register("acc", FLOAT32 if is_float else INT32, 0)
-    with b.for_("i", source.buffer.shape[-1]) as i:
+    with b.unrolled("i", source.buffer.shape[-1], *_UNROLL) as i:
         item, weight = b.load(source.buffer, [*source.at, i]), b.load(b.input(1), [f, i])
         if not is_float:
             item, weight = item.cast(INT32) - source.zero_point, weight.cast(INT32)
