@@ -6,14 +6,15 @@ roundings. Semantics: TFLite's AffineQuantize and Requantize.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph import OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic, maximum, minimum
 from firmwright.ops import requantize
 from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
 from firmwright.ops.import_checks import importer
@@ -60,6 +61,9 @@ def lower(call: OpCall, b: Kernel) -> None:
     if call.input(0).dtype == FLOAT32:
         lower_elementwise(b, lambda x: _quantize_float(x[0], call.output))
         return
+    if _flips_sign_bits(call):
+        _flip_sign_bits(b)
+        return
     with loop_over_elements(b) as (values, store):
         offset = values[0].cast(INT32) - requantize.per_tensor_quant(call.input(0)).zero_point
         params, kind = requantization_of(call), call.output.dtype
@@ -71,6 +75,24 @@ def lower(call: OpCall, b: Kernel) -> None:
             store(value if kind == INT32 else requantize.clamp(value, kind.min, kind.max, kind))
         else:
             requantize.store_requantized(b, offset, params, kind, store)
+
+
+def _flips_sign_bits(call: OpCall) -> bool:
+    """Whether each result is the byte with its sign bit inverted, as from uint8 to int8."""
+    x, y = (requantize.per_tensor_quant(kind) for kind in (call.input(0), call.output))
+    is_moved = (x.scale, x.zero_point - y.zero_point) in ((y.scale, 128), (y.scale, -128))
+    return is_moved and {call.input(0).dtype, call.output.dtype} == {INT8, UINT8}
+
+
+def _flip_sign_bits(b: Kernel) -> None:
+    """Invert the sign bits of words, then of the bytes left over."""
+    for kind, lanes, first in ((UINT32, 4, 0), (UINT8, 1, b.y.elements // 4 * 4)):
+        count, mask = (b.y.elements - first) // lanes, 0x80808080 if lanes > 1 else 0x80
+        if count:
+            view = partial(b.view, offset=first, shape=(count,), dtype=kind, alignment=lanes)
+            x, y = view("in", b.input(0)), view("out", b.y, access="w")
+            with b.unrolled("i", count, 4, 3, 2) as i:
+                b.store(y, [i], binary_expr("xor", b.load(x, [i]), mask))
 
 
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
