@@ -4,9 +4,11 @@ Thumb (Armv6-M to Armv8.1-M with Helium) and RV32IMAC, in the syntax of GNU and 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, cast, get_args
+
+from firmwright.base.text_sections import read_sections
 
 InstructionKind: TypeAlias = Literal[
     "alu", "if_then", "load", "store", "load_multiple", "store_multiple", "multiply",
@@ -43,71 +45,24 @@ class Instruction:
 
 _LINE: Final = re.compile(r"^\s*([0-9a-f]+):\s+((?:[0-9a-f]{2,8} ?)+)\s*\t(\S+)(?:\s+(.*))?$")
 _CONDITION: Final = r"(?:eq|ne|cs|hs|cc|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?"
-_Kinds: TypeAlias = tuple[tuple[re.Pattern[str], InstructionKind], ...]
+_Kinds: TypeAlias = tuple[tuple[InstructionKind, re.Pattern[str]], ...]
+_TABLES: Final = read_sections(__file__, ".txt")
 
 
-def _kinds(condition: str, rows: Mapping[str, InstructionKind]) -> _Kinds:
-    return tuple((re.compile(f"(?:{row}){condition}"), kind) for row, kind in rows.items())
+def _kinds(table: str, condition: str = "") -> _Kinds:
+    rows = (row.split(maxsplit=1) for row in _TABLES[table].splitlines())
+    return tuple(
+        (cast(InstructionKind, kind), re.compile(f"(?:{row}){condition}")) for kind, row in rows
+    )
 
 
-# The first pattern that matches the whole mnemonic, without its width, states the kind.
-_ARM: Final = _kinds(
-    _CONDITION,
-    {
-        r"it[te]*": "if_then",
-        r"vldm.*|vpop|vlldm": "load_multiple",
-        r"vstm.*|vpush|vlstm": "store_multiple",
-        r"vldr": "load",
-        r"vstr": "store",
-        r"vld[r24].*|ldc2?l?": "vector_load",
-        r"vst[r24].*|stc2?l?": "vector_store",
-        r"v(?:fn?m|n?ml)[as]\.f(?:16|32|64)": "float_multiply_add",
-        r"v(?:div|sqrt)\.f\d\d": "float_divide",
-        r"v.*|cdp2?|mcrr?2?|mrrc?2?": "float",
-        r"ldr(?:s?[bh])?t?|lda?(?:ex)?[bh]?|ldrex[bh]?": "load",
-        r"str[bh]?t?|stl(?:ex)?[bh]?|strex[bh]?": "store",
-        r"ldrd|ldm.*|pop": "load_multiple",
-        r"strd|stm.*|push": "store_multiple",
-        r"[su]div": "divide",
-        r"[us]ml[as]l.*|[us]mull|umaal|sml[as]ld.*": "multiply_long",
-        r"ml[as]|sml.*|smml.*|usada8": "multiply_add",
-        r"muls?|smm.*|smu.*|usad8": "multiply",
-        r"blx?|blxns": "call",
-        r"b|bx|bxns|cbn?z|tb[bh]": "branch",
-        r"le(?:tp)?|wls.*|dls.*|lctp|bf.?csel": "loop",
-        r".*": "alu",
-    },
-)
-_RISCV: Final = _kinds(
-    "",
-    {
-        r"(?:c\.)?l[bhw]u?(?:sp)?|lr\.w.*|amo.*|sc\.w.*": "load",
-        r"(?:c\.)?s[bhw](?:sp)?": "store",
-        r"mul": "multiply",
-        r"mulh.*": "multiply_long",
-        r"div.*|rem.*": "divide",
-        r"jal|jalr": "call",
-        r"b(?:eq|ne|lt|ge|gt|le)u?z?|j|jr|ret|tail": "branch",
-        r".*": "alu",
-    },
-)
-# Likewise with the operands; the pattern matches the start.
-_VARIANTS: Final = (
-    ("load", "narrow", r"(?:ldr|lda)(?:ex)?s?[bh]|l[bh]u? "),
-    ("load", "float_access", r"v"),
-    ("store", "float_access", r"v"),
-    ("alu", "shifted", r"(?!mov|mvn|[us]xt|pkh|[us]sat).*, ?(?:lsl|lsr|asr|ror|rrx)\b"),
-    ("alu", "bits", r"[us]xt|[us]bfx|bf[ic]|rev|rbit|clz|pkh|sel|[us]sat"),
-    ("alu", "bits", r"u?q|[us]h?(?:add|sub)(?:8|16)"),
-    ("alu", "simple", r"(?:add|sub|mov|adr)[swt]?(?:\.[nw])? "),
-    ("vector", "vector_multiply", r"\S*\.f\d\d|v(?:q?r?d?mul(?!l[bt]\.p)|r?ml|q?r?dml)"),
-    ("vector", "vector_round", r"v(?:q?r|q)shl|vrshr|vadc|vsbc"),
-    ("vector", "vector_narrow", r"vq?movu?n|vq?r?shru?n"),
-    ("vector", "vector_multiply", r"v(?:c(?:mp|mul|mla)|pte?|addl?v)"),
-    ("float_multiply_add", "chained", r"vn?ml"),  # rounds twice
-    ("float", "predicate", r"vpst|vpnot|vctp"),
-    ("loop", "loop_start", r"[wd]ls"),
-)
+_ARM: Final = _kinds("arm", _CONDITION)
+_RISCV: Final = _kinds("riscv")
+_VARIANTS: Final = tuple(row.split(maxsplit=2) for row in _TABLES["variants"].splitlines())
+_LATE: Final = {
+    "store": slice(None), "vector_store": slice(None), "multiply_add": slice(3, None),
+    "multiply_long": slice(2), "float_multiply_add": slice(1),
+}  # fmt: skip
 _EARLY: Final = re.compile(r"[us]bfx|rev|rbit|[us]xta|pkh|bfi")
 _TARGET: Final = re.compile(r"(?:^|[ ,])(?:0x)?([0-9a-f]+)$")
 _REGISTER: Final = re.compile(r"\b(?:[rsdq]\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
@@ -134,7 +89,7 @@ def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruct
 
 def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Instruction:
     name = re.sub(r"\.[nw]$", "", mnemonic)
-    kind = next(kind for pattern, kind in table if pattern.fullmatch(name))
+    kind = next(kind for kind, pattern in table if pattern.fullmatch(name))
     operands = _SPAN.sub(_expand, operands)
     if kind in ("float", "float_multiply_add", "float_divide") and "q" in operands:
         kind = "vector"
@@ -163,19 +118,10 @@ def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Ins
     return Instruction(
         size_bytes, kind, words, writes | base, reads, address, base,
         early=frozenset(names[-1:] if variant == "shifted" or _EARLY.match(name) else ()),
-        late=frozenset(_read_late(kind, names)),
+        late=frozenset(names[_LATE.get(kind, slice(0))]),
         variant=variant,
         target=int(target[1], 16) if target else 0,
     )  # fmt: skip
-
-
-def _read_late(kind: InstructionKind, names: list[str]) -> list[str]:
-    """Return the stored values and the accumulators."""
-    if kind == "multiply_add":
-        return names[3:]
-    if kind in ("store", "vector_store"):
-        return names
-    return names[: {"multiply_long": 2, "float_multiply_add": 1}.get(kind, 0)]
 
 
 def _split(

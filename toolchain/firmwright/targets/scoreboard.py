@@ -32,9 +32,8 @@ class Scoreboard:
 
     def execute(self, address: int, instruction: Instruction) -> None:
         timing = self.timing
-        operands = max(
-            (self._operand(name, instruction) for name in _sources(instruction)), default=_LONG_AGO
-        )
+        sources = instruction.reads | instruction.address
+        operands = max((self._operand(name, instruction) for name in sources), default=_LONG_AGO)
         name = instruction.variant or instruction.kind
         units = [i for i, unit in enumerate(timing.units) if name in unit]
         paired = self._pairs(instruction)
@@ -74,10 +73,6 @@ class Scoreboard:
             and max(first.size_bytes, instruction.size_bytes) <= limit
             and (instruction.variant or instruction.kind) in self.timing.second
         )
-
-
-def _sources(instruction: Instruction) -> frozenset[str]:
-    return instruction.reads | instruction.address
 
 
 def _lookup(table: Mapping[str, float], instruction: Instruction, default: float) -> float:
