@@ -11,6 +11,7 @@ import pytest
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.cli.main import main
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.core_timeline import traced_functions
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import Model, load_model, partition
 from firmwright.flows.model_session import open_session
@@ -95,6 +96,12 @@ def test_a_model_that_vela_has_compiled_gives_the_same_outputs(tmp_path: Path) -
     assert np.array_equal(*outputs)
     with pytest.raises(UsageError, match="Vela compiled the model for ethos-u55-128"):
         compile_for(compiled_by_vela, target="ethos-u55-64")
+
+
+def test_counts_of_instructions_would_include_the_model() -> None:
+    compiled = compile_digits("mps3-an547", "tflm")
+    with pytest.raises(UsageError, match="model of npu0 cannot be counted apart"):
+        traced_functions(compiled, build_image(compiled))
 
 
 def test_an_unknown_memory_mode_is_an_error_of_the_target() -> None:

@@ -21,6 +21,7 @@ from firmwright.flows.run_schedule import ModeledTimes, RunSchedule, ScheduledCa
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.tir.traversal import prim_calls
+from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.pipeline import Compilation
 from firmwright.report.model import ParallelRun
 
@@ -54,6 +55,10 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
     """
     if all(call.phase == "call" for call in prim_calls(compiled.module.aot_main.body)):
         return ()
+    if engines := find_waits(compiled.module):
+        what = f"the instructions of the model of {', '.join(engines)} cannot be counted apart."
+        hint = "use profile without --count-instructions, and no --partition collage."
+        raise UsageError(what, where=compiled.module.name, hint=hint)
     if compiled.board.cores is None:
         what = "exact counts of calls on accelerators need a board with two cores."
         hint = "use --board mps2-an521, or profile without --count-instructions."
