@@ -67,8 +67,11 @@ def lower_elementwise(b: Kernel, compute: Callable[[Sequence[ArithExpr]], ArithE
 
 
 @contextmanager
-def loop_over_elements(b: Kernel) -> Iterator[ElementLoop]:
-    """Open loops over all elements; yield the input values and a function that stores results."""
+def loop_over_elements(b: Kernel, *factors: int) -> Iterator[ElementLoop]:
+    """Open loops over all elements; yield the input values and a function that stores results.
+
+    The innermost loop is unrolled by the first of `factors` that divides its extent.
+    """
     sources = [b.input(index) for index in range(len(b.call.inputs))]
     loops = broadcast_loops([source.shape for source in sources], b.y.shape)
 
@@ -82,9 +85,12 @@ def loop_over_elements(b: Kernel) -> Iterator[ElementLoop]:
         flat_sources = [flat(index, x, f"in{index}", "r") for index, x in enumerate(sources)]
         result = flat(None, b.y, "out", "w")
         at = [
-            stack.enter_context(b.for_("i" if len(loops) == 1 else f"i{depth}", extent))
-            for depth, (extent, _) in enumerate(loops)
+            stack.enter_context(b.for_(f"i{depth}", extent))
+            for depth, (extent, _) in enumerate(loops[:-1])
         ]
+        name, extent = "i" if len(loops) == 1 else f"i{len(loops) - 1}", loops[-1][0]
+        last = b.unrolled(name, extent, *factors) if factors else b.for_(name, extent)
+        at.append(stack.enter_context(last))
         values = []
         for index, source in enumerate(flat_sources):
             place = [i for i, (_, moving) in zip(at, loops, strict=True) if index in moving]

@@ -24,6 +24,7 @@ from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
 _ENTRIES = 256
+_UNROLL = (4, 3, 2)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -40,7 +41,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     count, table = call.output.elements, b.input(1)
     x, y = b.views("in out", (count,), b.input(0), b.y)
-    with b.for_("i", count) as i:
+    with b.unrolled("i", count, *_UNROLL) as i:
         b.store(y, [i], b.load(table, [b.load(x, [i]).cast(INDEX) - INT8.min]))
 
 
@@ -114,7 +115,7 @@ def lookup_int8(
     def lower(call: OpCall, b: Kernel) -> None:
         values = np.arange(INT8.min, INT8.max + 1).astype(np.int8)
         table = b.constant("table", reference(call, values), call.output.dtype)
-        with elementwise.loop_over_elements(b) as (loaded, store):
+        with elementwise.loop_over_elements(b, *_UNROLL) as (loaded, store):
             store(b.load(table, [loaded[0].cast(INDEX) - INT8.min]))
 
     def check_all(call: OpCall) -> None:
