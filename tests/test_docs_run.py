@@ -54,6 +54,7 @@ REASONS = {
     "needs a cluster": r"dask|--scheduler",
     "needs Zephyr's west": r"^west ",
     "needs a copy of CMSIS-NN": r"--cmsis-nn",
+    "needs a file of Vela": r"_vela\.tflite",
     "needs the benchmark's samples": r"--dataset|--serve",
     "fetches from the network": r"pip install|fetch\.py",
     "is the whole test suite": r"\bfw test|scons check",

@@ -14,7 +14,6 @@ from firmwright.conformance.case import (
     float32,
     int_vector,
     quantized,
-    scalar,
 )
 
 COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "GREATER_EQUAL")
@@ -149,7 +148,8 @@ def _reduction(rng: np.random.Generator, name: str) -> ConformanceCase:
     if builtin.startswith("ARG"):
         axis = int(rng.integers(4))
         y = CaseTensor((*x.shape[:axis], *x.shape[axis + 1 :]), "int32")
-        return ConformanceCase(name, builtin, (x, scalar(axis)), (y,), {"output_type": 2})
+        inputs = (x, constant(np.array(axis, np.int32)))
+        return ConformanceCase(name, builtin, inputs, (y,), {"output_type": 2})
     axes = sorted(rng.choice(4, int(rng.integers(1, 4)), replace=False).tolist())
     keep = bool(rng.integers(2))
     shape = tuple(

@@ -175,7 +175,7 @@ class _ModuleParser(SyntaxParser):
             types = _POOL_FIELDS.get(field)
             if types is None:
                 raise self.tokens.error(f"pool {name} has the unknown field {field!r}.", token)
-            if not isinstance(value, types) or isinstance(value, bool):
+            if not isinstance(value, types) or isinstance(value, bool) != (bool in types):
                 kinds = " or ".join(kind.__name__ for kind in types)
                 raise self.tokens.error(f"{field} of pool {name} must be {kinds}.", token)
         if attrs.get("access", "rw") not in ("rw", "ro"):
