@@ -40,6 +40,7 @@ DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 MODELS = ROOT.parent / "shared" / "models"
 REAL = os.environ.get(PATH_VARIABLE, "")
 NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")
+IN_THE_GATE = ("kws_ref_model", "ad01_int8")  # --deep runs the others
 
 
 FUNCTIONS = (
@@ -96,7 +97,10 @@ def test_firmware_verifies_against_tflm():
 @pytest.mark.qemu
 @pytest.mark.models
 @pytest.mark.usefixtures("stand_in")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in IN_THE_GATE else pytest.param(name, marks=pytest.mark.deep) for name in NAMES],
+)
 def test_benchmark_models_verify_with_the_stand_in(name: str):
     """Verify on the host against TFLM, then on the board against the host's outputs."""
     model, expected = load_model(MODELS / f"{name}.tflite"), None
