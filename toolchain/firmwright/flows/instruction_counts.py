@@ -123,7 +123,8 @@ def measure_instructions(
     traced = traced_functions(compiled, image)
     places = [(code.start(function), function.size_bytes) for function in traced]
     start = code.start(root)
-    flash = (board.flash.start, board.flash.size_bytes, *timed.flash.read_model)
+    region = (board.flash.start, board.flash.size_bytes, *timed.flash.read_model)
+    flash = region if timed.flash.wait_states else ()
     with InstructionCounter(plugin, start, root.size_bytes, places, flash) as counter:
         try:
             with open_with(compiled, image=image, plugin=counter.argument) as session:

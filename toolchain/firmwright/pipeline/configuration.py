@@ -93,7 +93,7 @@ def _numerics(model: IRModule, options: Options) -> str:
 
 
 def _flash_attrs(board: Board) -> dict[str, bool | float]:
-    """Return what schedules need to know of flash with a small cache; nothing for other flash."""
+    """Return the attributes for short loops and stalls of flash with a small cache, else none."""
     if board.is_host or not board.flash.has_small_cache:
         return {}
     return {"short_loops": True, "flash_stalls": board.flash.wait_states / board.flash.read_bytes}

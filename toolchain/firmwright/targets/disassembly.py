@@ -95,7 +95,7 @@ def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Ins
         kind = "vector"
     if table is _RISCV and name == "jalr" and operands.startswith("zero"):
         kind = "branch"
-    if "pc" in operands and (kind == "alu" and operands.startswith("pc,")):
+    if kind == "alu" and operands.startswith("pc,"):
         kind = "branch"
     memory = _MEMORY.search(operands)
     address = frozenset(_REGISTER.findall(memory[0])) if memory else _NONE

@@ -58,7 +58,7 @@ class EthosU(Backend):
             "system-config": TargetAttribute(system_config, "clock and memories, for Vela"),
             "memory-mode": TargetAttribute("Shared_Sram", "memory of weights and arena, for Vela"),
         }
-        self._rejections: dict[int, tuple[Function, Mapping[str, str]]] = {}
+        self._latest: tuple[Function | None, Mapping[str, str]] = (None, {})
 
     def patterns(self) -> Sequence[PatternEntry]:
         compiled = PatternEntry(_COMPILED, op(_COMPILED))
@@ -92,10 +92,9 @@ class EthosU(Backend):
         return [f"-D{name}" for name in (*names, "ETHOSU_LOG_ENABLE=0", "NDEBUG")]
 
     def rejections(self, function: Function, module: IRModule, target: Target) -> Mapping[str, str]:
-        if id(function) not in self._rejections:
-            reasons = _find_unsupported(function, module, self._options(target))
-            self._rejections = {id(function): (function, reasons)}
-        return self._rejections[id(function)][1]
+        if self._latest[0] is not function:
+            self._latest = function, _find_unsupported(function, module, self._options(target))
+        return self._latest[1]
 
     def _takes(self, match: Match) -> bool:
         (call,) = match.calls

@@ -5,7 +5,6 @@ It runs as a program of this Python environment (the extra `ethos-u`).
 
 import csv
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -16,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from firmwright.base.child_process import run_program
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 
+_TIMEOUT_S = 600.0
 _CONFIG = "Arm/vela.ini"
 _ON_CORE = re.compile(r"^ *CPU: \w+ = (.*) \(outputs ", re.MULTILINE)
 _WARNING = re.compile(r"^Warning .*, ofm: '(.*)'\nReason: (.*)$", re.MULTILINE)
@@ -88,20 +89,14 @@ def run_vela(model: bytes, options: VelaOptions, folder: Path, output: str) -> s
     command += ["--accelerator-config", options.accelerator, "--config", _CONFIG]
     command += ["--system-config", options.system_config, "--memory-mode", options.memory_mode]
     command += ["--output-format", output, "--output-dir", str(folder), "--show-cpu-operations"]
-    run = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if wrong_option := _WRONG_OPTION.search(run.stdout):
+    status, text = run_program(command, "Vela", timeout_s=_TIMEOUT_S, where=options.accelerator)
+    if wrong_option := _WRONG_OPTION.search(text):
         hint = "an entry of Vela's configuration: python -m ethosu.vela --list-configs " + _CONFIG
         raise UsageError(f"Vela: {wrong_option[1]}.", where=options.accelerator, hint=f"{hint}.")
-    if run.returncode:
-        raise ToolFailedError(
-            f"Vela could not compile a region for {options.accelerator}.",
-            command=command,
-            exit_status=run.returncode,
-            output=run.stdout,
-        )
-    return run.stdout
+    if status:
+        what = f"Vela could not compile a region for {options.accelerator}."
+        raise ToolFailedError(what, command=command, exit_status=status, output=text)
+    return text
 
 
 def _estimated_cycles(folder: Path) -> int:
