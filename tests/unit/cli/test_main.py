@@ -229,6 +229,15 @@ def test_interrupt_exits_cleanly(fw, monkeypatch):
     assert fw("boards", "--json").json["error"]["code"] == "interrupted"
 
 
+def test_options_in_variables_last_for_one_command(fw, monkeypatch):
+    seen = []
+    monkeypatch.delenv("FIRMWRIGHT_TRUST", raising=False)
+    monkeypatch.setattr(boards, "run", lambda _: seen.append(os.environ["FIRMWRIGHT_TRUST"]))
+    fw("boards", "--trust", "renode")
+    assert seen[0].endswith("renode")
+    assert "FIRMWRIGHT_TRUST" not in os.environ
+
+
 def test_closed_stdout_is_not_an_error():
     writer = subprocess.Popen(
         [*COMMAND, "ops"], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _complete(os.environ["COMP_LINE"].split()[1:])
         names = [] if words[:1] == ["--version"] else verbs(words)
         name = next((word for word in words if word in names), "")
-        with _terminable():
+        with _terminable(), _own_environment():
             return _run(names, words, as_json=as_json)
     except errors.FirmwrightError as error:
         if debug or isinstance(error, errors.InternalError):
@@ -118,6 +118,18 @@ def _terminable() -> Iterator[None]:
     finally:
         sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _own_environment() -> Iterator[None]:
+    """Undo the changes by options that are stored in variables, if the caller goes on."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
