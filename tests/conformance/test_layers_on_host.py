@@ -19,7 +19,7 @@ from kernel_batches import Batch, import_cases, make_batch
 from random_layers import layer
 from random_other_layers import FIRST, other_layer
 
-from firmwright.conformance.registry import conformance_cases
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.schedules.registry import SCHEDULES

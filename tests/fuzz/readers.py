@@ -39,7 +39,7 @@ from firmwright.base.resources import boards_dir
 from firmwright.boards.load import _read_board_file as read_board_file
 from firmwright.cli import reproduce
 from firmwright.cli.profile import read_profile
-from firmwright.conformance.registry import conformance_cases
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.flows.build_report import read_report
 from firmwright.flows.labeled_data import read_dataset
 from firmwright.flows.metrics import make_task

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from firmwright.conformance.case import CaseTensor, ConformanceCase, constant, float32, quantized
-from firmwright.conformance.registry import conformance_cases
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.ops.registry import op_table
 
 OFFSET = 128

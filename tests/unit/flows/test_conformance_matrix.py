@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firmwright.conformance.registry import conformance_cases
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.flows.operator_conformance import (
     CaseResult,
     OperatorTestResult,

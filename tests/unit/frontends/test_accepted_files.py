@@ -13,7 +13,7 @@ import pytest
 from tflite_writer import write_cases
 
 from firmwright.base.errors import FirmwrightError, ModelError, UnsupportedError, UsageError
-from firmwright.conformance.registry import conformance_cases
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.frontends.tflite import preprocess_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import INT8
-from firmwright.conformance.registry import conformance_cases
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
 from firmwright.flows.model_session import open_session

@@ -11,7 +11,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
-from firmwright.conformance.registry import conformance_cases
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.flows.backend_conformance import run_backend_test
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, load_model, partition

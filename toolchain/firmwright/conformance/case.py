@@ -1,7 +1,7 @@
 """Conformance cases: one operator with its tensors, described as in a TFLite model."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,9 +11,6 @@ from firmwright.ir.graph.opdef import NumericsProfile
 
 Profiles: TypeAlias = tuple[NumericsProfile, ...]
 BOTH_PROFILES: Profiles = ("litert", "tflm")
-LITERT: Profiles = ("litert",)
-TFLM: Profiles = ("tflm",)
-NO_ACTIVATION = {"fused_activation_function": "NONE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +62,6 @@ def float32(value: float) -> float:
     return float(np.float32(value))
 
 
-def random_scales(rng: np.random.Generator, count: int) -> tuple[float, ...]:
-    return tuple(map(float32, rng.uniform(0.002, 0.02, count)))
-
-
 def quantized(shape: Sequence[int], dtype: str, scale: float, zero_point: int = 0) -> CaseTensor:
     """Return a tensor with one scale, which is rounded to float32."""
     return CaseTensor(tuple(shape), dtype, (float32(scale),), (zero_point,))
@@ -82,15 +75,3 @@ def constant(data: Array, scales: tuple[float, ...] = (), axis: int | None = Non
 
 def int_vector(*values: int) -> CaseTensor:
     return constant(np.array(values, np.int32))
-
-
-def with_int4_weights(case: ConformanceCase) -> ConformanceCase:
-    """Return `case` with 4-bit weights (input 1), packed two to a byte, low half first."""
-    x, weights, *rest = case.inputs
-    assert weights is not None
-    assert weights.data is not None
-    halves = (weights.data.reshape(-1) >> 4).astype(np.uint8) & 0xF
-    halves = np.append(halves, np.zeros(halves.size % 2, np.uint8))
-    packed = halves[::2] | halves[1::2] << 4
-    narrow = replace(weights, dtype="int4", data=packed)
-    return replace(case, name=f"{case.name}_int4", inputs=(x, narrow, *rest))

@@ -1,27 +1,28 @@
-"""Conformance cases without generated weights, from case_tables.txt, which describes its lines."""
+"""Conformance cases from case_tables.txt, which describes its lines."""
 
 import json
 import re
-from collections.abc import Iterator
-from functools import partial
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError
 from firmwright.base.text_sections import read_sections
 from firmwright.conformance.case import (
     BOTH_PROFILES,
-    LITERT,
-    TFLM,
     CaseTable,
     CaseTensor,
     ConformanceCase,
+    Profiles,
     float32,
 )
 
-_PROFILES = {"litert": LITERT, "tflm": TFLM, None: BOTH_PROFILES}
+_PROFILES: Mapping[str, Profiles] = {"litert": ("litert",), "tflm": ("tflm",), "": BOTH_PROFILES}
 _CASE = re.compile(
-    r"(?P<name>\S+): (?P<builtin>[\w:]+)\((?P<inputs>.*)\) -> (?P<outputs>.*?)"
+    r"(?P<name>\S+): (?P<builtin>[\w:]+)\((?P<inputs>.*)\)( via (?P<between>.*))? -> (?P<outputs>.*?)"
     r"(?P<options>( \w+=\S+)*)( (?P<profile>litert|tflm))?"
 )
 _TENSOR = re.compile(
@@ -37,14 +38,19 @@ def _cases(text: str) -> Iterator[ConformanceCase]:
         match = _CASE.fullmatch(line)
         if match is None:
             raise InternalError(f"this is no conformance case: {line}")
+        rng = np.random.default_rng(zlib.crc32(line.encode()))
+        inputs: list[CaseTensor | None] = []
+        for words in match["inputs"].split(", "):
+            inputs.append(_tensor(words, rng, inputs))
         options = (word.partition("=")[::2] for word in match["options"].split())
         yield ConformanceCase(
             match["name"],
             match["builtin"],
-            tuple(map(_tensor, match["inputs"].split(", "))),
-            tuple(filter(None, map(_tensor, match["outputs"].split(", ")))),
+            tuple(inputs),
+            _tensors(match["outputs"], rng),
             {name: _option(value) for name, value in options},
-            _PROFILES[match["profile"]],
+            _PROFILES[match["profile"] or ""],
+            _tensors(match["between"] or "-", rng),
         )
 
 
@@ -56,27 +62,64 @@ def _option(text: str) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _tensor(text: str) -> CaseTensor | None:
+def _tensors(text: str, rng: np.random.Generator) -> tuple[CaseTensor, ...]:
+    return tuple(filter(None, (_tensor(words, rng, ()) for words in text.split(", "))))
+
+
+def _tensor(
+    text: str, rng: np.random.Generator, before: Sequence[CaseTensor | None]
+) -> CaseTensor | None:
+    """Return a tensor; the scales of a bias depend on the tensors before it."""
     if text == "-":
         return None
     match = _TENSOR.fullmatch(text)
     if match is None:
         raise InternalError(f"this is no tensor of a conformance case: {text}")
     shape, dtype = tuple(map(int, filter(None, match["shape"].split(",")))), match["dtype"]
-    kind = float if dtype == "float32" else int
-    values = [kind(word) for word in (match["data"] or "").split()]
+    axis = int(match["axis"]) if match["axis"] else None
+    match match["scales"] or "":
+        case "random":
+            scales = tuple(map(float32, rng.uniform(0.002, 0.02, shape[axis or 0])))
+        case "product":
+            first, second = (item.scales for item in before if item is not None and item.scales)
+            scales = tuple(a * b for a in first for b in second)
+        case listed:
+            scales = tuple(float32(float(scale)) for scale in listed.split("|") if scale)
+    points = tuple(int(point) for point in (match["zero_points"] or "").split("|") if point)
     return CaseTensor(
         shape,
         dtype,
-        tuple(float32(float(scale)) for scale in (match["scales"] or "").split("|") if scale),
-        tuple(int(point) for point in (match["zero_points"] or "").split("|") if point),
-        int(match["axis"]) if match["axis"] else None,
-        np.resize(np.array(values, dtype), shape) if values else None,
+        scales,
+        points * len(scales) if len(points) == 1 else points,
+        axis,
+        _constant(match["data"], dtype, shape, rng) if match["data"] else None,
         bool(match["state"]),
         (int(match["low"]), int(match["high"])) if match["low"] else None,
     )
 
 
-CASES: CaseTable = {
-    op: partial(_cases, text) for op, text in read_sections(__file__, ".txt").items()
-}
+def _constant(text: str, dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Return generated or listed values; those of int4 are two to a byte, low half first."""
+    if text == "normal":
+        return rng.normal(size=shape).astype(dtype)
+    if not text.startswith("random"):
+        kind = float if dtype == "float32" else int
+        return np.resize(np.array([kind(word) for word in text.split()], dtype), shape)
+    low, high = map(int, text.removeprefix("random ").split(".."))
+    values = rng.integers(low, high + 1, shape)
+    if dtype != "int4":
+        return values.astype(dtype)
+    halves = np.resize(values.astype(np.uint8) & 0xF, -(-values.size // 2) * 2)
+    return halves[::2] | halves[1::2] << 4
+
+
+@cache
+def case_table() -> CaseTable:
+    """Return the case generators by operator name."""
+    sections = read_sections(__file__, ".txt")
+    return {op: partial(_cases, text) for op, text in sections.items()}
+
+
+def conformance_cases(op: str) -> Iterator[ConformanceCase]:
+    cases = case_table().get(op)
+    return iter(()) if cases is None else cases()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from firmwright.base.errors import FirmwrightError, NotSupportedError, UsageError
 from firmwright.boards import Board, load_board
-from firmwright.conformance.registry import conformance_cases
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.flows.guard_bytes import insert_guard_bytes
 from firmwright.flows.model import Model, partition
 from firmwright.flows.model_session import ModelSession, open_session

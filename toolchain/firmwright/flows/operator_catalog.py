@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from firmwright.conformance.registry import conformance_cases
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.flows.operator_conformance import EMULATED_BOARDS
 from firmwright.frontends.onnx.contrib_expansion import EXPANDED_OPERATORS
 from firmwright.frontends.onnx.operators.registry import onnx_importers
