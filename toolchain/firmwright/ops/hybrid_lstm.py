@@ -137,6 +137,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    macs=lstm.macs,
     dtypes=("float32 with int8 weights",),
     numerics="litert",
     restrictions="all four gates; no peepholes, projection, normalized gates",

@@ -41,7 +41,7 @@ from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.logistic_tanh import lookup_sigmoid, lookup_sigmoid_array, sigmoid_table
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
-_GATES = ("input", "forget", "cell", "output")
+GATES = ("input", "forget", "cell", "output")
 _CELL_GATE = 2
 INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS, HIDDEN_STATE, CELL_STATE = 1, 5, 9, 13, 14
 _GATE_BITS = 3
@@ -72,7 +72,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"an LSTM over input of shape {list(x.shape)}")
     batch, _, inputs = batch_time_inputs(call)
     units = hidden.shape[1]
-    for gate in range(len(_GATES)):
+    for gate in range(len(GATES)):
         _check_gate(call, gate, inputs, units)
     if {hidden.shape, cells.shape} != {(batch, units)}:
         raise NotSupportedError(f"state of shapes {list(hidden.shape)}, {list(cells.shape)}")
@@ -119,6 +119,12 @@ def _check_quantized(call: OpCall) -> None:
 def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
     first, second, inputs = call.input(0).shape
     return (second, first, inputs) if call.int_attr("time_major") else (first, second, inputs)
+
+
+def macs(call: OpCall) -> int:
+    batch, time, inputs = batch_time_inputs(call)
+    units = call.input(HIDDEN_STATE).shape[1]
+    return batch * time * len(GATES) * units * (inputs + units)
 
 
 def _cell_bits(call: OpCall) -> int:
@@ -184,7 +190,7 @@ def _integer_step(
 ) -> tuple[Array, Array]:
     x_zero, zero = (per_tensor_quant(call.input(index)).zero_point for index in (0, HIDDEN_STATE))
     gates: list[Array] = []
-    for k in range(len(_GATES)):
+    for k in range(len(GATES)):
         input_factor, recurrent = gate_factors(call, k)
         product = (x - x_zero) @ weights[k].T + weights[k + 8]
         first = _saturated(_requantize_sum(call, product, input_factor))
@@ -232,11 +238,14 @@ def _shift_right(call: OpCall, x: Array, right: int) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
+    emit_steps(call, b, UnitLoops(call, b))
+
+
+def emit_steps(call: OpCall, b: Kernel, layer: "UnitLoops") -> None:
     """Emit all gates of a step before the hidden values change."""
     batch, time, _ = batch_time_inputs(call)
     units = call.input(HIDDEN_STATE).shape[1]
     hidden = b.outputs[1]
-    layer = _UnitBuilder(call, b)
     copy_state(call, b)
     with b.for_("n", batch) as n, b.for_("t", time) as t:
         step = [t, n] if call.int_attr("time_major") else [n, t]
@@ -257,7 +266,7 @@ def finish_float(call: OpCall, b: Kernel, sums: tir.Buffer, state: Index, y: Ind
     limit = cell_clip(call)
     i, f, g, o = (
         _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))
-        for k in range(len(_GATES))
+        for k in range(len(GATES))
     )
     cell = f * b.load(b.outputs[2], state) + i * g
     if limit:
@@ -273,92 +282,60 @@ def _sum_dtype(call: OpCall) -> DType:
     if kind != INT16:
         return FLOAT32 if kind == FLOAT32 else INT32
     reach = 0
-    for gate in range(len(_GATES)):
+    for gate in range(len(GATES)):
         first, second = (
-            int((np.abs(_constant_int64(call, weights + gate)).sum(axis=1) << 15).max())
+            int((np.abs(weights_at(call, weights + gate)).sum(axis=1) << 15).max())
             for weights in (INPUT_WEIGHTS, RECURRENT_WEIGHTS)
         )
-        bias = int(np.abs(_constant_int64(call, BIAS + gate)).max())
+        bias = int(np.abs(weights_at(call, BIAS + gate)).max())
         reach = max(reach, first + bias, second)
     return INT32 if reach <= INT32.max else INT64
 
 
-def _constant_int64(call: OpCall, index: int) -> Array:
+def weights_at(call: OpCall, index: int) -> Array:
+    """Return the constant input `index`, integers as int64."""
     constant = call.constant(index)
     assert constant is not None  # ensured by infer
-    return constant.array().astype(np.int64)
+    values = constant.array()
+    return values if values.dtype == np.float32 else values.astype(np.int64)
 
 
-class _UnitBuilder:
-    """Emits one unit at one time step, in floats or integers."""
+def folded_biases(call: OpCall, gate: int) -> tuple[Array, Array]:
+    """Return the biases of both products of a gate [units], with zero points folded in."""
+    correction, recurrent = (
+        -per_tensor_quant(call.input(index)).zero_point
+        * weights_at(call, weights + gate).sum(axis=1)
+        for index, weights in ((0, INPUT_WEIGHTS), (HIDDEN_STATE, RECURRENT_WEIGHTS))
+    )
+    return weights_at(call, BIAS + gate) + correction, recurrent
+
+
+class UnitBuilder:
+    """Emits the end of one unit's step: integer gates, cell and hidden value."""
 
     def __init__(self, call: OpCall, b: Kernel) -> None:
         self.call, self.b = call, b
         self.is_real = call.input(0).dtype == FLOAT32
-        self.wide = _sum_dtype(call)
-        self.weights = [b.input(index) for index in range(INPUT_WEIGHTS, BIAS)]
-        self.biases = [self._bias(gate) for gate in range(len(_GATES))]
         self.table: tir.Buffer | None = None
         if not self.is_real and _as_tflm(call):
             self.table = b.constant("sigmoid", sigmoid_table(), UINT16)
 
-    def _bias(self, gate: int) -> tuple[tir.Buffer, tir.Buffer | None]:
-        """Return the biases of both products with zero points folded in; None means 0."""
-        call, b = self.call, self.b
-        if self.is_real:
-            return b.input(BIAS + gate), None
-        correction, recurrent = (
-            -per_tensor_quant(call.input(index)).zero_point
-            * _constant_int64(call, weights + gate).sum(axis=1)
-            for index, weights in ((0, INPUT_WEIGHTS), (HIDDEN_STATE, RECURRENT_WEIGHTS))
-        )
-        total, name = _constant_int64(call, BIAS + gate) + correction, _GATES[gate]
-        bias = b.constant(f"{name}_bias", total, self.wide)
-        if not recurrent.any():
-            return bias, None
-        return bias, b.constant(f"{name}_recurrent_bias", recurrent, INT32)
+    def input_steps(self, acc: ArithExpr, gate: int) -> ArithExpr:
+        """Return a gate's product with x in int16 steps."""
+        return _saturate(self._requantize_sum(acc, gate_factors(self.call, gate)[0]))
 
-    def unit(self, at: Index, n: ArithExpr, u: ArithExpr) -> None:
-        call, b = self.call, self.b
-        sums = b.reg("sums", self.wide, len(_GATES))
-        for gate, (bias, _) in enumerate(self.biases):
-            b.store(sums, [gate], b.load(bias, [u]))
-        with b.for_("i", call.input(0).shape[2]) as i:
-            self._accumulate(sums, b.load(b.input(0), [*at, i]), 0, [u, i])
-        halves = [] if self.is_real else self._input_products(sums, u)
-        with b.for_("j", call.input(HIDDEN_STATE).shape[1]) as j:
-            self._accumulate(sums, b.load(b.outputs[1], [n, j]), len(_GATES), [u, j])
-        if self.is_real:
-            finish_float(call, b, sums, [n, u], [*at, u])
-        else:
-            self._finish_integer(sums, halves, [n, u], [*at, u])
+    def gate_steps(self, acc: ArithExpr, gate: int, input_steps: ArithExpr) -> ArithExpr:
+        """Return the sum of a gate, whose product with the hidden values is `acc`."""
+        other = self._requantize_sum(acc, gate_factors(self.call, gate)[1])
+        return _saturate(input_steps + (_saturate(other) if _as_tflm(self.call) else other))
 
-    def _accumulate(self, sums: tir.Buffer, item: ArithExpr, first: int, at: Index) -> None:
-        b, narrow = self.b, FLOAT32 if self.is_real else INT32
-        value = b.let("item", item.cast(narrow))
-        for gate in range(len(_GATES)):
-            weight = b.load(self.weights[first + gate], at).cast(narrow)
-            product = (value * weight).cast(self.wide)
-            b.store(sums, [gate], b.load(sums, [gate]) + product)
-
-    def _input_products(self, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
-        """Bind each gate's requantized product with x, then restart the sums."""
-        b, products = self.b, []
-        for gate, (_, recurrent) in enumerate(self.biases):
-            factor, _ = gate_factors(self.call, gate)
-            product = _saturate(self._requantize_sum(b.load(sums, [gate]), factor))
-            products.append(b.let(f"{_GATES[gate]}_x", product))
-            b.store(sums, [gate], 0 if recurrent is None else b.load(recurrent, [u]))
-        return products
-
-    def _finish_integer(self, sums: tir.Buffer, halves: Index, state: Index, y: Index) -> None:
+    def finish(self, steps: Index, state: Index, y: Index) -> None:
+        """Update a unit from the sums of its gates."""
         call, b, bits = self.call, self.b, _cell_bits(self.call)
         gates = []
-        for gate, half in enumerate(halves):
-            other = self._requantize_sum(b.load(sums, [gate]), gate_factors(call, gate)[1])
-            other = _saturate(other) if _as_tflm(call) else other
-            total = b.let(f"{_GATES[gate]}_sum", _saturate(half + other))
-            gates.append(b.let(_GATES[gate], self._activate(total, _GATE_BITS, gate == _CELL_GATE)))
+        for gate, value in enumerate(steps):
+            total = b.let(f"{GATES[gate]}_sum", value)
+            gates.append(b.let(GATES[gate], self._activate(total, _GATE_BITS, gate == _CELL_GATE)))
         i, f, g, o = gates
         retained = self._shift_right(f * b.load_i32(b.outputs[2], state), 15)
         cell = _saturate(_saturate(retained) + _saturate(self._shift_right(i * g, 15 + bits)))
@@ -390,6 +367,65 @@ class _UnitBuilder:
         if _as_tflm(self.call):
             return intrinsic("requantize_twice", [x, *factor], INT32)
         return (x + ((1 << (right - 1)) - (x < 0).cast(INT32))) >> right
+
+
+class UnitLoops(UnitBuilder):
+    """Emits all of one unit's step, in floats or integers."""
+
+    def __init__(self, call: OpCall, b: Kernel) -> None:
+        super().__init__(call, b)
+        self.wide = _sum_dtype(call)
+        self.biases = [self._bias(gate) for gate in range(len(GATES))]
+
+    def _bias(self, gate: int) -> tuple[tir.Buffer, tir.Buffer | None]:
+        """Return the biases of both products; None means 0."""
+        call, b, name = self.call, self.b, GATES[gate]
+        if self.is_real:
+            return b.input(BIAS + gate), None
+        total, recurrent = folded_biases(call, gate)
+        bias = b.constant(f"{name}_bias", total, self.wide)
+        if not recurrent.any():
+            return bias, None
+        return bias, b.constant(f"{name}_recurrent_bias", recurrent, INT32)
+
+    def unit(self, at: Index, n: ArithExpr, u: ArithExpr) -> None:
+        call, b = self.call, self.b
+        sums = b.reg("sums", self.wide, len(GATES))
+        for gate, (bias, _) in enumerate(self.biases):
+            b.store(sums, [gate], b.load(bias, [u]))
+        self.accumulate(sums, b.input(0), at, INPUT_WEIGHTS, u)
+        parts = [] if self.is_real else self._input_products(sums, u)
+        self.accumulate(sums, b.outputs[1], [n], RECURRENT_WEIGHTS, u)
+        if self.is_real:
+            finish_float(call, b, sums, [n, u], [*at, u])
+        else:
+            steps = [self.gate_steps(b.load(sums, [k]), k, part) for k, part in enumerate(parts)]
+            self.finish(steps, [n, u], [*at, u])
+
+    def accumulate(
+        self, sums: tir.Buffer, x: tir.Buffer, at: Index, first: int, u: ArithExpr
+    ) -> None:
+        """Add the products of row `at` of `x` with the weights, which begin at input `first`."""
+        b = self.b
+        weights = [b.input(first + gate) for gate in range(len(GATES))]
+        with b.for_("i", x.shape[-1]) as i:
+            self.add_products(sums, b.load(x, [*at, i]), [b.load(w, [u, i]) for w in weights])
+
+    def add_products(self, sums: tir.Buffer, item: ArithExpr, weights: Index) -> None:
+        b, narrow = self.b, FLOAT32 if self.is_real else INT32
+        value = b.let("item", item.cast(narrow))
+        for gate, weight in enumerate(weights):
+            product = (value * weight.cast(narrow)).cast(self.wide)
+            b.store(sums, [gate], b.load(sums, [gate]) + product)
+
+    def _input_products(self, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
+        """Bind each gate's requantized product with x, then restart the sums."""
+        b, products = self.b, []
+        for gate, (_, recurrent) in enumerate(self.biases):
+            steps = self.input_steps(b.load(sums, [gate]), gate)
+            products.append(b.let(f"{GATES[gate]}_x", steps))
+            b.store(sums, [gate], 0 if recurrent is None else b.load(recurrent, [u]))
+        return products
 
 
 def _saturate(x: ArithExpr) -> ArithExpr:
@@ -431,6 +467,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    macs=macs,
     imports={"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": import_tflite},
     dtypes=("int8", "int16", "float32"),
     numerics="each",

@@ -75,6 +75,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (y, TensorType(state.shape, state.dtype, call.outputs[1].quantization))
 
 
+def macs(call: OpCall) -> int:
+    return call.input(0).shape[0] * (call.input(1).elements + call.input(2).elements)
+
+
 def state_zero_point(call: OpCall) -> int:
     state = call.input(_STATE)
     is_ignored = state.dtype == FLOAT32 or (call.numerics != "tflm" and state.dtype == INT16)
@@ -240,6 +244,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
+    macs=macs,
     imports={"tflite:SVDF": import_tflite},
     dtypes=("int8", "float32", "float32 with int8 weights"),
     restrictions="state of int16 (int8 with weights of int8)",

@@ -80,7 +80,7 @@ class GemmKernel:
         self.constant_channels.emit_stores(b, at, self.pixels)
         corrections = self._corrections(b, columns) if self.zero_point else None
         with b.for_("channel_block", self.blocks) as index:
-            self._store(b, self._multiply(b, columns, index, corrections), at, index)
+            self._store(b, self._multiply(b, columns, index, corrections), at, index, b.y)
 
     def _corrections(self, b: Kernel, columns: tir.Buffer) -> tir.Buffer:
         """Return -(weight zero point) times the sum of each column, modulo 2^32."""
@@ -96,11 +96,13 @@ class GemmKernel:
             b.store(sums, [pixel], b.load(sums, [pixel]) * -self.zero_point)
         return sums
 
-    def emit_from_bytes(self, b: Kernel, x: tir.Buffer, at: ArithExpr) -> None:
+    def emit_from_bytes(
+        self, b: Kernel, x: tir.Buffer, at: ArithExpr | int, y: tir.Buffer | None = None
+    ) -> None:
         """Compute all channels of pixel `at` from its int8 column; tiles must have one pixel."""
         self.constant_channels.emit_stores(b, at, self.pixels)
         with b.for_("channel_block", self.blocks) as index:
-            self._store(b, self._multiply(b, x, index, is_bytes=True), at, index)
+            self._store(b, self._multiply(b, x, index, is_bytes=True), at, index, y or b.y)
 
     def _multiply(
         self, b: Kernel, columns: tir.Buffer, index: ArithExpr,
@@ -209,14 +211,16 @@ class GemmKernel:
                 total = call_intrinsic("smlad", [lanes, a, b.load(acc, [at])], INT32)
                 b.store(acc, [at], total)
 
-    def _store(self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr) -> None:
+    def _store(
+        self, b: Kernel, acc: tir.Buffer, at: ArithExpr | int, index: ArithExpr, target: tir.Buffer
+    ) -> None:
         shared = self.epilogue.bind_shared(b)
         for place in range(self.block):
             row = index * self.block + place
             channel = b.let(f"channel{place}", self.order.channel(b, row))
             finish = self.epilogue.bind_channel(b, row, place, shared)
             y = b.view(
-                f"out{place}", b.y, at * self.outputs + channel, (self.pixels,),
+                f"out{place}", target, at * self.outputs + channel, (self.pixels,),
                 strides=(self.outputs,), access="w",
             )  # fmt: skip
             for form in by_arithmetic(b, finish):
