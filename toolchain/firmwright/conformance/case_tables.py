@@ -22,8 +22,8 @@ from firmwright.conformance.case import (
 
 _PROFILES: Mapping[str, Profiles] = {"litert": ("litert",), "tflm": ("tflm",), "": BOTH_PROFILES}
 _CASE = re.compile(
-    r"(?P<name>\S+): (?P<builtin>[\w:]+)\((?P<inputs>.*)\)( via (?P<between>.*))? -> (?P<outputs>.*?)"
-    r"(?P<options>( \w+=\S+)*)( (?P<profile>litert|tflm))?"
+    r"(?P<name>\S+): (?P<builtin>[\w:]+)\((?P<inputs>.*)\)( via (?P<between>.*))? -> "
+    r"(?P<outputs>.*?)(?P<options>( \w+=\S+)*)( (?P<profile>litert|tflm))?"
 )
 _TENSOR = re.compile(
     r"(?P<dtype>\w+)\[(?P<shape>[\d,]*)\](@(?P<scales>[^:]+):(?P<zero_points>\S+))?"
@@ -101,16 +101,16 @@ def _tensor(
 def _constant(text: str, dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:
     """Return generated or listed values; those of int4 are two to a byte, low half first."""
     if text == "normal":
-        return rng.normal(size=shape).astype(dtype)
+        return np.asarray(rng.normal(size=shape), dtype)
     if not text.startswith("random"):
         kind = float if dtype == "float32" else int
         return np.resize(np.array([kind(word) for word in text.split()], dtype), shape)
     low, high = map(int, text.removeprefix("random ").split(".."))
     values = rng.integers(low, high + 1, shape)
     if dtype != "int4":
-        return values.astype(dtype)
+        return np.asarray(values, dtype)
     halves = np.resize(values.astype(np.uint8) & 0xF, -(-values.size // 2) * 2)
-    return halves[::2] | halves[1::2] << 4
+    return np.asarray(halves[::2] | halves[1::2] << 4)
 
 
 @cache

@@ -42,12 +42,6 @@ def _addmm(t: NodeTranslation) -> str:
     return _product(t, "mat1", "mat2", t.tensor("self"))
 
 
-def _baddbmm(t: NodeTranslation) -> str:
-    y = t.emit("MatMul", t.tensor("batch1"), t.tensor("batch2"))
-    y = t.emit("Mul", y, np.float32(t.arg("alpha", 1)))
-    return t.emit("Add", t.emit("Mul", t.tensor("self"), np.float32(t.arg("beta", 1))), y)
-
-
 def _attention(t: NodeTranslation) -> str:
     """Multiply softmax(query key^T scale + mask) by value, each head by itself."""
     if t.arg("dropout_p", 0.0):
@@ -81,7 +75,6 @@ def _repeated_heads(t: NodeTranslation, x: str, shape: tuple[int, ...], heads: i
 
 _TABLE: dict[str, Translator] = {
     "addmm": _addmm,
-    "baddbmm": _baddbmm,
     "bmm": _bmm,
     "dot": _bmm,
     "einsum": lambda t: t.emit("Einsum", *t.tensors("tensors"), equation=t.arg("equation")),

@@ -80,20 +80,10 @@ def _any(op: str, t: NodeTranslation) -> str:
     return t.emit(op, x, _axes(t), keepdims=int(t.arg("keepdim", False)))
 
 
-def _cumulative(op: str, t: NodeTranslation) -> str:
-    axis = np.array(t.axis("dim", len(t.shape("self"))))
-    return t.emit(op, t.as_dtype("self", t.dtype()), axis)
-
-
 def _top_k(t: NodeTranslation) -> Sequence[str]:
     axis = t.axis("dim", len(t.shape("self")), -1)
     largest, count = int(t.arg("largest", True)), np.array([t.arg("k")], np.int64)
     return t.emit_all("TopK", 2, t.tensor("self"), count, axis=axis, largest=largest)
-
-
-def _softmax(op: str, t: NodeTranslation) -> str:
-    axis = t.axis("dim", len(t.shape("self")))
-    return t.emit(op, t.as_dtype("self", t.dtype()), axis=axis)
 
 
 # ---- normalizations ------------------------------------------------------------------------------
@@ -163,19 +153,14 @@ _TABLE: dict[str, Translator] = {
     "all": partial(_any, "ReduceMin"), "amax": partial(_reduce, "ReduceMax"),
     "amin": partial(_reduce, "ReduceMin"), "any": partial(_any, "ReduceMax"),
     "argmax": partial(_arg_extreme, "ArgMax"), "argmin": partial(_arg_extreme, "ArgMin"),
-    "batch_norm": _batch_norm, "cumsum": partial(_cumulative, "CumSum"),
-    "cumprod": partial(_cumulative, "CumProd"), "group_norm": _group_norm,
-    "instance_norm": _instance_norm, "layer_norm": _layer_norm, "linalg_vector_norm": _norm,
-    "log_softmax": partial(_softmax, "LogSoftmax"), "_log_softmax":
-    partial(_softmax, "LogSoftmax"), "logsumexp": partial(_reduce, "ReduceLogSumExp"),
+    "batch_norm": _batch_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
+    "layer_norm": _layer_norm, "linalg_vector_norm": _norm,
+    "logsumexp": partial(_reduce, "ReduceLogSumExp"),
     "max": partial(_extreme, "ReduceMax", "ArgMax"), "mean": _mean,
-    "min": partial(_extreme, "ReduceMin", "ArgMin"),
-    "_native_batch_norm_legit": _batch_norm,
+    "min": partial(_extreme, "ReduceMin", "ArgMin"), "_native_batch_norm_legit": _batch_norm,
     "_native_batch_norm_legit_no_training": _batch_norm, "native_group_norm": _group_norm,
     "native_layer_norm": _layer_norm, "norm": _norm, "prod": partial(_reduce, "ReduceProd"),
-    "rms_norm": _rms_norm, "softmax": partial(_softmax, "Softmax"),
-    "_safe_softmax": partial(_softmax, "Softmax"), "_softmax": partial(_softmax, "Softmax"),
-    "std": partial(_variance, True), "sum": partial(_reduce, "ReduceSum"), "topk": _top_k,
-    "var": partial(_variance, False),
+    "rms_norm": _rms_norm, "std": partial(_variance, True), "sum": partial(_reduce, "ReduceSum"),
+    "topk": _top_k, "var": partial(_variance, False),
 }  # fmt: skip
 TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}

@@ -196,15 +196,6 @@ def _pad_by(mode: str, t: NodeTranslation) -> str:
     return _padded(t, mode, t.ints("padding"))
 
 
-def _pixel_shuffle(t: NodeTranslation) -> str:
-    factor = t.arg("upscale_factor")
-    return t.emit("DepthToSpace", t.tensor("self"), blocksize=factor, mode="CRD")
-
-
-def _pixel_unshuffle(t: NodeTranslation) -> str:
-    return t.emit("SpaceToDepth", t.tensor("self"), blocksize=t.arg("downscale_factor"), mode="CRD")
-
-
 def _channel_shuffle(t: NodeTranslation) -> str:
     shape, groups = t.shape("self"), t.arg("groups")
     parts = t.reshape(t.tensor("self"), (shape[0], groups, shape[1] // groups, *shape[2:]))
@@ -223,20 +214,6 @@ def _unfold(t: NodeTranslation) -> str:
     y = t.emit("Gather", t.tensor("self"), starts[:, None] + np.arange(size), axis=axis)
     rank = len(shape) + 1
     return transpose(t, y, [k for k in range(rank) if k != axis + 1] + [axis + 1])
-
-
-def _embedding(t: NodeTranslation) -> str:
-    return t.emit("Gather", t.tensor("weight"), t.tensor("indices"), axis=0)
-
-
-def _index_select(t: NodeTranslation) -> str:
-    axis = t.axis("dim", len(t.shape("self")))
-    return t.emit("Gather", t.tensor("self"), t.tensor("index"), axis=axis)
-
-
-def _gather(t: NodeTranslation) -> str:
-    axis = t.axis("dim", len(t.shape("self")))
-    return t.emit("GatherElements", t.tensor("self"), t.tensor("index"), axis=axis)
 
 
 def _indices(t: NodeTranslation) -> list[tuple[int, Ref]]:
@@ -327,23 +304,20 @@ def _moved(t: NodeTranslation) -> str:
 
 _TABLE: dict[str, Translator] = {
     "arange": _arange, "cat": _cat, "channel_shuffle": _channel_shuffle, "chunk": _split,
-    "constant_pad_nd": _pad, "concat": _cat, "embedding": _embedding, "empty":
-    partial(_filled, 0), "expand": _expand, "expand_as": _expand, "flatten": _reshape,
-    "flip": _flip, "full": _full, "full_like": _full, "gather": _gather, "index": _index,
-    "index_copy": _index_copy, "index_put": _index_put, "index_select": _index_select,
-    "movedim": _moved, "narrow": _narrow, "native_channel_shuffle": _channel_shuffle,
-    "new_ones": partial(_filled, 1), "new_zeros": partial(_filled, 0), "ones": partial(_filled, 1),
-    "ones_like": partial(_filled, 1), "pad": _pad, "permute": _permute,
-    "pixel_shuffle": _pixel_shuffle, "pixel_unshuffle": _pixel_unshuffle,
-    "reflection_pad1d": partial(_pad_by, "reflect"), "reflection_pad2d":
-    partial(_pad_by, "reflect"), "repeat": _repeat, "replication_pad1d": partial(_pad_by, "edge"),
-    "replication_pad2d": partial(_pad_by, "edge"), "reshape": _reshape, "roll": _roll,
-    "scalar_tensor": _full, "select": _select, "select_scatter": _select_scatter, "slice": _slice,
-    "slice_scatter": _slice_scatter, "split": _split, "split_with_sizes": _split,
-    "squeeze": _reshape, "stack": _stack, "swapaxes": _swap, "t": _t, "tile": _repeat,
-    "transpose": _swap, "tril": partial(_tri, 0), "triu": partial(_tri, 1), "unbind": _unbind,
-    "unflatten": _reshape, "unfold": _unfold, "unsqueeze": _reshape, "_unsafe_view": _reshape,
-    "view": _reshape, "view_as": _reshape, "zeros": partial(_filled, 0),
-    "zeros_like": partial(_filled, 0),
+    "constant_pad_nd": _pad, "concat": _cat, "empty": partial(_filled, 0), "expand": _expand,
+    "expand_as": _expand, "flatten": _reshape, "flip": _flip, "full": _full, "full_like": _full,
+    "index": _index, "index_copy": _index_copy, "index_put": _index_put, "movedim": _moved,
+    "narrow": _narrow, "native_channel_shuffle": _channel_shuffle, "new_ones": partial(_filled, 1),
+    "new_zeros": partial(_filled, 0), "ones": partial(_filled, 1), "ones_like": partial(_filled, 1),
+    "pad": _pad, "permute": _permute, "reflection_pad1d": partial(_pad_by, "reflect"),
+    "reflection_pad2d": partial(_pad_by, "reflect"), "repeat": _repeat,
+    "replication_pad1d": partial(_pad_by, "edge"), "replication_pad2d": partial(_pad_by, "edge"),
+    "reshape": _reshape, "roll": _roll, "scalar_tensor": _full, "select": _select,
+    "select_scatter": _select_scatter, "slice": _slice, "slice_scatter": _slice_scatter,
+    "split": _split, "split_with_sizes": _split, "squeeze": _reshape, "stack": _stack,
+    "swapaxes": _swap, "t": _t, "tile": _repeat, "transpose": _swap, "tril": partial(_tri, 0),
+    "triu": partial(_tri, 1), "unbind": _unbind, "unflatten": _reshape, "unfold": _unfold,
+    "unsqueeze": _reshape, "_unsafe_view": _reshape, "view": _reshape, "view_as": _reshape,
+    "zeros": partial(_filled, 0), "zeros_like": partial(_filled, 0),
 }  # fmt: skip
 TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}
