@@ -11,8 +11,8 @@ import pytest
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.cli.main import main
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.core_timeline import traced_functions
 from firmwright.flows.firmware_images import build_image
+from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model import Model, load_model, partition
 from firmwright.flows.model_session import open_session
 from firmwright.flows.verification import verify
@@ -20,6 +20,7 @@ from firmwright.ir.parser import parse_module
 from firmwright.pipeline import Compilation
 from firmwright.targets import vela
 from firmwright.targets.ethos_u import DRIVER_OF_APPLICATION, PATH_VARIABLE
+from firmwright.tune.partition_methods import PartitionRequest, search_partition
 
 pytest.importorskip("ethosu.vela", reason="needs Vela (pip install 'firmwright[ethos-u]')")
 
@@ -98,10 +99,21 @@ def test_a_model_that_vela_has_compiled_gives_the_same_outputs(tmp_path: Path) -
         compile_for(compiled_by_vela, target="ethos-u55-64")
 
 
-def test_counts_of_instructions_would_include_the_model() -> None:
-    compiled = compile_digits("mps3-an547", "tflm")
-    with pytest.raises(UsageError, match="model of npu0 cannot be counted apart"):
-        traced_functions(compiled, build_image(compiled))
+def test_counts_of_instructions_exclude_the_model() -> None:
+    mixed, core = (
+        measure_instructions(compile_for(load_model(DIGITS), "mps3-an547", target=target))
+        for target in ("ethos-u55-128", "")
+    )
+    names = [name for name, _ in mixed.functions]
+    assert not any(name.startswith("npu_") or name == "ethosu_invoke_async" for name in names)
+    assert "ethosu_call_start" in names
+    on_core = [share.instructions for share in mixed.operators.values()]
+    assert on_core[0] == 0 < len(on_core) - 1 == sum(share > 0 for share in on_core)
+    assert on_core[1:] == [s.instructions for s in core.operators.values()][-len(on_core) + 1 :]
+    assert mixed.timeline is not None
+    (npu, *_) = mixed.timeline.schedule
+    assert npu.call.device == "npu0"
+    assert mixed.until_over(in_cycles=True) == npu.end - npu.begin + mixed.total.duration
 
 
 def test_an_unknown_memory_mode_is_an_error_of_the_target() -> None:
@@ -130,7 +142,47 @@ def test_firmware_links_with_arms_driver() -> None:
 
 def test_without_vela_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vela, "find_spec", lambda name: None)
-    vela.find_unsupported.cache_clear()
+    vela.survey_operators.cache_clear()
     with pytest.raises(ToolMissingError, match="Vela") as caught:
         compile_digits("host", "tflm")
     assert "firmwright[ethos-u]" in caught.value.hint
+
+
+UNSIGNED = """firmwright ir 1
+module @unsigned
+attrs {entry="main", numerics="litert"}
+
+graph @main(%x: u8[1,8,8,4] quant(0.5, 3)) -> (%y) {
+  %a: i8[1,8,8,4] quant(0.5, -125) = quantize(%x)
+  %b: i8[1,4,4,4] quant(0.5, -125) = max_pool2d(%a) {size=[2, 2], stride=[2, 2], dilation=[1, 1],
+      padding=[0, 0, 0, 0], activation="none"}
+  %y: u8[1,4,4,4] quant(0.5, 3) = quantize(%b)
+}
+"""
+
+
+def test_uint8_values_are_converted_on_the_npu() -> None:
+    compiled = compile_for(parse_module(UNSIGNED), target="ethos-u55-128")
+    assert [row.schedule for row in compiled.summary.operators] == ["ethos-u55-128"]
+    assert verify(compiled, samples=3).exact
+
+
+def test_collage_compares_shares_of_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vela runs for all operators, the largest region, the costs of the core's, and the result."""
+    runs: list[str] = []
+    real = vela.run_vela
+
+    def counted(model: bytes, options: vela.VelaOptions, folder: Path, output: str) -> str:
+        runs.append(output)
+        return real(model, options, folder, output)
+
+    monkeypatch.setattr(vela, "run_vela", counted)
+    vela.survey_operators.cache_clear()
+    vela.compile_region.cache_clear()
+    given = {"target": "ethos-u55-128", "numerics": "tflm", "board": "host"}
+    result = search_partition(load_model(DIGITS), given, PartitionRequest("collage")).partition
+    assert runs == ["tflite", "raw", "tflite", "raw"]
+    first, *_ = result.parts
+    whole = max(item.cost.count for item in first.alternatives if item.target == first.target)
+    shares = [part.cost.count for part in result.parts if part.target == first.target]
+    assert max(shares) < sum(shares) <= whole

@@ -177,7 +177,8 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         assumed = ", with one cycle for each instruction" if measured.unit == "instructions" else ""
         rows.append(("time per run", f"{ms:.3f} ms{', modeled' if cycles else assumed}"))
     for device, cycles, source in _estimates(measured):
-        ran = "; its software model ran here" if measured.unit == "instructions" else ""
+        ran = "included below" if measured.exact is None else "not counted"
+        ran = f"; its software model is {ran}" if measured.unit == "instructions" else ""
         rows.append((f"on {device}", f"{cycles:,} cycles, as {source} estimates{ran}"))
     rows.append(("compiled with", measured.flags))
     rows.append(("resolution", f"{measured.resolution:,} {measured.unit}"))
@@ -189,8 +190,9 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         if measured.exact.timeline is not None:
             line = measured.exact.timeline
             shares = " and ".join(f"{count:,}" for count in line.executed)
-            rows.append(("on two cores", f"{shares} instructions"))
-            rows.append(("in parallel", f"{line.makespan:,} instructions, {line.parallel}"))
+            if len(line.executed) > 1:
+                rows.append(("on two cores", f"{shares} instructions"))
+            rows.append(("in parallel", f"{line.makespan:,} {line.unit}, {line.parallel}"))
         if timing := measured.exact.timing:
             board = measured.exact.timing_board
             waits = f"flash of {board.name} with {board.flash.wait_states} wait states"
@@ -236,7 +238,10 @@ def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | Non
         row["kind"] = operator.kind
         if is_mixed:
             row["device"] = operator.device
-        row |= {"MACs": macs or None, measured.unit: count}
+        row |= {
+            "MACs": macs or None,
+            measured.unit: count or (None if operator.modeled_cycles else 0),
+        }
         if comparison is not None:
             row["change"] = comparison["operators"][index]["change"]
         if measured.exact is not None:

@@ -66,7 +66,8 @@ class InstructionCounter(Closeable):
 
     `argument` is the value of QEMU's `-plugin` option. The root function is at `address`,
     `size_bytes` long. Entries into the `watched` functions are recorded for both cores. `flash`
-    holds the plugin's numbers of the simulated flash.
+    holds the plugin's numbers of the simulated flash. Calls of the function at `skipped` are not
+    counted.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class InstructionCounter(Closeable):
         size_bytes: int,
         watched: TracedFunctions = (),
         flash: Sequence[int] = (),
+        skipped: int | None = None,
     ) -> None:
         handle, name = tempfile.mkstemp(prefix="fwcount", suffix=".bin")
         self._steps = _STEPS if watched else 0
@@ -87,6 +89,7 @@ class InstructionCounter(Closeable):
         words = [f"{key}={value}".replace(",", ",,") for key, value in parts.items()]
         words += [f"steps={self._steps}"] if watched else []
         words += [f"flash={':'.join(map(str, flash))}"] if flash else []
+        words += [f"skip={skipped}"] if skipped is not None else []
         words += [f"watch={start}:{size_bytes}" for start, size_bytes in watched]
         self.argument = ",".join(words)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import UsageError
@@ -17,11 +17,19 @@ from firmwright.codegen.function_printer import without_constant_copies
 from firmwright.device.instruction_counter import FunctionEntry
 from firmwright.flows.executed_path import executed_calls
 from firmwright.flows.model_session import c_prefix
-from firmwright.flows.run_schedule import ModeledTimes, RunSchedule, ScheduledCall, modeled_times
+from firmwright.flows.run_schedule import (
+    ModeledTimes,
+    RunSchedule,
+    ScheduledCall,
+    modeled_times,
+    schedule_run,
+)
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
+from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls
-from firmwright.partitioning.backend_libraries import find_waits
+from firmwright.partitioning.backend_libraries import find_waits, module_backends
+from firmwright.partitioning.engine_instances import engine_device
 from firmwright.pipeline import Compilation
 from firmwright.report.model import ParallelRun
 
@@ -33,15 +41,16 @@ _EVENTS = ("", *_CALLS, *_COPIES)
 
 @dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The modeled schedule, and the counted instructions of each core outside its waits.
+    """The modeled schedule in `unit`, and the counted instructions of each core outside its waits.
 
     `second` holds the instructions of the second core by operator.
     """
 
     schedule: tuple[ScheduledCall, ...]
     parallel: ParallelRun
-    executed: tuple[int, int]
-    second: Mapping[int, int]
+    executed: tuple[int, ...]
+    second: Mapping[int, int] = field(default_factory=dict)
+    unit: str = "instructions"
 
     @property
     def makespan(self) -> int:
@@ -51,9 +60,11 @@ class CoreTimeline:
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
     """Return the functions to trace; () for calls on one device.
 
-    Raise UsageError for calls on accelerators of a board with one core.
+    Raise UsageError for calls on accelerators of a board with one core, emulated ones excepted.
     """
-    if all(call.phase == "call" for call in prim_calls(compiled.module.aot_main.body)):
+    calls = prim_calls(compiled.module.aot_main.body)
+    devices = {call.device for call in calls if call.phase != "call"}
+    if devices <= emulators(compiled.module).keys():
         return ()
     if engines := find_waits(compiled.module):
         what = f"the instructions of the model of {', '.join(engines)} cannot be counted apart."
@@ -70,6 +81,23 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
         if symbol.kind == "text"
         and (symbol.name.startswith(model) or symbol.name in (_STARTS, _WAITS, _IDLES, *_COPIES))
     )
+
+
+def emulators(module: IRModule) -> dict[str, str]:
+    """Return the C functions that compute the calls of emulated devices, by device."""
+    backends = module_backends(module)
+    return {engine_device(module, n): item.emulated_by for n, item in backends if item.emulated_by}
+
+
+def build_emulated_timeline(
+    compiled: Compilation, counts: Mapping[int, int], between: int, executed: int, unit: str
+) -> CoreTimeline:
+    """Return the timeline of one core, with counts by operator, and devices with modeled times."""
+    times = modeled_times(compiled)
+    schedule = schedule_run(compiled.module, counts, times)
+    makespan = max((call.end for call in schedule), default=0) + between
+    sequential = sum(counts.values()) + between + sum(time.cycles for time in times.values())
+    return CoreTimeline(schedule, ParallelRun(makespan, sequential, 0), (executed,), unit=unit)
 
 
 def build_timeline(

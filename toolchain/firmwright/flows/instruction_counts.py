@@ -21,7 +21,13 @@ from firmwright.device.instruction_counter import (
     check_plugin_support,
 )
 from firmwright.flows.build_cache import cache_root
-from firmwright.flows.core_timeline import CoreTimeline, build_timeline, traced_functions
+from firmwright.flows.core_timeline import (
+    CoreTimeline,
+    build_emulated_timeline,
+    build_timeline,
+    emulators,
+    traced_functions,
+)
 from firmwright.flows.cost_prediction import count_kernel_calls, depends_on_data
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, c_prefix, open_session
@@ -51,14 +57,19 @@ class InstructionShare:
     branches_taken: int
     cycles: int | None
 
+    @property
+    def duration(self) -> int:
+        """Return the cycles, or the instructions of a core without a timing table."""
+        return self.instructions if self.cycles is None else self.cycles
+
 
 @dataclass(frozen=True, slots=True)
 class InstructionCounts:
     """The counts of one run: in total, by operator index, between operators, and by function.
 
     `functions` is sorted, largest first. `timer` is the board counter's value for the same run,
-    rounded to `resolution`. `timeline` is set if a second core takes part, which no other count
-    includes.
+    rounded to `resolution`. `timeline` is set if a second core or an emulated device takes part,
+    which no other count includes.
     """
 
     total: InstructionShare
@@ -83,10 +94,11 @@ class InstructionCounts:
     def parallel(self) -> ParallelRun | None:
         return None if self.timeline is None else self.timeline.parallel
 
-    @property
-    def until_over(self) -> int:
-        """Return the instructions until the end of the run, modeled if there are two cores."""
-        return self.total.instructions if self.timeline is None else self.timeline.makespan
+    def until_over(self, *, in_cycles: bool) -> int:
+        """Return the length of the run, modeled if there are several devices."""
+        if self.timeline is not None:
+            return self.timeline.makespan
+        return self.total.duration if in_cycles else self.total.instructions
 
 
 def measure_instructions(
@@ -125,7 +137,8 @@ def measure_instructions(
     start = code.start(root)
     region = (board.flash.start, board.flash.size_bytes, *timed.flash.read_model)
     flash = region if timed.flash.wait_states else ()
-    with InstructionCounter(plugin, start, root.size_bytes, places, flash) as counter:
+    skipped = _emulator(compiled, image)
+    with InstructionCounter(plugin, start, root.size_bytes, places, flash, skipped) as counter:
         try:
             with open_with(compiled, image=image, plugin=counter.argument) as session:
                 timer = session.device.measure(sample)
@@ -140,7 +153,26 @@ def measure_instructions(
         cells, steps = counter.read(), counter.steps()
     tick = -(-resolution.numerator // resolution.denominator)
     counts = _counts(compiled, code, root, cells, timed, timer, tick)
+    if skipped is not None:
+        return _with_emulated(compiled, counts)
     return with_second_core(counts, build_timeline(compiled, traced, steps)) if traced else counts
+
+
+def _emulator(compiled: Compilation, image: Image) -> int | None:
+    """Return the address of the function that computes the calls of an emulated device."""
+    names = {*emulators(compiled.module).values()}
+    symbols = (symbol for symbol in image.sizes.symbols if symbol.kind == "text")
+    return next((_CodeIndex.start(symbol) for symbol in symbols if symbol.name in names), None)
+
+
+def _with_emulated(compiled: Compilation, counts: InstructionCounts) -> InstructionCounts:
+    times = {op: share.duration for op, share in counts.operators.items()}
+    executed, unit = (
+        counts.total.instructions,
+        "instructions" if counts.timing is None else "cycles",
+    )
+    line = build_emulated_timeline(compiled, times, counts.between.duration, executed, unit)
+    return replace(counts, timeline=line)
 
 
 def with_second_core(counts: InstructionCounts, line: CoreTimeline) -> InstructionCounts:

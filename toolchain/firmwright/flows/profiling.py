@@ -18,6 +18,7 @@ from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, com
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
 from firmwright.device.session import OperatorCount, Session
+from firmwright.flows.core_timeline import emulators
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.html import profile_html
 from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions
@@ -108,7 +109,6 @@ def profile(
     """Measure `compiled` on its board.
 
     Args:
-        count_instructions: Count each instruction in QEMU.
         timing_board: The board for modeled cycles, by default the model's; same core.
         runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
     """
@@ -126,6 +126,8 @@ def profile(
         totals = list(device.measurements(sample, runs))
         info = device.info
         stack_bytes = device.stack_bytes() if info.stack_bytes else None
+    if counts is not None and emulators(compiled.module):
+        totals = [counts.total.instructions]
     total = median_low(totals)
     if counts is not None:
         probed, operators = total, _counted(compiled, counts, predictions)

@@ -132,4 +132,4 @@ def make_match(
     calls: Sequence[int], item: ActiveBackend, function: Function, module: IRModule
 ) -> Match:
     covered = tuple(function.body[i] for i in calls)
-    return Match(covered, module, item.target, item.backend.version)
+    return Match(covered, module, item.target, item.backend.version, function)

@@ -138,7 +138,7 @@ def _declared_cost(function: Function, module: IRModule) -> Attrs:
     if backend is None:
         return {}
     calls = tuple(flatten_calls(function, module))
-    cycles = backend.cost(Match(calls, module, target, backend.version))
+    cycles = backend.cost(Match(calls, module, target, backend.version, function))
     return {} if cycles is None else {CYCLES_ATTR: cycles}
 
 

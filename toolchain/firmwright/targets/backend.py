@@ -67,6 +67,8 @@ class Backend:
     """Maximum row tiles of a call; in a private pool, their transfers overlap computation."""
     estimated_by: str = ""
     """Source of `cost`, for profiles."""
+    emulated_by: str = ""
+    """C function that computes the calls on boards without the device; counts exclude it."""
     intrinsics: tuple[Intrinsic, ...] = ()
     check: str = ""
     """C function called before a run, `int32_t check(uint32_t data_version)`; "" for none."""

@@ -7,7 +7,8 @@ ETHOS_U_DRIVER_PATH, otherwise the functional model of the NPU in runtime_c/etho
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,13 @@ from firmwright.targets.ethos_u_numerics import check_npu_numerics
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.target_kind import TargetAttribute
 from firmwright.targets.tflite_writer import WRITABLE, write_tflite
-from firmwright.targets.vela import NpuProgram, VelaOptions, compile_region, find_unsupported
+from firmwright.targets.vela import (
+    NpuProgram,
+    VelaOptions,
+    VelaSurvey,
+    compile_region,
+    survey_operators,
+)
 
 PATH_VARIABLE = "ETHOS_U_DRIVER_PATH"
 DRIVER_OF_APPLICATION = "sdk"
@@ -37,6 +44,8 @@ DRIVER_OF_APPLICATION = "sdk"
 _TEXT = read_sections(__file__)
 _ALIGNMENT = 16
 _COMPILED = "ethos_u"
+_SURVEYS = 8
+"""Number of graphs that are remembered."""
 _CONFIG = slice(8, 12)
 """The word of a command stream with the product, and the logarithm of the multiply-adds."""
 _PRODUCTS = {0: "u55", 1: "u65"}
@@ -49,6 +58,7 @@ class EthosU(Backend):
     merge_regions = True
     wait = "ethosu_call_wait"
     estimated_by = "Vela"
+    emulated_by = "ethosu_invoke_async"
     bus_master = True
 
     def __init__(self, product: str, macs: int, system_config: str) -> None:
@@ -58,16 +68,24 @@ class EthosU(Backend):
             "system-config": TargetAttribute(system_config, "clock and memories, for Vela"),
             "memory-mode": TargetAttribute("Shared_Sram", "memory of weights and arena, for Vela"),
         }
-        self._latest: tuple[Function | None, Mapping[str, str]] = (None, {})
+        self._surveys: dict[Hashable, tuple[Hashable, VelaSurvey]] = {}
 
     def patterns(self) -> Sequence[PatternEntry]:
         compiled = PatternEntry(_COMPILED, op(_COMPILED))
         return [compiled, *(PatternEntry(name, op(name), self._takes) for name in WRITABLE)]
 
     def cost(self, match: Match) -> int | None:
-        if match.calls[0].op == _COMPILED:
+        """Return Vela's estimate; for a call of an open graph, its share of one stream for all."""
+        call, region = match.calls[0], "target" in match.function.attrs
+        if call.op == _COMPILED:
             return None
-        return self._program(match.calls, match.module, match.target).cycles
+        if len(match.calls) == 1 and not region:
+            cycles = self._survey(match.function, match.module, match.target).cycles
+            share = cycles.get(call.outputs[0].name, 0 if call.op == "reshape" else None)
+            if share is not None:
+                return share
+        graph = match.function if region else None
+        return self._program(match.calls, match.module, match.target, graph).cycles
 
     def generate(self, kernel: BackendKernel) -> None:
         if (compiled := kernel.find(_COMPILED)) is not None:
@@ -92,18 +110,21 @@ class EthosU(Backend):
         return [f"-D{name}" for name in (*names, "ETHOSU_LOG_ENABLE=0", "NDEBUG")]
 
     def rejections(self, function: Function, module: IRModule, target: Target) -> Mapping[str, str]:
-        if self._latest[0] is not function:
-            self._latest = function, _find_unsupported(function, module, self._options(target))
-        return self._latest[1]
+        return self._survey(function, module, target).reasons
+
+    def _survey(self, function: Function, module: IRModule, target: Target) -> VelaSurvey:
+        """Return the survey of a graph, once for each: matches of all its calls need it."""
+        held = function, module.constants  # so that no other objects have their ids
+        key = *map(id, held), module.attrs.get("numerics"), self._options(target)
+        if key not in self._surveys:
+            latest = list(self._surveys.items())[1 - _SURVEYS :]
+            survey = _survey_graph(function, module, self._options(target))
+            self._surveys = {**dict(latest), key: (held, survey)}
+        return self._surveys[key][1]
 
     def _takes(self, match: Match) -> bool:
-        (call,) = match.calls
-        graphs = (f for f in match.module.functions.values() if isinstance(f, Function))
-        function = next((graph for graph in graphs if call in graph.body), None)
-        if function is None:
-            return False
-        reasons = self.rejections(function, match.module, match.target)
-        return call.outputs[0].name not in reasons
+        reasons = self.rejections(match.function, match.module, match.target)
+        return match.calls[0].outputs[0].name not in reasons
 
     def _options(self, target: Target) -> VelaOptions:
         attrs = (str(target.attr(name)) for name in ("system-config", "memory-mode"))
@@ -149,9 +170,7 @@ def boundary(calls: Sequence[Call]) -> tuple[list[Value], list[Value]]:
     return inputs, [value for name, value in made.items() if name not in read]
 
 
-def _find_unsupported(
-    function: Function, module: IRModule, options: VelaOptions
-) -> Mapping[str, str]:
+def _survey_graph(function: Function, module: IRModule, options: VelaOptions) -> VelaSurvey:
     reasons: dict[str, str] = {}
     calls: list[Call] = []
     is_compiled = any(call.op == _COMPILED for call in function.body)
@@ -165,23 +184,23 @@ def _find_unsupported(
             calls.append(call)
         except NotSupportedError as error:
             reasons[name] = str(error)
-    return {**reasons, **_rejected_by_vela(calls, module, options)}
+    survey = _survey_calls(calls, module, options)
+    return replace(survey, reasons={**reasons, **survey.reasons})
 
 
-def _rejected_by_vela(
-    calls: Sequence[Call], module: IRModule, options: VelaOptions
-) -> Mapping[str, str]:
-    """Return the reasons for calls that Vela leaves to the core or cannot read."""
+def _survey_calls(calls: Sequence[Call], module: IRModule, options: VelaOptions) -> VelaSurvey:
+    """Return the survey of calls, some of which Vela may leave to the core or fail to read."""
     if not calls:
-        return {}
+        return VelaSurvey({}, {})
+    outputs = tuple(call.outputs[0].name for call in calls)
     try:
-        return find_unsupported(write_tflite(calls, module, *boundary(calls)), options)
+        return survey_operators(write_tflite(calls, module, *boundary(calls)), options, outputs)
     except ToolFailedError as error:
         if len(calls) == 1:
-            return {calls[0].outputs[0].name: str(error).splitlines()[-1]}
+            return VelaSurvey({outputs[0]: str(error).splitlines()[-1]}, {})
     half = len(calls) // 2
-    parts = (_rejected_by_vela(part, module, options) for part in (calls[:half], calls[half:]))
-    return {name: why for part in parts for name, why in part.items()}
+    a, b = (_survey_calls(part, module, options) for part in (calls[:half], calls[half:]))
+    return VelaSurvey({**a.reasons, **b.reasons}, {**a.cycles, **b.cycles})
 
 
 # ---- C -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ another result: both are monotonic, so the lowest sums of every level are compar
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16
+from firmwright.base.dtypes import INT8, INT16, UINT8
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     IntArray,
@@ -16,7 +16,12 @@ from firmwright.base.quant import (
     quantize_multiplier,
 )
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ops.requantize import Requantization, per_tensor_quant, quantization_of
+from firmwright.ops.requantize import (
+    Requantization,
+    per_tensor_quant,
+    quantization_of,
+    weight_zero_point,
+)
 from firmwright.targets.cmsis_nn_weighted import requantize_step
 
 _WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
@@ -27,14 +32,18 @@ _TANH_SCALE = 1 / 128
 def check_npu_numerics(call: OpCall) -> None:
     """Raise NotSupportedError if the NPU may compute other values than the profile of the call."""
     kinds = {kind.dtype for kind in (*call.inputs[:1], *call.outputs) if kind is not None}
+    if call.op == "quantize" and kinds == {INT8, UINT8}:
+        if not _has_one_scale(call):
+            raise NotSupportedError("it changes the scale of uint8 values")
+        return
     if not kinds <= {INT8, INT16}:
         raise NotSupportedError("its tensors are not int8 or int16")
-    if call.attrs.get("unsigned"):
-        raise NotSupportedError("it rounds for uint8")
     if call.op in _WEIGHTED:
         step = requantize_step(call)
         if step is None or not _is_same_step(call, step):
             raise _differs(call)
+    elif call.attrs.get("unsigned"):
+        raise NotSupportedError("it rounds for uint8")
     elif call.numerics == "onnx" and call.op not in _ONLY_MOVED:
         raise _differs(call)
     elif call.op in ("logistic", "tanh") and kinds != {INT8}:
@@ -46,6 +55,10 @@ def check_npu_numerics(call: OpCall) -> None:
 def _differs(call: OpCall) -> NotSupportedError:
     other = "; --numerics tflm rounds like it" if call.numerics == "litert" else ""
     return NotSupportedError(f"--numerics {call.numerics} rounds unlike the NPU{other}")
+
+
+def _has_one_scale(call: OpCall) -> bool:
+    return per_tensor_quant(call.input(0)).scale == per_tensor_quant(call.output).scale
 
 
 def _is_like_npu(call: OpCall) -> bool:
@@ -77,7 +90,8 @@ def _reachable_sums(call: OpCall, channels: int) -> tuple[IntArray, IntArray]:
     weights, bias = call.constants[1], call.constants[2] if len(call.constants) > 2 else None
     assert weights is not None  # by the patterns of the operators
     axis = 3 if call.op == "depthwise_conv2d" else 0
-    w = np.moveaxis(weights.array().astype(np.int64), axis, 0).reshape(weights.shape[axis], -1)
+    offsets = weights.array().astype(np.int64) - weight_zero_point(call)
+    w = np.moveaxis(offsets, axis, 0).reshape(weights.shape[axis], -1)
     kind = call.input(0).dtype
     ends = np.array([kind.min, kind.max]) - per_tensor_quant(call.input(0)).zero_point
     products = w[..., None] * ends

@@ -22,7 +22,7 @@ from firmwright.targets.target_kind import Hooks, PassSelection, TargetKind
 _RECORDS = "backends"
 _PLAIN = (
     "name", "doc", "device", "wait", "bus_master", "visible_pools", "pools", "check",
-    "data_version",
+    "data_version", "estimated_by", "emulated_by",
 )  # fmt: skip
 _NOT_SAVED = ("meaning", "count")
 

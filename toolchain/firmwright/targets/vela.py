@@ -7,6 +7,7 @@ import csv
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -51,6 +52,17 @@ class NpuProgram:
     cycles: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class VelaSurvey:
+    """Why operators stay on the core, and estimated cycles of the NPU's, by their outputs.
+
+    The cycles of an operator whose output has no row are part of a later one.
+    """
+
+    reasons: Mapping[str, str]
+    cycles: Mapping[str, int]
+
+
 @lru_cache(maxsize=32)
 def compile_region(model: bytes, options: VelaOptions) -> NpuProgram:
     """Compile a TFLite file that Vela supports completely."""
@@ -69,12 +81,29 @@ def compile_region(model: bytes, options: VelaOptions) -> NpuProgram:
 
 
 @lru_cache(maxsize=8)
-def find_unsupported(model: bytes, options: VelaOptions) -> Mapping[str, str]:
-    """Return the outputs of the operators that Vela leaves to the core, with the reasons."""
+def survey_operators(model: bytes, options: VelaOptions, outputs: tuple[str, ...]) -> VelaSurvey:
+    """Compile a TFLite file with these outputs of operators, for the result of each."""
     with tempfile.TemporaryDirectory() as folder:
         text = run_vela(model, options, Path(folder), "tflite")
+        cycles = _cycles_by_output(Path(folder), frozenset(outputs))
     reasons = dict(_WARNING.findall(text))
-    return {name: reasons.get(name, _NO_REASON) for name in _ON_CORE.findall(text)}
+    on_core = {name: reasons.get(name, _NO_REASON) for name in _ON_CORE.findall(text)}
+    return VelaSurvey(on_core, cycles)
+
+
+def _cycles_by_output(folder: Path, outputs: frozenset[str]) -> Mapping[str, int]:
+    """Return the estimates by output; steps with other names belong to the next one's operator."""
+    cycles: Counter[str] = Counter()
+    earlier = 0
+    for file in folder.glob("*_per-layer.csv"):
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+            earlier += int(float(row["Op Cycles"])) if row["Target"] == "NPU" else 0
+            name = row["Name"]
+            own = name if name in outputs else name.rpartition("/")[0]  # a part of an operator
+            if own in outputs:
+                cycles[own] += earlier
+                earlier = 0
+    return cycles
 
 
 def run_vela(model: bytes, options: VelaOptions, folder: Path, output: str) -> str:
@@ -89,6 +118,7 @@ def run_vela(model: bytes, options: VelaOptions, folder: Path, output: str) -> s
     command += ["--accelerator-config", options.accelerator, "--config", _CONFIG]
     command += ["--system-config", options.system_config, "--memory-mode", options.memory_mode]
     command += ["--output-format", output, "--output-dir", str(folder), "--show-cpu-operations"]
+    command += ["--verbose-performance"]  # estimates by operator
     status, text = run_program(command, "Vela", timeout_s=_TIMEOUT_S, where=options.accelerator)
     if wrong_option := _WRONG_OPTION.search(text):
         hint = "an entry of Vela's configuration: python -m ethosu.vela --list-configs " + _CONFIG

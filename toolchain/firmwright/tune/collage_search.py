@@ -58,7 +58,13 @@ from firmwright.partitioning.target_resolution import (
 from firmwright.pipeline import Compilation, Options, compile_model, configure_module
 from firmwright.pipeline.pass_list import run_imported
 from firmwright.targets.registry import parse_targets
-from firmwright.tune.kernel_measurement import EXACT, MeasurementSetup, flash_board, session_opener
+from firmwright.tune.kernel_measurement import (
+    CYCLES,
+    TIMER,
+    MeasurementSetup,
+    flash_board,
+    session_opener,
+)
 from firmwright.tune.region_cost_log import RegionCostLog, RegionCostRecord
 from firmwright.tune.region_costs import RegionCostEstimator
 
@@ -231,10 +237,11 @@ class _CollageSearch:
 
     def _measured(self, compiled: Compilation) -> int:
         assert self.setup is not None
-        if self.setup.method == EXACT:
+        if self.setup.method != TIMER:
             opener = session_opener(self.setup)
             try:
-                return measure_instructions(compiled, open_with=opener).until_over
+                counts = measure_instructions(compiled, open_with=opener)
+                return counts.until_over(in_cycles=self.setup.method == CYCLES)
             except SharedKernelError:
                 log.info("%s: counted by the timer", compiled.module.name)
         image = build_image(compiled)
@@ -247,7 +254,7 @@ class _CollageSearch:
     def _unit(self) -> str:
         if self.setup is None:
             return "predicted instructions"
-        return "cycles" if self.setup.port else "instructions"
+        return "cycles" if self.setup.port or self.setup.method == CYCLES else "instructions"
 
 
 def apply_partition(

@@ -1,7 +1,8 @@
 """Measurement of kernels: an image with several kernels runs once, and its results are checked.
 
-Method `exact` counts every instruction in QEMU; method `timer` reads the board's counter before and
-after each kernel. Results must equal those of the operator's reference loops.
+Method `exact` counts every instruction in QEMU, and `cycles` models the core's cycles of them;
+`timer` reads the board's counter before and after each kernel. Results must equal those of the
+operator's reference loops.
 """
 
 import logging
@@ -43,7 +44,7 @@ from firmwright.ir.tuning_records import ConfiguredSchedule, MeasurementContext,
 from firmwright.pipeline import Compilation, Options, compile_model, configure_module, make_lowering
 
 log = logging.getLogger(__name__)
-EXACT, TIMER = "exact", "timer"
+EXACT, CYCLES, TIMER = "exact", "cycles", "timer"
 _RANDOM_SAMPLE = 3
 """Index of the first random sample; earlier samples are constant."""
 _TOOL_TIMEOUT_S = 300.0
@@ -203,8 +204,10 @@ def measure_operators(
     `after_run` is called with the open session.
     """
     opener = session_opener(setup)
-    if setup.method == EXACT:
+    if setup.method != TIMER:
         exact = measure_instructions(compiled, open_with=opener, sample=sample, after_run=after_run)
+        if setup.method == CYCLES:
+            return {op: part.duration for op, part in exact.operators.items()}, "cycles"
         return {op: part.instructions for op, part in exact.operators.items()}, "instructions"
     image = build_image(compiled, "profile")
     flash_board(image, setup.flash)

@@ -6,7 +6,7 @@ measured.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from firmwright.flows.compilation import options_for
 from firmwright.flows.model import Model
 from firmwright.partitioning.partition_result import read_partition
 from firmwright.partitioning.target_resolution import find_core
-from firmwright.targets.registry import parse_targets
+from firmwright.targets.registry import backend_of, parse_targets
 from firmwright.tune.collage_search import (
     CollageResult,
     apply_partition,
@@ -24,6 +24,8 @@ from firmwright.tune.collage_search import (
     search_collage,
 )
 from firmwright.tune.kernel_measurement import (
+    CYCLES,
+    EXACT,
     MeasurementSetup,
     make_measurement_setup,
     measurement_context,
@@ -70,8 +72,11 @@ def search_partition(
     options = options_for(model.module, options_in)
     board = load_board(options.board, options.board_dirs)
     rig: MeasurementSetup | None = None
+    targets = parse_targets(options.target) if options.target else ()
     if request.port or board.run.kind == "qemu":
         rig = make_measurement_setup(board, request.port, request.flash, request.timeout_s)
+        if rig.method == EXACT and any(b and b.estimated_by for b in map(backend_of, targets)):
+            rig = replace(rig, method=CYCLES)  # as the estimates
     else:
         log.warning("nothing can be measured on %s: costs are modeled.", board.name)
     context = measurement_context(options, rig.method if rig else "modeled")

@@ -1,12 +1,14 @@
 /* count.c: a QEMU plugin that counts executed guest instructions by address and call site.
  *
  *     -plugin file=count.so,from=ADDRESS,bytes=SIZE,out=FILE[,steps=N,watch=ADDRESS:SIZE...]
- *         [,flash=ADDRESS:SIZE:WAITS:LINE:INSTRUCTION_CACHE:DATA_CACHE:WAYS:UNIFIED:PREFETCH]
+ *         [,skip=ADDRESS][,flash=ADDRESS:SIZE:WAITS:LINE:INSTRUCTION_CACHE:DATA_CACHE:WAYS:UNIFIED:PREFETCH]
  *
  * `from` and `bytes` give the range of one function, the root. Every instruction executed between
  * two instructions of the root is attributed to the former, its site, so a call in the root
  * collects its callees at any depth. Entering the root resets all counts; only the last call
  * counts. Instructions after the root's return are attributed to the return and discarded.
+ *
+ * With `skip`, calls of the function at ADDRESS are not counted: a model of hardware, for example.
  *
  * Only core 0 is counted. With `steps`, both cores are traced as well: the watched functions are
  * numbered in order, and each change of a core from one to another is recorded. Other code belongs
@@ -62,6 +64,7 @@ EXPORTED int qemu_plugin_version = 1;
 #define MAGIC 0x32637766u /* "fwc2" */
 #define SLOTS (1u << 20)  /* hash table size; a power of two */
 #define NO_SITE UINT32_MAX
+#define NO_ADDRESS UINT32_MAX
 
 struct header {
     uint32_t magic;
@@ -124,6 +127,8 @@ static struct {
     uint32_t next;
     struct cell *last;
     struct cell nobody;
+    uint32_t skipped;     /* the function that is not counted, or NO_ADDRESS */
+    uint32_t skips_until; /* its return address during a call, else NO_ADDRESS */
 } state;
 
 static struct {
@@ -257,7 +262,7 @@ static uint64_t fetch_stalls(uint32_t address)
 static void accessed(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t address, void *data)
 {
     (void)data;
-    if (cpu != 0) {
+    if (cpu != 0 || state.skips_until != NO_ADDRESS) {
         return;
     }
     const uint32_t at = (uint32_t)address;
@@ -270,9 +275,24 @@ static void accessed(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t addr
     }
 }
 
+/* Returns 1 for an instruction of a call that is not counted. */
+static int skips(uint32_t address)
+{
+    if (address == state.skips_until) {
+        state.skips_until = NO_ADDRESS;
+        state.next = NO_ADDRESS; /* the call was a branch that was taken */
+    } else if (address == state.skipped && state.skips_until == NO_ADDRESS) {
+        state.skips_until = state.next;
+    }
+    return state.skips_until != NO_ADDRESS;
+}
+
 static void executed(unsigned int cpu, void *data)
 {
     struct instruction *const now = data;
+    if (cpu == 0 && skips(now->address)) {
+        return;
+    }
     const int is_entry = cpu == 0 && now->address == state.from;
     if (trace.watched != 0 && cpu < CORES && !is_entry) {
         follow(cpu, now);
@@ -434,6 +454,8 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int coun
     const char *path = NULL;
     uint32_t steps = 0;
     (void)info;
+    state.skipped = NO_ADDRESS;
+    state.skips_until = NO_ADDRESS;
     for (int i = 0; i < count; ++i) {
         if (strncmp(arguments[i], "from=", 5) == 0) {
             state.from = (uint32_t)strtoul(arguments[i] + 5, NULL, 0);
@@ -445,6 +467,8 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int coun
             steps = (uint32_t)strtoul(arguments[i] + 6, NULL, 0);
         } else if (strncmp(arguments[i], "watch=", 6) == 0) {
             watch(arguments[i] + 6);
+        } else if (strncmp(arguments[i], "skip=", 5) == 0) {
+            state.skipped = (uint32_t)strtoul(arguments[i] + 5, NULL, 0);
         } else if (strncmp(arguments[i], "flash=", 6) == 0) {
             set_flash(arguments[i] + 6);
         }

@@ -139,13 +139,14 @@ class Match:
     """The calls covered by a pattern, as passed to predicates.
 
     `calls` are in function order; the last one ends the pattern. `target` is the target instance
-    that would execute them, `version` the version of its backend.
+    that would execute them, `version` the version of its backend, `function` has the calls.
     """
 
     calls: tuple[Call, ...]
     module: IRModule
     target: Target
-    version: str = ""
+    version: str
+    function: Function
 
     @property
     def ops(self) -> tuple[OpCall, ...]:
