@@ -1,8 +1,11 @@
 """The settings of all Jinja2 templates, which are in the folder `templates` of a package."""
 
+from functools import cache
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
+@cache
 def template_environment(package: str, *, autoescape: bool = False) -> Environment:
     """Return the settings; filter `n` groups the digits of a number, `signed` also has its sign."""
     environment = Environment(
