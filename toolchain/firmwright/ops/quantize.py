@@ -16,7 +16,7 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic, maximum, minimum
 from firmwright.ops import requantize
-from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
+from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
@@ -59,7 +59,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     if call.input(0).dtype == FLOAT32:
-        lower_elementwise(b, lambda x: _quantize_float(x[0], call.output))
+        with loop_over_elements(b, 4, 2) as (values, store):
+            store(_quantize_float(values[0], call.output))
         return
     if _flips_sign_bits(call):
         _flip_sign_bits(b)
@@ -98,6 +99,9 @@ def _flip_sign_bits(b: Kernel) -> None:
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     """Quantize a float; the bounds are exact in float32."""
     quant, dtype = requantize.per_tensor_quant(kind), kind.dtype
+    if dtype == INT8:
+        steps = x / quant.scale
+        return call_intrinsic("nearest_int8", [steps, quant.zero_point], INT32).cast(INT8)
     steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
     limited = minimum(maximum(steps, float(low)), float(high)).cast(INT32)

@@ -1,5 +1,7 @@
 """Cost model weights, which cost_weights.txt contains: instructions, cycles and code bytes."""
 
+from dataclasses import replace
+
 from firmwright.base.text_sections import read_sections
 from firmwright.ir.core import Target
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights
@@ -9,6 +11,7 @@ from firmwright.targets.registry import target_features
 _CYCLES = ("cortex-m4", "cortex-m3")
 _CALL_BYTES = 8.0
 """Code bytes of a call of a float routine."""
+_FPU_CODE_BYTES = 4.0
 _RISCV_REGISTERS = 20
 _THUMB1_REGISTERS = 5
 """Registers available besides operands; only eight of the sixteen do arithmetic or addressing."""
@@ -21,10 +24,10 @@ def cost_weights_for(target: Target | None) -> CostWeights:
     if target.kind == "riscv32":
         return _weights("riscv32", "riscv", registers=_RISCV_REGISTERS)
     mcpu, has = str(target.attr("mcpu")), target_features(target)
-    if "mve" in has:
-        return _weights("cortex-m with Helium", "helium", mcpu)
     if "dsp" in has:
-        return _weights("cortex-m with DSP", "dsp", mcpu)
+        family, name = ("helium", "Helium") if "mve" in has else ("dsp", "DSP")
+        weights = _weights(f"cortex-m with {name}", family, mcpu)
+        return _with_fpu(weights, "vmla" if "vmla" in has else mcpu) if "fpu" in has else weights
     if "thumb1" in has:
         return _weights("Armv6-M", "armv6m", mcpu, _THUMB1_REGISTERS)
     return _weights("cortex-m without DSP", "thumb2", mcpu)
@@ -37,6 +40,18 @@ def _weights(name: str, family: str, mcpu: str = "", registers: int = REGISTERS)
     return CostWeights(name, {**_WORK[family], **soft}, cycles, code_bytes, registers)
 
 
+def _with_fpu(weights: CostWeights, column: str) -> CostWeights:
+    instructions = {**weights.instructions, **_FPU[column]}
+    cycles = {**weights.cycles, **_FPU["cycles"]} if weights.cycles else {}
+    code_bytes = {kind: _FPU_CODE_BYTES * count for kind, count in _FPU[column].items()}
+    return replace(
+        weights,
+        instructions=instructions,
+        cycles=cycles,
+        code_bytes={**weights.code_bytes, **code_bytes},
+    )
+
+
 def _columns(text: str) -> dict[str, dict[str, float]]:
     """Return a table by column and kind of work."""
     (_, *names), *rows = (line.split() for line in text.splitlines())
@@ -47,6 +62,6 @@ def _columns(text: str) -> dict[str, dict[str, float]]:
 
 
 _TEXT = read_sections(__file__, ".txt")
-_WORK, _CODE_BYTES, _SOFT_FLOAT = (
-    _columns(_TEXT[name]) for name in ("work", "code_bytes", "soft_float")
+_WORK, _CODE_BYTES, _SOFT_FLOAT, _FPU = (
+    _columns(_TEXT[name]) for name in ("work", "code_bytes", "soft_float", "fpu")
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,13 @@ from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation
-from firmwright.schedules.fpu.microkernels import FPU_TILES, FpuTile, microkernel_name
+from firmwright.schedules.fpu.microkernels import (
+    FPU_TILES,
+    STYLE_FEATURES,
+    FpuTile,
+    MultiplyAddStyle,
+    microkernel_name,
+)
 from firmwright.schedules.im2col import FloatIm2colPacker
 
 # y[p, o] = activation(sum over k of column[k, p] * w[o, k], + bias[o]), in that order. Weights are
@@ -26,6 +33,7 @@ from firmwright.schedules.im2col import FloatIm2colPacker
 class FloatGemmKernel:
     """Constants of a layer of `outputs` x `depth` and its tile."""
 
+    style: MultiplyAddStyle
     tile: FpuTile
     outputs: int
     depth: int
@@ -45,7 +53,7 @@ class FloatGemmKernel:
             x = b.pointer(columns, 0, tile.pixels * self.depth)
             registers = [b.load(sums, [i]) for i in range(tile.sums)]
             steps = ArithExpr(immediate(self.depth, INT32))
-            name = microkernel_name(tile, self.depth)
+            name = microkernel_name(self.style, tile, self.depth)
             b.evaluate(name, [w, x, steps, *registers])
             self._store(b, sums, at, b.let("first", first))
 
@@ -62,7 +70,7 @@ class FloatGemmKernel:
                 b.store(y, [pixel, lane], apply_activation(total, self.activation))
 
 
-def _plan_gemm(op: OpCall, b: Kernel, config: Config) -> FloatGemmKernel:
+def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
     """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
     tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
     weights = weights_of(op).reshape(op.input(1).shape[0], -1)
@@ -71,7 +79,7 @@ def _plan_gemm(op: OpCall, b: Kernel, config: Config) -> FloatGemmKernel:
     starts = (min(at, len(padded) - tile.lanes) for at in range(0, outputs, tile.lanes))
     groups = [padded[at : at + tile.lanes].T.reshape(-1) for at in starts]
     return FloatGemmKernel(
-        tile, outputs, depth, b.constant("weights", np.concatenate(groups), FLOAT32),
+        style, tile, outputs, depth, b.constant("weights", np.concatenate(groups), FLOAT32),
         b.constant("bias", bias_of(op, "float32"), FLOAT32), op.str_attr("activation"),
     )  # fmt: skip
 
@@ -86,7 +94,7 @@ def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> 
     def cost(tile: FpuTile) -> tuple[int, int]:
         blocks = -(-pixels // tile.pixels)
         groups = -(-outputs // tile.lanes)
-        step = len(tile.step())
+        step = len(tile.step("separate"))
         packing = 0 if tile.pixels == 1 and not overhead else max(overhead, 2) * tile.pixels
         return blocks * (groups * (step * depth + 6 * tile.sums) + packing * depth), -tile.sums
 
@@ -113,8 +121,8 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles]
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    window, gemm = kernel_window(op), _plan_gemm(op, b, config)
+def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
+    window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
     pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
     with b.for_("block", -(-pixels // block)) as index:
         start = index * block
@@ -132,8 +140,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 SCHEDULES = tuple(
     Schedule(
-        f"fpu.{op}.chained", op, frozenset({"fpu", "vmla"}), _configs, _build,
-        disable_scheduling=True,
+        f"fpu.{op}.{style}", op, requires, _configs, partial(_build, style), disable_scheduling=True
     )
+    for style, requires in STYLE_FEATURES.items()
     for op in ("conv2d", "fully_connected")
-)  # fmt: skip
+)

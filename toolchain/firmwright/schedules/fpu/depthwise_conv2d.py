@@ -15,6 +15,7 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation
+from firmwright.schedules.fpu.microkernels import STYLE_FEATURES
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
 # One channel at a time. Along an output row, each input element is loaded once per strip of
@@ -22,8 +23,6 @@ from firmwright.schedules.window_bounds import WindowAxis, window_axes
 # wide row is a loop of strips between border code that omits taps outside the input. Products are
 # summed row by row as in the default loops, so the bits are equal.
 
-_STYLES = {"separate": frozenset({"fpu"}), "chained": frozenset({"fpu", "vmla"})}
-"""Required features of a VMUL and a VADD for each tap, or of one VMLA, which rounds twice, too."""
 _MAX_TAPS = 12
 """Windows of at most this many taps leave registers for sums."""
 _NARROW = 6
@@ -151,5 +150,5 @@ SCHEDULES = tuple(
         f"fpu.depthwise.{style}", "depthwise_conv2d", requires, _configs, partial(_build, style),
         disable_scheduling=True,
     )
-    for style, requires in _STYLES.items()
+    for style, requires in STYLE_FEATURES.items()
 )  # fmt: skip

@@ -1,9 +1,9 @@
 """float32 GEMM micro-kernels in the registers of a single-precision FPU."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,17 +19,25 @@ _C = read_sections(__file__)
 # equal those of the default loops. Each element takes one multiple load for the weights and one for
 # the columns.
 #
-# VMLA rounds the product and the sum. On the Cortex-M4 it takes three cycles where VMUL and VADD
-# take two, so micro-kernels require the feature `vmla`; default loops are faster there.
+# `separate` multiplies into a temporary and adds it a few instructions later, because a result is
+# available one cycle late. `chained` uses VMLA, which also rounds in between; on the Cortex-M4 it
+# takes three cycles where VMUL and VADD take two, so it requires the feature `vmla`.
 #
 # The first element initializes the sums, so a micro-kernel processes a whole column: the first
 # element, a loop over `STEPS_PER_ITERATION` elements, and the unrolled rest. Semantics: Armv7-M
 # architecture reference manual.
 
+MultiplyAddStyle = Literal["separate", "chained"]
+STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
+    "separate": frozenset({"fpu"}),
+    "chained": frozenset({"fpu", "vmla"}),
+}
+"""Features that micro-kernels of each style require."""
 STEPS_PER_ITERATION = 4
 _REGISTERS = 32
 _FIRST_FREE = 16
 """Sums occupy at most s0 to s15, allocated by the compiler."""
+_MAX_PRODUCTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class FpuTile:
     def sums(self) -> int:
         return self.lanes * self.pixels
 
-    def step(self, *, starts: bool = False) -> list[str]:
+    def step(self, style: MultiplyAddStyle, *, starts: bool = False) -> list[str]:
         w = [f"s{_FIRST_FREE + lane}" for lane in range(self.lanes)]
         x = [f"s{_FIRST_FREE + self.lanes + pixel}" for pixel in range(self.pixels)]
         lines = [f"vldmia %[w]!, {{{_span(w)}}}", f"vldmia %[x]!, {{{_span(x)}}}"]
@@ -52,27 +60,38 @@ class FpuTile:
             for pixel in range(self.pixels)
             for lane in range(self.lanes)
         ]
-        name = "vmul" if starts else "vmla"
-        return lines + [f"{name}.f32 {total}, {a}, {b}" for total, a, b in triples]
+        if starts or style == "chained":
+            name = "vmul" if starts else "vmla"
+            return lines + [f"{name}.f32 {total}, {a}, {b}" for total, a, b in triples]
+        free = _REGISTERS - _FIRST_FREE - self.lanes - self.pixels
+        room = min(free, _MAX_PRODUCTS)
+        for start in range(0, self.sums, room):
+            batch = triples[start : start + room]
+            temporaries = [f"s{_REGISTERS - 1 - place}" for place in range(len(batch))]
+            for (_, a, b), product in zip(batch, temporaries, strict=True):
+                lines.append(f"vmul.f32 {product}, {a}, {b}")
+            for (total, _, _), product in zip(batch, temporaries, strict=True):
+                lines.append(f"vadd.f32 {total}, {total}, {product}")
+        return lines
 
 
 FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8, 1), (4, 1)))
 
 
-def microkernel_name(tile: FpuTile, depth: int) -> str:
+def microkernel_name(style: MultiplyAddStyle, tile: FpuTile, depth: int) -> str:
     rounds, rest = divmod(depth - 1, STEPS_PER_ITERATION)
-    return f"chained_f32_{tile.lanes}x{tile.pixels}_{'deep_' if rounds else ''}{rest}"
+    return f"{style}_f32_{tile.lanes}x{tile.pixels}_{'deep_' if rounds else ''}{rest}"
 
 
 def _span(registers: Sequence[str]) -> str:
     return registers[0] if len(registers) == 1 else f"{registers[0]}-{registers[-1]}"
 
 
-def _text(tile: FpuTile, rest: int, *, deep: bool) -> str:
-    lines = tile.step(starts=True)
+def _text(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> str:
+    lines = tile.step(style, starts=True)
     if deep:
-        lines += ["1:", *tile.step() * STEPS_PER_ITERATION, "subs %[rounds], #1", "bne 1b"]
-    lines += tile.step() * rest
+        lines += ["1:", *tile.step(style) * STEPS_PER_ITERATION, "subs %[rounds], #1", "bne 1b"]
+    lines += tile.step(style) * rest
     outputs = [f'[c{i}] "=t"(c{i})' for i in range(tile.sums)]
     outputs += ['[w] "+r"(w)', '[x] "+r"(x)']
     counted = (
@@ -104,14 +123,14 @@ def _meaning(tile: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
     return tuple(sums[i // tile.lanes, i % tile.lanes] for i in range(tile.sums))
 
 
-def _instructions(tile: FpuTile) -> Callable[[Sequence[int]], int]:
-    step, start = len(tile.step()), len(tile.step(starts=True))
+def _instructions(style: MultiplyAddStyle, tile: FpuTile) -> Callable[[Sequence[int]], int]:
+    step, start = len(tile.step(style)), len(tile.step(style, starts=True))
     return lambda args: start + (args[2] - 1) * step + 2 * ((args[2] - 1) // STEPS_PER_ITERATION)
 
 
-def _block(tile: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
+def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
     return Intrinsic(
-        name=microkernel_name(tile, 1 + rest + STEPS_PER_ITERATION * deep),
+        name=microkernel_name(style, tile, 1 + rest + STEPS_PER_ITERATION * deep),
         operands=(
             *pointers(FLOAT32, w=0, x=0),
             *inputs(INT32, "steps"),
@@ -127,9 +146,9 @@ def _block(tile: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
         ),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
-        text={"gnu": _text(tile, rest, deep=deep)},
-        instructions=_instructions(tile)((0, 0, 1 + rest + STEPS_PER_ITERATION * deep)),
-        count=_instructions(tile),
+        text={"gnu": _text(style, tile, rest, deep=deep)},
+        instructions=_instructions(style, tile)((0, 0, 1 + rest + STEPS_PER_ITERATION * deep)),
+        count=_instructions(style, tile),
     )
 
 
@@ -157,7 +176,8 @@ return total;"""
 INTRINSICS = (
     VMLA_F32,
     *(
-        _block(tile, rest, deep=deep)
+        _block(style, tile, rest, deep=deep)
+        for style in STYLE_FEATURES
         for tile in FPU_TILES
         for rest in range(STEPS_PER_ITERATION)
         for deep in (False, True)

@@ -1,0 +1,41 @@
+"""max_pool2d with windows inside the input: taps at constant offsets."""
+
+from collections.abc import Sequence
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import maximum
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv_window import output_positions
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.pooling import narrow_to_output, pool_window
+
+_UNROLL = (4, 3, 5, 2)
+_MAX_UNROLLED = 9
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    window = pool_window(op)
+    return () if window.guarded(0) or window.guarded(1) else ({},)
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    window, dtype = pool_window(op), op.input(0).dtype
+    (height, width), (_, rows, cols, channels) = window.size, op.input(0).shape
+    wide = FLOAT32 if dtype == FLOAT32 else INT32
+    across = (width,) if width <= _MAX_UNROLLED else _UNROLL
+    down = (height,) if width * height <= _MAX_UNROLLED else () if width > 1 else _UNROLL
+    with output_positions(b, op.output.shape) as at:
+        first = (at.n * rows + at.oy * window.stride[0]) * cols + at.ox * window.stride[1]
+        taps = b.view(
+            "taps", b.input(0), first * channels, (height, width, channels),
+            strides=(cols * channels, channels, 1),
+        )  # fmt: skip
+        with b.for_("c", channels) as c:
+            most = b.register("most", wide, b.load(taps, [0, 0, c]).cast(wide))
+            with b.unrolled("ky", height, *down) as ky, b.unrolled("kx", width, *across) as kx:
+                most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
+            b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(op, most.value))
+
+
+SCHEDULES = (Schedule("scalar.max_pool2d.inside", "max_pool2d", frozenset(), _configs, _build),)
