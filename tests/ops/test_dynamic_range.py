@@ -108,6 +108,7 @@ def _layers() -> Iterator[ConformanceCase]:
     yield _matrix(rng, 1, 257, 9, is_asymmetric=False)
     yield _matrix(rng, 3, 20, 8, is_asymmetric=True)
     yield _matrix(rng, 2, 16, 11, is_asymmetric=True, per_channel=True)
+    yield _matrix(rng, 2, 19, 8, is_asymmetric=True)
     yield _matrix(rng, 1, 4, 3, is_asymmetric=False, per_channel=True)
     yield _convolution(rng, "CONV_2D", 4)
     yield _convolution(rng, "DEPTHWISE_CONV_2D", 6)

@@ -72,9 +72,13 @@ def is_whole(call: OpCall) -> bool:
 
 @contextmanager
 def quantized_rows(
-    call: OpCall, b: Kernel, weight_scale: float | None, passes: QuantizePasses | None = None
-) -> Iterator[tuple[ArithExpr, tir.Buffer, QuantizedRow]]:
-    """Open a loop over the rows; yield the index, a view of the int8 row, its quantization."""
+    call: OpCall, b: Kernel, weight_scale: float | None, passes: QuantizePasses | None = None,
+    padding: int = 0,
+) -> Iterator[tuple[ArithExpr, tir.Buffer, QuantizedRow]]:  # fmt: skip
+    """Open a loop over the rows; yield the index, a view of the int8 row, its quantization.
+
+    Rows with a scale of their own end with `padding` zeros.
+    """
     inputs, elements = call.input(1).shape[1], call.input(0).elements
     with Nest() as enter:
         if is_whole(call):
@@ -84,10 +88,13 @@ def quantized_rows(
             yield n, b.view("row", quantized, n * inputs, (inputs,), alignment=4), whole
             return
         n = enter(b.for_("n", elements // inputs))
-        quantized = b.allocate("quantized", INT8, (inputs,))
+        quantized = b.allocate("quantized", INT8, (inputs + padding,))
+        for place in range(inputs, inputs + padding):
+            b.store(quantized, [place], 0)
+        values = b.view("whole", quantized, 0, (inputs,), access="w") if padding else quantized
         row = FloatRow(b.input(0), n * inputs, inputs)
         of_row = quantize_row(
-            b, row, quantized, weight_scale=weight_scale,
+            b, row, values, weight_scale=weight_scale,
             asymmetric=bool(call.attrs["asymmetric"]), passes=passes,
         )  # fmt: skip
         yield n, quantized, of_row

@@ -1,7 +1,7 @@
 """hybrid_conv2d and hybrid_fully_connected on the DSP extension: quantize, then the int8 GEMM."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,7 @@ _ODD_SHIFT = 8
 _CHANNELS = 8
 _WORD = 4
 _BIAS = 2
+_NO_PADDING = ((0, 0),) * 3
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -67,20 +68,23 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
     outputs, depth = op.input(1).shape
     is_constant = all(op.constant(k) is not None for k in (1, _BIAS) if op.has_input(k))
-    return ({},) if is_constant and depth % _WORD == 0 and outputs >= _CHANNELS else ()
+    is_aligned = depth % _WORD == 0 or not is_whole(op)
+    return ({},) if is_constant and is_aligned and outputs >= _CHANNELS else ()
 
 
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     (outputs, depth), bias = op.input(1).shape, op.constant(_BIAS)
     scales = np.array(quantization_of(op.input(1)).scales)
     per_channel = len(scales) > 1 or is_whole(op)
-    with quantized_rows(op, b, None if per_channel else float(scales[0])) as (n, quantized, row):
+    common, padding = None if per_channel else float(scales[0]), -depth % _WORD
+    layout = replace(layer_layout(op), channels=depth + padding)
+    with quantized_rows(op, b, common, padding=padding) as (n, quantized, row):
         addend = None if bias is None else bias.array().reshape(-1)
         own = np.resize(scales, outputs) if per_channel else None
         end = _make_end(op, b, row, addend, own, joins_scales=True)
-        kernel = weights_of(op).reshape(outputs, 1, 1, depth)
-        gemm = plan_gemm_without_bias(b, layer_layout(op), kernel, end, _CHANNELS)
-        x = b.view("words", quantized, 0, (depth // _WORD,), dtype=UINT32, alignment=4)
+        kernel = np.pad(weights_of(op).reshape(outputs, 1, 1, depth), (*_NO_PADDING, (0, padding)))
+        gemm = plan_gemm_without_bias(b, layout, kernel, end, _CHANNELS)
+        x = b.view("words", quantized, 0, (layout.channels // _WORD,), dtype=UINT32, alignment=4)
         gemm.emit_from_bytes(b, x, n)
 
 
