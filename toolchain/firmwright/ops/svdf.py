@@ -139,25 +139,25 @@ def lower(call: OpCall, b: Kernel) -> None:
     shape = (batch, filters, steps)
     before, after = b.views("before after", shape, b.input(_STATE), b.outputs[1])
     with b.for_("n", batch) as n:
-        zero_point = 0 if is_float else per_tensor_quant(call.input(0)).zero_point
-        source = _FeatureSource(b.input(0), [n], zero_point)
+        source, start = _FeatureSource(b.input(0), [n]), _folded_biases(call, b)
         if is_hybrid(call):
             quantized = b.allocate("quantized", INT8, (inputs,))
             row = quantize_row(
                 b, FloatRow(b.input(0), n * inputs, inputs), quantized,
                 weight_scale=_scale(call, 1), asymmetric=bool(call.attrs["asymmetric"]),
             )  # fmt: skip
-            source = _FeatureSource(quantized, [], row.zero_point, row)
+            source = _FeatureSource(quantized, [], row)
         with b.for_("unit", filters // rank) as unit:
             kind = FLOAT32 if is_float else UINT32
-            total = b.register("total", kind, _initial_sum(call, b, unit))
+            first = 0 if start.units is None else b.load(start.units, [unit])
+            total = b.register("total", kind, first)
             with b.for_("r", rank) as r:
                 f = b.let("filter", unit * rank + r)
                 with b.unrolled("t", steps - 1, *_UNROLL) as t:
                     old = b.let("older", b.load(before, [n, f, t + 1]))
                     b.store(after, [n, f, t], old)
                     _accumulate(call, b, total, old, [f, t])
-                newest = b.let("newest", _feature(call, b, source, f))
+                newest = b.let("newest", _feature(call, b, source, start.features, f))
                 b.store(after, [n, f, steps - 1], newest)
                 _accumulate(call, b, total, newest, [f, steps - 1])
             b.store(b.y, [n, unit], _finish_output(call, total.value))
@@ -169,28 +169,53 @@ class _FeatureSource:
 
     buffer: tir.Buffer
     at: Sequence[ArithExpr]
-    zero_point: ArithExpr | int
     row: QuantizedRow | None = None
 
 
-def _feature(call: OpCall, b: Kernel, source: _FeatureSource, f: ArithExpr) -> ArithExpr:
+@dataclass(frozen=True, slots=True)
+class _Biases:
+    """Start values of the sums of filters and of units; None means 0."""
+
+    features: tir.Buffer | None
+    units: tir.Buffer | None
+
+
+def _folded_biases(call: OpCall, b: Kernel) -> _Biases:
+    """Return the start values, which contain the zero points of x and of the state."""
+    if call.input(0).dtype == FLOAT32:
+        return _Biases(None, b.input(_BIAS) if call.has_input(_BIAS) else None)
+    bias, rank = call.constant(_BIAS) if call.has_input(_BIAS) else None, call.int_attr("rank")
+    sums = [_weights(call, index).sum(axis=1) for index in (1, 2)]
+    units = -state_zero_point(call) * sums[1].reshape(-1, rank).sum(axis=1)
+    units = units if bias is None else units + bias.array().astype(np.int64)
+    features = -per_tensor_quant(call.input(0)).zero_point * sums[0]
+    return _Biases(
+        b.constant("feature_bias", features, INT32) if features.any() else None,
+        b.constant("unit_bias", units.astype(np.uint32), UINT32) if units.any() else None,
+    )
+
+
+def _weights(call: OpCall, index: int) -> Array:
+    constant = call.constant(index)
+    assert constant is not None  # ensured by infer
+    return constant.array().astype(np.int64)
+
+
+def _feature(
+    call: OpCall, b: Kernel, source: _FeatureSource, bias: tir.Buffer | None, f: ArithExpr
+) -> ArithExpr:
     is_float, row = source.buffer.dtype == FLOAT32, source.row
-    acc = b.register("acc", FLOAT32 if is_float else INT32, 0)
+    start = 0 if bias is None else b.load(bias, [f])
+    acc = b.register("acc", FLOAT32 if is_float else INT32, start)
     with b.unrolled("i", source.buffer.shape[-1], *_UNROLL) as i:
         item, weight = b.load(source.buffer, [*source.at, i]), b.load(b.input(1), [f, i])
         if not is_float:
-            item, weight = item.cast(INT32) - source.zero_point, weight.cast(INT32)
+            zero_point = 0 if row is None else row.zero_point
+            item, weight = item.cast(INT32) - zero_point, weight.cast(INT32)
         acc.add(item * weight)
     if row is None:
         return _requantize_state(call, acc.value)
     return acc.value.cast(FLOAT32) * row.scale.value
-
-
-def _initial_sum(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
-    if not call.has_input(_BIAS):
-        return 0
-    bias = b.load(b.input(_BIAS), [unit])
-    return bias if call.input(0).dtype == FLOAT32 else bias.cast(UINT32)
 
 
 def _accumulate(
@@ -202,8 +227,7 @@ def _accumulate(
     if total.buffer.dtype == FLOAT32:
         product = x * weight
     else:
-        steps = x.cast(INT32) - state_zero_point(call)
-        product = (steps * weight.cast(INT32)).cast(UINT32)
+        product = (x.cast(INT32) * weight.cast(INT32)).cast(UINT32)
     total.add(product)
 
 
