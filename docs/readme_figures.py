@@ -31,6 +31,7 @@ OTHERS = "kws_ref_model"
 BY_ROWS = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant")
 BOARDS = (
     "mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547", "qemu-riscv32-virt",
+    "qemu-riscv32-virt-v",
 )  # fmt: skip
 
 

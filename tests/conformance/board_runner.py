@@ -14,9 +14,9 @@ import numpy as np
 from expected_results import Expected
 from kernel_batches import VERDICTS, Batch, Kernel, emit_batch
 
-from firmwright.artifacts import Compiler, Image, SourceTree
+from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError, DoesNotFitError
-from firmwright.boards import load_board
+from firmwright.boards import Compiler, load_board
 from firmwright.build import build_project
 from firmwright.build.project_files import project_files
 from firmwright.device.errors import Timeouts
@@ -28,7 +28,7 @@ FLIPS = (0, 255)
 RUN_TIMEOUT_S = 300.0
 
 
-def build(batch: Batch, board: str, folder: Path, compiler: Compiler = "gcc") -> Image:
+def build(batch: Batch, board: str, folder: Path, compiler: Compiler | None = None) -> Image:
     """Build the firmware of a batch; DoesNotFitError if it is too large."""
     known = load_board(board)
     files: dict[str, str | bytes] = {f"model/{name}": text for name, text in batch.files.items()}
@@ -47,7 +47,7 @@ def failures_on_board(
     samples: Sequence[int],
     board: str,
     folder: Path,
-    compiler: Compiler = "gcc",
+    compiler: Compiler | None = None,
 ) -> Iterator[str]:
     """Return a message per failed run; images that do not fit are split in two."""
     try:

@@ -11,6 +11,7 @@ TARGETS = (
     "cortex-m -mcpu=cortex-m4",
     "cortex-m -mcpu=cortex-m55",
     "riscv32 -march=rv32imac",
+    "riscv32 -march=rv32imac_zve32x",
 )
 """One target per feature set: M7 and M33 use the kernels of M4, M85 those of M55."""
 
@@ -20,4 +21,5 @@ BOARDS: Mapping[str, str] = {
     "mps2-an386": "cortex-m -mcpu=cortex-m4",
     "mps3-an547": "cortex-m -mcpu=cortex-m55",
     "qemu-riscv32-virt": "riscv32 -march=rv32imac",
+    "qemu-riscv32-virt-v": "riscv32 -march=rv32imac_zve32x",
 }

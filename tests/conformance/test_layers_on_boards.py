@@ -24,13 +24,18 @@ OTHERS = 60
 BLOCK = 60
 SMALL_BLOCK = 20
 """Layers per image on boards with little flash; an image that does not fit is split."""
-FEW = {"mps2-an386": (0, 1, 3, 6, FIRST, FIRST + 3, FIRST + 10), "mps3-an547": (2, 3, 5, 7, 14)}
+FEW = {
+    "mps2-an386": (0, 1, 3, 6, FIRST, FIRST + 3, FIRST + 10),
+    "mps3-an547": (2, 3, 5, 7, 14),
+    "qemu-riscv32-virt-v": (0, 1, 2, 3, 5, 7),
+}
 """Layers that always run, one of each kind that has assembly."""
 PROFILES = ("litert", "tflm")
 
 
 def marks(board: str, *more: pytest.MarkDecorator) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.qemu("riscv32") if "riscv" in board else pytest.mark.qemu, *more]
+    emulator = pytest.mark.qemu("riscv32") if "riscv" in board else pytest.mark.qemu
+    return [emulator, *([pytest.mark.zig] if board.endswith("-v") else []), *more]
 
 
 def check(board: str, numbers: Sequence[int], samples: tuple[int, ...], folder: Path) -> None:

@@ -21,8 +21,6 @@ from firmwright.base.html_fragments import (
 
 Variant = Literal["release", "profile", "debug"]
 """`profile` adds a probe around each operator, `debug` also guard bytes around the pools."""
-Compiler = Literal["gcc", "clang", "zig"]
-"""The compiler of the models. zig also replaces the toolchain's runtime, C library and linker."""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 

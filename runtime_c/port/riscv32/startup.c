@@ -60,6 +60,19 @@ __attribute__((used)) void fwr_fault_report(const uint32_t *registers)
 
 /* ---- Reset ---------------------------------------------------------------------------------- */
 
+/* Vector instructions are illegal until the field VS of mstatus is set. Compilers may emit them
+ * for any loop, so it is set before the first C function. */
+#ifdef __riscv_vector
+#define FWR_ENABLE_VECTORS \
+    "li   t0, 0x600\n\t" \
+    ".option push\n\t" \
+    ".option arch, +zicsr\n\t" \
+    "csrs mstatus, t0\n\t" \
+    ".option pop\n\t"
+#else
+#define FWR_ENABLE_VECTORS
+#endif
+
 __attribute__((naked, section(".vectors"), used)) void fwr_start(void)
 {
     __asm__ volatile(".option push\n\t"
@@ -67,7 +80,7 @@ __attribute__((naked, section(".vectors"), used)) void fwr_start(void)
                      "la   gp, __global_pointer$\n\t"
                      ".option pop\n\t"
                      "la   tp, fwr_ld_tls\n\t"
-                     "la   sp, fwr_ld_stack_high\n\t"
+                     "la   sp, fwr_ld_stack_high\n\t" FWR_ENABLE_VECTORS
                      "j    fwr_reset");
 }
 

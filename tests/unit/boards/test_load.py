@@ -32,6 +32,7 @@ BOARDS = (
     "nucleo-l4r5zi",
     "nucleo-u575zi-q",
     "qemu-riscv32-virt",
+    "qemu-riscv32-virt-v",
     "rpi-pico",
     "rpi-pico2",
     "stm32vldiscovery",

@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 import firmwright
-from firmwright.artifacts import Compiler, Variant
+from firmwright.artifacts import Variant
 from firmwright.base.errors import (
     DoesNotFitError,
     RegionOverflow,
@@ -21,6 +21,7 @@ from firmwright.base.errors import (
     UnsupportedItem,
 )
 from firmwright.bench.model_benchmark import BALANCED
+from firmwright.boards import Compiler
 from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.boards.mcuboot import MCUBOOT
 from firmwright.cli import boards

@@ -12,6 +12,8 @@ from firmwright.boards.memory import MemoryKind, MemoryRegion, read_memory_regio
 from firmwright.boards.toml_table import TomlKey, TomlTable, check_keys, read_table
 from firmwright.ir.core import PoolInfo
 
+Compiler = Literal["gcc", "clang", "zig"]
+"""The compiler of the models. zig also replaces the toolchain's runtime, C library and linker."""
 RunKind = Literal["host", "qemu", "serial", "plugin"]
 Validation = Literal["emulated", "built", "hardware"]
 
@@ -27,6 +29,7 @@ CORES: Final = (
     "cortex-m55",
     "cortex-m85",
     "rv32imac",
+    "rv32imac_zve32x",
 )
 POOL_ALIGN: Final = 16
 STACK_BYTES_MIN: Final = 320
@@ -71,6 +74,7 @@ class Board:
     core: Annotated[str, TomlKey(choices=CORES)]
     port: Annotated[str, TomlKey(choices=tuple(peripherals.CONSOLES))]
     toolchain: str
+    compiler: Compiler = "gcc"
     cpu_flags: tuple[str, ...]
     clock_hz: int = 0
     memory: tuple[MemoryRegion, ...]

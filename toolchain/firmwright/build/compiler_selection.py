@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from firmwright.artifacts import Compiler
 from firmwright.base.errors import ToolMissingError, UsageError
+from firmwright.boards import Compiler
 from firmwright.build.compiler_flags import CLANG_PACKAGE, debian_packages
 from firmwright.build.zig_toolchain import INSTALL_COMMAND, zig_command
 
@@ -14,12 +14,12 @@ COMPILER_VARIABLE: Final = "FIRMWRIGHT_TOOLCHAIN"
 
 
 def choose_compiler(
-    compiler: Compiler | None, environment: Mapping[str, str] = os.environ
+    compiler: Compiler | None, environment: Mapping[str, str] = os.environ, *, default: str = "gcc"
 ) -> Compiler:
-    """Return the requested compiler, the one that FIRMWRIGHT_TOOLCHAIN names, or gcc."""
+    """Return the requested compiler, the one that FIRMWRIGHT_TOOLCHAIN names, or the board's."""
     if compiler is not None:
         return compiler
-    requested = environment.get(COMPILER_VARIABLE) or "gcc"
+    requested = environment.get(COMPILER_VARIABLE) or default
     compilers: dict[str, Compiler] = {name: name for name in get_args(Compiler)}
     if requested not in compilers:
         hint = f"one of {', '.join(compilers)}, or unset it."

@@ -60,6 +60,7 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
         "core": board.core,
         "port": board.port,
         "toolchain": board.toolchain,
+        "compiler": board.compiler,
         "compile_flags": compiler_flags.compile_flags(board, c_standard),
         "clang_flags": compiler_flags.clang_flags(board, c_standard),
         "zig_flags": zig_flags(board, c_standard),

@@ -14,9 +14,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from firmwright.artifacts import Compiler, Image, StackUsage, Variant
+from firmwright.artifacts import Image, StackUsage, Variant
 from firmwright.base.child_process import run_program
 from firmwright.base.errors import ToolFailedError, UsageError
+from firmwright.boards import Compiler
 from firmwright.build import image_sizes
 from firmwright.build.compiler_selection import choose_compiler, require_compiler
 from firmwright.build.image_sizes import LinkedRegion, read_sizes
@@ -78,7 +79,7 @@ def build_project(
     build = _ProjectBuild(
         directory,
         variant,
-        choose_compiler(compiler),
+        choose_compiler(compiler, default=facts.pop("compiler")),
         objects,
         board=facts["name"],
         root=_ROOTS[facts["port"]],

@@ -54,8 +54,8 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 def zig_target(board: Board) -> tuple[str, ...]:
     options = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
     if board.toolchain == "riscv64-unknown-elf" and options.get("-march", "").startswith("rv32i"):
-        letters = options["-march"].removeprefix("rv32i").partition("_")[0]
-        core = "generic_rv32" + "".join(f"+{letter}" for letter in letters)
+        letters, *extensions = options["-march"].removeprefix("rv32i").split("_")
+        core = "+".join(["generic_rv32", *letters, *extensions])
         return ("-target", "riscv32-linux-musl", f"-mcpu={core}", "-mcmodel=medany")
     name = options.get("-mcpu", "")
     if board.toolchain != "arm-none-eabi" or not name:

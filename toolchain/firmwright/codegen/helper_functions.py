@@ -23,10 +23,11 @@ FEATURE_TESTS: Mapping[str, str] = {
     "thumb1": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 && !defined(__clang__)",
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "rvm": "defined(__riscv_mul)",
+    "rvv": "defined(__riscv_v_intrinsic)",
 }
 """Preprocessor condition for each CPU feature in an intrinsic's `requires`."""
 
-_FEATURE_HEADERS = {"mve": "arm_mve.h", "mvefp": "arm_mve.h"}
+_FEATURE_HEADERS = {"mve": "arm_mve.h", "mvefp": "arm_mve.h", "rvv": "riscv_vector.h"}
 _MATH_FUNCTIONS = (
     "acos|acosh|asin|asinh|atan|atan2|atanh|ceil|cos|cosh|erf|erfc|exp|expm1|fabs|floor|fma|fmod"
     "|log|log1p|pow|rint|round|sin|sinh|sqrt|tan|tanh"

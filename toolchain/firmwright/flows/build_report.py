@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from firmwright.artifacts import Compiler, Image
+from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
+from firmwright.boards import Compiler
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.firmware_images import build_image
@@ -45,7 +46,7 @@ def build_report(
     that need less RAM. `partition` is the result of the partition search, if there was one. Raise
     UsageError for a toolchain that does not report stack use.
     """
-    if choose_compiler(compiler) == "zig":
+    if choose_compiler(compiler, default=compiled.board.compiler) == "zig":
         what = "zig does not report the stack use of functions, which a report needs."
         hint = "use --toolchain gcc or clang; profile works with zig."
         raise UsageError(what, where=compiled.board.name, hint=hint)

@@ -6,7 +6,8 @@ import hashlib
 import logging
 from pathlib import Path
 
-from firmwright.artifacts import Compiler, Image, SourceTree, Variant
+from firmwright.artifacts import Image, SourceTree, Variant
+from firmwright.boards import Compiler
 from firmwright.build import build_project
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.flows.build_cache import cached_folder, object_folder
@@ -30,14 +31,14 @@ def build_image(
     if directory is not None:
         compiled.save(directory)
         return build_project(Path(directory), variant, compiler=compiler, objects=object_folder())
-    with cached_folder(_key(compiled.project(), compiler)) as folder:
+    chosen = choose_compiler(compiler, default=compiled.board.compiler)
+    with cached_folder(_key(compiled.project(), chosen)) as folder:
         compiled.save(folder)
         return build_project(folder, variant, compiler=compiler, objects=object_folder())
 
 
-def _key(project: SourceTree, compiler: Compiler | None) -> str:
-    chosen = choose_compiler(compiler)
+def _key(project: SourceTree, compiler: Compiler) -> str:
     digest = hashlib.sha256()
     for path, data in project.encoded().items():
         digest.update(f"{path}\0{len(data)}\0".encode() + data)
-    return digest.hexdigest()[:24] + ("" if chosen == "gcc" else f"-{chosen}")
+    return digest.hexdigest()[:24] + ("" if compiler == "gcc" else f"-{compiler}")

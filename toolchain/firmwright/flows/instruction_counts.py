@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from firmwright.artifacts import Compiler, Image, SymbolSize
+from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
-from firmwright.boards import Board
+from firmwright.boards import Board, Compiler
 from firmwright.build.disassembler import disassemble
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
 from firmwright.device.instruction_counter import (

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from firmwright.artifacts import Compiler, Image, PreloadedMemory, Variant
+from firmwright.artifacts import Image, PreloadedMemory, Variant
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, InternalError, UsageError
+from firmwright.boards import Compiler
 from firmwright.codegen.model_identity import run_symbol
 from firmwright.device.errors import Timeouts
 from firmwright.device.host_library import (

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-from firmwright.artifacts import Compiler
-from firmwright.boards import Board
+from firmwright.boards import Board, Compiler
 from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, compile_flags
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
@@ -137,7 +136,7 @@ def profile(
             probed, operators = _probed(compiled, session.device, sample, runs, predictions)
     times = modeled_times(compiled)
     board, pools = compiled.board, compiled.summary.pools.items()
-    compiler = choose_compiler(compiler)
+    compiler = choose_compiler(compiler, default=board.compiler)
     flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
     return Profile(
         model=compiled.module.name,

@@ -10,11 +10,19 @@ from firmwright.base.package_modules import package_modules
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.intrinsics import BASE_INTRINSICS
-from firmwright.schedules import cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, scalar
+from firmwright.schedules import (
+    cortex_m_dsp,
+    dsp_and_scalar,
+    fpu,
+    helium,
+    helium_floats,
+    rvv,
+    scalar,
+)
 
 _MODULES = [
     module
-    for package in (cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, scalar)
+    for package in (cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, rvv, scalar)
     for module in package_modules(package)
 ]
 

@@ -3,8 +3,8 @@
 `dsp`: SIMD instructions of Armv7E-M and Armv8-M with the DSP extension. `mve`: Helium; `mvefp`: its
 float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no longer than VMUL and VADD,
 which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M without DSP extension. `thumb1`:
-Armv6-M, without a 32-bit high multiply and with few registers. `rvm`: integer multiply of RISC-V.
-Source: the architecture reference manuals.
+Armv6-M, without a 32-bit high multiply and with few registers. `rvm`: integer multiply of RISC-V;
+`rvv`: its integer vectors (Zve32x). Source: the architecture reference manuals.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,10 @@ _CORTEX_M: Mapping[str, frozenset[str]] = {
     "cortex-m55": frozenset(_HELIUM),
     "cortex-m85": frozenset(_HELIUM),
 }
-_RV32 = ("rv32im", "rv32imc", "rv32imac")
+_RV32: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("rv32im", "rv32imc", "rv32imac"), frozenset({"rvm"})),
+    "rv32imac_zve32x": frozenset({"rvm", "rvv"}),
+}
 
 CORE_KINDS: Mapping[str, TargetKind] = {
     kind.name: kind
@@ -41,8 +44,8 @@ CORE_KINDS: Mapping[str, TargetKind] = {
         TargetKind(
             "riscv32",
             "32-bit RISC-V with multiply (RV32IM and up)",
-            {"march": TargetAttribute("rv32imac", "the instruction set", _RV32)},
-            lambda target: frozenset({"rvm"}),
+            {"march": TargetAttribute("rv32imac", "the instruction set", tuple(_RV32))},
+            lambda target: _RV32[str(target.attr("march", "rv32imac"))],
         ),
     )
 }

@@ -19,11 +19,8 @@ from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import vector_requantize
 from firmwright.schedules.helium.dot_product_loop import SUM, choose_loop, pack_weight_rows
-from firmwright.schedules.helium.im2col import (
-    VectorIm2colPacker,
-    allocate_row_band,
-    make_im2col_packer,
-)
+from firmwright.schedules.helium.im2col import ROW_MOVES, VectorIm2colPacker, make_im2col_packer
+from firmwright.schedules.row_band import allocate_row_band
 from firmwright.schedules.schedule_factories import helium_schedule
 
 # A 1x1 kernel multiplies directly from its input. Other kernels pack windows as columns (im2col.py)
@@ -223,7 +220,7 @@ def _source(
 
         return inside, packer
     zero_point = source.zero_point
-    band = allocate_row_band(b, window, source.x, width, zero_point)
+    band = allocate_row_band(b, window, source.x, width, zero_point, ROW_MOVES)
 
     def filled(row: ArithExpr) -> ArithExpr:
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)

@@ -8,12 +8,13 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import ArithExpr, logical_and
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, OperandKind, immediates, pointers
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
+from firmwright.schedules.row_band import RowMoves
 
 VECTOR_BYTES = 16
 MAX_UNROLLED_VECTORS = 8
@@ -220,9 +221,7 @@ INTRINSICS = tuple(
 )
 
 
-# Padded layers first copy a band: the input rows needed by one output row, with the zero point in
-# the margins and in rows outside the input, so that every window is inside. The margins are written
-# once. If a window row is shorter than a vector, the window is gathered through a table of offsets,
+# If a window row is shorter than a vector, the window is gathered through a table of offsets,
 # eight values at a time; longer rows are copied.
 
 _OFFSETS = 65535
@@ -282,50 +281,4 @@ def make_im2col_packer(
     return VectorIm2colPacker(window, channels, source, pitch, row_step, offsets)
 
 
-@dataclass(frozen=True, slots=True)
-class RowBand:
-    """A copy of the input rows for one output row, `pitch` elements each."""
-
-    window: ConvWindow
-    source: tir.Buffer
-    buffer: tir.Buffer
-    channels: int
-    columns: tuple[int, int, int]  # before, inside and after the input
-
-    @property
-    def pitch(self) -> int:
-        return sum(self.columns) * self.channels
-
-    def fill(self, b: Kernel, n: ArithExpr, oy: ArithExpr, zero_point: ArithExpr | int) -> None:
-        """Copy the rows for output row `oy`; leave the margins unchanged."""
-        before, inside, _ = self.columns
-        rows, cols = self.window.input_size
-        top = oy * self.window.stride[0] - self.window.padding[0]
-        count = inside * self.channels
-        with b.for_("ky", self.window.size[0]) as ky:
-            iy = b.let("iy", top + ky * self.window.dilation[0])
-            to = b.let("to", ky * self.pitch + before * self.channels)
-            with b.if_(logical_and(iy >= 0, iy < rows)):
-                start = (n * rows + iy) * (cols * self.channels)
-                copy_bytes(b, self.buffer, to, self.source, start, count)
-            with b.else_():
-                fill_bytes(b, self.buffer, to, zero_point, count)
-
-
-def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
-    """Return how many positions `outputs` outputs read before, inside and after the input."""
-    reach = (outputs - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
-    before = window.padding[2]
-    inside = min(reach - before, window.input_size[1])
-    return before, inside, reach - before - inside
-
-
-def allocate_row_band(
-    b: Kernel, window: ConvWindow, source: tir.Buffer, outputs: int, zero_point: ArithExpr | int
-) -> RowBand:
-    columns, channels = band_width(window, outputs), source.shape[3]
-    size = window.size[0] * sum(columns) * channels
-    buffer = b.allocate("band", INT8, (size,), 8)
-    if columns[0] or columns[2]:
-        fill_buffer(b, buffer, zero_point, size)
-    return RowBand(window, source, buffer, channels, columns)
+ROW_MOVES = RowMoves(copy_bytes, fill_bytes, fill_buffer)

@@ -1,15 +1,14 @@
 """conv2d and fully_connected on cores without SIMD: pixels times groups of output channels."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 
 from firmwright.base.dtypes import INT8
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weight_offsets
@@ -18,6 +17,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.im2col import RowIm2colPacker
+from firmwright.schedules.row_band import pixel_blocks
 from firmwright.schedules.scalar.gemm_kernel import (
     emit_scalar_gemm,
     fits_address_offsets,
@@ -90,22 +90,12 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     matrix = pack_matrix(b, layer, flat, lanes, int(config.get("unroll", DEFAULT_UNROLL)))
     pixels = op.output.elements // outputs
     block = min(int(config.get("pixels", 1)), pixels)
-    with _blocks(b, pixels, block) as at:
+    with pixel_blocks(b, pixels, block) as at:
         columns = pack_columns(b, op, layer.zero_point, window, at, (block, matrix.depth))
         y = b.view("out", b.y, at * outputs, (block, outputs), access="w")
         multiply_columns(
             b, matrix, columns, lambda row, column, value: b.store(y, [column, row], value)
         )
-
-
-@contextmanager
-def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
-    """Loop over pixel blocks and yield the first pixel; the last block ends at the last pixel."""
-    with b.for_("block", -(-pixels // block)) as index:
-        start = index * block
-        if pixels % block:
-            start = minimum(start, pixels - block)
-        yield b.let("at", start)
 
 
 def pack_columns(
@@ -161,7 +151,7 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFami
     rows_for, offset = partial(family.rows, pixels=count), weight_zero_point(op)
     gemm = plan_scalar_gemm(b, op, flat, layer_requantization(op), rows_for, offset=offset)
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
-    with _blocks(b, op.output.elements // len(flat), count) as at:
+    with pixel_blocks(b, op.output.elements // len(flat), count) as at:
         columns = pack_columns(b, op, zero_point, window, at, (count, gemm.depth))
         emit_scalar_gemm(b, gemm, family, count, columns, at)
 

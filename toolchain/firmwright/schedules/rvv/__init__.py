@@ -1,0 +1,1 @@
+"""Schedules for RISC-V cores with integer vectors (Zve32x), for vectors of any length."""

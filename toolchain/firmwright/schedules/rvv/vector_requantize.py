@@ -1,0 +1,130 @@
+"""Requantization of vectors of channels, and the common form of the RVV micro-kernels."""
+
+from collections.abc import Callable, Sequence
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT16, Array
+from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization, weight_zero_point
+
+_C = read_sections(__file__)
+
+# Layers that round twice: VSMUL with rounding mode rnu is the doubling high multiply of the
+# definition. VNCLIP with rnu rounds halves up but the definition rounds them away from zero, so 1
+# is first subtracted from negative values (`AWAY`). If the lower clamp is not below the zero point
+# (ReLU), this affects only clamped values and is omitted.
+#
+# Layers that round once: VMULH is the product's high word, and the definition's 31 - shift bits are
+# 32 bits and a rounded shift; `s` is one less than the right shift.
+#
+# VNCLIP and VSADD saturate to 16 bits, beyond every clamp. Obligations: multipliers are not
+# negative, sums with bias fit 32 bits, and shifts are large enough (`supports_requantize`).
+
+UPWARD, AWAY, ONCE = range(3)
+"""Values of the immediate operand `rounding`."""
+_LEAST_SHIFTS = {UPWARD: 0, AWAY: 1, ONCE: 2}
+NOMINAL_LANES = 32
+"""32-bit lanes in eight registers of 128 bits, the length that the cost model assumes."""
+
+
+def supports_requantize(params: Requantization) -> bool:
+    is_integer = params.rounding is not Rounding.FLOAT32
+    return is_integer and -max(params.shifts) >= _LEAST_SHIFTS[_rounding_mode(params)]
+
+
+def is_int8_layer(op: OpCall) -> bool:
+    is_int8 = op.input(0).dtype == op.input(1).dtype == INT8
+    return is_int8 and op.numerics != "onnx" and not weight_zero_point(op)
+
+
+def _rounding_mode(params: Requantization) -> int:
+    if params.rounding is Rounding.ONCE:
+        return ONCE
+    return AWAY if params.clamp_min < params.zero_point else UPWARD
+
+
+def requantize_settings(params: Requantization) -> list[int]:
+    return [params.zero_point, params.clamp_min, params.clamp_max, _rounding_mode(params)]
+
+
+def parameter_tables(
+    b: Kernel, params: Requantization, bias: Array, repeats: int = 1
+) -> list[tir.AccessPtr]:
+    """Return the constants `q`, biases then multipliers, and `s`, right shifts, of all channels."""
+    count = len(bias) * repeats
+    table = np.stack([np.tile(bias, repeats), np.resize(params.multipliers, count)])
+    right = -np.resize(params.shifts, count) - (params.rounding is Rounding.ONCE)
+    q, s = b.constant("parameters", table, INT32), b.constant("shifts", right, UINT16)
+    return [b.pointer(q, 0, 2 * count), b.pointer(s, 0, count)]
+
+
+def lmul_names(lmul: int) -> dict[str, str]:
+    """Return the register groups `m`, `m16` and `m8` of lanes whose int32 take `lmul` registers."""
+    return {"m": f"m{lmul}", "m16": f"m{lmul // 2}", "m8": f"m{lmul // 4}" if lmul > 2 else "mf2"}
+
+
+def pixel_sums(pixels: int) -> list[tuple[str, str]]:
+    """Return the variables of the sums of `pixels` pixels, and their targets."""
+    return [(f"sum{p}", f"y + {p} * channels + at" if p else "y + at") for p in range(pixels)]
+
+
+def requantize_text(sums: Sequence[tuple[str, str]], lmul: int, at: str, vl: str) -> str:
+    """Return C that requantizes sums of the channels from `at` in `lmul` registers, and stores."""
+    names = {**lmul_names(lmul), "at": at, "vl": vl}
+
+    def each(section: str) -> str:
+        return "\n".join(fill_text(_C[section], s=s, y=y, **names) for s, y in sums)
+
+    parts = {name: indent(each(name), "    ") for name in ("once", "twice", "away")}
+    return fill_text(_C["requantized"], stored=each("stored"), **parts, **names)
+
+
+def make_intrinsic(
+    name: str, pixels: int, steps: Sequence[str], texts: tuple[str, str],
+    sums: Callable[[int, Any, Any, tuple[int, ...]], Any], count: Callable[[Sequence[int]], int],
+    doc: str,
+) -> Intrinsic:  # fmt: skip
+    """Return a micro-kernel for all channels of `pixels` pixels, adjacent in `y`.
+
+    `texts` are C for vectors and portable C; `sums` are those of products, by pixel and channel.
+    """
+
+    def meaning(w: Any, x: Any, q: Any, s: Any, y: Any, *rest: Any) -> Any:
+        places, (zero_point, low, high, rounding) = map(int, rest[: len(steps)]), rest[len(steps) :]
+        products = sums(pixels, w, x, tuple(places))
+        bias, multiplier, shift = (
+            np.asarray(part, np.int64).reshape(-1, *(1 for _ in products.shape[2:]))
+            for part in (q[: len(q) // 2], q[len(q) // 2 :], s)
+        )
+        once = int(rounding) == ONCE
+        scaled = multiply_by_quantized_multiplier(
+            products + bias, multiplier, -shift - once, Rounding.ONCE if once else Rounding.TWICE
+        )
+        result = np.clip(scaled + zero_point, low, high).astype(INT8.np)
+        return result.reshape(-1, *products.shape[2:])
+
+    text, portable = texts
+    return Intrinsic(
+        name,
+        operands=(
+            *pointers(INT8, w=1, x=1),
+            *pointers(INT32, q=2),
+            *pointers(UINT16, s=1),
+            *pointers(INT8, "w", y=pixels),
+            *immediates(*steps, "zero_point", "low", "high", "rounding"),
+        ),
+        meaning=meaning,
+        portable=fill_text(portable, pixels=pixels, requantize=indent(_C["portable"], " " * 8)),
+        doc=doc,
+        requires="rvv",
+        text={"gnu": text},
+        count=lambda args: count(args[5:]),
+    )
