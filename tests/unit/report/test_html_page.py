@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from sample_report import make_report, operator
 
+from firmwright.cli.report import format_summary
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.partitioning.collage import RegionCost
 from firmwright.partitioning.partition_result import (
@@ -221,3 +222,9 @@ def test_pointer_shows_a_buffer_and_the_live_buffers(observed: dict[str, object]
     assert observed["part"] == "code: 3,000 bytes, 60.0 %"
     assert observed["nothing"] is None
     assert observed["left title"] == "The peak: call 1, moved rows"
+
+
+def test_estimates_of_engines_are_named_after_their_source():
+    report = make_report(estimates=(("npu0", 87865, "Vela"),))
+    assert "as Vela estimates" in render_page(report)
+    assert "87,865 cycles, as Vela estimates" in format_summary(report, None)

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from firmwright.flows.model import write_file
 from firmwright.flows.profile_export import make_node_data, make_trace
 from firmwright.flows.profiling import Profile, profile
 from firmwright.flows.run_schedule import parallel_calls
-from firmwright.targets.backend_registry import BACKENDS
 
 OPTIONAL_COLUMNS = ("", "kind", "per MAC")
 """Those that a narrow terminal omits, the first one first."""
@@ -176,7 +175,7 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
     if ms is not None:
         assumed = ", with one cycle for each instruction" if measured.unit == "instructions" else ""
         rows.append(("time per run", f"{ms:.3f} ms{', modeled' if cycles else assumed}"))
-    for device, cycles, source in _estimates(measured):
+    for device, cycles, source in measured.estimates:
         ran = "included below" if measured.exact is None else "not counted"
         ran = f"; its software model is {ran}" if measured.unit == "instructions" else ""
         rows.append((f"on {device}", f"{cycles:,} cycles, as {source} estimates{ran}"))
@@ -192,7 +191,7 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
             shares = " and ".join(f"{count:,}" for count in line.executed)
             if len(line.executed) > 1:
                 rows.append(("on two cores", f"{shares} instructions"))
-            rows.append(("in parallel", f"{line.makespan:,} {line.unit}, {line.parallel}"))
+            rows.append(("in parallel", f"{line.makespan:,} {line.parallel.unit}, {line.parallel}"))
         if timing := measured.exact.timing:
             board = measured.exact.timing_board
             waits = f"flash of {board.name} with {board.flash.wait_states} wait states"
@@ -202,15 +201,6 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         if comparison["mismatched_conditions"]:
             rows.append(("conditions that differ", ", ".join(comparison["mismatched_conditions"])))
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
-
-
-def _estimates(measured: Profile) -> Iterator[tuple[str, int, str]]:
-    """Yield devices with the declared cycles of their calls and the source of these."""
-    for device in dict.fromkeys(operator.device for operator in measured.operators):
-        own = [item for item in measured.operators if item.device == device]
-        backend = BACKENDS.find(own[0].schedule)
-        if backend is not None and backend.estimated_by:
-            yield device, sum(item.modeled_cycles or 0 for item in own), backend.estimated_by
 
 
 def _format_cycles(exact: InstructionCounts) -> Cell:

@@ -64,7 +64,10 @@ def format_summary(report: BuildReport, output: str | None) -> str:
         (f"{report.unit} per run", report.total),
     ]
     if report.parallel is not None:
-        rows.append(("in parallel", f"{report.parallel.makespan:,}, {report.parallel}"))
+        run = report.parallel
+        rows.append(("in parallel", f"{run.makespan:,} {run.unit}, {run}"))
+    for device, cycles, source in report.estimates:
+        rows.append((f"on {device}", f"{cycles:,} cycles, as {source} estimates"))
     if output:
         rows.append(("page", output))
     lines = [format_pairs(rows)]

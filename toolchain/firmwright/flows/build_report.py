@@ -119,6 +119,7 @@ def _report(compiled: Compilation, image: Image, measured: Profile) -> model.Bui
         sections=tuple(section for section in image.sizes.sections if section.size_bytes),
         regions=image.sizes.regions,
         parallel=None if measured.exact is None else measured.exact.parallel,
+        estimates=measured.estimates,
         rejections=summary.rejections,
         library_floats=any(symbol.name in _FLOAT_CALLS for symbol in image.sizes.symbols),
     )

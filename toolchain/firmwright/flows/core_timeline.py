@@ -41,7 +41,7 @@ _EVENTS = ("", *_CALLS, *_COPIES)
 
 @dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The modeled schedule in `unit`, and the counted instructions of each core outside its waits.
+    """The modeled schedule, and the counted instructions of each core outside its waits.
 
     `second` holds the instructions of the second core by operator.
     """
@@ -50,7 +50,6 @@ class CoreTimeline:
     parallel: ParallelRun
     executed: tuple[int, ...]
     second: Mapping[int, int] = field(default_factory=dict)
-    unit: str = "instructions"
 
     @property
     def makespan(self) -> int:
@@ -97,7 +96,7 @@ def build_emulated_timeline(
     schedule = schedule_run(compiled.module, counts, times)
     makespan = max((call.end for call in schedule), default=0) + between
     sequential = sum(counts.values()) + between + sum(time.cycles for time in times.values())
-    return CoreTimeline(schedule, ParallelRun(makespan, sequential, 0), (executed,), unit=unit)
+    return CoreTimeline(schedule, ParallelRun(makespan, sequential, 0, unit), (executed,))
 
 
 def build_timeline(

@@ -8,6 +8,7 @@ profiles (QEMU only) count every instruction of the release image.
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
@@ -33,6 +34,7 @@ from firmwright.flows.run_schedule import (
 from firmwright.flows.sample_batches import Tensors, measured_sample
 from firmwright.pipeline import Compilation
 from firmwright.report.model import PoolUsage
+from firmwright.targets.backend_registry import BACKENDS
 
 log = logging.getLogger(__name__)
 RUNS = 11
@@ -91,6 +93,16 @@ class Profile:
     @property
     def macs(self) -> int:
         return sum(operator.macs for operator in self.operators)
+
+    @property
+    def estimates(self) -> tuple[tuple[str, int, str], ...]:
+        """Return devices with the declared cycles of their calls and the source of these."""
+        cycles: Counter[tuple[str, str]] = Counter()
+        for operator in self.operators:
+            backend = BACKENDS.find(operator.schedule)
+            if backend is not None and backend.estimated_by:
+                cycles[operator.device, backend.estimated_by] += operator.modeled_cycles or 0
+        return tuple((device, count, source) for (device, source), count in cycles.items())
 
     def _repr_html_(self) -> str:
         return profile_html(self)

@@ -71,6 +71,7 @@ class ParallelRun:
     makespan: int
     sequential: int
     transfers: int
+    unit: str = "instructions"
 
     def __str__(self) -> str:
         part = f"modeled, {self.makespan / max(1, self.sequential):.2f} of the sum"
@@ -82,7 +83,8 @@ class BuildReport:
     """The results of building one model for one board; `total` and all counts are in `unit`.
 
     `library_floats` is true if library functions compute floats. `search` is the result of a
-    partition search, as in the JSON of `partition`.
+    partition search, as in the JSON of `partition`. `estimates` are devices with the cycles of
+    their calls and the source of these.
     """
 
     model: str
@@ -118,6 +120,7 @@ class BuildReport:
     search: Mapping[str, Any] | None = None
     evaluation: Evaluation | None = None
     parallel: ParallelRun | None = None
+    estimates: tuple[tuple[str, int, str], ...] = ()
 
     @property
     def macs(self) -> int:
