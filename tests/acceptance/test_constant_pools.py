@@ -116,11 +116,19 @@ def share_loaded(done: Compilation, image: Image) -> float:
 @pytest.mark.models
 @pytest.mark.parametrize("numerics", ["litert", pytest.param("tflm", marks=pytest.mark.deep)])
 @pytest.mark.parametrize("scope", ["port", pytest.param("async", marks=pytest.mark.deep)])
-def test_vww_runs_in_40_kib_with_weights_read_by_a_function(
-    scope: str, numerics: str, compiled: Compile, small_board: tuple[Path, ...]
+@pytest.mark.parametrize(
+    ("model", "least_bytes"), [("kws", 20_000), pytest.param("vww", 90_000, marks=pytest.mark.deep)]
+)
+def test_a_model_runs_in_40_kib_with_weights_read_by_a_function(
+    model: str,
+    least_bytes: int,
+    scope: str,
+    numerics: str,
+    compiled: Compile,
+    small_board: tuple[Path, ...],
 ) -> None:
     done = compiled(
-        "vww", board="small", board_dirs=small_board, const_pools=psram(scope), numerics=numerics
+        model, board="small", board_dirs=small_board, const_pools=psram(scope), numerics=numerics
     )
     image = build_image(done)
     assert image.sizes.ram_bytes <= RAM_BYTES
@@ -130,7 +138,7 @@ def test_vww_runs_in_40_kib_with_weights_read_by_a_function(
     assert (found.samples, found.mismatches) == (3, 0)
     assert share_loaded(done, image) == 0.0
     (block,) = constant_memory_files(done, image)
-    assert block.file.stat().st_size > 90_000
+    assert block.file.stat().st_size > least_bytes
 
 
 @pytest.mark.qemu

@@ -38,7 +38,7 @@ def test_damaged_model_ends_in_an_error_or_is_verified(
     if deep:
         places = [*places, *range(0, len(data), 7)]  # weights too
     ends: Counter[str] = Counter()
-    for label, changed in mutants(data, places, SEEDS[name], 100 if deep else 14):
+    for label, changed in mutants(data, places, SEEDS[name], 100 if deep else 9):
         with bounded(label):
             ends[end_of(changed, label, open_session if deep else quickly)] += 1
     assert ends.keys() <= CLEAN | {"verified"}, ends

@@ -54,13 +54,13 @@ def test_row_streaming_programs_are_bit_exact(
     assert build_image(compiled).stack.size_bytes > 0
 
 
-def test_budget_below_every_program_reports_the_minimum(model_path: Callable[[str], Path]) -> None:
+def test_budget_below_every_program_reports_the_minimum(digits_path: Path) -> None:
     with pytest.raises(DoesNotFitError) as caught:
-        _compiled(model_path(KWS), M4, ram_bytes=3_000)
+        _compiled(digits_path, M4, ram_bytes=1_000)
     assert caught.value.lowest_bytes is not None
-    assert 3_000 < caught.value.lowest_bytes < 5_332
+    assert 1_000 < caught.value.lowest_bytes < 2_112
     assert caught.value.peak
-    compiled = _compiled(model_path(KWS), M4, ram_bytes=caught.value.lowest_bytes)
+    compiled = _compiled(digits_path, M4, ram_bytes=caught.value.lowest_bytes)
     assert compiled.metadata["workspace_bytes"] == caught.value.lowest_bytes
 
 

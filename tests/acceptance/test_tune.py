@@ -25,8 +25,8 @@ from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).resolve().parents[2]
 BOARD = "mps2-an386"
-SEARCH = ("--per-image", 4, "--trials", 8)
-"""Some kernels of two small layers in a few firmware images."""
+SEARCH = ("--per-image", 4, "--trials", 4)
+"""Some kernels of two small layers in two firmware images."""
 MODEL = """
 firmwright ir 1
 module @two_layers

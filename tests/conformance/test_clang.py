@@ -10,7 +10,7 @@ import contextlib
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,9 +37,15 @@ def _clang() -> None:
         pytest.skip("needs clang, not found on PATH")
 
 
-def on_boards() -> list[object]:
+def on_boards(deep: Sequence[str] = ()) -> list[object]:
     return [
-        pytest.param(name, marks=pytest.mark.qemu(*(["riscv32"] if "riscv" in name else [])))
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.qemu(*(["riscv32"] if "riscv" in name else [])),
+                *[pytest.mark.deep] * (name in deep),
+            ],
+        )
         for name in BOARDS
         if not name.endswith("-v")  # needs a newer clang
     ]
@@ -74,7 +80,7 @@ def test_model_built_by_clang_matches_the_reference_runtime(
     assert (found.samples, found.mismatches) == (2, 0)
 
 
-@pytest.mark.parametrize("board", on_boards())
+@pytest.mark.parametrize("board", on_boards(deep=("mps2-an385",)))
 def test_bundled_model_built_by_clang_matches_the_reference_runtime(
     board: str, digits_path: Path
 ) -> None:

@@ -151,7 +151,7 @@ DAMAGES: tuple[Damage, ...] = (
 )  # fmt: skip
 
 
-SOME = 5
+SOME = 8
 """Without --deep, every n-th case is tested."""
 
 

@@ -17,9 +17,9 @@ from simulated_line import BAUD, Line, SimulatedLine, build
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.device.errors import SessionLostError, Timeouts
 from firmwright.device.link_protocol import Command, Frame, encode_frame
-from firmwright.device.reconnecting_transport import ReconnectingTransport
 from firmwright.device.session import Session
 from firmwright.device.transport import Transport
+from firmwright.device.transport_selection import ReconnectingTransport
 
 pytestmark = pytest.mark.host_c
 

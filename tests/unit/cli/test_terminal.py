@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import firmwright
-from firmwright.cli.colors import colorize, has_colors
+from firmwright.cli.printing import colorize, has_colors
 from firmwright.cli.progress import count_in, show_progress
 from firmwright.cli.text_table import format_pairs, format_table
 

@@ -16,9 +16,14 @@ from firmwright.ir.tir.memory_traffic import MemoryTraffic, count_traffic, trans
 from firmwright.ir.tir.plan import BufferInfo, LiveRange
 from firmwright.usmp.heuristics import best_first_fit_planner, greedy_by_size
 from firmwright.usmp.interference import build_interference
-from firmwright.usmp.memory_planning import place_buffers, plan_memory
+from firmwright.usmp.memory_planning import (
+    can_rank_pools,
+    first_choice_only,
+    place_buffers,
+    plan_memory,
+    rank_pools,
+)
 from firmwright.usmp.plan_validator import check_plan
-from firmwright.usmp.pool_ranking import can_rank_pools, first_choice_only, rank_pools
 
 FAST = PoolInfo("fast", 100, read_bandwidth=8, write_bandwidth=8)
 MIDDLE = PoolInfo("middle", 400, read_bandwidth=4, write_bandwidth=4, read_latency=1)

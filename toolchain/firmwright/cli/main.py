@@ -15,16 +15,18 @@ import math
 import os
 import signal
 import sys
+import textwrap
 import threading
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from firmwright import cli
 from firmwright.base import errors
 from firmwright.base.version import JSON_VERSION, VERSION
-from firmwright.cli.help_texts import format_examples, format_verbs, grouped_verbs
 from firmwright.cli.options import add_arguments, describe_verb
 from firmwright.cli.printing import open_closed_streams, print_text, write_traceback
 from firmwright.cli.progress import show_progress
@@ -265,3 +267,35 @@ def to_json_value(value: Any) -> Any:
             return [to_json_value(item) for item in value]
         case _:
             return value
+
+
+WIDTH = 80
+
+
+@cache
+def _texts() -> Mapping[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("help.toml").read_text(encoding="utf-8"))
+
+
+def grouped_verbs() -> Mapping[str, tuple[str, ...]]:
+    return {title: tuple(names) for title, names in _texts()["groups"].items()}
+
+
+def format_examples(verb: str) -> str:
+    text = _texts()["examples"].get(verb, "").strip()
+    return f"examples:\n{textwrap.indent(text, '  ')}" if text else ""
+
+
+def format_verbs(descriptions: Mapping[str, str]) -> str:
+    """Format the descriptions of verbs, by group."""
+    return "\n\n".join("\n".join(_lines(*item, descriptions)) for item in grouped_verbs().items())
+
+
+def _lines(title: str, names: tuple[str, ...], descriptions: Mapping[str, str]) -> Iterator[str]:
+    yield f"{title}:"
+    for name in names:
+        if name in descriptions:
+            head = f"  {name:<12}"
+            yield textwrap.fill(
+                descriptions[name], WIDTH, initial_indent=head, subsequent_indent=" " * len(head)
+            )

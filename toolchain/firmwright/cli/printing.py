@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TextIO
 
 from firmwright.base.errors import EXIT_FAILED
-from firmwright.cli.colors import colorize, has_colors
 
 _CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\u200d\u2010-\u2029\u202f-\u2065\u206a-\U0010ffff]")
 """Characters that move a terminal's cursor, change its state or the direction of text."""
@@ -49,3 +48,24 @@ def print_text(text: str, stream: TextIO, end: str = "\n", *, is_colored: bool =
 
 def write_traceback() -> None:
     print_text(traceback.format_exc(), sys.stderr, end="")
+
+
+_STYLES = (
+    (re.compile(r"^.*(?=\n[ ]*─)", re.MULTILINE), "1"),
+    (re.compile(r"─{2,}"), "2"),
+    (re.compile(r"[█▓]+"), "36"),
+    (re.compile(r"bit-exact|within the tolerance"), "32"),
+    (re.compile(r"^firmwright:|(?<=\. )Try:(?= )"), "1"),
+)
+"""Patterns, and the SGR parameters of their matches."""
+
+
+def has_colors(stream: TextIO) -> bool:
+    """Follow https://no-color.org: colors on terminals, unless NO_COLOR is set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def colorize(text: str) -> str:
+    for pattern, parameters in _STYLES:
+        text = pattern.sub(rf"\033[{parameters}m\g<0>\033[0m", text)
+    return text

@@ -73,7 +73,13 @@ def _wrapped_line(
     words: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]
 ) -> list[str]:
     columns = [_wrap(word, width) for word, width in zip(words, widths, strict=True)]
-    return [_line(line, widths, numeric) for line in zip_longest(*columns, fillvalue="")]
+    return [
+        "  ".join(
+            word.rjust(width) if right else word.ljust(width)
+            for word, width, right in zip(line, widths, numeric, strict=True)
+        )
+        for line in zip_longest(*columns, fillvalue="")
+    ]
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -88,13 +94,6 @@ def _wrap(text: str, width: int) -> list[str]:
         while len(lines[-1].rstrip()) > width:
             lines[-1:] = [lines[-1][:width], lines[-1][width:]]
     return lines
-
-
-def _line(words: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
-    return "  ".join(
-        word.rjust(width) if right else word.ljust(width)
-        for word, width, right in zip(words, widths, numeric, strict=True)
-    )
 
 
 def format_number(value: Cell) -> str:

@@ -9,10 +9,9 @@ from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.access_checking import open_checked_session
 from firmwright.flows.executors import open_executor
-from firmwright.flows.index_ranges import index_ranges
 from firmwright.flows.model_session import open_session
 from firmwright.flows.sample_batches import generate_samples, make_batch, read_npz
-from firmwright.flows.verification import Verification, verify, verify_in_parts
+from firmwright.flows.verification import Verification, index_ranges, verify, verify_in_parts
 
 DEFAULT_SAMPLES = 10
 

@@ -36,15 +36,10 @@ _MATH = re.compile(rf"\b(?:(?:{_MATH_FUNCTIONS})f|INFINITY|NAN|is\w+)\b")
 _STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")
 
 
-def intrinsic_bodies(used: UsedHelpers) -> str:
-    return "\n".join(
-        body for item in used.intrinsics.values() for body in (item.portable, *item.text.values())
-    )
-
-
 def system_headers(used: UsedHelpers, *, copies: bool = False) -> list[str]:
     """Return the standard headers that the model needs, in conventional order."""
-    text = intrinsic_bodies(used)
+    used_items = used.intrinsics.values()
+    text = "\n".join(body for item in used_items for body in (item.portable, *item.text.values()))
     math = used.math or _MATH.search(text)
     string = copies or used.loads or used.stores or _STRING.search(text)
     chosen = (("math.h", math), ("stddef.h", True), ("stdint.h", True), ("string.h", string))

@@ -47,7 +47,6 @@ from firmwright.codegen.function_printer import (
     reachable_kernels,
 )
 from firmwright.codegen.microtvm_interface import format_microtvm_files
-from firmwright.codegen.model_descriptor import format_descriptor
 from firmwright.codegen.model_identity import format_model_id, insert_model_id, with_interface_hash
 from firmwright.codegen.model_interface import ModelInterface, build_interface
 from firmwright.codegen.multi_device_main import print_multi_device_main
@@ -216,3 +215,20 @@ def _gcc_flags(kernels: Sequence[tir.PrimFunc]) -> list[str]:
     """Return the flags that gcc needs for NAME.c, which builds read from its top."""
     scheduled = any(func.attrs.get("disable_scheduling") for func in kernels)
     return ["-fno-schedule-insns"] if scheduled else []
+
+
+def format_descriptor(context: EmitContext) -> dict[str, str]:
+    """Return the files of the descriptor, if the options request it."""
+    io, name, options = context.interface, context.names.prefix, context.options
+    if not options.emit_descriptor:
+        return {}
+    if io.rows or io.devices or not io.linked or context.const_pools:
+        what = "a descriptor cannot describe row-streamed inputs, devices or external constants."
+        raise UsageError(what, where=name, hint="omit --emit-descriptor or the other option.")
+    values = {"name": name, "NAME": name.upper(), "io": io, "c_string": format_c_string}
+    names = {"firmwright_model.h": "firmwright_model.h.j2"}
+    names |= {f"{name}_descriptor.{end}": f"descriptor.{end}.j2" for end in "ch"}
+    return {
+        f"model/{file}": render_template("firmwright.codegen", template, options=options, **values)
+        for file, template in names.items()
+    }

@@ -8,14 +8,14 @@ an instruction.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import UsageError
 from firmwright.codegen.function_printer import without_constant_copies
 from firmwright.device.instruction_counter import FunctionEntry
-from firmwright.flows.executed_path import executed_calls
 from firmwright.flows.model_session import c_prefix
 from firmwright.flows.run_schedule import (
     ModeledTimes,
@@ -27,7 +27,7 @@ from firmwright.flows.run_schedule import (
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.traversal import prim_calls
+from firmwright.ir.tir.traversal import Node, children, prim_calls
 from firmwright.partitioning.backend_libraries import find_waits, module_backends
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.pipeline import Compilation
@@ -199,3 +199,45 @@ def _schedule(
                 count = next(counts) if span.name == _STARTS else span.instructions
                 schedule.add(call, count)
     return schedule
+
+
+_Event = TypeVar("_Event")
+_Rest = tuple[Node, "_Rest"] | None
+"""The nodes that follow, the next one first."""
+_Path = tuple[tir.PrimFuncCall, ...]
+
+
+def executed_calls(
+    body: tir.Stmt, events: Iterable[_Event], is_event: Callable[[tir.PrimFuncCall, _Event], bool]
+) -> _Path | None:
+    """Return the calls of the first path that causes these events, or None if none does."""
+    states: list[tuple[_Path, _Rest]] = [((), (body, None))]
+    for event in events:
+        following: dict[tuple[int, int], tuple[_Path, _Rest]] = {}
+        for path, rest in states:
+            for call, after in _next_calls(rest):
+                if call is not None and is_event(call, event):
+                    following.setdefault((id(call), id(after and after[0])), ((*path, call), after))
+        states = list(following.values())
+    complete = (path for path, rest in states if (None, None) in _next_calls(rest))
+    return next(complete, None)
+
+
+def _next_calls(rest: _Rest) -> Iterator[tuple[tir.PrimFuncCall | None, _Rest]]:
+    """Yield each call that can be next, None for the end, and the nodes that follow it."""
+    open_paths, loops = [rest], set[int]()
+    while open_paths:
+        match rest := open_paths.pop():
+            case None:
+                yield None, None
+            case (tir.PrimFuncCall() as call, after):
+                yield call, after
+            case (tir.If(then=then, orelse=orelse), after):
+                open_paths += [(orelse, after) if orelse else after, (then, after)]
+            case (tir.For(body=body) | tir.While(body=body) as loop, after):
+                open_paths += [after] if id(loop) in loops else [after, (body, rest)]
+                loops.add(id(loop))
+            case (node, after):
+                for child in reversed(tuple(children(node))):
+                    after = (child, after)
+                open_paths.append(after)

@@ -7,6 +7,7 @@ they differ, the runtime that produces them is named.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,6 @@ from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 from firmwright.flows.executors import Executor, run_calls
 from firmwright.flows.first_divergence import FirstDivergence, locate_first_divergence
 from firmwright.flows.html import verification_html
-from firmwright.flows.index_ranges import index_ranges
 from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.flows.reference_outputs import (
     ReferenceOutputs,
@@ -29,6 +29,7 @@ from firmwright.flows.run_schedule import operator_devices
 from firmwright.flows.sample_batches import SampleBatch, Tensors, generate_samples
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.graph.evaluate import numerics_of
+from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
 from firmwright.oracle.reference_runner import RuntimeName
 from firmwright.pipeline import Compilation
@@ -197,3 +198,36 @@ def identify_recording_runtime(
         if compare_outputs(reference.outputs, expected, EXACT_TOLERANCE).mismatches == 0:
             return f"the recording equals {reference.name} exactly; {NUMERICS_HINTS[runtime]}"
     return ""
+
+
+_CAST = re.compile(r"int\d+\(a\)")
+_CHECKING_RUNTIMES = ("onnxruntime", "pytorch")
+_INDEXING = ("dynamic_gather", "dynamic_scatter")
+
+
+def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
+    """Return the range of each input that selects elements of a tensor.
+
+    Only ONNX Runtime and PyTorch refuse indices out of range.
+    """
+    entry = compiled.imported.entry
+    if not isinstance(entry, Function) or reference_runtime(compiled) not in _CHECKING_RUNTIMES:
+        return {}
+    limits: dict[str, int] = {}
+    for call in reversed(entry.body):
+        limit = _limit(call, limits)
+        source = call.inputs[1] if call.op in _INDEXING else call.inputs[0] if call.inputs else None
+        if limit is not None and isinstance(source, Value):
+            limits[source.name] = min(limit, limits.get(source.name, limit))
+    return {param.name: (0, limits[param.name]) for param in entry.params if param.name in limits}
+
+
+def _limit(call: Call, limits: Mapping[str, int]) -> int | None:
+    if call.op in _INDEXING and call.attrs.get("mode") in ("along", "elements"):
+        data = call.inputs[0]
+        assert data is not None
+        return data.type.shape[int(str(call.attrs["axis"]))] - 1
+    is_same = call.op in ("reshape", "broadcast_to", "transpose") or (
+        call.op == "expression" and _CAST.fullmatch(str(call.attrs["formula"]))
+    )
+    return limits.get(call.outputs[0].name) if is_same else None

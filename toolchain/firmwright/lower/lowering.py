@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import (
     InternalError,
     NotSupportedError,
@@ -39,7 +40,6 @@ from firmwright.ir.tir.schedule import (
 from firmwright.ir.tir.traversal import statements
 from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords, layer_digest
 from firmwright.lower.layer_measurements import LayerMeasurements
-from firmwright.lower.rounding_sensitivity import has_discontinuity
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.requantize import has_weight_zero_point
 
@@ -329,3 +329,20 @@ def format_shapes(call: Call) -> str:
 def _shape(kind: TensorType) -> str:
     shape = kind.shape[1:] if len(kind.shape) > 1 and kind.shape[0] == 1 else kind.shape
     return "x".join(map(str, shape)) or "scalar"
+
+
+_ROUNDING_OPS = frozenset({"ceil", "floor", "round", "sign"})
+
+
+def has_discontinuity(function: Function) -> bool:
+    """Return whether any call may amplify a small difference of its float input."""
+    return any(_is_discontinuous(call) for call in function.body)
+
+
+def _is_discontinuous(call: Call) -> bool:
+    if not any(value.type.dtype == FLOAT32 for value in call.variables):
+        return False
+    constants = [value for value in call.inputs if value is not None and value.constant is not None]
+    is_hybrid = any(value.type.quantization is not None for value in constants)
+    leaves_floats = any(value.type.dtype != FLOAT32 for value in call.outputs)
+    return is_hybrid or leaves_floats or call.op.startswith("@") or call.op in _ROUNDING_OPS

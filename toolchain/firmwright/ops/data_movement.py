@@ -196,10 +196,6 @@ def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
     ]
 
 
-def _unpack_attrs(context: ImportContext) -> dict[str, Attr]:
-    return {"axis": normalize_axis(context.node.options["axis"], input_rank(context))}
-
-
 def _unpack_shapes(call: OpCall) -> list[tuple[int, ...]]:
     axis, shape = call.int_attr("axis"), call.input(0).shape
     return [(*shape[:axis], *shape[axis + 1 :])] * shape[axis]
@@ -212,10 +208,6 @@ def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
         StridedCopy(copy_axes(shape, others), result * strides[axis], result=result)
         for result, shape in enumerate(_unpack_shapes(call))
     ]
-
-
-def _unpack_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    return list(np.moveaxis(arrays[0], call.int_attr("axis"), 0))
 
 
 # ---- gather, tile, broadcast_to, reverse_v2 ----------------------------------------------------
@@ -326,7 +318,11 @@ OPDEFS: tuple[OpDef, ...] = (
         lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))], {"PACK": _pack_import},
     ),
     data_movement_op(
-        "unpack", _unpack_shapes, _unpack_copies, _unpack_reference, {"UNPACK": (1, _unpack_attrs)},
+        "unpack", _unpack_shapes, _unpack_copies,
+        lambda call, arrays: list(np.moveaxis(arrays[0], call.int_attr("axis"), 0)),
+        {"UNPACK": (1, lambda context: {
+            "axis": normalize_axis(context.node.options["axis"], input_rank(context))
+        })},
     ),
     data_movement_op(
         "gather", _gather_shape, _gather_copies, _gather_reference, {"GATHER": _gather_import},

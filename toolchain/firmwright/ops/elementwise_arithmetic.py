@@ -236,10 +236,6 @@ def _lower_right_shift(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return (a.cast(INT32) >> minimum(maximum(b.cast(INT32), 0), kind.bits - 1)).cast(kind)
 
 
-def _lower_xor(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    return binary_expr("xor", a.cast(INT32), b.cast(INT32)).cast(call.output.dtype)
-
-
 _CHECKS = elementwise.check_per_tensor, elementwise.check_symmetric_int16
 _BITS = ("int8", "uint8", "int16", "int32")
 
@@ -309,7 +305,15 @@ OPDEFS: tuple[OpDef, ...] = (
     binary_op(
         "bitwise_xor",
         "litert",
-        **dict.fromkeys(_BITS, compute_elements(lambda call, a, b: a ^ b, _lower_xor)),
+        **dict.fromkeys(
+            _BITS,
+            compute_elements(
+                lambda call, a, b: a ^ b,
+                lambda call, a, b: binary_expr("xor", a.cast(INT32), b.cast(INT32)).cast(
+                    call.output.dtype
+                ),
+            ),
+        ),
     ),
     binary_op(
         "right_shift",

@@ -118,10 +118,6 @@ def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
     return (*at[:batch], *picked, *at[lead:])
 
 
-def reference_read(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    return (np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),)
-
-
 def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     result, positions = arrays[0].copy(), _numpy_coordinates(call, arrays[1])
     step = call.str_attr("step")
@@ -310,7 +306,9 @@ OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="dynamic_gather",
         infer=infer_read,
-        reference=reference_read,
+        reference=lambda call, arrays: (
+            np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),
+        ),
         lower=lower_read,
         imports={
             "tflite:EMBEDDING_LOOKUP": _import_embedding,

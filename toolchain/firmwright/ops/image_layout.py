@@ -174,10 +174,6 @@ def _nearest_copies(call: OpCall) -> Sequence[StridedCopy]:
     return [StridedCopy(tuple(axes))]
 
 
-def _nearest_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    return [arrays[0][:, _nearest_indices(call, 0)][:, :, _nearest_indices(call, 1)]]
-
-
 # ---- the operators -----------------------------------------------------------------------------
 
 
@@ -291,7 +287,10 @@ OPDEFS: tuple[OpDef, ...] = (
         {"DEPTH_TO_SPACE": (1, _block_attrs)},
     ),
     data_movement_op(
-        "resize_nearest", _nearest_shape, _nearest_copies, _nearest_reference,
+        "resize_nearest", _nearest_shape, _nearest_copies,
+        lambda call, arrays: [
+            arrays[0][:, _nearest_indices(call, 0)][:, :, _nearest_indices(call, 1)]
+        ],
         {"RESIZE_NEAREST_NEIGHBOR": (2, _nearest_attrs)},
     ),
     data_movement_op(

@@ -101,10 +101,6 @@ def _import_attrs(context: ImportContext) -> Attrs:
     return {"size": size, **conv_window.import_window(context, size), "activation": activation}
 
 
-def _import_average_attrs(context: ImportContext) -> Attrs:
-    return {**_import_attrs(context), **unsigned_attr(context)}
-
-
 def _lowest(call: OpCall) -> float:
     dtype = call.input(0).dtype
     return float(np.finfo(np.float32).min) if dtype == FLOAT32 else dtype.min
@@ -237,7 +233,13 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_reference_average,
         lower=_lower_average,
         row_access=_average_row_access,
-        imports={"tflite:AVERAGE_POOL_2D": importer("average_pool2d", 1, _import_average_attrs)},
+        imports={
+            "tflite:AVERAGE_POOL_2D": importer(
+                "average_pool2d",
+                1,
+                lambda context: {**_import_attrs(context), **unsigned_attr(context)},
+            )
+        },
         dtypes=DTYPES,
     ),
     OpDef(

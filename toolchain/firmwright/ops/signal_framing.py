@@ -341,10 +341,6 @@ def _circular_infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(y.shape, INT8, y.quantization),)
 
 
-def _circular_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    return (np.concatenate([arrays[1][:, 1:], arrays[0]], axis=1),)
-
-
 def _circular_lower(call: OpCall, b: Kernel) -> None:
     slot, total = call.input(0).elements, call.output.elements
     x = b.view("slot", b.input(0), 0, (slot,))
@@ -395,7 +391,8 @@ OPDEFS: tuple[OpDef, ...] = (
         _import_overlap, "int16", "float32",
     ),
     signal_operator(
-        "circular_buffer", "CIRCULAR_BUFFER", _circular_infer, _circular_reference,
+        "circular_buffer", "CIRCULAR_BUFFER", _circular_infer,
+        lambda call, arrays: (np.concatenate([arrays[1][:, 1:], arrays[0]], axis=1),),
         _circular_lower, _import_circular, "int8",
     ),
 )  # fmt: skip

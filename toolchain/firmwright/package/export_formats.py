@@ -135,7 +135,11 @@ def zip_tree(tree: SourceTree) -> bytes:
 def _template_values(exported: ExportInput) -> dict[str, Any]:
     summary, files = exported.summary, exported.model_files
     models = [model_values(model, exported.devices) for model in exported.models]
-    sources = {name: _decoded(text) for name, text in sorted(files.items()) if name.endswith(".c")}
+    sources = {
+        name: text if isinstance(text, str) else text.decode(errors="replace")
+        for name, text in sorted(files.items())
+        if name.endswith(".c")
+    }
     compiler = exported.models[0].compiler
     shares = isinstance(summary, BundleSummary) and not summary.concurrent
     return {
@@ -166,10 +170,6 @@ def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str |
         path = path.replace("VENDOR", values["package"].vendor)
         content[path.removesuffix(".j2").replace("NAME", values["name"])] = text
     return content
-
-
-def _decoded(text: str | bytes) -> str:
-    return text if isinstance(text, str) else text.decode(errors="replace")
 
 
 def _gcc_flags(source: str) -> str:

@@ -13,7 +13,7 @@ from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import constant_pools, pool_image_bytes
 from firmwright.ir.module import IoTensor, IRModule
-from firmwright.ir.tir.plan import BufferInfo, Plan
+from firmwright.ir.tir.plan import Plan
 from firmwright.ir.tir.traversal import callees, prim_calls, used_constants, walk
 
 
@@ -183,14 +183,16 @@ def _scratch_bytes(plan: Plan) -> int:
     """Return the maximum number of scratch bytes that are live at the same time."""
     scratch = [info for info in plan.buffers if info.kind == "scratch"]
     times = sorted({live.first for info in scratch for live in info.live})
-    return max((_live_bytes(scratch, time) for time in times), default=0)
-
-
-def _live_bytes(buffers: list[BufferInfo], time: int) -> int:
-    return sum(
-        info.size_bytes
-        for info in buffers
-        if any(live.first <= time < live.end for live in info.live)
+    return max(
+        (
+            sum(
+                info.size_bytes
+                for info in scratch
+                if any(r.first <= time < r.end for r in info.live)
+            )
+            for time in times
+        ),
+        default=0,
     )
 
 
@@ -221,11 +223,9 @@ def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
                 yield op
             case tir.BufferStore():
                 yield summaries.NO_OPERATOR
-            case tir.If(cond=cond) | tir.While(cond=cond) if _loads(cond):
+            case tir.If(cond=cond) | tir.While(cond=cond) if any(
+                isinstance(n, tir.BufferLoad) for n in walk(cond)
+            ):
                 yield summaries.NO_OPERATOR
             case _:
                 pass
-
-
-def _loads(expr: tir.Expr) -> bool:
-    return any(isinstance(node, tir.BufferLoad) for node in walk(expr))

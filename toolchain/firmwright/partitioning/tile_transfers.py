@@ -14,7 +14,7 @@ from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import AnyFunction, IRModule
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device
-from firmwright.partitioning.engine_parts import calls_of_part, operator_of, region_of_part
+from firmwright.partitioning.engine_split import calls_of_part, operator_of, region_of_part
 from firmwright.partitioning.memory_domains import MemoryDomains
 from firmwright.passes.graph.assign_pools import with_unique_names
 from firmwright.passes.graph.multi_core_split import CallSplitter

@@ -55,7 +55,11 @@ def hoist_scratch(
 
 def _hoist(body: tir.Stmt) -> HoistedBody:
     nodes = [node for node in statements(body) if _is_global_allocate(node)]
-    hoisted = rewrite_stmt(body, _without_global_allocate) if nodes else body
+    hoisted = (
+        rewrite_stmt(body, lambda node: node.body if _is_global_allocate(node) else None)
+        if nodes
+        else body
+    )
     return HoistedBody(body, hoisted, tuple(node.buffer for node in nodes))
 
 
@@ -66,10 +70,6 @@ def is_scratch_name(plan_name: str) -> bool:
 
 def _is_global_allocate(node: Node) -> TypeGuard[tir.Allocate]:
     return isinstance(node, tir.Allocate) and node.buffer.scope == "global"
-
-
-def _without_global_allocate(node: Node) -> Node | None:
-    return node.body if _is_global_allocate(node) else None
 
 
 class _ScratchHoister:

@@ -6,7 +6,7 @@ accessing the buffer may write; the AOT main's attribute `pool_assignments` rest
 one.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import cast
@@ -16,8 +16,15 @@ from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.devices import COPY_OP, VISIBLE_POOLS_ATTR
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
+from firmwright.ir.tir.plan import (
+    OVERLAYS_ATTR,
+    BufferInfo,
+    BufferKind,
+    LiveRange,
+    OffsetConstraint,
+)
 from firmwright.ir.tir.traversal import prim_calls, used_buffers
+from firmwright.ir.tir.verify_async_calls import without_phase
 from firmwright.usmp.interference import InplaceCache, InplacePair
 from firmwright.usmp.liveness import (
     DEFINED_AT_ENTRY,
@@ -27,7 +34,6 @@ from firmwright.usmp.liveness import (
     compute_live_ranges,
     find_last_reads,
 )
-from firmwright.usmp.overlays import find_overlays
 
 _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state", "const"})
 
@@ -249,3 +255,64 @@ def _is_whole_buffer(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
     if not isinstance(arg, tir.AccessPtr) or arg.offset != tir.IntImm(0, arg.offset.dtype):
         return False
     return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer
+
+
+_ONE_PLACE = 1 << 40
+"""A period above every size: within the interval, one difference is allowed."""
+
+
+def find_overlays(
+    module: IRModule,
+    flow: ControlFlowGraph,
+    live: Mapping[str, tuple[LiveRange, ...]],
+    at_exit: Collection[str],
+) -> Iterator[InplacePair]:
+    times: dict[tir.PrimFuncCall, list[int]] = {}
+    for node in flow.nodes:
+        if node.call is not None:
+            times.setdefault(without_phase(node.call), []).append(node.time)
+    for call, own in times.items():
+        kernel = module.functions.get(call.callee)
+        if isinstance(kernel, tir.PrimFunc) and OVERLAYS_ATTR in kernel.attrs:
+            span = LiveRange(min(own), max(own) + 1)
+            if len(own) == (1 if not call.device else 2):
+                yield from _pairs(flow, call, kernel, span, live, at_exit)
+
+
+def _pairs(
+    flow: ControlFlowGraph,
+    call: tir.PrimFuncCall,
+    kernel: tir.PrimFunc,
+    span: LiveRange,
+    live: Mapping[str, tuple[LiveRange, ...]],
+    at_exit: Collection[str],
+) -> Iterator[InplacePair]:
+    """Yield the pairs of workspace and tensor, then those of inputs and outputs."""
+    args = {
+        param.name: (arg.buffer, flow.roots[arg.buffer.name], param.role)
+        for param, arg in zip(kernel.params, call.args, strict=True)
+        if isinstance(arg, tir.AccessPtr) and arg.buffer.name in flow.roots
+    }
+    roots = [root for _, root, _ in args.values()]
+    inside = [node for node in flow.nodes if span.first <= node.time < span.end]
+    others = [node for node in inside if node.call is None or without_phase(node.call) != call]
+    unusable = {name for node in others for name in node.accessed}
+    inputs: list[str] = []
+    outputs: list[str] = []
+    rows = cast("tuple[tuple[str, str, int], ...]", kernel.attrs[OVERLAYS_ATTR])
+    for name, workspace, offset in rows:
+        buffer, root, role = args[name]
+        if roots.count(root) > 1 or root in unusable or flow.allocates[root].buffer != buffer:
+            continue
+        ranges = [item for item in live[root] if item.overlaps(span)]
+        if role == "in" and (root in at_exit or [r.end for r in ranges] != [span.end]):
+            continue
+        if role == "out" and [r.first for r in ranges] != [span.first]:
+            continue
+        (inputs if role == "in" else outputs).append(root)
+        area = args[workspace][0]
+        lo, hi = -buffer.span_bytes, area.span_bytes
+        at_offset = OffsetConstraint(area.name, root, lo, hi, _ONE_PLACE, offset)
+        yield InplacePair(span, (at_offset,))
+    for a, b in product(inputs, outputs):
+        yield InplacePair(span, (OffsetConstraint(a, b, 0, 0),))

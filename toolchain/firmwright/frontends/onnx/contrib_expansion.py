@@ -184,10 +184,6 @@ def _dynamic_quantize_matmul(e: _Expansion) -> None:
     _integer_matmul(e, [a, b, zero, b_zero], [scale, b_scale], bias)
 
 
-def _matmul_integer_to_float(e: _Expansion) -> None:
-    _integer_matmul(e, e.inputs(0, 1, 4, 5), e.inputs(2, 3), e.inputs(6)[0])
-
-
 # ---- floats --------------------------------------------------------------------------------------
 
 
@@ -283,7 +279,9 @@ _RULES: Mapping[str, _Rule] = {
     "FusedGemm": _fused_gemm,
     "Gelu": partial(_biased, "Gelu"),
     "GroupQueryAttention": _group_query_attention,
-    "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "MatMulIntegerToFloat": lambda e: _integer_matmul(
+        e, e.inputs(0, 1, 4, 5), e.inputs(2, 3), e.inputs(6)[0]
+    ),
     "NhwcMaxPool": _nhwc_max_pool,
     "QAttention": _q_attention,
     "QGemm": _qgemm,

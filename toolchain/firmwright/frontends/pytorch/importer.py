@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 
+import firmwright.frontends.pytorch.operators as package
 from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
+from firmwright.base.package_modules import merge_tables
 from firmwright.frontends.onnx.importer import import_onnx_model
 from firmwright.frontends.onnx.protobuf import PlainNode
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo
-from firmwright.frontends.pytorch.operators.registry import find_translator
 from firmwright.frontends.pytorch.program import (
     ExportedProgram,
     ProgramNode,
@@ -15,7 +17,12 @@ from firmwright.frontends.pytorch.program import (
     read_program,
     refs_in,
 )
-from firmwright.frontends.pytorch.translation import NodeTranslation, NodeWriter
+from firmwright.frontends.pytorch.translation import (
+    NodeTranslation,
+    NodeWriter,
+    Translator,
+    Translators,
+)
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 
@@ -153,3 +160,17 @@ def is_in_place(node: ProgramNode) -> bool:
     """Return whether the node changes its first argument, such as aten.relu_."""
     name = _operator(node)
     return name.endswith("_") and not name.startswith("__")
+
+
+@cache
+def translators() -> Translators:
+    return merge_tables(package, "TRANSLATORS")
+
+
+def find_translator(target: str) -> Translator | None:
+    """Return the translator of "aten.conv2d.default", of an in-place form too, or None."""
+    parts = target.split(".")
+    base = ".".join(parts[:2])
+    if not base.endswith("__"):
+        base = base.removesuffix("_")
+    return translators().get(".".join((base, *parts[2:]))) or translators().get(base)

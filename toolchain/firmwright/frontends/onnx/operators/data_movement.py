@@ -152,10 +152,6 @@ def _slice(c: NodeContext) -> OnnxValue:
     return c.emit.slice(c.input(0), begin, counts, strides)
 
 
-def _expand(c: NodeContext) -> OnnxValue:
-    return c.emit.broadcast(c.input(0), np.broadcast_shapes(c.shape(0), c.ints(1, "shapes")))
-
-
 def _tile(c: NodeContext) -> OnnxValue:
     repeats = c.ints(1, "repeats")
     if 0 in repeats:
@@ -271,7 +267,9 @@ IMPORTERS: Mapping[str, Importer] = {
     "BitCast": _bit_cast,
     "Concat": _concat,
     "DepthToSpace": _depth_to_space,
-    "Expand": _expand,
+    "Expand": lambda c: c.emit.broadcast(
+        c.input(0), np.broadcast_shapes(c.shape(0), c.ints(1, "shapes"))
+    ),
     "EyeLike": _eye_like,
     "Flatten": _flatten,
     "OneHot": _one_hot,

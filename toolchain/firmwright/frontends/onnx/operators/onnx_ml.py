@@ -133,10 +133,6 @@ def _scaler(c: NodeContext) -> OnnxValue:
     return c.emit.expression("(a - b) * c", float_rows(c), *tables)
 
 
-def _binarizer(c: NodeContext) -> OnnxValue:
-    return c.emit.expression(f"where(a > {c.attr('threshold', 0.0)!r}, 1.0, 0.0)", c.input(0))
-
-
 def _extractor(c: NodeContext) -> OnnxValue:
     x = c.input(0)
     shape = x.shape
@@ -190,7 +186,9 @@ def _label_map(c: NodeContext, part: str) -> Array:
 
 IMPORTERS: Mapping[str, Importer] = ml_importers({
     "ArrayFeatureExtractor": _extractor,
-    "Binarizer": _binarizer,
+    "Binarizer": lambda c: c.emit.expression(
+        f"where(a > {c.attr('threshold', 0.0)!r}, 1.0, 0.0)", c.input(0)
+    ),
     "Imputer": _imputer,
     "LabelEncoder": _label_encoder,
     "LinearClassifier": _linear_classifier,

@@ -169,10 +169,6 @@ def emit_bilinear(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
     return c.emit.reshape(y, sizes)
 
 
-def _resize(c: NodeContext) -> OnnxValue:
-    return _resized(c, c.attr("mode", "nearest"), *_sizes(c, c.shape(0)))
-
-
 def _upsample(c: NodeContext) -> OnnxValue:
     scales = [float(factor) for factor in c.array(1, "scales").reshape(-1)]
     if c.attr("mode", "nearest") != "nearest":
@@ -186,4 +182,7 @@ def _upsample(c: NodeContext) -> OnnxValue:
     return x
 
 
-IMPORTERS: Mapping[str, Importer] = {"Resize": _resize, "Upsample": _upsample}
+IMPORTERS: Mapping[str, Importer] = {
+    "Resize": lambda c: _resized(c, c.attr("mode", "nearest"), *_sizes(c, c.shape(0))),
+    "Upsample": _upsample,
+}

@@ -36,10 +36,6 @@ def _swap(t: NodeTranslation) -> str:
     return _transposed(t, perm)
 
 
-def _t(t: NodeTranslation) -> str:
-    return _transposed(t, list(range(len(t.shape("self"))))[::-1])
-
-
 def _transposed(t: NodeTranslation, perm: list[int]) -> str:
     x = t.tensor("self")
     y = transpose(t, x, perm)
@@ -315,7 +311,9 @@ _TABLE: dict[str, Translator] = {
     "reshape": _reshape, "roll": _roll, "scalar_tensor": _full, "select": _select,
     "select_scatter": _select_scatter, "slice": _slice, "slice_scatter": _slice_scatter,
     "split": _split, "split_with_sizes": _split, "squeeze": _reshape, "stack": _stack,
-    "swapaxes": _swap, "t": _t, "tile": _repeat, "transpose": _swap, "tril": partial(_tri, 0),
+    "swapaxes": _swap,
+    "t": lambda t: _transposed(t, list(range(len(t.shape("self"))))[::-1]),
+    "tile": _repeat, "transpose": _swap, "tril": partial(_tri, 0),
     "triu": partial(_tri, 1), "unbind": _unbind, "unflatten": _reshape, "unfold": _unfold,
     "unsqueeze": _reshape, "_unsafe_view": _reshape, "view": _reshape, "view_as": _reshape,
     "zeros": partial(_filled, 0), "zeros_like": partial(_filled, 0),
