@@ -44,6 +44,8 @@ void fwr_counter_init(void); /* the driver also defines fwr_port_counter */
 
 extern uint32_t fwr_ld_data_start[], fwr_ld_data_end[];
 extern const uint32_t fwr_ld_data_load[];
+extern uint32_t fwr_ld_ramfunc_start[], fwr_ld_ramfunc_end[];
+extern const uint32_t fwr_ld_ramfunc_load[];
 extern uint32_t fwr_ld_bss_start[], fwr_ld_bss_end[];
 extern uint32_t fwr_ld_stack_low[], fwr_ld_stack_high[];
 

@@ -116,6 +116,9 @@ void fwr_reset_handler(void)
     set_stack_limit(fwr_ld_stack_low);
     guard_stack();
     copy_words(fwr_ld_data_start, fwr_ld_data_end, fwr_ld_data_load);
+#if defined(FWR_RAMFUNC)
+    copy_words(fwr_ld_ramfunc_start, fwr_ld_ramfunc_end, fwr_ld_ramfunc_load);
+#endif
     clear_words(fwr_ld_bss_start, fwr_ld_bss_end);
     (void)main();
     fwr_port_fatal();

@@ -114,6 +114,9 @@ __attribute__((used)) void fwr_reset(void)
     FWR_CSR_WRITE("mtvec", trap_handler);
     guard_stack();
     copy_words(fwr_ld_data_start, fwr_ld_data_end, fwr_ld_data_load);
+#if defined(FWR_RAMFUNC)
+    copy_words(fwr_ld_ramfunc_start, fwr_ld_ramfunc_end, fwr_ld_ramfunc_load);
+#endif
     clear_words(fwr_ld_bss_start, fwr_ld_bss_end);
     (void)main();
     fwr_port_fatal();

@@ -156,3 +156,15 @@ def test_a_new_board_copies_the_text_of_another(tmp_path: Path) -> None:
         create_board("../desk", "microbit", tmp_path)
     with pytest.raises(UsageError, match="is not a valid board name"):
         create_board("soc", "microbit", tmp_path)
+
+
+def test_an_emulated_board_takes_the_memory_of_a_chip() -> None:
+    both = load_board("mps2-an386@nucleo-l4r5zi")
+    board, chip = load_board("mps2-an386"), load_board("nucleo-l4r5zi")
+    assert both.run == board.run
+    assert both.flash.read_model == chip.flash.read_model
+    assert [r.size_bytes for r in both.memory] == [r.size_bytes for r in chip.memory]
+    assert all(r.start >= board.ram.start for r in both.memory if r.kind == "ram")
+    assert both.ramfunc is not None
+    with pytest.raises(BoardError, match="an emulated board with a cortex-m4"):
+        load_board("mps2-an385@nucleo-l4r5zi")

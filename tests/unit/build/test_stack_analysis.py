@@ -57,6 +57,15 @@ def test_the_deepest_of_several_callees_counts_in_any_order() -> None:
         assert (use.path, use.size_bytes) == (("main", "deep"), 64)
 
 
+def test_a_veneer_of_the_linker_leads_to_its_function() -> None:
+    text = ARM.replace("200 <leaf>", "500 <__leaf_veneer>", 1) + (
+        "\n00000500 <__leaf_veneer>:\n 500:\tf85f f000 \tldr.w\tpc, [pc]\t@ 504\n"
+        " 504:\t00000201 \t.word\t0x00000201\n"
+    )
+    graph = CallGraph(text.replace("sub.w\tsp, sp, #256", "nop"), {}, ())
+    assert graph.worst("main").path == ("main", "__leaf_veneer", "leaf")
+
+
 def test_an_indirect_call_of_a_library_function_is_reported_as_unknown() -> None:
     assert CallGraph(ARM, {}, ()).worst("main").unknown == ("tail",)
 

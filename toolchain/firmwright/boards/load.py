@@ -15,7 +15,7 @@ from types import ModuleType
 from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import BoardError, UsageError
 from firmwright.base.resources import boards_dir
-from firmwright.boards.schema import Board, read_board
+from firmwright.boards.schema import Board, read_board, with_memory_of
 from firmwright.boards.toml_table import TomlTable
 
 ENTRY_POINT_GROUP = "firmwright.boards"
@@ -25,8 +25,13 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
-    """Return the board called `name`; a BoardError suggests similar names if there is none."""
-    return _read_board_file(board_file(name, extra_dirs), search_path(extra_dirs))
+    """Return the board called `name`; a BoardError suggests similar names if there is none.
+
+    "EMULATED@CHIP" is the first board with the memory sizes and flash of the second.
+    """
+    name, _, chip = name.partition("@")
+    board = _read_board_file(board_file(name, extra_dirs), search_path(extra_dirs))
+    return with_memory_of(board, load_board(chip, extra_dirs)) if chip else board
 
 
 def _read_board_file(file: Path, directories: Sequence[Path]) -> Board:

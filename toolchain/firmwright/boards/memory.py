@@ -34,7 +34,7 @@ class MemoryRegion:
     A flash region is read in lines of `read_bytes` with `wait_states` each, and has caches of
     `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully associative. With
     `unified_cache`, the first serves data as well. With `prefetch`, the next line is read during
-    execution.
+    execution. A RAM region with `ramfunc` holds hot functions, which start-up copies.
     """
 
     name: Annotated[str, TomlKey(read=_read_identifier)]
@@ -55,11 +55,19 @@ class MemoryRegion:
     cache_ways: int = 0
     unified_cache: bool = False
     prefetch: bool = False
+    ramfunc: bool = False
 
     @property
     def has_small_cache(self) -> bool:
         """Whether loops of unrolled kernels would be read from slow flash again and again."""
         return self.wait_states > 0 and 0 < self.instruction_cache <= SMALL_CACHE_BYTES
+
+    @property
+    def read_bandwidth(self) -> float | None:
+        """Return the bytes of constants read in a cycle; None if unknown or mostly cached."""
+        if self.bandwidth is None and self.has_small_cache:
+            return self.read_bytes / (1 + self.wait_states)
+        return self.bandwidth
 
     @property
     def read_model(self) -> tuple[int, ...]:
@@ -93,6 +101,8 @@ def _check_region(table: TomlTable, region: MemoryRegion, earlier: list[MemoryRe
         raise table.error("cache_line", "it is not a power of two.")
     if region.pool and region.kind != "ram":
         raise table.error("pool", "only a region of kind ram can hold a pool.")
+    if region.ramfunc and region.kind != "ram":
+        raise table.error("ramfunc", "only a region of kind ram can hold copied functions.")
     for other in earlier:
         if region.name == other.name:
             raise table.error("name", f"two regions are called {other.name}.")

@@ -1,14 +1,15 @@
 """The board description: an immutable `Board` that is read and checked from TOML."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
+from firmwright.base.errors import BoardError
 from firmwright.boards import peripherals, trust
 from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.flash_tools import FlashTools, read_flash_tools
 from firmwright.boards.mcuboot import McubootSlots, read_mcuboot
-from firmwright.boards.memory import MemoryKind, MemoryRegion, read_memory_regions
+from firmwright.boards.memory import BANDWIDTH, MemoryKind, MemoryRegion, read_memory_regions
 from firmwright.boards.toml_table import TomlKey, TomlTable, check_keys, read_table
 from firmwright.ir.core import PoolInfo
 
@@ -32,6 +33,7 @@ CORES: Final = (
     "rv32imac_zve32x",
 )
 POOL_ALIGN: Final = 16
+MEMORY_ALIGN: Final = 0x1_0000
 STACK_BYTES_MIN: Final = 320
 """A fault report needs up to 160 bytes including the link's, and may use half of the stack."""
 LINK_PAYLOAD_BYTES: Final = 256
@@ -125,6 +127,12 @@ class Board:
         """The first region of kind ram: it holds data and the stack."""
         return next(r for r in self.memory if r.kind == "ram")
 
+    @property
+    def ramfunc(self) -> MemoryRegion | None:
+        """The RAM region for hot functions, if flash has wait states."""
+        regions = (r for r in self.memory if r.ramfunc)
+        return next(regions, None) if not self.is_host and self.flash.wait_states else None
+
     def pools(self) -> tuple[PoolInfo, ...]:
         """Return the planner's pools in the order of the memory map.
 
@@ -132,12 +140,13 @@ class Board:
         """
         if self.is_host:
             return (PoolInfo("sram"),)
+        usual = BANDWIDTH if self.flash.wait_states else None
         return tuple(
             PoolInfo(
                 r.pool,
                 self._pool_bytes(r),
-                read_bandwidth=r.bandwidth,
-                write_bandwidth=r.bandwidth,
+                read_bandwidth=r.bandwidth or usual,
+                write_bandwidth=r.bandwidth or usual,
                 read_latency=r.latency,
                 write_latency=r.latency,
                 section=f".noinit.{r.name}",
@@ -194,6 +203,22 @@ class Board:
         if not self.memory:
             return None
         return sum(r.size_bytes for r in self.memory if r.kind == kind)
+
+
+def with_memory_of(board: Board, chip: Board) -> Board:
+    """Return an emulated `board` with the regions of a chip of the same core, moved to its own."""
+    if chip.core != board.core or board.run.kind != "qemu":
+        what = f"{board.name} cannot emulate {chip.name}."
+        raise BoardError(what, hint=f"an emulated board with a {chip.core}.")
+    flash = replace(chip.flash, start=board.flash.start)
+    start, memory = board.ram.start, [flash]
+    for region in (r for r in chip.memory if r.kind == "ram"):
+        memory.append(replace(region, start=start))
+        start += -(-region.size_bytes // MEMORY_ALIGN) * MEMORY_ALIGN
+    if flash.size_bytes > board.flash.size_bytes or start > board.ram.end:
+        raise BoardError(f"{board.name} has too little memory to emulate {chip.name}.")
+    name, pipeline = f"{board.name}@{chip.name}", chip.pipeline
+    return replace(board, name=name, memory=tuple(memory), pipeline=pipeline)
 
 
 def read_board(table: TomlTable, name: str) -> Board:

@@ -36,13 +36,15 @@ def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
 
 
 def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[str, ...]:
-    """Return the regions that a section occupies; .data occupies flash and RAM."""
+    """Return the regions that a section occupies; .data and .ramfunc occupy flash and RAM."""
     tail = section.name.rsplit(".", 1)[-1]
     if section.name.startswith((".noinit.", ".rodata.", ".external.")) and any(
         r.name == tail for r in regions
     ):
         return (tail,)
     flash = next(r.name for r in regions if r.kind == "flash")
+    if section.name.startswith(".ramfunc."):
+        return (flash, tail)
     ram = next(r.name for r in regions if r.kind == "ram")
     match section.kind:
         case "text" | "rodata":

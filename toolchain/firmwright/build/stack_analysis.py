@@ -168,6 +168,8 @@ def _take(function: _Function, mnemonic: str, operands: str) -> None:
         target = _TARGET.search(operands)
         if target:
             function.targets.add(int(target[1], 16))
+    elif mnemonic == ".word" and function.name.endswith("_veneer"):  # of the linker, to far code
+        function.targets.add(int(operands, 16) & ~1)
     if _is_indirect(mnemonic, operands):
         function.indirect = True
 

@@ -29,6 +29,8 @@ def run(args: argparse.Namespace) -> Outcome:
     baseline = read_profile(args.baseline) if args.baseline else None
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="omit --in-process.")
+    if args.timing_board:
+        args.board = f"{args.board}@{args.timing_board}"
     compiled = arguments.compile_from_args(args)
     measured = profile(
         compiled,

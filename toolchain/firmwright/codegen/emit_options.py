@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from firmwright.base.errors import UsageError
 
 C_STANDARDS = ("c99", "c11", "c17", "gnu99", "gnu11", "gnu17")
-SECTION_KINDS = ("code", "const")
+SECTION_KINDS = ("code", "const", "ramfunc")
 DEFAULT_LICENSE = "LicenseRef-Model-Owner"
 """The license of generated files unless the model's owner chooses another."""
 
@@ -24,7 +24,7 @@ class EmitOptions:
 
     An empty `prefix` means the module's name. `emit_step_api` adds NAME_step, `tvm_api` microTVM's
     interface. `shared` maps constants to symbols defined elsewhere. `notes` are comment lines at
-    the top of NAME.c. `sections` are pairs of kind (`code` or `const`) and linker section.
+    the top of NAME.c. `sections` are pairs of kind and linker section.
     `license` is an SPDX expression. With `constants_in_header`, NAME_weights.h includes shared
     constants and initial states.
     """
@@ -58,13 +58,13 @@ class EmitOptions:
             if kind not in SECTION_KINDS or not _SECTION.fullmatch(section):
                 raise UsageError(
                     f"invalid --section {f'{kind}={section}'!r}.",
-                    hint="code=SECTION or const=SECTION, such as const=.rodata.model.",
+                    hint="code, const or ramfunc=SECTION, such as const=.rodata.model.",
                 )
             if self.section(kind) != section:
                 raise UsageError(f"--section gives two sections for {kind}.", hint="one of them.")
 
     def section(self, kind: str) -> str:
-        """Return the linker section of `code` or `const`; "" for the default."""
+        """Return the linker section of a kind; "" for the default."""
         return dict(self.sections).get(kind, "")
 
     @property

@@ -104,7 +104,8 @@ def _print_kernel(context: EmitContext, function: tir.PrimFunc, comment: Sequenc
     params = [_declare_param(printer.exprs, param, names[param.name]) for param in function.params]
     out.line()
     out.comment(comment)
-    head = f"{context.names.macro('kernel')} void {context.names.c(function.code)}"
+    kind = context.names.macro("ramfunc" if function.attrs.get("ramfunc") else "kernel")
+    head = f"{kind} void {context.names.c(function.code)}"
     with out.function(f"{head}({', '.join(params) or 'void'})"):
         with printer.scope.block():
             printer.body(function.body)

@@ -125,6 +125,7 @@ def _source_tree(
             headers=helpers.system_headers(context.used, copies=copies),
             foreign_headers=helpers.library_headers(context.used),
             gcc_flags=_gcc_flags(kernels),
+            has_ramfuncs=any(func.attrs.get("ramfunc") for func in kernels),
             checks=[function for function, _ in backend_version_checks(module)],
             **helpers.template_values(context.used, context.names, inline_asm=options.inline_asm),
             kernels=kernel_text,

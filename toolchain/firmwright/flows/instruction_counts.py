@@ -284,8 +284,9 @@ def _by_operator(
     is_open = any(map(depends_on_data, walk(body)))
     members, shared = {name: len(group) for name, group in waiting.items()}, ""
     for site, cells in sites.items():
-        # A compiler's copy of a function has a suffix.
-        name = code.name_at(cells[0].address).partition(".")[0]
+        # A compiler's copy of a function has a suffix; a linker's veneer may precede it.
+        names = [code.name_at(cell.address).partition(".")[0] for cell in cells]
+        name = next((name for name in names if name in waiting), names[0])
         if name not in waiting and has_devices:
             cells_by_op.setdefault(_NO_OPERATOR, []).extend(cells)
             continue

@@ -14,6 +14,7 @@ from firmwright.partitioning.device_requests import apply_device_requests
 from firmwright.partitioning.target_resolution import check_targets, resolve_targets
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline.options import Options, check_options
+from firmwright.usmp.cache_constants import SPARE_PERCENT_MAX
 from firmwright.usmp.pool_options import resolve_pools, with_program_memory_speed
 
 
@@ -44,12 +45,9 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
     check_options(options)
     make_emit_options(board, options)  # only to check them early
     targets = resolve_targets(board, options.target)
+    pools = resolve_pools(board, options, tuple(targets))
     module = replace(
-        model,
-        name=options.name or model.name,
-        targets=targets,
-        pools=resolve_pools(board, options, tuple(targets)),
-        io=_io(model, options),
+        model, name=options.name or model.name, targets=targets, pools=pools, io=_io(model, options)
     ).with_attrs(
         numerics=_numerics(model, options),
         optimize=options.optimize,
@@ -61,7 +59,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
             for name in ("ram_bytes", "flash_bytes")
             if (value := getattr(options, name)) is not None
         },
-        **_flash_attrs(board),
+        **_flash_attrs(replace(model, pools=pools), board, options),
         **({"offload": options.offload} if options.offload else {}),
         **{name: True for name in ("recompute", "pipeline_runs") if getattr(options, name)},
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
@@ -92,11 +90,25 @@ def _numerics(model: IRModule, options: Options) -> str:
     return "onnx"
 
 
-def _flash_attrs(board: Board) -> dict[str, bool | float]:
-    """Return the attributes for short loops and stalls of flash with a small cache, else none."""
-    if board.is_host or not board.flash.has_small_cache:
+def _flash_attrs(model: IRModule, board: Board, options: Options) -> dict[str, int | float]:
+    """Return the attributes for flash with wait states: functions in RAM, short loops, stalls.
+
+    Short loops suit a small cache. Constants do not stall that `cache_constants` copies to RAM.
+    """
+    if board.is_host or not board.flash.wait_states:
         return {}
-    return {"short_loops": True, "flash_stalls": board.flash.wait_states / board.flash.read_bytes}
+    attrs: dict[str, int | float] = {}
+    is_fast, flash = options.optimize == "speed", board.flash
+    if is_fast and board.ramfunc:
+        attrs["ramfunc_bytes"] = board.ramfunc.size_bytes
+    elif flash.has_small_cache:
+        attrs["short_loops"] = True
+    pools = (p for p in model.pools if p.access == "rw" and options.ram_bytes is None)
+    room = sum(pool.size_bytes or 0 for pool in pools)
+    constants = sum(constant.size_bytes for constant in model.constants.values())
+    if flash.has_small_cache and not (is_fast and constants <= room * SPARE_PERCENT_MAX // 100):
+        attrs["flash_stalls"] = flash.wait_states / flash.read_bytes
+    return attrs
 
 
 def _io(model: IRModule, options: Options) -> IoBinding:

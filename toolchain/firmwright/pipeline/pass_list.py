@@ -27,6 +27,7 @@ from firmwright.passes.graph.copy_elision import mark_copies_as_views
 from firmwright.passes.graph.multi_core_split import split_over_cores
 from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import dce
+from firmwright.passes.tir.assign_ramfuncs import assign_ramfuncs
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
 from firmwright.pipeline import selection_oracle
 from firmwright.pipeline.options import Options
@@ -82,6 +83,9 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
             module,
             collect_intrinsics(module, INTRINSICS),
             selection_oracle.kernel_cost_estimator(module),
+        ),
+        "assign-ramfuncs": lambda module: assign_ramfuncs(
+            module, selection_oracle.kernel_cost_estimator(module)
         ),
         "tir-to-runtime": lambda module: run_hook(module, "tir_to_runtime"),
         "final-dce": dce.run,

@@ -8,7 +8,8 @@ from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights
 from firmwright.ir.tir.op_count import REGISTERS
 from firmwright.targets.registry import target_features
 
-_CYCLES = ("cortex-m4", "cortex-m3")
+_CYCLES = {"cortex-m3": "cortex-m3", "cortex-m4": "cortex-m4", "cortex-m33": "cortex-m4"}
+"""The column of each core's cycles."""
 _CALL_BYTES = 8.0
 """Code bytes of a call of a float routine."""
 _FPU_CODE_BYTES = 4.0
@@ -35,7 +36,8 @@ def cost_weights_for(target: Target | None) -> CostWeights:
 
 def _weights(name: str, family: str, mcpu: str = "", registers: int = REGISTERS) -> CostWeights:
     soft = _SOFT_FLOAT.get(family, {})
-    cycles = {**_WORK[mcpu], **_SOFT_FLOAT.get(mcpu, {})} if mcpu in _CYCLES else {}
+    timed = _CYCLES.get(mcpu, "")
+    cycles = {**_WORK[timed], **_SOFT_FLOAT.get(timed, {})} if timed else {}
     code_bytes = {**_CODE_BYTES[family], **dict.fromkeys(soft, _CALL_BYTES)}
     return CostWeights(name, {**_WORK[family], **soft}, cycles, code_bytes, registers)
 

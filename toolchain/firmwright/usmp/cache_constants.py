@@ -34,8 +34,8 @@ from firmwright.passes.tir.externalize_constants import (
 )
 from firmwright.usmp.memory_planning import POOL_ALIGNMENT, plan_memory
 
-WORKSPACE_SHARE_PERCENT_MAX = 60
-"""Limit of all copies if the user sets no RAM budget, in percent of the workspace."""
+SPARE_PERCENT_MAX = 50
+"""Limit of the copies in a pool if the user sets no RAM budget, in percent of its free bytes."""
 PROGRAM_MEMORY = "program"
 """Name of the memory into which constants are linked, for comparisons of speed."""
 
@@ -59,16 +59,14 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
     memory_plan = plan_memory(module, planner).plan if candidates else None
     if memory_plan is None:
         return module
-    left = memory_plan.workspace_bytes * WORKSPACE_SHARE_PERCENT_MAX // 100
-    if "ram_bytes" in module.attrs:
-        left = sys.maxsize  # the pools are as large as the user's budget
     spare = _spare_bytes(module, memory_plan)
+    if "ram_bytes" not in module.attrs:  # else the pools are as large as the user's budget
+        spare = {name: size * SPARE_PERCENT_MAX // 100 for name, size in spare.items()}
     chosen: dict[str, str] = {}
     for one in candidates:
         size_bytes = _align_up(one.size_bytes)
-        if one.constant not in chosen and size_bytes <= min(left, spare[one.pool]):
+        if one.constant not in chosen and size_bytes <= spare[one.pool]:
             chosen[one.constant] = one.pool
-            left -= size_bytes
             spare[one.pool] -= size_bytes
     return _copy_to_ram(module, main, chosen) if chosen else module
 

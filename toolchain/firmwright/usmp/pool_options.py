@@ -36,8 +36,10 @@ class PoolOptions(Protocol):
 def resolve_pools(
     board: Board, asked: PoolOptions, targets: Collection[str]
 ) -> tuple[PoolInfo, ...]:
-    constant_pools = {pool.name for pool in asked.const_pools}
-    buffers = resolve_buffer_pools(board, asked.pools, constant_pools, asked.ram_bytes, targets)
+    reserved = {pool.name for pool in asked.const_pools}
+    if asked.optimize == "speed" and board.ramfunc:
+        reserved.add(board.ramfunc.pool)
+    buffers = resolve_buffer_pools(board, asked.pools, reserved, asked.ram_bytes, targets)
     if asked.const_pools and not asked.link_params:
         raise UsageError("--no-link-params leaves no constant for --const-pool.")
     return (
@@ -48,7 +50,7 @@ def resolve_pools(
 
 def with_program_memory_speed(module: IRModule, board: Board, asked: PoolOptions) -> IRModule:
     """Record the speed of the program memory if it can affect where constants are placed."""
-    speed = None if board.is_host else board.flash.bandwidth
+    speed = None if board.is_host else board.flash.read_bandwidth
     if speed is None or asked.optimize != "speed" or not asked.link_params:
         return module
     return module.with_attrs(program_bandwidth=speed, program_latency=board.flash.latency or 0)
@@ -63,7 +65,7 @@ def resolve_buffer_pools(
 ) -> tuple[PoolInfo, ...]:
     """Return the board's or the requested pools, limited to `ram_bytes` writable bytes in all.
 
-    Pools in `reserved` (for constants) are excluded, as are pools of engines that have no target in
+    Pools in `reserved` (for constants or functions) are excluded, as are pools of engines that have no target in
     `targets`.
     """
     own = {
