@@ -45,7 +45,6 @@ _TEXT = read_sections(__file__)
 _ALIGNMENT = 16
 _COMPILED = "ethos_u"
 _SURVEYS = 8
-"""Number of graphs that are remembered."""
 _CONFIG = slice(8, 12)
 """The word of a command stream with the product, and the logarithm of the multiply-adds."""
 _PRODUCTS = {0: "u55", 1: "u65"}

@@ -33,7 +33,7 @@ def check_npu_numerics(call: OpCall) -> None:
     """Raise NotSupportedError if the NPU may compute other values than the profile of the call."""
     kinds = {kind.dtype for kind in (*call.inputs[:1], *call.outputs) if kind is not None}
     if call.op == "quantize" and kinds == {INT8, UINT8}:
-        if not _has_one_scale(call):
+        if per_tensor_quant(call.input(0)).scale != per_tensor_quant(call.output).scale:
             raise NotSupportedError("it changes the scale of uint8 values")
         return
     if not kinds <= {INT8, INT16}:
@@ -55,10 +55,6 @@ def check_npu_numerics(call: OpCall) -> None:
 def _differs(call: OpCall) -> NotSupportedError:
     other = "; --numerics tflm rounds like it" if call.numerics == "litert" else ""
     return NotSupportedError(f"--numerics {call.numerics} rounds unlike the NPU{other}")
-
-
-def _has_one_scale(call: OpCall) -> bool:
-    return per_tensor_quant(call.input(0)).scale == per_tensor_quant(call.output).scale
 
 
 def _is_like_npu(call: OpCall) -> bool:

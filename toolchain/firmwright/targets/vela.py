@@ -54,10 +54,7 @@ class NpuProgram:
 
 @dataclass(frozen=True, slots=True)
 class VelaSurvey:
-    """Why operators stay on the core, and estimated cycles of the NPU's, by their outputs.
-
-    The cycles of an operator whose output has no row are part of a later one.
-    """
+    """Why operators stay on the core, and estimated cycles of the NPU's, by their outputs."""
 
     reasons: Mapping[str, str]
     cycles: Mapping[str, int]
@@ -93,8 +90,7 @@ def survey_operators(model: bytes, options: VelaOptions, outputs: tuple[str, ...
 
 def _cycles_by_output(folder: Path, outputs: frozenset[str]) -> Mapping[str, int]:
     """Return the estimates by output; steps with other names belong to the next one's operator."""
-    cycles: Counter[str] = Counter()
-    earlier = 0
+    cycles, earlier = Counter[str](), 0
     for file in folder.glob("*_per-layer.csv"):
         for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
             earlier += int(float(row["Op Cycles"])) if row["Target"] == "NPU" else 0

@@ -1,8 +1,7 @@
 """Measurement of kernels: an image with several kernels runs once, and its results are checked.
 
-Method `exact` counts every instruction in QEMU, and `cycles` models the core's cycles of them;
-`timer` reads the board's counter before and after each kernel. Results must equal those of the
-operator's reference loops.
+Method `exact` counts every instruction in QEMU, `cycles` models their cycles, and `timer` reads the
+board's counter around each kernel. Results must equal those of the operator's reference loops.
 """
 
 import logging
