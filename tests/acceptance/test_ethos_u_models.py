@@ -9,6 +9,7 @@ import pytest
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.verification import verify
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.devices import CYCLES_ATTR
 from firmwright.targets import vela
 from firmwright.targets.registry import parse_target
@@ -48,7 +49,8 @@ def test_a_model_has_these_figures(
     if path is None:
         pytest.skip(f"{row['model']} is not at {paths[1]}")
     model = load_model(path)
-    compiled = compile_for(model, "mps3-an547", target=npu, numerics=row["numerics"])
+    options = {"numerics": row["numerics"], "pools": (PoolInfo("isram"),)}
+    compiled = compile_for(model, "mps3-an547", target=npu, **options)
     config = (str(parse_target(npu).attr(name)) for name in ("system-config", "memory-mode"))
     vela.run_vela(path.read_bytes(), vela.VelaOptions(npu, *config), tmp_path, "tflite")
     with next(tmp_path.glob("*_summary_*.csv")).open(encoding="utf-8") as own:
