@@ -13,16 +13,22 @@ import csv
 import gzip
 import io
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from firmwright.boards import load_board
 from firmwright.build.disassembler import disassemble
 from firmwright.build.elf_reader import read_sections_and_symbols
-from firmwright.device.instruction_counter import InstructionCounter, build_counter_plugin
+from firmwright.device.instruction_counter import (
+    InstructionCount,
+    InstructionCounter,
+    build_counter_plugin,
+)
 from firmwright.flows.build_cache import cache_root
+from firmwright.targets.disassembly import Instruction
 
 COVERAGE = 0.98
-REGISTERS = {"writes": "writes", "reads": "reads", "address_registers": "address"}
+SETS = {"writes": "writes", "reads": "reads", "address_registers": "address"}
 
 
 def main() -> None:
@@ -43,25 +49,30 @@ def main() -> None:
         machine = [board.run.program, "-M", board.run.machine, "-nographic", "-semihosting"]
         command = [*machine, "-kernel", str(args.elf), "-plugin", counter.argument]
         subprocess.run(command, stdin=subprocess.DEVNULL, check=False, timeout=600)
-        cells = sorted(counter.read(), key=lambda cell: cell.address)
+        cells = counter.read()
     total = sum(cell.count for cell in cells)
-    least, seen = 0, 0
-    for cell in sorted(cells, key=lambda cell: -cell.count):
-        least, seen = cell.count, seen + cell.count
+    write_counts(args.output, ((c, instructions[c.address]) for c in cells))
+    sums = [sum(getattr(c, n) for c in cells) for n in ("fetch_stalls", "data_stalls", "unaligned")]
+    print(args.output.name, total, *sums, sep=",")
+
+
+def write_counts(file: Path, executed: Iterable[tuple[InstructionCount, Instruction]]) -> None:
+    """Write the most frequent instructions with their executions."""
+    rows = sorted(executed, key=lambda row: row[0].address)
+    total, least, seen = sum(cell.count for cell, _ in rows), 0, 0
+    for least in sorted((cell.count for cell, _ in rows), reverse=True):
+        seen += least
         if seen >= COVERAGE * total:
             break
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("address", "size_bytes", "kind", "words", *REGISTERS, "count", "taken"))
-    for cell in cells:
+    writer.writerow(("address", "size_bytes", "kind", "words", *SETS, "count", "taken"))
+    for cell, what in rows:
         if cell.count >= least:
-            what = instructions[cell.address]
-            sets = [" ".join(sorted(getattr(what, name))) for name in REGISTERS.values()]
+            sets = [" ".join(sorted(getattr(what, name))) for name in SETS.values()]
             head = (cell.address, what.size_bytes, what.kind, what.words)
             writer.writerow((*head, *sets, cell.count, cell.taken))
-    args.output.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
-    sums = [sum(getattr(c, n) for c in cells) for n in ("fetch_stalls", "data_stalls", "unaligned")]
-    print(args.output.name, total, *sums, sep=",")
+    file.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
 
 
 if __name__ == "__main__":

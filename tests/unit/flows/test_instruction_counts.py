@@ -1,5 +1,6 @@
 """Exact counts: they add up, and agree with the board's own counter to its resolution."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +17,11 @@ from firmwright.device.instruction_counter import (
 from firmwright.flows import instruction_counts
 from firmwright.flows.build_cache import cache_root
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.emulated_board import emulate
 from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import profile
+from firmwright.flows.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
@@ -177,3 +180,25 @@ def test_calls_of_merged_functions_are_attributed():
         0: [5],
         1: [7],
     }
+
+
+@pytest.mark.qemu
+def test_kernels_of_a_real_board_are_counted_on_a_machine_with_its_core(digits_path: Path):
+    can_count("qemu-system-arm")
+    compiled = compile_for(load_model(digits_path), "nucleo-l4r5zi")
+    counts = profile(compiled, count_instructions=True).exact
+    assert (counts.machine, counts.timing_board.name) == ("mps2-an386", "nucleo-l4r5zi")
+    low, high = counts.silicon_range
+    assert low < counts.total.cycles < high
+    milliseconds = f"{counts.total.cycles / 120e3:.3f} ms at 120 MHz; on silicon {low:,}"
+    assert milliseconds in counts.describe_cycles()
+    assert verify(emulate(compiled), samples=1).exact
+    unknown = replace(counts, timing_board=load_board("rpi-pico2"))
+    assert "the flash of rpi-pico2 is not modeled" in unknown.describe_cycles()
+    assert unknown.silicon_range is None
+
+
+def test_a_timing_board_is_for_counted_instructions_only(digits_path: Path):
+    compiled = compile_for(load_model(digits_path), "mps2-an386")
+    with pytest.raises(UsageError, match="counted instructions only"):
+        profile(compiled, timing_board=load_board("nucleo-l4r5zi"))

@@ -8,6 +8,7 @@ import pytest
 
 from firmwright.base.errors import DeviceError, FirmwrightError, ToolFailedError, UsageError
 from firmwright.boards import load_board
+from firmwright.flows.flashing import run_flash_command
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tuning_records import ConfiguredSchedule
 from firmwright.pipeline import Options
@@ -77,6 +78,6 @@ def test_failed_flash_command_is_reported_with_its_output(tmp_path: Path) -> Non
     script.chmod(0o755)
     image = type("Files", (), {"elf": tmp_path / "e", "bin": tmp_path / "b", "hex": None})()
     with pytest.raises(DeviceError, match="flash ended with 3"):
-        kernel_measurement.flash_board(image, f"{script} {{elf}}")
+        run_flash_command(image, f"{script} {{elf}}")
     with pytest.raises(UsageError, match="the board cannot be flashed: "):
-        kernel_measurement.flash_board(image, f"{tmp_path}/none {{elf}}")
+        run_flash_command(image, f"{tmp_path}/none {{elf}}")

@@ -31,7 +31,8 @@ class MemoryRegion:
     `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If `targets` is not
     empty, only kernels of these target kinds may use the pool. `cache_line` is the line size of the
     region's data cache; 0 means no cache. Accelerators cannot access `tightly_coupled` memory.
-    A flash region is read in lines of `read_bytes` with `wait_states` each, and has caches of
+    A flash region is read in lines of `read_bytes` with `wait_states` each (None is unknown: no
+    model), and has caches of
     `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully associative. With
     `unified_cache`, the first serves data as well. With `prefetch`, the next line is read during
     execution. A RAM region with `ramfunc` holds hot functions, which start-up copies.
@@ -48,7 +49,7 @@ class MemoryRegion:
     targets: tuple[str, ...] = ()
     cache_line: Annotated[int, TomlKey(maximum=64)] = 0
     tightly_coupled: bool = False
-    wait_states: int = 0
+    wait_states: int | None = None
     read_bytes: Annotated[int, TomlKey(minimum=1, maximum=64)] = 4
     instruction_cache: Annotated[int, TomlKey(maximum=65536)] = 0
     data_cache: Annotated[int, TomlKey(maximum=65536)] = 0
@@ -60,7 +61,7 @@ class MemoryRegion:
     @property
     def has_small_cache(self) -> bool:
         """Whether loops of unrolled kernels would be read from slow flash again and again."""
-        return self.wait_states > 0 and 0 < self.instruction_cache <= SMALL_CACHE_BYTES
+        return bool(self.wait_states) and 0 < self.instruction_cache <= SMALL_CACHE_BYTES
 
     @property
     def read_bandwidth(self) -> float | None:
@@ -74,7 +75,7 @@ class MemoryRegion:
         """Return the numbers of a flash region for QEMU's counting plugin."""
         caches = (self.instruction_cache, self.data_cache, self.cache_ways)
         flags = (int(self.unified_cache), int(self.prefetch))
-        return (self.wait_states, self.read_bytes, *caches, *flags)
+        return (self.wait_states or 0, self.read_bytes, *caches, *flags)
 
     @property
     def end(self) -> int:

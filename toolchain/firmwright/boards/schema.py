@@ -66,6 +66,20 @@ class Limits:
     ] = LINK_PAYLOAD_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A chip takes `scale` times the modeled cycles, `least` to `most` times in measurements.
+
+    `wait_states` replaces that of the flash.
+    """
+
+    scale: Annotated[float, TomlKey(read=TomlTable.number)]
+    least: Annotated[float, TomlKey(read=TomlTable.number)]
+    most: Annotated[float, TomlKey(read=TomlTable.number)]
+    measured: str
+    wait_states: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
     """A board: the source of compiler flags, linker script, memory pools and sessions."""
@@ -102,10 +116,16 @@ class Board:
     """Accelerators with their attributes on this board, in the form of --target."""
     cores: peripherals.Cores | None = None
     dma: peripherals.DmaController | None = None
+    calibration: Calibration | None = None
 
     @property
     def is_host(self) -> bool:
         return self.port == "host"
+
+    @property
+    def run_hz(self) -> int:
+        """The clock of the processor after start-up; 0 if unknown."""
+        return self.clock_hz if self.clock is None else self.clock.hz
 
     @property
     def flash_bytes(self) -> int | None:
@@ -236,6 +256,11 @@ def read_board(table: TomlTable, name: str) -> Board:
         return read(table.subtable(key), *context) if table.has(key) else None
 
     clock = optional("clock", read_clock, port)
+    calibration = optional("calibration", read_table, Calibration)
+    if calibration is not None and calibration.wait_states is not None:
+        flash = next(region for region in memory if region.kind == "flash")
+        changed = replace(flash, wait_states=calibration.wait_states)
+        memory = tuple(changed if region == flash else region for region in memory)
     return read_table(
         table,
         Board,
@@ -253,6 +278,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         mcuboot=optional("mcuboot", read_mcuboot, memory),
         cores=optional("cores", read_table, peripherals.Cores, port),
         dma=optional("dma", read_table, peripherals.DmaController, port),
+        calibration=calibration,
     )
 
 

@@ -65,7 +65,7 @@ def _details_to_json(board: Board) -> dict[str, Any]:
     clock = board.clock
     return {
         **_board_to_json(board),
-        "clock_hz": board.clock_hz if clock is None else clock.hz,
+        "clock_hz": board.run_hz,
         "clock_settings": {} if clock is None else dict(clock.settings),
         "pools": [fields_of(pool, "name size_bytes") for pool in board.pools()],
     }

@@ -29,6 +29,9 @@ def run(args: argparse.Namespace) -> Outcome:
     baseline = read_profile(args.baseline) if args.baseline else None
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="omit --in-process.")
+    if args.count_instructions and args.port:
+        what = "instructions are counted in QEMU, not on a board at a port."
+        raise UsageError(what, where="--port", hint="omit --port, or --count-instructions.")
     if args.timing_board:
         args.board = f"{args.board}@{args.timing_board}"
     compiled = arguments.compile_from_args(args)
@@ -180,14 +183,16 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
     for device, cycles, source in measured.estimates:
         ran = "included below" if measured.exact is None else "not counted"
         ran = f"; its software model is {ran}" if measured.unit == "instructions" else ""
-        rows.append((f"on {device}", f"{cycles:,} cycles, as {source} estimates{ran}"))
+        ms = milliseconds(measured, cycles)
+        time = "" if ms is None else f" ({ms:.3f} ms)"
+        rows.append((f"on {device}", f"{cycles:,} cycles{time}, as {source} estimates{ran}"))
     rows.append(("compiled with", measured.flags))
     rows.append(("resolution", f"{measured.resolution:,} {measured.unit}"))
     if measured.exact is None:
         rows.append(("probe overhead", f"{measured.probe_overhead:,} {measured.unit}"))
     else:
         rows.append(("counted one by one", f"{measured.exact.total.instructions:,} instructions"))
-        rows.append(("modeled cycles", _format_cycles(measured.exact)))
+        rows.append(("modeled cycles", measured.exact.describe_cycles()))
         if measured.exact.timeline is not None:
             line = measured.exact.timeline
             shares = " and ".join(f"{count:,}" for count in line.executed)
@@ -195,9 +200,7 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
                 rows.append(("on two cores", f"{shares} instructions"))
             rows.append(("in parallel", f"{line.makespan:,} {line.parallel.unit}, {line.parallel}"))
         if timing := measured.exact.timing:
-            board = measured.exact.timing_board
-            waits = f"flash of {board.name} with {board.flash.wait_states} wait states"
-            rows.append(("cycle model", f"{timing.source}; {waits}"))
+            rows.append(("cycle model", f"{timing.source}; {_describe_flash(measured.exact)}"))
     if comparison is not None:
         rows.append(("change", comparison["total"]))
         if comparison["mismatched_conditions"]:
@@ -205,12 +208,11 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
 
 
-def _format_cycles(exact: InstructionCounts) -> Cell:
-    """Format the modeled cycles and the range that published figures of the core support."""
-    bounds = exact.silicon_range
-    if exact.total.cycles is None or bounds is None:
-        return exact.total.cycles
-    return f"{exact.total.cycles:,} (on silicon {bounds[0]:,} to {bounds[1]:,})"
+def _describe_flash(exact: InstructionCounts) -> str:
+    board = exact.timing_board
+    waits = board.flash.wait_states
+    flash = "not modeled" if waits is None else f"with {waits} wait states"
+    return f"flash of {board.name} {flash}; executed on QEMU's {exact.machine}"
 
 
 def milliseconds(measured: Profile, count: int) -> float | None:

@@ -120,6 +120,8 @@ def _report(compiled: Compilation, image: Image, measured: Profile) -> model.Bui
         regions=image.sizes.regions,
         parallel=None if measured.exact is None else measured.exact.parallel,
         estimates=measured.estimates,
+        modeled_cycles="" if measured.exact is None else measured.exact.describe_cycles(),
+        clock_hz=measured.clock_hz,
         rejections=summary.rejections,
         library_floats=any(symbol.name in _FLOAT_CALLS for symbol in image.sizes.symbols),
     )

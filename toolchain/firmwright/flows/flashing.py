@@ -6,6 +6,7 @@ A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a ser
 
 import contextlib
 import logging
+import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -141,6 +142,23 @@ def erase(plan: ErasePlan) -> None:
         plan.script.write_text(JLINK_ERASE, encoding="ascii", newline="\n")
     for command in plan.commands:
         _run(command, TOOLS[plan.runner], plan.board)
+
+
+def run_flash_command(image: Image, template: str) -> None:
+    """Run a command in which {elf}, {bin} and {hex} represent the image's files; "" is none."""
+    if not template:
+        return
+    files = {"{elf}": image.elf, "{bin}": image.bin, "{hex}": image.hex}
+    words = shlex.split(template)
+    for name, file in files.items():
+        words = [word.replace(name, str(file)) for word in words]
+    try:
+        status, output = run_program(words, words[0], timeout_s=TOOL_TIMEOUT_S)
+    except (OSError, ToolFailedError) as error:
+        raise UsageError(f"the board cannot be flashed: {error}.", where=template) from error
+    if status:
+        what = f"the board cannot be flashed: {words[0]} ended with {status}. {output.strip()}"
+        raise DeviceError(what, where=template)
 
 
 # ---- runners ------------------------------------------------------------------------------------

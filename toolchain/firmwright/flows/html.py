@@ -67,6 +67,7 @@ def profile_html(profile: Profile) -> str:
         ("multiply-adds", profile.macs),
         *((f"pool {pool.name}", f"{pool.used_bytes:,} bytes") for pool in profile.pools),
         ("stack used", stack),
+        ("modeled cycles", profile.exact.describe_cycles() if profile.exact else None),
         ("runs", profile.runs),
     ]
     return html_fragments.render_section(

@@ -29,6 +29,7 @@ from firmwright.flows.core_timeline import (
     traced_functions,
 )
 from firmwright.flows.cost_prediction import count_kernel_calls, depends_on_data
+from firmwright.flows.emulated_board import emulate
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, c_prefix, open_session
 from firmwright.flows.sample_batches import Tensors, measured_sample
@@ -69,7 +70,7 @@ class InstructionCounts:
 
     `functions` is sorted, largest first. `timer` is the board counter's value for the same run,
     rounded to `resolution`. `timeline` is set if a second core or an emulated device takes part,
-    which no other count includes.
+    which no other count includes. `machine` is the emulated one, `executed` all instructions.
     """
 
     total: InstructionShare
@@ -81,14 +82,32 @@ class InstructionCounts:
     timer: int
     resolution: int
     timeline: CoreTimeline | None = None
+    machine: str = ""
+    executed: tuple[tuple[InstructionCount, Instruction], ...] = ()
 
     @property
     def silicon_range(self) -> tuple[int, int] | None:
-        """Return the cycles that published figures of the core support; None without figures."""
+        """Return the cycles that measurements on chips support; None without any."""
         if self.total.cycles is None or self.timing is None or not any(self.timing.silicon):
+            return None
+        if self.timing_board.flash.wait_states is None:
             return None
         low, high = (round(ratio * self.total.cycles) for ratio in self.timing.silicon)
         return low, high
+
+    def describe_cycles(self) -> str:
+        """Describe the modeled cycles of the run with time and range."""
+        cycles, board = self.total.cycles, self.timing_board
+        if cycles is None:
+            return f"no timing of a {board.core} is known"
+        ms = 1e3 / (board.run_hz or 1)
+        note = "no range, as no measurements on silicon are known"
+        if self.silicon_range is not None:
+            low, high = self.silicon_range
+            note = f"on silicon {low:,} to {high:,}, {low * ms:.3f} to {high * ms:.3f} ms"
+        elif board.flash.wait_states is None:
+            note = f"on silicon more, as the flash of {board.name} is not modeled"
+        return f"{cycles:,} ({cycles * ms:.3f} ms at {board.run_hz / 1e6:g} MHz; {note})"
 
     @property
     def parallel(self) -> ParallelRun | None:
@@ -117,13 +136,14 @@ def measure_instructions(
     for the flash of `timing_board`, by default of the model's board. Raise ToolMissingError if QEMU
     lacks plugins or a compiler to build one is missing.
     """
+    timed = timing_board or compiled.board
+    compiled = emulate(compiled)
     board = compiled.board
     if board.run.kind != "qemu":
         hint = "use --board mps2-an386, or another board that firmwright boards lists as emulated."
         raise UsageError("exact instruction counts need QEMU.", where=board.name, hint=hint)
     check_plugin_support(board.run.program)
     image = image or build_image(compiled, compiler=compiler)
-    timed = timing_board or board
     if timed.core != board.core:
         what = f"{timed.name} has a {timed.core}, but the model runs on a {board.core}."
         raise UsageError(what, where="--timing-board", hint="name a board with the same core.")
@@ -231,10 +251,11 @@ def _counts(
     times = {cell.address: cell.count for cell in own}
     operators = _by_operator(compiled, code, times, sites)
     own += operators.pop(_NO_OPERATOR, [])
-    timing = core_timings().get(timed.pipeline or timed.core)
+    timing = _timing(timed)
+    scale = timed.calibration.scale if timed.calibration else 1.0
 
     def share(cells: Iterable[InstructionCount]) -> InstructionShare:
-        return _share(cells, code, timing)
+        return _share(cells, code, timing, scale)
 
     everything = [*own, *(cell for group in operators.values() for cell in group)]
     functions: Counter[str] = Counter()
@@ -249,7 +270,17 @@ def _counts(
         timing_board=timed,
         timer=timer,
         resolution=resolution,
+        machine=compiled.board.run.machine,
+        executed=tuple((cell, code.at(cell.address)) for cell in everything),
     )
+
+
+def _timing(board: Board) -> CoreTiming | None:
+    timing, own = core_timings().get(board.pipeline or board.core), board.calibration
+    if timing is None or own is None:
+        return timing
+    source = f"{timing.source}; calibrated on {own.measured}"
+    return replace(timing, source=source, silicon=(own.least / own.scale, own.most / own.scale))
 
 
 def _by_operator(
@@ -317,7 +348,7 @@ def _straight_calls(body: tir.Stmt) -> list[int]:
 
 
 def _share(
-    cells: Iterable[InstructionCount], code: _CodeIndex, timing: CoreTiming | None
+    cells: Iterable[InstructionCount], code: _CodeIndex, timing: CoreTiming | None, scale: float
 ) -> InstructionShare:
     kinds: Counter[InstructionKind] = Counter()
     branches_taken, stalls = 0, 0.0
@@ -332,7 +363,8 @@ def _share(
         sites.setdefault(cell.site, []).append(executed)
     cycles = None
     if timing is not None:
-        cycles = round(stalls + sum(modeled_cycles(timing, path) for path in sites.values()))
+        paths = sum(modeled_cycles(timing, path) for path in sites.values())
+        cycles = round(scale * (stalls + paths))
     return InstructionShare(
         sum(kinds.values()),
         {kind: kinds[kind] for kind in INSTRUCTION_KINDS if kinds[kind]},

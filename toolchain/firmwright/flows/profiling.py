@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
+from firmwright.base.errors import UsageError
 from firmwright.boards import Board, Compiler
 from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, compile_flags
 from firmwright.build.compiler_selection import choose_compiler
@@ -20,6 +21,7 @@ from firmwright.build.zig_toolchain import zig_flags
 from firmwright.device.session import OperatorCount, Session
 from firmwright.flows.core_timeline import emulators
 from firmwright.flows.cost_prediction import predict_instructions
+from firmwright.flows.emulated_board import emulate
 from firmwright.flows.html import profile_html
 from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions
 from firmwright.flows.model_session import ModelSession, open_session
@@ -39,6 +41,7 @@ from firmwright.targets.backend_registry import BACKENDS
 log = logging.getLogger(__name__)
 RUNS = 11
 """The number of runs if counts do not repeat exactly."""
+_NOT_COUNTED = "the cycles of another board are modeled for counted instructions only."
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +123,20 @@ def profile(
     """Measure `compiled` on its board.
 
     Args:
+        count_instructions: Count each instruction in QEMU, for a real board on an emulated one.
         timing_board: The board for modeled cycles, by default the model's; same core.
         runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
     """
-    runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
-    counts = None
+    board, timed, counts = compiled.board, timing_board or compiled.board, None
     if count_instructions:
+        compiled = emulate(compiled)
         counts = measure_instructions(
-            compiled, open_with=open_with, compiler=compiler, timing_board=timing_board
+            compiled, open_with=open_with, compiler=compiler, timing_board=timed
         )
-    predictions = predict_instructions(compiled)
-    sample = measured_sample(compiled.module.io.inputs)
+    elif timing_board is not None:
+        raise UsageError(_NOT_COUNTED, where="--timing-board", hint="add --count-instructions.")
+    runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
+    predictions, sample = predict_instructions(compiled), measured_sample(compiled.module.io.inputs)
     with open_with(compiled, variant="release", compiler=compiler) as session:
         log.info("measuring on %s", compiled.board.name)
         device = session.device
@@ -147,12 +153,9 @@ def profile(
             log.info("measuring each operator on %s", compiled.board.name)
             probed, operators = _probed(compiled, session.device, sample, runs, predictions)
     times = modeled_times(compiled)
-    board, pools = compiled.board, compiled.summary.pools.items()
-    compiler = choose_compiler(compiler, default=board.compiler)
-    flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
     return Profile(
         model=compiled.module.name,
-        board=compiled.board.name,
+        board=board.name,
         unit=info.counter_unit,
         total=total,
         resolution=math.ceil(info.counter_scale),
@@ -163,16 +166,21 @@ def profile(
         exact=counts,
         runs=runs,
         least=min(totals),
-        clock_hz=_clock_hz(timing_board or board, failed=bool(info.start_up_text)),
-        flags=" ".join((compiler, MODEL_OPTIMIZATION, *flags(board))),
-        pools=tuple(PoolUsage(n, p.bytes, p.limit_bytes) for n, p in pools),
+        clock_hz=timed.clock_hz if info.start_up_text else timed.run_hz,
+        flags=_flags(choose_compiler(compiler, default=board.compiler), board),
+        pools=_pools(compiled),
         schedule=_schedule(compiled, operators, counts, times),
     )
 
 
-def _clock_hz(board: Board, *, failed: bool) -> int:
-    """Return the clock's frequency, that after reset if a start-up message reports a failure."""
-    return board.clock_hz if board.clock is None or failed else board.clock.hz
+def _flags(compiler: Compiler, board: Board) -> str:
+    flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
+    return " ".join((compiler, MODEL_OPTIMIZATION, *flags(board)))
+
+
+def _pools(compiled: Compilation) -> tuple[PoolUsage, ...]:
+    pools = compiled.summary.pools.items()
+    return tuple(PoolUsage(name, pool.bytes, pool.limit_bytes) for name, pool in pools)
 
 
 def _schedule(

@@ -103,5 +103,5 @@ def make_mlperf_project(
 
 def _units_per_second(board: Board) -> int:
     if board.counter.unit == "cycles":
-        return board.clock.hz if board.clock is not None else board.clock_hz
+        return board.run_hz
     return 1_000_000_000

@@ -95,7 +95,8 @@ def _flash_attrs(model: IRModule, board: Board, options: Options) -> dict[str, i
 
     Short loops suit a small cache. Constants do not stall that `cache_constants` copies to RAM.
     """
-    if board.is_host or not board.flash.wait_states:
+    wait_states = 0 if board.is_host else board.flash.wait_states or 0
+    if not wait_states:
         return {}
     attrs: dict[str, int | float] = {}
     is_fast, flash = options.optimize == "speed", board.flash
@@ -107,7 +108,7 @@ def _flash_attrs(model: IRModule, board: Board, options: Options) -> dict[str, i
     room = sum(pool.size_bytes or 0 for pool in pools)
     constants = sum(constant.size_bytes for constant in model.constants.values())
     if flash.has_small_cache and not (is_fast and constants <= room * SPARE_PERCENT_MAX // 100):
-        attrs["flash_stalls"] = flash.wait_states / flash.read_bytes
+        attrs["flash_stalls"] = wait_states / flash.read_bytes
     return attrs
 
 

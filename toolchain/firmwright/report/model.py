@@ -84,7 +84,7 @@ class BuildReport:
 
     `library_floats` is true if library functions compute floats. `search` is the result of a
     partition search, as in the JSON of `partition`. `estimates` are devices with the cycles of
-    their calls and the source of these.
+    their calls and the source of these, `modeled_cycles` those of the run with time and range.
     """
 
     model: str
@@ -121,6 +121,8 @@ class BuildReport:
     evaluation: Evaluation | None = None
     parallel: ParallelRun | None = None
     estimates: tuple[tuple[str, int, str], ...] = ()
+    modeled_cycles: str = ""
+    clock_hz: int = 0
 
     @property
     def macs(self) -> int:

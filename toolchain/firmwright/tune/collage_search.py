@@ -14,6 +14,7 @@ from firmwright.base.errors import DeviceError, DoesNotFitError, ToolFailedError
 from firmwright.boards import load_board
 from firmwright.boards.peripherals import DmaController
 from firmwright.flows.firmware_images import build_image
+from firmwright.flows.flashing import run_flash_command
 from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
 from firmwright.flows.model import Model
 from firmwright.flows.sample_batches import measured_sample
@@ -58,13 +59,7 @@ from firmwright.partitioning.target_resolution import (
 from firmwright.pipeline import Compilation, Options, compile_model, configure_module
 from firmwright.pipeline.pass_list import run_imported
 from firmwright.targets.registry import parse_targets
-from firmwright.tune.kernel_measurement import (
-    CYCLES,
-    TIMER,
-    MeasurementSetup,
-    flash_board,
-    session_opener,
-)
+from firmwright.tune.kernel_measurement import CYCLES, TIMER, MeasurementSetup, session_opener
 from firmwright.tune.region_cost_log import RegionCostLog, RegionCostRecord
 from firmwright.tune.region_costs import RegionCostEstimator
 
@@ -245,7 +240,7 @@ class _CollageSearch:
             except SharedKernelError:
                 log.info("%s: counted by the timer", compiled.module.name)
         image = build_image(compiled)
-        flash_board(image, self.setup.flash)
+        run_flash_command(image, self.setup.flash)
         sample = measured_sample(compiled.module.io.inputs)
         with session_opener(self.setup)(compiled, image=image) as session:
             run_count: int = session.device.measure(sample)

@@ -5,7 +5,6 @@ board's counter around each kernel. Results must equal those of the operator's r
 """
 
 import logging
-import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,6 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from firmwright.artifacts import Image
 from firmwright.base.child_process import run_program
 from firmwright.base.errors import (
     DeviceError,
@@ -28,6 +26,7 @@ from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags
 from firmwright.device.instruction_counter import check_plugin_support
 from firmwright.flows.firmware_images import build_image
+from firmwright.flows.flashing import run_flash_command
 from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
 from firmwright.flows.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,
@@ -209,7 +208,7 @@ def measure_operators(
             return {op: part.duration for op, part in exact.operators.items()}, "cycles"
         return {op: part.instructions for op, part in exact.operators.items()}, "instructions"
     image = build_image(compiled, "profile")
-    flash_board(image, setup.flash)
+    run_flash_command(image, setup.flash)
     with opener(compiled, image=image) as session:
         session.device.measure(sample)
         records = session.device.profile()
@@ -220,19 +219,3 @@ def measure_operators(
 
 def session_opener(setup: MeasurementSetup) -> Any:
     return partial(open_session, port=setup.port, timeout_s=setup.timeout_s)
-
-
-def flash_board(image: Image, template: str) -> None:
-    if not template:
-        return
-    files = {"{elf}": image.elf, "{bin}": image.bin, "{hex}": image.hex}
-    words = shlex.split(template)
-    for name, file in files.items():
-        words = [word.replace(name, str(file)) for word in words]
-    try:
-        status, output = run_program(words, words[0], timeout_s=_TOOL_TIMEOUT_S)
-    except (OSError, ToolFailedError) as error:
-        raise UsageError(f"the board cannot be flashed: {error}.", where=template) from error
-    if status:
-        what = f"the board cannot be flashed: {words[0]} ended with {status}. {output.strip()}"
-        raise DeviceError(what, where=template)

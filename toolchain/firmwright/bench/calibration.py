@@ -1,0 +1,146 @@
+"""Calibration of a board's modeled cycles by a chip, which runs micro-benchmarks and models."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from statistics import fmean, median_low
+
+from firmwright.artifacts import Variant
+from firmwright.base.dtypes import DTYPES
+from firmwright.base.errors import UsageError
+from firmwright.boards import Board, load_board
+from firmwright.boards.load import BOARD_FILE, board_file
+from firmwright.boards.schema import Calibration
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.model import Model
+from firmwright.flows.model_session import ModelSession
+from firmwright.flows.sample_batches import measured_sample
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.module import IRModule
+from firmwright.ops.custom import CUSTOM_OPS, CustomOp
+from firmwright.pipeline import Compilation
+
+_SOURCE = Path(__file__).with_name("micro_benchmarks.c")
+_RUNS = 5
+_MORE_WAIT_STATES = 4
+_CLEARLY = 0.05
+"""The difference between programs in flash and others (natural logarithm) that is explained."""
+_ENOUGH_MODELS = 3
+"""With fewer models, micro-benchmarks are part of the range."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPoint:
+    """A program's cycles on the chip and in the model, without calibration."""
+
+    name: str
+    measured: int
+    modeled: int
+
+    @property
+    def ratio(self) -> float:
+        return self.measured / max(1, self.modeled)
+
+
+def micro_benchmarks() -> IRModule:
+    """Return a module with one operator for each function of micro_benchmarks.c."""
+    text, word = _SOURCE.read_text(encoding="utf-8"), next(t for t in DTYPES if t.name == "int32")
+    x = Value("x", TensorType((1024,), word, None))
+    calls = []
+    for name in re.findall(r"void bench_(\w+)\(.*\);", text):
+        sources = {_SOURCE.name: text}
+        op = CustomOp(name, f"bench_{name}", sources, lambda call, arrays: (), domain=__name__)
+        CUSTOM_OPS.register(op)
+        attrs = {"domain": __name__, "name": name, "data": ""}
+        calls.append(Call("custom", (x,), (Value(name, TensorType((2,), word, None)),), attrs))
+    main = Function("main", (x,), tuple(calls), tuple(call.outputs[0] for call in calls))
+    return IRModule("calibration", {"main": main}, {}, attrs={"entry": "main"})
+
+
+def calibrate(
+    models: Sequence[Model],
+    board_name: str,
+    open_chip: Callable[[Compilation, Variant], ModelSession],
+    board_dirs: Sequence[Path] = (),
+) -> tuple[tuple[CalibrationPoint, ...], Calibration]:
+    """Measure micro-benchmarks, then models; `open_chip` flashes the variant of a compilation."""
+    dirs, points = tuple(board_dirs), []
+    small = compile_for(micro_benchmarks(), board_name, board_dirs=dirs)
+    board = replace(small.board, calibration=None)
+    if (unit := board.counter.unit) != "cycles":
+        what = f"the counter counts {unit}, and not cycles of a chip."
+        raise UsageError(what, where=board.name, hint="use a board that counts cycles.")
+    with open_chip(small, "profile") as session:
+        session.device.measure(measured_sample(small.module.io.inputs))
+        records = session.device.profile()
+        measured = {op.name: records[op.index].count for op in small.summary.operators}
+    waits, benchmarks = _explain(small, board, measured)
+    for model in models:
+        compiled = compile_for(model, board_name, board_dirs=dirs)
+        with open_chip(compiled, "release") as session:
+            sample = measured_sample(compiled.module.io.inputs)
+            cycles = median_low(session.device.measurements(sample, _RUNS))
+        share = measure_instructions(compiled, timing_board=_with_wait_states(board, waits)).total
+        points.append(CalibrationPoint(model.name, cycles, share.cycles or 0))
+    ranged = points if len(points) >= _ENOUGH_MODELS else [*benchmarks, *points]
+    calibration = Calibration(
+        scale=round(math.exp(fmean(math.log(p.ratio) for p in points or benchmarks)), 3),
+        least=math.floor(1000 * min(p.ratio for p in ranged)) / 1000,
+        most=math.ceil(1000 * max(p.ratio for p in ranged)) / 1000,
+        measured=", ".join([f"{date.today()} with micro-benchmarks", *(p.name for p in points)]),
+        wait_states=waits,
+    )
+    return (*benchmarks, *points), calibration
+
+
+def _explain(
+    compiled: Compilation, board: Board, measured: Mapping[str, int]
+) -> tuple[int | None, tuple[CalibrationPoint, ...]]:
+    """Return the wait states that explain the measured cycles best, and the points with these."""
+
+    def points(waits: int | None) -> tuple[CalibrationPoint, ...]:
+        counts = measure_instructions(compiled, timing_board=_with_wait_states(board, waits))
+        return tuple(
+            CalibrationPoint(op.name, measured[op.name], counts.operators[op.index].cycles or 0)
+            for op in compiled.summary.operators
+        )
+
+    stated = board.flash.wait_states
+    found = points(stated)
+    if stated is None or _flash_difference(found) <= _CLEARLY:
+        return stated, found
+    tries = {waits: points(waits) for waits in range(stated + _MORE_WAIT_STATES)}
+    return min(tries.items(), key=lambda item: _flash_difference(item[1]))
+
+
+def _flash_difference(points: Sequence[CalibrationPoint]) -> float:
+    """Return the difference of the mean ratios of programs that wait for flash and of others."""
+    ratios: dict[bool, list[float]] = {True: [], False: []}
+    for point in points:
+        ratios[point.name.startswith("flash")].append(math.log(point.ratio))
+    return abs(fmean(ratios[True]) - fmean(ratios[False]))
+
+
+def _with_wait_states(board: Board, waits: int | None) -> Board:
+    flash = replace(board.flash, wait_states=waits)
+    return replace(board, memory=tuple(flash if r == board.flash else r for r in board.memory))
+
+
+def write_calibration(
+    board: str, calibration: Calibration, place: Path, board_dirs: Sequence[Path] = ()
+) -> Path:
+    """Write `place/BOARD/board.toml`: the board's file with the calibration."""
+    text = board_file(board, (place, *board_dirs)).read_text(encoding="utf-8")
+    text = re.sub(r"(?ms)^\[calibration\].*?(?=^\[|\Z)", "", text).rstrip()
+    keys = {key: value for key, value in asdict(calibration).items() if value is not None}
+    table = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+    file = place / board / BOARD_FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{text}\n\n[calibration]\n{table}", encoding="utf-8", newline="\n")
+    load_board(board, (place, *board_dirs))
+    return file
