@@ -31,11 +31,10 @@ class MemoryRegion:
     `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If `targets` is not
     empty, only kernels of these target kinds may use the pool. `cache_line` is the line size of the
     region's data cache; 0 means no cache. Accelerators cannot access `tightly_coupled` memory.
-    A flash region is read in lines of `read_bytes` with `wait_states` each (None is unknown: no
-    model), and has caches of
-    `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully associative. With
-    `unified_cache`, the first serves data as well. With `prefetch`, the next line is read during
-    execution. A RAM region with `ramfunc` holds hot functions, which start-up copies.
+    A flash region is read in lines of `read_bytes` with `wait_states` each (None is unknown), and
+    has caches of `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully
+    associative. With `unified_cache`, the first serves data as well. With `prefetch`, the next line
+    is read during execution. A RAM region with `ramfunc` holds hot functions, which start-up copies.
     """
 
     name: Annotated[str, TomlKey(read=_read_identifier)]
@@ -67,7 +66,7 @@ class MemoryRegion:
     def read_bandwidth(self) -> float | None:
         """Return the bytes of constants read in a cycle; None if unknown or mostly cached."""
         if self.bandwidth is None and self.has_small_cache:
-            return self.read_bytes / (1 + self.wait_states)
+            return self.read_bytes / (1 + (self.wait_states or 0))
         return self.bandwidth
 
     @property
