@@ -15,7 +15,7 @@ from state_samples import full_inputs
 from tflite_writer import input_names, output_names, write_cases
 
 from firmwright.base.dtypes import Array
-from firmwright.conformance.case import ConformanceCase
+from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import NumericsProfile

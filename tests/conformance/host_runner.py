@@ -18,7 +18,7 @@ from kernel_batches import VERDICTS, Batch, Kernel, RowBand, make_batch
 
 from firmwright.base.dtypes import Array
 from firmwright.build.compiler_flags import WARNINGS, language_flags
-from firmwright.conformance.case import ConformanceCase
+from firmwright.conformance.case_tables import ConformanceCase
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)

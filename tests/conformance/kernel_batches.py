@@ -16,7 +16,7 @@ from firmwright.base.dtypes import DType
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
-from firmwright.conformance.case import ConformanceCase
+from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir import tir

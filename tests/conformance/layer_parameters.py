@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from firmwright.base.dtypes import Array
-from firmwright.conformance.case import CaseTensor
+from firmwright.conformance.case_tables import CaseTensor
 
 MOST_ELEMENTS = 1200
 """Limit of the elements of a layer's input and of its output."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from layer_parameters import ACTIVATIONS, CHANNELS, MOST_ELEMENTS, MOST_WEIGHTS, pick
 
-from firmwright.conformance.case import CaseTensor, ConformanceCase
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 
 Size: TypeAlias = tuple[int, int]
 WINDOWS: tuple[Size, ...] = (

@@ -30,7 +30,7 @@ from layer_parameters import (
 )
 from layer_shapes import Shapes, convolution, depthwise, even_convolution, fitting, fully_connected
 
-from firmwright.conformance.case import CaseTensor, ConformanceCase
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 
 Maker: TypeAlias = Callable[[np.random.Generator, str], ConformanceCase]
 

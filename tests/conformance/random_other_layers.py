@@ -17,7 +17,7 @@ from layer_shapes import LINES, Shapes, convolution, depthwise, fully_connected,
 from random_layers import Maker, of_int8, on_powers_of_two, pair, pool
 
 from firmwright.base.dtypes import Array
-from firmwright.conformance.case import CaseTensor, ConformanceCase
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 
 FIRST = 10_000
 NEEDS_A_BIAS = "CONV_2D"

@@ -15,8 +15,7 @@ from tflite_writer import write_cases
 
 from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.base.quant import Quantization
-from firmwright.conformance.case import ConformanceCase
-from firmwright.conformance.case_tables import conformance_cases
+from firmwright.conformance.case_tables import ConformanceCase, conformance_cases
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor

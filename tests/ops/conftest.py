@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from tflite_writer import input_names, output_names, write_cases
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
-from firmwright.conformance.case import CaseTensor, ConformanceCase
-from firmwright.conformance.case_tables import conformance_cases
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ops.registry import op_table
 from firmwright.oracle.random_samples import SampleInput, make_sample

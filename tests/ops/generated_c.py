@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tflite_writer import write_cases
 
-from firmwright.conformance.case import ConformanceCase
+from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ir.module import IoTensor

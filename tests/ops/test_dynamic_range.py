@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from tflite_writer import input_names, output_names, write_cases
 
-from firmwright.conformance.case import CaseTensor, ConformanceCase, constant, float32, quantized
+from firmwright.conformance.case_tables import (
+    CaseTensor,
+    ConformanceCase,
+    constant,
+    float32,
+    quantized,
+)
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.verification import verify

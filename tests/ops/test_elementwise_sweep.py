@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from test_unsigned import _evaluated
 
 from conftest import _ask_together
-from firmwright.conformance.case import CaseTensor, ConformanceCase, float32, quantized
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, float32, quantized
 
 LAYERS, LAYERS_DEEP = 240, 90_000
 LAYERS_PER_MODEL = 120

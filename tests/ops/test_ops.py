@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from state_samples import StateInput, find_state, run_samples
 from tflite_writer import write_cases
 
-from firmwright.conformance.case import ConformanceCase
-from firmwright.conformance.case_tables import conformance_cases
+from firmwright.conformance.case_tables import ConformanceCase, conformance_cases
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.nodes import Function

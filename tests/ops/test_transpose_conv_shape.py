@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 from tflite_writer import write_cases
 
-from firmwright.conformance.case import CaseTensor
-from firmwright.conformance.case_tables import conformance_cases
+from firmwright.conformance.case_tables import CaseTensor, conformance_cases
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph

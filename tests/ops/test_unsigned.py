@@ -15,7 +15,7 @@ from unsigned_layers import random_layers
 from unsigned_mobilenet import ALL_BLOCKS, unsigned_mobilenet
 
 from conftest import _ask_together
-from firmwright.conformance.case import ConformanceCase
+from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.verification import verify

@@ -14,7 +14,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from flatbuffers import flexbuffers
 
-from firmwright.conformance.case import CaseTensor, ConformanceCase
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 
 OPTIONS: Mapping[str, str] = {
     "ADD": "AddOptions",

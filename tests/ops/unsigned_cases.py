@@ -8,8 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.conformance.case import CaseTensor, ConformanceCase, constant, float32, quantized
-from firmwright.conformance.case_tables import conformance_cases
+from firmwright.conformance.case_tables import (
+    CaseTensor,
+    ConformanceCase,
+    conformance_cases,
+    constant,
+    float32,
+    quantized,
+)
 from firmwright.ops.registry import op_table
 
 OFFSET = 128

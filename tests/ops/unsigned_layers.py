@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.conformance.case import (
+from firmwright.conformance.case_tables import (
     CaseTensor,
     ConformanceCase,
     constant,

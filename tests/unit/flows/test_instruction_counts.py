@@ -50,7 +50,10 @@ def agree(board: str, program: str, model: Path):
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("board", ["mps2-an385", "mps2-an386", "mps3-an547", "microbit"])
+@pytest.mark.parametrize(
+    "board",
+    [pytest.param("mps2-an385", marks=pytest.mark.deep), "mps2-an386", "mps3-an547", "microbit"],
+)
 def test_counts_agree_with_the_timer_of_cortex_m(board: str, digits_path: Path):
     counts = agree(board, "qemu-system-arm", digits_path)
     assert counts.total.cycles is not None

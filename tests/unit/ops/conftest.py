@@ -12,7 +12,7 @@ from tflite_writer import write_cases
 from firmwright.base.dtypes import get_dtype
 from firmwright.base.errors import ToolMissingError
 from firmwright.base.quant import Quantization
-from firmwright.conformance.case import ConformanceCase
+from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NumericsProfile, OpCall

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from firmwright.conformance.case import CaseTensor, ConformanceCase
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NumericsProfile, OpCall
 from firmwright.ops.registry import op_table

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from firmwright.base.errors import NotSupportedError
-from firmwright.conformance.case import CaseTensor, ConformanceCase
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NumericsProfile, OpCall
 from firmwright.ops.registry import op_table

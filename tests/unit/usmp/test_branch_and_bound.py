@@ -14,8 +14,7 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint
 from firmwright.usmp.branch_and_bound import branch_and_bound, exact_planner, search_planner
 from firmwright.usmp.difference_bounds import DifferenceBounds
-from firmwright.usmp.first_fit import place_first_fit
-from firmwright.usmp.heuristics import size_order
+from firmwright.usmp.heuristics import place_first_fit, size_order
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_problem import build_problem

@@ -10,8 +10,7 @@ import pytest
 from firmwright.base.errors import DoesNotFitError, RegionOverflow
 from firmwright.ir.core import PoolInfo
 from firmwright.usmp.branch_and_bound import search_planner
-from firmwright.usmp.first_fit import place_first_fit
-from firmwright.usmp.heuristics import candidate_orders
+from firmwright.usmp.heuristics import candidate_orders, place_first_fit
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import BUILTIN_PLANNERS, find_planner

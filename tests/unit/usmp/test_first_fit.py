@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import OffsetConstraint
-from firmwright.usmp.first_fit import lowest_offset, place_first_fit
+from firmwright.usmp.heuristics import lowest_offset, place_first_fit
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.planning_problem import build_problem
 

@@ -9,8 +9,7 @@ import pytest
 from firmwright.base.errors import DoesNotFitError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import Plan
-from firmwright.usmp.first_fit import place_first_fit
-from firmwright.usmp.heuristics import size_order
+from firmwright.usmp.heuristics import place_first_fit, size_order
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import BUILTIN_PLANNERS

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 from synthetic_graphs import FAMILIES, PLAIN_SEEDS, large_graphs, small_graph
 
-from firmwright.usmp import first_fit, heuristics
+from firmwright.usmp import heuristics
 from firmwright.usmp.branch_and_bound import search_planner
+from firmwright.usmp.heuristics import place_first_fit
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_problem import Layout
 
@@ -34,7 +35,7 @@ def _placed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
     def counted(problem: object, order: list[int]) -> Layout:
         counts.append(len(order))
-        return first_fit.place_first_fit(problem, order)
+        return place_first_fit(problem, order)
 
     monkeypatch.setattr(heuristics, "place_first_fit", counted)
 

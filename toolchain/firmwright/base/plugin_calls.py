@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 from firmwright.base.errors import FirmwrightError, InternalError, PluginError
@@ -41,3 +42,8 @@ def _is_extension(filename: str) -> bool:
     parents = Path(filename).parents
     is_python = _STANDARD_LIBRARY in parents and "-packages" not in filename
     return not is_python and _PACKAGE not in parents and not filename.startswith("<frozen ")
+
+
+def entry_points(group: str) -> list[metadata.EntryPoint]:
+    """Return the entry points of a group, sorted by name and value."""
+    return sorted(metadata.entry_points(group=group), key=lambda point: (point.name, point.value))

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import BoardError, UsageError
+from firmwright.base.plugin_calls import entry_points
 from firmwright.base.resources import boards_dir
 from firmwright.boards.schema import Board, read_board, with_memory_of
 from firmwright.boards.toml_table import TomlTable

@@ -7,7 +7,7 @@ from firmwright.cli import arguments
 from firmwright.cli.text_table import format_shape, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows import sample_batches
-from firmwright.flows.audio_input import read_inputs
+from firmwright.flows.sample_batches import read_inputs
 from firmwright.pipeline import Compilation
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from firmwright.artifacts import PreloadedMemory
-from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import UsageError
+from firmwright.base.plugin_calls import entry_points
 from firmwright.boards import Board
 from firmwright.device.transport import Transport
 

@@ -16,8 +16,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.base.text_sections import read_sections
 from firmwright.boards import Board, load_board
-from firmwright.conformance.case import CaseTensor, ConformanceCase
-from firmwright.conformance.case_tables import conformance_cases
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
 from firmwright.flows.model_session import ModelSession, open_session

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from firmwright.artifacts import Image
-from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import UsageError
+from firmwright.base.plugin_calls import entry_points
 from firmwright.boards import load_board
 from firmwright.build import build_project
 from firmwright.device.session import Session

@@ -8,9 +8,8 @@ from dataclasses import replace
 from importlib.metadata import packages_distributions, version
 from typing import TypeAlias
 
-from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import ModelError, PluginError, UsageError
-from firmwright.base.plugin_calls import plugin_call
+from firmwright.base.plugin_calls import entry_points, plugin_call
 from firmwright.base.suggestions import suggest_name
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import PASS_NAMES

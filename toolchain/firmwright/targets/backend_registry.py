@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import TypeVar
 
-from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import UsageError
-from firmwright.base.plugin_calls import plugin_call
+from firmwright.base.plugin_calls import entry_points, plugin_call
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, check_backend
 from firmwright.targets.cmsis_nn import CmsisNn

@@ -15,8 +15,12 @@ import numpy as np
 
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.usmp.difference_bounds import DifferenceBounds, IntArray
-from firmwright.usmp.first_fit import place_first_fit
-from firmwright.usmp.heuristics import best_first_fit_order, improve_order, order_from_layout
+from firmwright.usmp.heuristics import (
+    best_first_fit_order,
+    improve_order,
+    order_from_layout,
+    place_first_fit,
+)
 from firmwright.usmp.planning_problem import Layout, PlanningProblem, make_planner
 
 BUFFERS_MAX = 100

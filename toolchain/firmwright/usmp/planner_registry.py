@@ -8,8 +8,8 @@ from importlib.metadata import EntryPoint
 from types import MappingProxyType
 from typing import cast
 
-from firmwright.base.entry_points import entry_points
 from firmwright.base.errors import UsageError
+from firmwright.base.plugin_calls import entry_points
 from firmwright.ir.tir.plan import Planner
 from firmwright.usmp.branch_and_bound import exact_planner, search_planner
 from firmwright.usmp.heuristics import greedy_by_conflicts, greedy_by_size, hill_climb

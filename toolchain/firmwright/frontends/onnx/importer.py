@@ -52,7 +52,7 @@ from firmwright.frontends.onnx.qdq import (
 from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx
 from firmwright.ir.core import Attr, Span
-from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
+from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value, unique_name
 from firmwright.ir.graph.op_import import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
@@ -148,14 +148,14 @@ class _OnnxImporter:
             # An input without elements carries only its type.
             self.tensors[item.name] = ConstantValue(np.zeros(shape, dtype.np), item.name)
             return None
-        value = Value(self.emitter.unique(item.name), TensorType(shape, dtype))
+        value = Value(unique_name(item.name, self.emitter.names), TensorType(shape, dtype))
         self.tensors[item.name] = value
         return value
 
     def _import_state(self, name: str) -> Value:
         initial = ConstantValue(self.model.initializers[name], f"{name}/initial")
         self.emitter.value(initial)
-        value = Value(self.emitter.unique(name), initial.type)
+        value = Value(unique_name(name, self.emitter.names), initial.type)
         self.tensors[name] = value
         return value
 
@@ -217,14 +217,14 @@ class _OnnxImporter:
                 self._refuse("OUTPUT", item.name, str(error))
                 return None
             if item.name not in output_names and item.name not in self.emitter.names:
-                self.new_names[tensor.name] = self.emitter.unique(item.name)
+                self.new_names[tensor.name] = unique_name(item.name, self.emitter.names)
         assert isinstance(tensor, Value)
         return tensor
 
     def _name(self, value: Value, name: str) -> None:
         """Name a value as in the model, unless it has a name already or the name is in use."""
         if value.name not in self.new_names and name not in self.emitter.names:
-            self.new_names[value.name] = self.emitter.unique(name)
+            self.new_names[value.name] = unique_name(name, self.emitter.names)
 
     def _import_or_refuse(self, node: Message, opset: int) -> None:
         if node.output and node.output[0] in self.fused_outputs:

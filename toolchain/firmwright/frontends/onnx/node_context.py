@@ -14,7 +14,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.protobuf import Message
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.graph.nodes import Call, TensorType, Value
+from firmwright.ir.graph.nodes import Call, TensorType, Value, unique_name
 from firmwright.ir.graph.opdef import OpCall, OpTable
 from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
 
@@ -63,14 +63,6 @@ class CallEmitter:
     stem: str = ""
     _known: dict[int, tuple[ConstantValue, Value]] = field(default_factory=dict)
 
-    def unique(self, name: str) -> str:
-        candidate, count = name, 0
-        while candidate in self.names:
-            count += 1
-            candidate = f"{name}:{count}"
-        self.names.add(candidate)
-        return candidate
-
     def const(self, array: Array, part: str = "constant") -> ConstantValue:
         return ConstantValue(np.asarray(array), f"{self.stem}/{part}")
 
@@ -82,7 +74,7 @@ class CallEmitter:
             kind = tensor.type
             if kind.elements == 0:
                 raise NotSupportedError(f"a tensor without elements, {tensor.name}")
-            name = self.unique(tensor.name)
+            name = unique_name(tensor.name, self.names)
             self.constants[name] = Constant.from_array(name, tensor.array, kind.dtype)
             # The constant is stored too, because ids are unique among living objects only.
             self._known[id(tensor)] = (tensor, Value(name, kind, name))
@@ -121,7 +113,9 @@ class CallEmitter:
         if all(item is None or isinstance(item, ConstantValue) for item in inputs):
             return self._evaluate(replace(described, outputs=inferred), inputs)
         operands = tuple(None if item is None else self.value(item) for item in inputs)
-        outputs = tuple(Value(self.unique(f"{self.stem}/{op}"), kind) for kind in inferred)
+        outputs = tuple(
+            Value(unique_name(f"{self.stem}/{op}", self.names), kind) for kind in inferred
+        )
         self.calls.append(Call(op, operands, outputs, attrs, self.span))
         return outputs
 
@@ -189,7 +183,7 @@ class CallEmitter:
 
     def copy(self, x: OnnxValue) -> Value:
         source = self.value(x)
-        result = Value(self.unique(f"{self.stem}/copy"), source.type)
+        result = Value(unique_name(f"{self.stem}/copy", self.names), source.type)
         self.calls.append(Call("reshape", (source,), (result,), {}, self.span))
         return result
 

@@ -23,6 +23,7 @@ from firmwright.frontends.pytorch.translation import (
     Translator,
     Translators,
 )
+from firmwright.ir.graph.nodes import unique_name
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 
@@ -97,7 +98,7 @@ class _ProgramTranslator:
         source = self.writer.names[name]
         own = name
         if source != name or name in self.program.inputs or name in self.program.constants:
-            own = self.writer.unique(f"{name}/result")
+            own = unique_name(f"{name}/result", self.writer.taken)
             self.writer.nodes.append(PlainNode("Identity", (source,), (own,)))
         return self.info(name, own)
 

@@ -23,6 +23,7 @@ from firmwright.frontends.pytorch.program import (
     Ref,
     Unreadable,
 )
+from firmwright.ir.graph.nodes import unique_name
 
 Operand: TypeAlias = "str | Array | np.generic | None"
 
@@ -43,14 +44,6 @@ class NodeWriter:
     taken: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     computed: WorkBudget = field(default_factory=constant_budget)
-
-    def unique(self, name: str) -> str:
-        candidate, count = name, 0
-        while candidate in self.taken:
-            count += 1
-            candidate = f"{name}:{count}"
-        self.taken.add(candidate)
-        return candidate
 
     def rename(self, first: int, old: str, new: str) -> None:
         for index in range(first, len(self.nodes)):
@@ -149,7 +142,7 @@ class NodeTranslation:
 
     def constant(self, array: Array, part: str = "constant") -> str:
         self.reserve(array.nbytes)
-        name = self.writer.unique(f"{self.stem}/{part}")
+        name = unique_name(f"{self.stem}/{part}", self.writer.taken)
         self.writer.constants[name] = np.asarray(array)
         return name
 
@@ -162,7 +155,7 @@ class NodeTranslation:
             "" if x is None else x if isinstance(x, str) else self.constant(np.asarray(x))
             for x in inputs
         )
-        outputs = tuple(self.writer.unique(f"{self.stem}/{op}") for _ in range(count))
+        outputs = tuple(unique_name(f"{self.stem}/{op}", self.writer.taken) for _ in range(count))
         items = tuple(PlainAttribute(k, v) for k, v in attrs.items() if v is not None)
         self.writer.nodes.append(PlainNode(op, names, outputs, items))
         return outputs

@@ -7,7 +7,7 @@ variables become state. All unsupported items are reported at once.
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
 from firmwright.ir.graph.op_import import (
     CustomOpPredicate,
     ImportContext,
@@ -99,7 +99,7 @@ class _SubgraphImporter:
     variables: VariableTable = field(init=False)
 
     def __post_init__(self) -> None:
-        self.variables = VariableTable(self._unique, self.calls.append)
+        self.variables = VariableTable(partial(unique_name, taken=self.names), self.calls.append)
 
     @property
     def graph(self) -> RawSubgraph:
@@ -133,7 +133,7 @@ class _SubgraphImporter:
         results = []
         for value in function.results:
             if value.constant is not None or value.name in taken:
-                copy = Value(self._unique(f"{value.name}/copy"), value.type)
+                copy = Value(unique_name(f"{value.name}/copy", self.names), value.type)
                 self.calls.append(Call("reshape", (value,), (copy,)))
                 value = copy
             taken.add(value.name)
@@ -166,21 +166,16 @@ class _SubgraphImporter:
             name = tensor.name or f"tensor_{index}"
             return self.variables.read(index, name, self._type(tensor))
         if index not in self.values:
-            name, kind = self._unique(tensor.name or f"tensor_{index}"), self._type(tensor)
+            name, kind = (
+                unique_name(tensor.name or f"tensor_{index}", self.names),
+                self._type(tensor),
+            )
             constant = None
             if tensor.buffer is not None:
                 data = Constant(name, kind.dtype, kind.shape, tensor.buffer)
                 constant = self.session.constant(data)
             self.values[index] = Value(name, kind, constant)
         return self.values[index]
-
-    def _unique(self, name: str) -> str:
-        candidate, count = name, 0
-        while candidate in self.names:
-            count += 1
-            candidate = f"{name}:{count}"
-        self.names.add(candidate)
-        return candidate
 
     def _array(self, index: int) -> Array | None:
         tensor = self.graph.tensors[index]
@@ -261,7 +256,7 @@ class _SubgraphImporter:
         becoming: list[tuple[int | str, str, TensorType]]
         becoming = [(t.index, t.name, self._type(t)) for t in updated]
         becoming += [(name, name, item.type) for name, item in memory if item.next_output is None]
-        nexts = [Value(self._unique(f"{name}/next"), kind) for _, name, kind in becoming]
+        nexts = [Value(unique_name(f"{name}/next", self.names), kind) for _, name, kind in becoming]
         call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
         self._check_result_types(call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
@@ -367,7 +362,7 @@ class _SubgraphImporter:
         inputs = (*(self._value(i) for i in node.inputs), *before)
         names = {key: variables[key].value.name for key in changed}
         after = {
-            key: Value(self._unique(f"{name}/next"), variables[key].value.type)
+            key: Value(unique_name(f"{name}/next", self.names), variables[key].value.type)
             for key, name in names.items()
         }
         outputs = (*(self._value(i) for i in node.outputs), *after.values())

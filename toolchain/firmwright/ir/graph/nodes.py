@@ -5,6 +5,7 @@ parameter, state, constant or call, before its use; names are unique in a functi
 operator is in the operator table or, with a leading `@`, names a function of the module.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,14 @@ from dataclasses import dataclass, field
 from firmwright.base.dtypes import DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import UNCONSTRAINED, Attr, Attrs, Span, VirtualDevice
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """Add `name`, if necessary with a suffix `:1`, `:2`, ..., to `taken`, and return it."""
+    numbered = (f"{name}:{count}" if count else name for count in itertools.count())
+    free = next(candidate for candidate in numbered if candidate not in taken)
+    taken.add(free)
+    return free
 
 
 @dataclass(frozen=True, slots=True)

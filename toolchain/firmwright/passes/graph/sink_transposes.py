@@ -15,7 +15,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import Call, Function, Value, unique_name
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.float_sum_order import FLOAT_ORDER
 from firmwright.ops.strided_copy import is_view_transpose
@@ -92,14 +92,6 @@ class _TransposeSinker:
 
     # ---- values ------------------------------------------------------------------------------
 
-    def new(self, name: str) -> str:
-        candidate, count = name, 0
-        while candidate in self.names:
-            count += 1
-            candidate = f"{name}:{count}"
-        self.names.add(candidate)
-        return candidate
-
     def plain(self, value: Value, reader: Call | None) -> Value:
         """Return the value itself, emitting a transpose if it exists only in another layout."""
         if value.name in self.flat and value.name not in self.emitted:
@@ -125,7 +117,7 @@ class _TransposeSinker:
         self.emitted.add(value.name)
         source, span = flat.moved.source, self.spans[value.name]
         kind = replace(source.type, shape=flat.shape)
-        between = Value(self.new(f"{value.name}/moved"), kind)
+        between = Value(unique_name(f"{value.name}/moved", self.names), kind)
         self._emit_transpose(source, flat.moved.perm, between, span)
         self.body.append(Call("reshape", (between,), (value,), {}, span))
 
@@ -133,12 +125,12 @@ class _TransposeSinker:
         if value.type.shape == tuple(shape):
             return value
         kind = replace(value.type, shape=tuple(shape))
-        view = Value(self.new(f"{value.name}/view"), kind)
+        view = Value(unique_name(f"{value.name}/view", self.names), kind)
         self.body.append(Call("reshape", (value,), (view,), {}, call.span))
         return view
 
     def constant(self, value: Value, array: Array) -> Value:
-        name = self.new(f"{value.name}/moved")
+        name = unique_name(f"{value.name}/moved", self.names)
         self.constants[name] = Constant.from_array(name, array, value.type.dtype)
         shape = tuple(int(n) for n in array.shape)
         return Value(name, replace(value.type, shape=shape), name)
@@ -196,7 +188,9 @@ class _TransposeSinker:
         source, y = transposed.source, call.outputs[0]
         order = grouping_permutation(source.type.shape, transposed.perm, y.type.shape)
         shape = tuple(source.type.shape[axis] for axis in order)
-        moved = Value(self.new(f"{y.name}/gathered"), replace(source.type, shape=shape))
+        moved = Value(
+            unique_name(f"{y.name}/gathered", self.names), replace(source.type, shape=shape)
+        )
         self._emit_transpose(source, order, moved, call.span)
         return TransposedValue(moved, tuple(order.index(axis) for axis in transposed.perm))
 
@@ -272,7 +266,9 @@ class _TransposeSinker:
             outputs = []
             for value in call.outputs:
                 shape = tuple(value.type.shape[axis] for axis in _inverse(perm))
-                moved = Value(self.new(f"{value.name}/moved"), replace(value.type, shape=shape))
+                moved = Value(
+                    unique_name(f"{value.name}/moved", self.names), replace(value.type, shape=shape)
+                )
                 self.moved[value.name] = TransposedValue(moved, perm)
                 outputs.append(moved)
             call = replace(call, outputs=tuple(outputs))

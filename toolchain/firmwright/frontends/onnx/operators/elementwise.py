@@ -20,24 +20,10 @@ from firmwright.frontends.onnx.node_context import (
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ops.expression_language import substitute_names
 
-_FLOAT_FORMULAS, _FORMULAS = (
+_FLOAT_FORMULAS, _FORMULAS, _FORMULAS_WITH_ATTRS = (
     dict(row.split(": ") for row in text.splitlines())
     for text in read_sections(__file__, ".txt").values()
 )
-
-# Formula, and the attributes that replace names in it, with their defaults.
-_FORMULAS_WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, float]]] = {
-    "Elu": ("where(a < 0.0, alpha * expm1(a), a)", {"alpha": 1.0}),
-    "Celu": ("max(a, 0.0) + min(0.0, alpha * expm1(a / alpha))", {"alpha": 1.0}),
-    "Selu": (
-        "gamma * where(a < 0.0, alpha * expm1(a), a)",
-        {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805},
-    ),
-    "HardSigmoid": ("max(0.0, min(1.0, alpha * a + beta))", {"alpha": 0.2, "beta": 0.5}),
-    "LeakyRelu": ("where(a < 0.0, alpha * a, a)", {"alpha": 0.01}),
-    "ThresholdedRelu": ("where(a > alpha, a, 0.0)", {"alpha": 1.0}),
-    "Swish": ("a / (1.0 + exp(-(alpha * a)))", {"alpha": 1.0}),
-}
 
 
 def float32_literal(value: float) -> str:
@@ -60,9 +46,10 @@ def _formula(formula: str, c: NodeContext) -> OnnxValue:
     return c.emit.expression(formula, *(c.input(k) for k in range(max(len(c.inputs), count))))
 
 
-def _formula_with_attrs(formula: str, defaults: Mapping[str, float], c: NodeContext) -> OnnxValue:
+def _formula_with_attrs(formula: str, attributes: str, c: NodeContext) -> OnnxValue:
     require_float32(c)
-    values = {name: float32_literal(c.attr(name, default)) for name, default in defaults.items()}
+    defaults = (item.split("=") for item in attributes.split(", "))
+    values = {name: float32_literal(c.attr(name, float(default))) for name, default in defaults}
     return c.emit.expression(substitute_names(formula, values), c.input(0))
 
 
@@ -85,13 +72,6 @@ def _gelu(c: NodeContext) -> OnnxValue:
         formula = f"0.5 * a * (1.0 + tanh({root} * (a + 0.044715 * a * a * a)))"
     else:
         formula = f"0.5 * a * erfc(a * {float32_literal(-math.sqrt(0.5))})"
-    return c.emit.expression(formula, c.input(0))
-
-
-def _shrink(c: NodeContext) -> OnnxValue:
-    require_float32(c)
-    lambd, bias = float32_literal(c.attr("lambd", 0.5)), float32_literal(c.attr("bias", 0.0))
-    formula = f"where(a < -({lambd}), a + {bias}, where(a > {lambd}, a - {bias}, 0.0))"
     return c.emit.expression(formula, c.input(0))
 
 
@@ -191,7 +171,10 @@ def _dropout(c: NodeContext) -> list[OnnxValue]:
 IMPORTERS: Mapping[str, Importer] = {
     **{name: partial(_float_formula, formula) for name, formula in _FLOAT_FORMULAS.items()},
     **{name: partial(_formula, formula) for name, formula in _FORMULAS.items()},
-    **{name: partial(_formula_with_attrs, *row) for name, row in _FORMULAS_WITH_ATTRS.items()},
+    **{
+        head.partition("(")[0]: partial(_formula_with_attrs, formula, head.partition("(")[2][:-1])
+        for head, formula in _FORMULAS_WITH_ATTRS.items()
+    },
     "BitShift": _shift,
     "Cast": lambda c: c.emit.cast(c.input(0), supported_dtype(dtype_name(int(c.attr("to", 0))))),
     "CastLike": lambda c: c.emit.cast(c.input(0), c.dtype(1)),
@@ -207,7 +190,6 @@ IMPORTERS: Mapping[str, Importer] = {
     "PRelu": _prelu,
     "Pow": _pow,
     "Relu": _relu,
-    "Shrink": _shrink,
     "Sign": _sign,
     "Sum": partial(_variadic, "a + b"),
 }
