@@ -313,6 +313,15 @@ def test_bench_compares_with_the_peers(fw, tmp_path: Path, digits_path: Path):
     assert len(lines) == 2
 
 
+@pytest.mark.qemu
+def test_bench_models_cycles_with_the_memories_of_a_chip(fw, digits_path: Path):
+    emulated = "mps2-an386,mps2-an386@nucleo-l4r5zi"
+    fast, slow = fw("bench", digits_path, "--cycles", "--boards", emulated, "--json").json["rows"]
+    assert fast["instructions"] < fast["modeled_cycles"] < slow["modeled_cycles"]
+    low, high = slow["silicon_range"]
+    assert low < slow["modeled_cycles"] < high
+
+
 def test_several_models_share_one_firmware_and_its_memory(fw, tmp_path: Path, digits_path: Path):
     twin, out = tmp_path / "twin.tflite", tmp_path / "out"
     twin.write_bytes(digits_path.read_bytes())

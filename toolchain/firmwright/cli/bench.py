@@ -11,6 +11,7 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.bench.compile_cost import CompileCost, measure_compile_costs
 from firmwright.bench.model_benchmark import MODES, BenchmarkRow, find_models, measure_models
+from firmwright.bench.modeled_cycles import ModeledRun, measure_modeled_cycles
 from firmwright.bench.peer_figures import REFERENCE_PEER, read_peers
 from firmwright.bench.prediction_accuracy import (
     Prediction,
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> Outcome:
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown:
         raise UsageError(f"--modes cannot be {unknown[0]!r}.", hint=f"use {', '.join(MODES)}.")
+    if args.cycles:
+        return _modeled_cycles(tuple(measure_modeled_cycles(models, boards, modes)))
     with open_executor(1, args.scheduler) as executor:
         rows = measure_models(models, boards, figures, modes, executor)
     if args.write:
@@ -66,6 +69,16 @@ def _compile_costs(rows: Sequence[CompileCost]) -> Outcome:
     ]
     notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
     return Outcome({"rows": data}, "\n".join([format_table(head, cells), *notes]))
+
+
+def _modeled_cycles(rows: Sequence[ModeledRun]) -> Outcome:
+    cells: list[Sequence[Cell]] = []
+    for row in rows:
+        low, high = row.silicon_range or (None, None)
+        cycles = (row.modeled_cycles, low, high)
+        cells.append((row.model, row.board, row.mode, row.instructions, *cycles))
+    head = ["model", "board", "mode", "instructions", "modeled cycles", "at least", "at most"]
+    return Outcome({"rows": [asdict(row) for row in rows]}, format_table(head, cells))
 
 
 def _silicon_errors(rows: Sequence[SiliconError]) -> Outcome:

@@ -65,8 +65,8 @@ def resolve_buffer_pools(
 ) -> tuple[PoolInfo, ...]:
     """Return the board's or the requested pools, limited to `ram_bytes` writable bytes in all.
 
-    Pools in `reserved` (for constants or functions) are excluded, as are pools of engines that have no target in
-    `targets`.
+    Pools in `reserved` (for constants or functions) are excluded, as are pools of engines without
+    a target in `targets`.
     """
     own = {
         pool.name: pool

@@ -8,9 +8,8 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.passes.tir.outline_common_kernels import EstimateCost
 
-RAMFUNC_ATTR = "ramfunc"
 FILL_PERCENT_MAX = 75
-"""The share of the region that predicted code may fill; predictions are too low by up to a third."""
+"""The share of the region that predicted code may fill, as predictions may be too low."""
 
 
 def assign_ramfuncs(module: IRModule, price: EstimateCost) -> IRModule:
@@ -20,15 +19,14 @@ def assign_ramfuncs(module: IRModule, price: EstimateCost) -> IRModule:
         return module
     calls = Counter(call.callee for call in prim_calls(module.aot_main.body))
     kernels = [module.functions[name] for name in calls]
-    costs = {
-        kernel.name: price(kernel, {}) for kernel in kernels if isinstance(kernel, tir.PrimFunc)
-    }
-    costs = {name: cost for name, cost in costs.items() if "keeps" not in module.kernel(name).attrs}
-    density = {name: calls[name] * cost.time / cost.code_bytes for name, cost in costs.items()}
-    for name in sorted(costs, key=lambda name: -density[name]):
-        if costs[name].code_bytes <= room:
-            room -= costs[name].code_bytes
-            kernel = module.kernel(name)
-            attrs = {**kernel.attrs, RAMFUNC_ATTR: True}
-            module = module.with_function(replace(kernel, attrs=attrs))
+    costs = [
+        (kernel, price(kernel, {}))
+        for kernel in kernels
+        if isinstance(kernel, tir.PrimFunc) and "keeps" not in kernel.attrs
+    ]
+    costs.sort(key=lambda item: -calls[item[0].name] * item[1].time / item[1].code_bytes)
+    for kernel, cost in costs:
+        if cost.code_bytes <= room:
+            room -= cost.code_bytes
+            module = module.with_function(replace(kernel, attrs={**kernel.attrs, "ramfunc": True}))
     return module
