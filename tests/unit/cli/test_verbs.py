@@ -315,7 +315,7 @@ def test_bench_compares_with_the_peers(fw, tmp_path: Path, digits_path: Path):
 
 @pytest.mark.qemu
 def test_bench_models_cycles_with_the_memories_of_a_chip(fw, digits_path: Path):
-    emulated = "mps2-an386,mps2-an386@nucleo-l4r5zi"
+    emulated = "mps2-an386,nucleo-l4r5zi"
     fast, slow = fw("bench", digits_path, "--cycles", "--boards", emulated, "--json").json["rows"]
     assert fast["instructions"] < fast["modeled_cycles"] < slow["modeled_cycles"]
     low, high = slow["silicon_range"]
