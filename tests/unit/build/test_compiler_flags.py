@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firmwright.boards import Board, list_boards, load_board
-from firmwright.build.compiler_flags import clang_flags, compile_flags
+from firmwright.build.compiler_flags import clang_flags, compile_flags, link_flags
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,9 @@ def test_clang_gets_the_core_and_no_gcc_only_flags(board: Board) -> None:
 
 def test_clang_on_the_host_uses_the_flags_of_gcc() -> None:
     assert clang_flags(load_board("host")) == compile_flags(load_board("host"))
+
+
+def test_the_linker_gets_the_base_instruction_set() -> None:
+    board = load_board("qemu-riscv32-virt-v")
+    assert "-march=rv32imac" in link_flags(board)
+    assert "-march=rv32imac_zba_zbb_zve32x_zvl64b" in compile_flags(board)

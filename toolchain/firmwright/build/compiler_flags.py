@@ -89,4 +89,6 @@ def link_flags(board: Board) -> tuple[str, ...]:
         return ("-Wl,--gc-sections",)
     script = ("-Tboard/link.ld", "-nostartfiles", "-static")
     linker = ("-Wl,--gc-sections", "-Wl,--no-warn-rwx-segments")
-    return (*board.cpu_flags, *library_flags(board), *script, *linker)
+    # GNU toolchains have C libraries for base instruction sets, without extensions such as _zba.
+    machine = (f.partition("_")[0] if f.startswith("-march=") else f for f in board.cpu_flags)
+    return (*machine, *library_flags(board), *script, *linker)

@@ -1,4 +1,4 @@
-"""add and sub of int8 tensors of equal shape on Helium, four elements at a time."""
+"""add and sub of int8 tensors of equal shape on vectors of int32; on Helium, four at a time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +22,7 @@ _C = read_sections(__file__)
 # implement these steps except that halves of negative numbers round away from zero: 1 is subtracted
 # from negative values before a shift. Obligation: no left shift, so that every value fits 32 bits.
 
+OPERATORS = (("add", 1), ("sub", -1))
 _IMMEDIATES = (
     "zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b",
     "multiplier", "shift", "zero_point", "low", "high", "away", "count",
@@ -41,28 +42,33 @@ def _meaning(sign: int, a: Any, b: Any, y: Any, *rest: Any) -> Any:
     return np.clip(scaled + zero_point, low, high).astype(np.int8)
 
 
-def _executed(args: Sequence[int]) -> int:
+def _executed(args: Sequence[int], lanes: int) -> int:
     fixed = 14 + 2 + 2 * sum(args[at] < 0 for at in (5, 8)) + 2 * (args[14] > 0)
-    return 10 + -(-args[15] // 4) * fixed
+    return 10 + -(-args[15] // lanes) * fixed
 
 
-def _sum(name: str, sign: int) -> Intrinsic:
+def make_sum(name: str, sign: int, requires: str, text: str, lanes: int) -> Intrinsic:
+    """Return the sum as an intrinsic of vectors with `lanes` lanes, with the C `text`."""
     return Intrinsic(
-        name=f"mve_{name}",
+        name=f"{requires}_{name}",
         operands=(*pointers(INT8, a=1, b=1), *pointers(INT8, "w", y=1), *immediates(*_IMMEDIATES)),
         meaning=lambda *args: _meaning(sign, *args),
         portable=fill_text(_C["portable"], sign="+" if sign > 0 else "-"),
         doc=f"Rescaled {name} of `count` elements.",
-        requires="mve",
-        text={"gnu": fill_text(_C["text"], sum="vaddq_s32" if sign > 0 else "vsubq_s32")},
-        count=_executed,
+        requires=requires,
+        text={"gnu": text},
+        count=lambda args: _executed(args, lanes),
     )
 
 
-INTRINSICS = (_sum("add", 1), _sum("sub", -1))
+def _text(sign: int) -> str:
+    return fill_text(_C["text"], sum="vaddq_s32" if sign > 0 else "vsubq_s32")
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+INTRINSICS = tuple(make_sum(name, sign, "mve", _text(sign), 4) for name, sign in OPERATORS)
+
+
+def sum_configs(op: OpCall) -> Sequence[Config]:
     kinds = [op.input(0), op.input(1)]
     if any(k.dtype != INT8 or k.shape != op.output.shape for k in kinds):
         return ()
@@ -73,14 +79,14 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({},)
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def build_sum(op: OpCall, config: Config, b: Kernel, family: str = "mve") -> None:
     params = rescaled_sum(op)
     count = op.output.elements
     output = params.output
     zero, low, high, away, _ = vector_requantize.epilogue_settings(output, 4)
     scales = [v for t in params.terms for v in (t.zero_point, t.multiplier, t.shift)]
     b.evaluate(
-        f"mve_{op.op}",
+        f"{family}_{op.op}",
         [
             b.pointer(b.input(0), 0, count),
             b.pointer(b.input(1), 0, count),
@@ -91,6 +97,6 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 SCHEDULES = tuple(
-    Schedule(f"helium.{name}.vectors", name, frozenset({"mve"}), _configs, _build)
-    for name in ("add", "sub")
+    Schedule(f"helium.{name}.vectors", name, frozenset({"mve"}), sum_configs, build_sum)
+    for name, _ in OPERATORS
 )
