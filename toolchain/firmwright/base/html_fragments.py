@@ -42,3 +42,20 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[CellValue]]) -> Ma
 def render_bar(share: float) -> Markup:
     """Return a horizontal bar; `share` is its length from 0 to 1 (120 pixels)."""
     return Markup(_macros().bar(round(120 * min(max(share, 0.0), 1.0))))
+
+
+def render_notebook_item(package: str, template: str, **values: object) -> Markup:
+    """Render a template of a package, which may use the fragments and `tensors`."""
+    text = template_environment(package, autoescape=True).get_template(template)
+    fragments = {"section": _macros().section, "properties": render_properties}
+    return Markup(
+        text.render(**fragments, table=render_table, tensors=_format_tensors, **values).strip()
+    )
+
+
+def _format_tensors(tensors: Iterable[Any]) -> str:
+    return "; ".join(f"{t.name}: {t.dtype} {format_shape(t.shape)}" for t in tensors)
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    return "x".join("?" if size < 0 else str(size) for size in shape) or "scalar"

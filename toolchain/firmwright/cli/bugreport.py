@@ -75,7 +75,15 @@ def make_bug_report(request: BugReportRequest) -> BugReport:
     texts, outcome = _compilation(request)
     files: dict[str, str | bytes] = {
         "README.txt": render_template("firmwright.cli", "bugreport.txt.j2", request=request),
-        "versions.json": _json(_versions()),
+        "versions.json": _json(
+            {
+                "firmwright": VERSION,
+                "python": platform.python_version(),
+                "implementation": platform.python_implementation(),
+                "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+                "encoding": sys.getfilesystemencoding(),
+            }
+        ),
         "doctor.json": _json([status_to_json(status) for status in request.findings]),
         "outcome.txt": outcome + "\n",
         **texts,
@@ -114,16 +122,6 @@ def _compilation(request: BugReportRequest) -> tuple[dict[str, str | bytes], str
     except Exception as error:  # noqa: BLE001 - crashes are reported, too
         return files, "".join(traceback.format_exception(error)).rstrip()
     return files, f"compiled: model id {compiled.model_id}"
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "firmwright": VERSION,
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "encoding": sys.getfilesystemencoding(),
-    }
 
 
 def _json(value: object) -> str:

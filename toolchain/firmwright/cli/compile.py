@@ -31,7 +31,13 @@ def run(args: argparse.Namespace) -> Outcome:
         raise UsageError(
             "--main needs -o DIR and excludes --firmware.", hint="give -o DIR, or omit --main."
         )
-    check_several_models(args, _single_model_options(args))
+    single_model_options = {
+        "--dump-dir": args.dump_dir,
+        "--print-after": args.print_after,
+        "--print-pipeline": args.print_pipeline,
+        "--firmware": args.firmware != "serial",
+    }
+    check_several_models(args, single_model_options)
     if len(args.models) > 1:
         return _run_several(args)
     (args.model,) = args.models
@@ -95,15 +101,6 @@ def _run_several(args: argparse.Namespace) -> Outcome:
     _save(args, firmware)
     data = _base_data(args, firmware, seconds)
     return Outcome(data, format_bundle_summary(firmware, parts, seconds, args.output))
-
-
-def _single_model_options(args: argparse.Namespace) -> dict[str, object]:
-    return {
-        "--dump-dir": args.dump_dir,
-        "--print-after": args.print_after,
-        "--print-pipeline": args.print_pipeline,
-        "--firmware": args.firmware != "serial",
-    }
 
 
 class PassWatcher:

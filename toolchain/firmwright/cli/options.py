@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
 """Types by placeholder or destination; other values are strings."""
 
 
+_SECTIONS = read_sections(__file__, ".txt")
+
+
 def describe_verb(verb: str) -> str:
     return next(_lines(verb))
 
@@ -52,14 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
             _add_argument(group, line)
 
 
-@cache
-def _sections() -> Mapping[str, str]:
-    return read_sections(__file__, ".txt")
-
-
 def _lines(section: str) -> Iterator[str]:
     """Yield the lines of a section and those that it includes, with continuation lines joined."""
-    for line in re.sub(r"\n {4}", " ", _sections()[section].strip()).splitlines():
+    for line in re.sub(r"\n {4}", " ", _SECTIONS[section].strip()).splitlines():
         if line.startswith("@"):
             yield from _lines(line[1:])
         else:

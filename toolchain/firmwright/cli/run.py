@@ -10,6 +10,8 @@ from firmwright.flows import sample_batches
 from firmwright.flows.sample_batches import read_inputs
 from firmwright.pipeline import Compilation
 
+_VALUES_SHOWN = 12
+
 
 def run(args: argparse.Namespace) -> Outcome:
     compiled = arguments.compile_from_args(args)
@@ -25,7 +27,7 @@ def run(args: argparse.Namespace) -> Outcome:
         "outputs": {n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()},
     }
     rows = [
-        (name, str(array.dtype), format_shape(array.shape), format_preview(array.ravel().tolist()))
+        (name, str(array.dtype), format_shape(array.shape), _preview(array.ravel().tolist()))
         for name, array in outputs.items()
     ]
     return Outcome(data, format_table(["output", "dtype", "shape", "values"], rows))
@@ -42,6 +44,6 @@ def batch_from_args(args: argparse.Namespace, compiled: Compilation) -> sample_b
     return sample_batches.generate_samples(inputs, args.samples, args.seed)
 
 
-def format_preview(values: list[float], most: int = 12) -> str:
-    shown = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in values[:most]]
-    return " ".join(shown) + (" ..." if len(values) > most else "")
+def _preview(values: list[float]) -> str:
+    shown = [f"{v:.6g}" if isinstance(v, float) else str(v) for v in values[:_VALUES_SHOWN]]
+    return " ".join(shown) + (" ..." if len(values) > _VALUES_SHOWN else "")

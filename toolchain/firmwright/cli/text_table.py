@@ -109,19 +109,17 @@ def format_number(value: Cell) -> str:
             return value
 
 
-def format_pairs(pairs: Sequence[tuple[str, Cell]], indent: str = "") -> str:
+def format_pairs(pairs: Sequence[tuple[str, Cell]]) -> str:
     """Format names and values in two columns."""
     width = max((len(name) for name, _ in pairs), default=0)
-    room = _columns() - len(indent) - width - 2
+    room = _columns() - width - 2
     lines: list[str] = []
     for name, value in pairs:
         parts = textwrap.wrap(
             format_number(value), room, break_long_words=False, break_on_hyphens=False
         )
         heads = [name.ljust(width), *([" " * width] * (len(parts) - 1))]
-        lines += [
-            f"{indent}{h}  {part}".rstrip() for h, part in zip(heads, parts or [""], strict=True)
-        ]
+        lines += [f"{h}  {part}".rstrip() for h, part in zip(heads, parts or [""], strict=True)]
     return "\n".join(lines)
 
 

@@ -54,7 +54,8 @@ class GdbClient(Closeable):
         done = 0
         for address, data in image.chunks(self._data_bytes):
             if self._is_flash(address):
-                self._expect_ok(b"vFlashWrite:%x:" % address + _escaped(data), "write flash")
+                escaped = re.sub(rb"[#$}*]", lambda match: bytes((0x7D, match[0][0] ^ 0x20)), data)
+                self._expect_ok(b"vFlashWrite:%x:" % address + escaped, "write flash")
             else:
                 self.write(address, data)
             done += len(data)
@@ -231,10 +232,6 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
         hint = "start the emulator with -S -gdb, or the debug probe's GDB server."
         what = f"cannot connect to the stub: {error}."
         raise DeviceError(what, where=address, hint=hint) from error
-
-
-def _escaped(data: bytes) -> bytes:
-    return re.sub(rb"[#$}*]", lambda match: bytes((0x7D, match[0][0] ^ 0x20)), data)
 
 
 def _unescaped(data: bytes) -> bytes:

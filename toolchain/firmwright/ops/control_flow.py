@@ -7,33 +7,23 @@ state and decodes constants.
 Semantics: TFLite's and TFLM's operators of these names.
 """
 
-from collections.abc import Sequence
+from typing import NoReturn
 
-from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef
-from firmwright.ops.kernel import Kernel
+from firmwright.ir.graph import OpDef
 
 
-def _reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    raise InternalError(f"{call.op} has no reference of its own: evaluate the module")
-
-
-def _lower(call: OpCall, b: Kernel) -> None:
-    raise InternalError(f"{call.op} has no kernel")
-
-
-def _import(context: ImportContext) -> ImportedCall:
-    raise InternalError(f"{context.node.op} has no importer of its own")
+def _refuse(*_: object) -> NoReturn:
+    raise InternalError("control flow has no kernel, importer or reference: evaluate the module")
 
 
 def _record(name: str, *foreign: str, restrictions: str = "") -> OpDef:
     return OpDef(
         name=name,
         infer=lambda call: call.outputs,
-        reference=_reference,
-        lower=_lower,
-        imports={f"tflite:{item}": _import for item in foreign},
+        reference=_refuse,
+        lower=_refuse,
+        imports={f"tflite:{item}": _refuse for item in foreign},
         dtypes=("int8", "int16", "int32", "float32", "bool"),
         restrictions=restrictions,
         numerics="neither",

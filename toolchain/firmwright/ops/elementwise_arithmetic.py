@@ -71,14 +71,6 @@ def _activated_float32(function: Any) -> ElementwiseKernel:
     )
 
 
-def _wrapping_int32(function: Any) -> ElementwiseKernel:
-    return compute_elements(
-        lambda call, a, b: function(a.astype(np.uint32), b.astype(np.uint32)).astype(np.int32),
-        lambda call, a, b: function(a.cast(UINT32), b.cast(UINT32)).cast(INT32),
-        _check_no_activation,
-    )
-
-
 # ---- add, sub, mul -----------------------------------------------------------------------------
 
 
@@ -217,10 +209,6 @@ def _integer(function: Any) -> Callable[[OpCall, Array, Array], Array]:
     return run
 
 
-def _in_double(function: Any) -> Callable[[OpCall, Array, Array], Array]:
-    return _float32(lambda a, b: function(a.astype(np.float64), b.astype(np.float64)))
-
-
 def _float_mod(a: Array, b: Array) -> Array:
     left = np.fmod(a, b)
     return np.where((left != 0) & ((left < 0) != (b < 0)), left + b, left)
@@ -248,7 +236,11 @@ def _arithmetic_op(name: str, function: Any, quantized: Iterable[ElementwiseKern
         _import_activation,
         int8=int8,
         int16=int16,
-        int32=_wrapping_int32(function),
+        int32=compute_elements(
+            lambda call, a, b: function(a.astype(np.uint32), b.astype(np.uint32)).astype(np.int32),
+            lambda call, a, b: function(a.cast(UINT32), b.cast(UINT32)).cast(INT32),
+            _check_no_activation,
+        ),
         float32=_activated_float32(function),
     )
 
@@ -260,7 +252,8 @@ def _integer_op(name: str, exact: Any, value: Any, float32: ElementwiseKernel) -
 
 def _libm_op(name: str, function: Any) -> ElementwiseKernel:
     return compute_elements(
-        _in_double(function), lambda call, a, b: intrinsic(f"{name}_f32", [a, b], FLOAT32)
+        _float32(lambda a, b: function(a.astype(np.float64), b.astype(np.float64))),
+        lambda call, a, b: intrinsic(f"{name}_f32", [a, b], FLOAT32),
     )
 
 

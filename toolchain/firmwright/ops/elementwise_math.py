@@ -108,11 +108,6 @@ def _negative(x: ArithExpr) -> ArithExpr:
     return _zero(x) - x
 
 
-def _negative_narrow(x: ArithExpr) -> ArithExpr:
-    """Negate the raw quantized value as LiteRT does; the minimum maps to itself."""
-    return (ArithExpr(immediate(0, INT32)) - x.cast(INT32)).cast(x.expr.dtype)
-
-
 def _sign(x: ArithExpr) -> ArithExpr:
     one = 1.0 if x.expr.dtype == FLOAT32 else 1
     return (x > _zero(x)).cast(x.expr.dtype) * one - (x < _zero(x)).cast(x.expr.dtype) * one
@@ -182,7 +177,14 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     unary_op(
         "neg",
-        **dict.fromkeys(("int8", "int16"), _whole(np.negative, _negative_narrow)),
+        **dict.fromkeys(
+            ("int8", "int16"),
+            _whole(
+                # As LiteRT negates the raw value, the minimum maps to itself.
+                np.negative,
+                lambda x: (ArithExpr(immediate(0, INT32)) - x.cast(INT32)).cast(x.expr.dtype),
+            ),
+        ),
         int32=_whole(np.negative, _negative),
         float32=compute_float32(np.negative, _negative),
     ),

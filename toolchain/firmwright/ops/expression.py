@@ -53,13 +53,6 @@ def input_permutations(call: OpCall) -> list[Permutation]:
     return permutations
 
 
-def permuted_shapes(call: OpCall) -> list[tuple[int, ...]]:
-    return [
-        tuple(call.input(index).shape[axis] for axis in perm)
-        for index, perm in enumerate(input_permutations(call))
-    ]
-
-
 def permuted_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
     perms = input_permutations(call)
     return [array.transpose(perm) for array, perm in zip(arrays, perms, strict=True)]
@@ -104,8 +97,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if len(kinds) > len(INPUT_NAMES):
         raise NotSupportedError(f"an expression with {len(kinds)} inputs")
     shape: tuple[int, ...] = ()
-    for input_shape in permuted_shapes(call):
-        shape = broadcast_shape(shape, input_shape)
+    for kind, perm in zip(kinds, input_permutations(call), strict=True):
+        shape = broadcast_shape(shape, tuple(kind.shape[axis] for axis in perm))
     variables = [ArithExpr(tir.Var(n, x.dtype)) for n, x in zip(INPUT_NAMES, kinds, strict=False)]
     dtype = result_dtype(call.str_attr("formula"), variables)
     return (TensorType(shape, dtype, call.output.quantization),)

@@ -52,10 +52,6 @@ RealRange = tuple[float, float]
 """Real values of the lowest and the highest int16."""
 
 
-def quantized_range(scale: float, zero_point: int) -> RealRange:
-    return scale * (INT16.min - zero_point), scale * (INT16.max - zero_point)
-
-
 def build_lut(
     function: Callable[[Array], Array],
     inputs: RealRange,
@@ -138,7 +134,8 @@ def interpolate_int16(
     """Implement int16 by linear interpolation in a table of 513 entries."""
 
     def table(call: OpCall) -> Array:
-        x, y = (quantized_range(per_tensor_quant(t).scale, 0) for t in (call.input(0), call.output))
+        scales = (per_tensor_quant(t).scale for t in (call.input(0), call.output))
+        x, y = ((scale * INT16.min, scale * INT16.max) for scale in scales)
         return build_lut(lambda real: function(call, real), x, y, kind)
 
     def reference(call: OpCall, x: Array) -> Array:

@@ -14,8 +14,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
 from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.patterns import Match, Pattern
-from firmwright.ir.graph.patterns import pattern_ops as of_pattern
+from firmwright.ir.graph.patterns import Match, Pattern, call_patterns
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import SELECTABLE_TIR_PASSES
 from firmwright.ir.tir.intrinsic import Intrinsic
@@ -191,7 +190,7 @@ def _check_table(backend: Backend, operators: frozenset[str], where: str) -> Non
     for entry in backend.table:
         if names.count(entry.name) > 1:
             raise UsageError(f"two patterns have the name {entry.name}.", where=where)
-        covered = of_pattern(entry.pattern)
+        covered = {part.op for part in call_patterns(entry.pattern)}
         if not covered:
             raise UsageError(
                 f"the pattern {entry.name} covers no operator.", where=where, hint="op(...)."

@@ -104,7 +104,11 @@ class _CollageSearch:
         strategies = {"eager": greedy_cover, "none": annotated_cover}
         modules = {how: self._run_partition(choose) for how, choose in strategies.items()}
         totals = {how: self._program_cost(module) for how, module in modules.items()}
-        searched = [self._search_function(function) for function in self._functions()]
+        searched = [
+            self._search_function(function)
+            for function in self.module.functions.values()
+            if isinstance(function, Function) and not target_of(function) and function.body
+        ]
         parts: tuple[PartitionedRegion, ...] = ()
         for attempt in range(_TRIES):
             picked = {
@@ -127,13 +131,6 @@ class _CollageSearch:
             parts=parts, totals=totals,
         )  # fmt: skip
         return CollageResult(result, make_portable(self.model, modules[best], self.options))
-
-    def _functions(self) -> list[Function]:
-        return [
-            function
-            for function in self.module.functions.values()
-            if isinstance(function, Function) and not target_of(function) and function.body
-        ]
 
     def _run_partition(self, choose: PartitionStrategy) -> IRModule:
         return run_partition(self.module, PassTimer(), choose)

@@ -96,10 +96,6 @@ def custom_op(name: str, /, *inputs: Pattern, domain: str = "") -> Pattern:
     return OpPattern("custom", inputs or None, {"name": name, "domain": domain})
 
 
-def pattern_ops(pattern: Pattern) -> frozenset[str]:
-    return frozenset(part.op for part in call_patterns(pattern))
-
-
 def call_patterns(pattern: Pattern) -> Iterator[OpPattern]:
     match pattern:
         case AlternativesPattern(choices=choices):

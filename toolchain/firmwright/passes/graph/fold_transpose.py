@@ -18,7 +18,13 @@ Perm = tuple[int, ...]
 def fold_transposes(function: Function) -> Function:
     if not any(call.op == "transpose" for call in function.body):
         return function
-    return _into_producers(_into_readers(function))
+    return merge_into_producers(
+        _into_readers(function),
+        lambda call: call.inputs[0] if call.op == "transpose" else None,
+        lambda producer, call: (
+            _turned(producer, _perm(call)) if producer.target == call.target else None
+        ),
+    )
 
 
 def input_permutations(call: Call) -> tuple[Perm, ...]:
@@ -78,16 +84,6 @@ def _reading_sources(call: Call, turned: dict[str, tuple[Value, Perm]]) -> Call:
 
 
 # ---- transposes of results -----------------------------------------------------------------------
-
-
-def _into_producers(function: Function) -> Function:
-    return merge_into_producers(
-        function,
-        lambda call: call.inputs[0] if call.op == "transpose" else None,
-        lambda producer, call: (
-            _turned(producer, _perm(call)) if producer.target == call.target else None
-        ),
-    )
 
 
 def _turned(maker: Call, perm: Perm) -> Call | None:
