@@ -3,6 +3,7 @@
 import pytest
 
 from firmwright.boards import load_board
+from firmwright.cli.compile import format_summary
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import measure_instructions
@@ -51,6 +52,7 @@ def test_speed_spends_ram_on_functions_and_weights(digits_path):
     assert counts.total.cycles < 0.9 * measure_instructions(usual).total.cycles
     by_kind = [row["kind"] for row in fast.metadata["plan"]["buffers"]]
     assert "const" in by_kind
+    assert ", of which digits_init copies " in format_summary(fast, 0.0, None)
     kernels = [kernel for kernel in fast.module.functions.values() if "schedule" in kernel.attrs]
     assert kernels
     assert all(kernel.attrs.get("ramfunc") for kernel in kernels)

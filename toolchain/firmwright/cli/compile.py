@@ -18,6 +18,7 @@ from firmwright.compilation_summary import BundleSummary, CompilationSummary, Me
 from firmwright.flows.compilation import options_for, pass_names, verify_after_pass
 from firmwright.flows.memory_advice import compile_or_advise
 from firmwright.flows.model import save_module
+from firmwright.flows.model_session import c_prefix
 from firmwright.flows.package_export import save_with_main
 from firmwright.flows.pareto_rows import pareto_rows
 from firmwright.ir.module import IRModule
@@ -173,6 +174,9 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
     gap = summary.optimality_gap_bytes
     distance = f"the plan is {gap:,} above" if gap else "met"
     constants = f"{summary.constants_bytes:,} bytes{const_pools and f' ({const_pools})'}"
+    buffers = summary.plan.buffers if summary.plan else ()
+    copied = sum(buffer.size_bytes for buffer in buffers if buffer.kind == "const")
+    constants += f", of which {c_prefix(compiled)}_init copies {copied:,} to RAM" if copied else ""
     views = summary.operator_count - len(summary.operators)
     operators = f"{summary.operator_count}{(views and f', {views} of them without code') or ''}"
     rows: list[tuple[str, Cell]] = [
