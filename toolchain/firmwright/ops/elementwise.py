@@ -67,12 +67,15 @@ def lower_elementwise(b: Kernel, compute: Callable[[Sequence[ArithExpr]], ArithE
 
 
 @contextmanager
-def loop_over_elements(b: Kernel, *factors: int) -> Iterator[ElementLoop]:
+def loop_over_elements(
+    b: Kernel, *factors: int, sources: Sequence[tir.Buffer] | None = None
+) -> Iterator[ElementLoop]:
     """Open loops over all elements; yield the input values and a function that stores results.
 
-    The innermost loop is unrolled by the first of `factors` that divides its extent.
+    The innermost loop is unrolled by the first of `factors` that divides its extent. `sources`
+    replace the inputs.
     """
-    sources = [b.input(index) for index in range(len(b.call.inputs))]
+    sources = sources or [b.input(index) for index in range(len(b.call.inputs))]
     loops = broadcast_loops([source.shape for source in sources], b.y.shape)
 
     def flat(index: int | None, x: tir.Buffer, name: str, access: tir.AccessMode) -> tir.Buffer:
