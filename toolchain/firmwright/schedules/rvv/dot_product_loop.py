@@ -2,20 +2,18 @@
 
 from dataclasses import dataclass
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, Array
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.schedules.rvv import vector_requantize
 from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES, lmul_names
+from firmwright.schedules.rvv.window_kernel import block_text, make_intrinsic
 
 _C = read_sections(__file__)
 
 # A tap is a load of one weight for each lane and, for each pixel, the load of a scalar and VWMACC.
-# Weights are [tap, channel], so that nothing depends on the length of a vector.
 #
 # `rvv_dot_PIXELS`: weights are extended to 16 bits, products are added to 32-bit sums of 24
 # registers. `rvv_dot_1_GROUP`, for one pixel: the products of GROUP successive taps are added in 16
@@ -72,9 +70,7 @@ class ChannelLoop:
             _C["pixels"],
             start="\n".join(f"    vint32{names['m']}_t sum{p} = sum0;" for p in pixels[1:]),
             tap=indent(tap, " " * 16),
-            finish=indent(
-                finish(vector_requantize.pixel_sums(self.pixels), self.lmul, "at", "vl"), "    "
-            ),
+            finish=block_text(vector_requantize.pixel_sums(self.pixels), self.lmul),
             **names,
         )
 
@@ -108,23 +104,7 @@ def choose_loop(flat: Array, rows: int, pixels: int) -> ChannelLoop:
     )
 
 
-def _sums(pixels: int, w: Any, x: Any, steps: tuple[int, ...]) -> Any:
-    pixel_step, rows, run, row_step, channels = steps
-    p, row, k = np.ogrid[:pixels, :rows, :run]
-    values = np.asarray(x, np.int64)[(p * pixel_step + row * row_step + k).reshape(pixels, -1)]
-    return np.einsum("pk...,kc->pc...", values, np.asarray(w, np.int64).reshape(-1, channels))
-
-
-def _intrinsic(loop: ChannelLoop) -> Intrinsic:
-    return vector_requantize.make_intrinsic(
-        loop.name,
-        loop.pixels,
-        ("pixel_step", "rows", "run", "row_step", "channels"),
-        (loop.text(), _C["portable"]),
-        _sums,
-        lambda steps: loop.instructions(steps[1], steps[2], steps[4]),
-        f"Dot products of {loop.pixels} windows with every channel's weights, requantised.",
-    )
-
-
-INTRINSICS = tuple(map(_intrinsic, LOOPS))
+INTRINSICS = tuple(
+    make_intrinsic(loop.name, loop.pixels, loop.text(), loop.instructions, by_channel=False)
+    for loop in LOOPS
+)

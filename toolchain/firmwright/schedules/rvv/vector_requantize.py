@@ -1,6 +1,6 @@
-"""Requantization of vectors of channels, and the common form of the RVV micro-kernels."""
+"""Requantization of vectors of channels, as C text that the RVV micro-kernels share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from textwrap import indent
 from typing import Any
 
@@ -11,7 +11,6 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, weight_zero_point
 
@@ -28,6 +27,7 @@ _C = read_sections(__file__)
 # VNCLIP and VSADD saturate to 16 bits, beyond every clamp. Obligations: multipliers are not
 # negative, sums with bias fit 32 bits, and shifts are large enough (`supports_requantize`).
 
+PORTABLE = _C["portable"]
 UPWARD, AWAY, ONCE = range(3)
 """Values of the immediate operand `rounding`."""
 _LEAST_SHIFTS = {UPWARD: 0, AWAY: 1, ONCE: 2}
@@ -56,14 +56,13 @@ def requantize_settings(params: Requantization) -> list[int]:
 
 
 def parameter_tables(
-    b: Kernel, params: Requantization, bias: Array, repeats: int = 1
-) -> list[tir.AccessPtr]:
+    b: Kernel, params: Requantization, bias: Array
+) -> tuple[tir.Buffer, tir.Buffer]:
     """Return the constants `q`, biases then multipliers, and `s`, right shifts, of all channels."""
-    count = len(bias) * repeats
-    table = np.stack([np.tile(bias, repeats), np.resize(params.multipliers, count)])
-    right = -np.resize(params.shifts, count) - (params.rounding is Rounding.ONCE)
-    q, s = b.constant("parameters", table, INT32), b.constant("shifts", right, UINT16)
-    return [b.pointer(q, 0, 2 * count), b.pointer(s, 0, count)]
+    multipliers, shifts = (np.resize(v, len(bias)) for v in (params.multipliers, params.shifts))
+    right = -shifts - (params.rounding is Rounding.ONCE)
+    table = np.stack([bias, multipliers])
+    return b.constant("parameters", table, INT32), b.constant("shifts", right, UINT16)
 
 
 def lmul_names(lmul: int) -> dict[str, str]:
@@ -87,44 +86,15 @@ def requantize_text(sums: Sequence[tuple[str, str]], lmul: int, at: str, vl: str
     return fill_text(_C["requantized"], stored=each("stored"), **parts, **names)
 
 
-def make_intrinsic(
-    name: str, pixels: int, steps: Sequence[str], texts: tuple[str, str],
-    sums: Callable[[int, Any, Any, tuple[int, ...]], Any], count: Callable[[Sequence[int]], int],
-    doc: str,
-) -> Intrinsic:  # fmt: skip
-    """Return a micro-kernel for all channels of `pixels` pixels, adjacent in `y`.
-
-    `texts` are C for vectors and portable C; `sums` are those of products, by pixel and channel.
-    """
-
-    def meaning(w: Any, x: Any, q: Any, s: Any, y: Any, *rest: Any) -> Any:
-        places, (zero_point, low, high, rounding) = map(int, rest[: len(steps)]), rest[len(steps) :]
-        products = sums(pixels, w, x, tuple(places))
-        bias, multiplier, shift = (
-            np.asarray(part, np.int64).reshape(-1, *(1 for _ in products.shape[2:]))
-            for part in (q[: len(q) // 2], q[len(q) // 2 :], s)
-        )
-        once = int(rounding) == ONCE
-        scaled = multiply_by_quantized_multiplier(
-            products + bias, multiplier, -shift - once, Rounding.ONCE if once else Rounding.TWICE
-        )
-        result = np.clip(scaled + zero_point, low, high).astype(INT8.np)
-        return result.reshape(-1, *products.shape[2:])
-
-    text, portable = texts
-    return Intrinsic(
-        name,
-        operands=(
-            *pointers(INT8, w=1, x=1),
-            *pointers(INT32, q=2),
-            *pointers(UINT16, s=1),
-            *pointers(INT8, "w", y=pixels),
-            *immediates(*steps, "zero_point", "low", "high", "rounding"),
-        ),
-        meaning=meaning,
-        portable=fill_text(portable, pixels=pixels, requantize=indent(_C["portable"], " " * 8)),
-        doc=doc,
-        requires="rvv",
-        text={"gnu": text},
-        count=lambda args: count(args[5:]),
+def requantize_lanes(sums: Any, q: Any, s: Any, settings: Sequence[Any]) -> Any:
+    """Add the biases to sums [pixel, channel, ...] and requantize, in numpy."""
+    zero_point, low, high, rounding = settings
+    bias, multiplier, shift = (
+        np.asarray(part, np.int64).reshape(-1, *(1 for _ in sums.shape[2:]))
+        for part in (q[: len(q) // 2], q[len(q) // 2 :], s)
     )
+    once = int(rounding) == ONCE
+    scaled = multiply_by_quantized_multiplier(
+        sums + bias, multiplier, -shift - once, Rounding.ONCE if once else Rounding.TWICE
+    )
+    return np.clip(scaled + zero_point, low, high).astype(INT8.np)

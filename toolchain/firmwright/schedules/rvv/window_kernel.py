@@ -1,0 +1,115 @@
+"""The common form of the RVV micro-kernels: windows of adjacent pixels times packed weights."""
+
+from collections.abc import Callable, Sequence
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT16, Array
+from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ops.conv_window import ConvWindow
+from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.requantize import per_tensor_quant
+from firmwright.schedules.epilogue import fold_zero_point_into_bias, layer_requantization
+from firmwright.schedules.row_band import pixel_blocks, window_rows
+from firmwright.schedules.rvv import vector_requantize
+from firmwright.schedules.rvv.row_moves import ROW_MOVES
+
+_C = read_sections(__file__)
+
+# A micro-kernel computes all channels of some pixels. Windows are read in place, or from a padded
+# copy of the rows of one output row; the last block of pixels overlaps its predecessor. Weights are
+# [tap, channel], so that nothing depends on the length of a vector.
+
+_STEPS = ("pixel_step", "rows", "columns", "row_step", "column_step", "channels")
+
+
+def emit_window_kernel(
+    b: Kernel, op: OpCall, window: ConvWindow, name: str, flat: Array, pixels: int,
+    columns: tuple[int, int, int], repeats: int = 1,
+) -> None:  # fmt: skip
+    """Compute a layer with weights `flat` [channel, tap], `pixels` at a time.
+
+    `columns` are the taps of a window row, their distance, and the values read at each. With
+    `repeats`, as many adjacent pixels are one.
+    """
+    params, zero_point = layer_requantization(op), per_tensor_quant(op.input(0)).zero_point
+    weights = b.constant("weights", np.tile(flat.T, repeats), INT8)
+    bias = np.tile(fold_zero_point_into_bias(op, flat), repeats)
+    q, s = vector_requantize.parameter_tables(b, params, bias)
+    taps, distance, values = columns
+    rows, outputs = flat.shape[1] // taps, len(flat)
+    pitch = window.stride[1] * op.input(0).shape[-1]
+    with Nest() as enter:
+        source, row_step, zero = b.input(0), 0, ArithExpr(immediate(0, INDEX))
+        start, first, width = zero, zero, op.output.elements // outputs
+        if not window.pointwise:
+            source, start, row_step, row = enter(window_rows(b, window, zero_point, ROW_MOVES))
+            width = op.output.shape[2]
+            first = row * width
+        at = enter(pixel_blocks(b, width, pixels * repeats))
+        span = pitch * repeats
+        reach = (pixels - 1) * span + (rows - 1) * row_step + (taps - 1) * distance + values
+        size = pixels * len(bias)
+        b.evaluate(
+            name,
+            [
+                b.pointer(weights, 0, weights.elements),
+                b.pointer(source, at * pitch + start, reach),
+                b.pointer(q, 0, q.elements),
+                b.pointer(s, 0, s.elements),
+                b.pointer(b.y, (at + first) * outputs, size, "w"),
+                *(span, rows, taps, row_step, distance, len(bias)),
+                *vector_requantize.requantize_settings(params),
+            ],
+        )
+
+
+def make_intrinsic(
+    name: str, pixels: int, text: str, count: Callable[[int, int, int], int], *, by_channel: bool
+) -> Intrinsic:
+    """Return the micro-kernel of `pixels` pixels; `count` takes rows, columns and channels.
+
+    All channels read the same inputs, or with `by_channel` their own.
+    """
+
+    def meaning(w: Any, x: Any, q: Any, s: Any, y: Any, *rest: Any) -> Any:
+        pixel_step, rows, columns, row_step, column_step, channels = map(int, rest[:6])
+        p, i, j, c = np.ogrid[:pixels, :rows, :columns, : channels if by_channel else 1]
+        at = p * pixel_step + i * row_step + j * column_step + c
+        values = np.asarray(x, np.int64)[at.reshape(pixels, rows * columns, -1)]
+        weights = np.asarray(w, np.int64).reshape(-1, channels)
+        taps = "pkc...,kc->pc..." if by_channel else "pkz...,kc->pc..."
+        sums = np.einsum(taps, values, weights)
+        result = vector_requantize.requantize_lanes(sums, q, s, rest[6:])
+        return result.reshape(-1, *sums.shape[2:])
+
+    return Intrinsic(
+        name,
+        operands=(
+            *pointers(INT8, w=1, x=1),
+            *pointers(INT32, q=2),
+            *pointers(UINT16, s=1),
+            *pointers(INT8, "w", y=pixels),
+            *immediates(*_STEPS, "zero_point", "low", "high", "rounding"),
+        ),
+        meaning=meaning,
+        portable=fill_text(
+            _C["portable"],
+            pixels=pixels,
+            c=" + c" if by_channel else "",
+            requantize=indent(vector_requantize.PORTABLE, " " * 8),
+        ),
+        doc="Products of windows and the weights of all channels, requantised.",
+        requires="rvv",
+        text={"gnu": text},
+        count=lambda args: count(args[6], args[7], args[10]),
+    )
+
+
+def block_text(sums: Sequence[tuple[str, str]], lmul: int) -> str:
+    return indent(vector_requantize.requantize_text(sums, lmul, "at", "vl"), "    ")
