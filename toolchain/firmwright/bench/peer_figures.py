@@ -15,7 +15,10 @@ REFERENCE_PEER = "TFLM + CMSIS-NN"
 
 @dataclass(frozen=True, slots=True)
 class PeerFigure:
-    """One figure of another system; `core` is "any" if it does not depend on the core."""
+    """One figure of another system; `core` is "any" if it does not depend on the core.
+
+    `script` measured it with the `commit` of the public `source`; else "by hand" or "published".
+    """
 
     peer: str
     core: str
@@ -24,6 +27,10 @@ class PeerFigure:
     value: float
     unit: str
     obtained: str
+    script: str
+    source: str
+    commit: str
+    date: str
 
 
 def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:

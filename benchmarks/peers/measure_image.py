@@ -1,0 +1,69 @@
+# ruff: noqa: INP001  # a script, not a package
+r"""Count the instructions of an inference of another system's image, and write a row of peers.csv.
+
+    python benchmarks/peers/measure_image.py IMAGE.elf --peer microTVM --core cortex-m4 \
+        --model kws_ref_model.tflite --source mlcommons/tiny_results_v1.0 --commit ... --how ...
+
+Build the image as its project describes, for the machine of --board (bare-metal, ends by
+semihosting) or, with --user, as a static Linux program for QEMU's user mode. It must call FUNCTION
+(by default `root`) for each inference; the last call counts, as in Firmwright's own figures.
+"""
+
+import argparse
+import csv
+import subprocess
+from datetime import date
+from pathlib import Path
+
+from firmwright.boards import load_board
+from firmwright.build.elf_reader import read_sections_and_symbols
+from firmwright.device.instruction_counter import InstructionCounter, build_counter_plugin
+from firmwright.flows.build_cache import cache_root
+
+TABLE = Path(__file__).parent.parent / "peers.csv"
+KEY = ("peer", "core", "model", "metric")
+SCRIPT = "benchmarks/peers/measure_image.py"
+
+
+def count(elf: Path, emulator: list[str], function: str) -> int:
+    """Return the instructions of the last call of the function."""
+    _, symbols = read_sections_and_symbols(elf)
+    root = next(symbol for symbol in symbols if symbol.name == function)
+    plugin = build_counter_plugin(cache_root() / "plugins")
+    with InstructionCounter(plugin, root.address & ~1, root.size_bytes) as counter:
+        command = [emulator[0], "-plugin", counter.argument, *emulator[1:], str(elf)]
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=False, timeout=600)
+        return sum(cell.count for cell in counter.read())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("elf", type=Path)
+    parser.add_argument("--board", default="mps2-an386")
+    parser.add_argument("--user", default="", help="such as qemu-riscv32 -cpu rv32,v=true,vlen=128")
+    parser.add_argument("--function", default="root")
+    parser.add_argument("--table", type=Path, default=TABLE)
+    for name in ("peer", "core", "model", "source", "commit", "how"):
+        parser.add_argument(f"--{name}", required=True)
+    args = parser.parse_args()
+    run = load_board(args.board).run
+    machine = [run.program, "-M", run.machine, "-nographic", "-semihosting", "-kernel"]
+    instructions = count(args.elf, args.user.split() or machine, args.function)
+    row = {
+        **{key: getattr(args, key) for key in ("peer", "core", "model", "source", "commit")},
+        **{"metric": "instructions", "value": str(instructions), "unit": "instructions"},
+        **{"obtained": args.how, "script": SCRIPT, "date": str(date.today())},
+    }
+    with args.table.open(encoding="utf-8", newline="") as text:
+        reader = csv.DictReader(text)
+        columns, rows = list(reader.fieldnames or ()), list(reader)
+    rows = [other for other in rows if any(other[key] != row[key] for key in KEY)]
+    with args.table.open("w", encoding="utf-8", newline="") as text:
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*rows, row])
+    print(f"{args.peer} {args.model} {args.core}: {instructions:,} instructions")
+
+
+if __name__ == "__main__":
+    main()
