@@ -34,7 +34,7 @@ class MemoryRegion:
     A flash region is read in lines of `read_bytes` with `wait_states` each (None is unknown), and
     has caches of `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully
     associative. With `unified_cache`, the first serves data as well. With `prefetch`, the next line
-    is read during execution. A RAM region with `ramfunc` holds hot functions, which start-up copies.
+    is read during execution. A RAM region with `ramfunc` has hot functions, copied at start-up.
     """
 
     name: Annotated[str, TomlKey(read=_read_identifier)]

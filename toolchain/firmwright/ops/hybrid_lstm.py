@@ -14,7 +14,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops import lstm
+from firmwright.ops import lstm, lstm_layer
 from firmwright.ops.dynamic_range import (
     FloatRow,
     QuantizedRow,
@@ -23,14 +23,14 @@ from firmwright.ops.dynamic_range import (
     quantize_row,
 )
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.lstm import BIAS, HIDDEN_STATE, INPUT_WEIGHTS, RECURRENT_WEIGHTS
+from firmwright.ops.lstm_layer import BIAS, HIDDEN_STATE, INPUT_WEIGHTS, RECURRENT_WEIGHTS
 from firmwright.ops.requantize import per_tensor_quant
 
 _GATES = 4
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    kinds = lstm.infer(call)
+    kinds = lstm_layer.infer(call)
     check_hybrid(call, None, tuple(range(INPUT_WEIGHTS, BIAS)))
     return kinds
 
@@ -73,7 +73,7 @@ def _finish(call: OpCall, gates: Sequence[Array], cells: Array) -> tuple[Array, 
     wide = [gate.astype(np.float64) for gate in gates]
     i, f, o = ((1 / (1 + np.exp(-wide[k]))).astype(np.float32) for k in (0, 1, 3))
     cells = f * cells + i * np.tanh(wide[2]).astype(np.float32)
-    limit = np.float32(lstm.cell_clip(call))
+    limit = np.float32(lstm_layer.cell_clip(call))
     cells = np.clip(cells, -limit, limit) if limit else cells
     return o * np.tanh(cells.astype(np.float64)).astype(np.float32), cells
 
@@ -82,7 +82,7 @@ def _finish(call: OpCall, gates: Sequence[Array], cells: Array) -> tuple[Array, 
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    batch, time, inputs = lstm.batch_time_inputs(call)
+    batch, time, inputs = lstm_layer.batch_time_inputs(call)
     units = call.input(HIDDEN_STATE).shape[1]
     hidden = b.outputs[1]
     time_major = bool(call.int_attr("time_major"))
@@ -137,7 +137,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    macs=lstm.macs,
+    macs=lstm_layer.macs,
     dtypes=("float32 with int8 weights",),
     numerics="litert",
     restrictions="all four gates; no peepholes, projection, normalized gates",

@@ -15,7 +15,6 @@ TFLM's in both profiles, with 64-bit sums as in int16x8.py.
 Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,7 +29,7 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import sigmoid16
@@ -39,121 +38,32 @@ from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requanti
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.logistic_tanh import lookup_sigmoid, lookup_sigmoid_array, sigmoid_table
+from firmwright.ops.lstm_layer import (
+    BIAS,
+    CELL_STATE,
+    GATES,
+    HIDDEN_STATE,
+    INPUT_WEIGHTS,
+    RECURRENT_WEIGHTS,
+    batch_time_inputs,
+    cell_bits,
+    cell_clip,
+    folded_biases,
+    gate_factors,
+    hidden_factor,
+    infer,
+    macs,
+    uses_tflm_arithmetic,
+    weights_at,
+)
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
-GATES = ("input", "forget", "cell", "output")
 _CELL_GATE = 2
-INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS, HIDDEN_STATE, CELL_STATE = 1, 5, 9, 13, 14
 _GATE_BITS = 3
 _UNSUPPORTED_POSITIONS = (*range(9, 12), 16, 17, *range(20, 24))
 """Input positions of peephole weights, projection and layer normalization."""
 _POSITIONS = (0, *range(1, 9), *range(12, 16), 18, 19)
-_CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, INT64)}
-"""Activation type -> types of weights and biases."""
-
-GATE_SCALE = 2.0**-12
-"""Scale of the 16-bit sum of a gate."""
 Index = Sequence[ArithExpr]
-
-# ---- types -------------------------------------------------------------------------------------
-
-
-def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, hidden, cells = call.input(0), call.input(HIDDEN_STATE), call.input(CELL_STATE)
-    if (x.dtype, hidden.dtype, cells.dtype) not in (
-        (FLOAT32, FLOAT32, FLOAT32),
-        (INT8, INT8, INT16),
-        (INT16, INT16, INT16),
-    ):
-        raise NotSupportedError(
-            f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and {cells.dtype.name}"
-        )
-    if len(x.shape) != 3 or len(hidden.shape) != 2:
-        raise NotSupportedError(f"an LSTM over input of shape {list(x.shape)}")
-    batch, _, inputs = batch_time_inputs(call)
-    units = hidden.shape[1]
-    for gate in range(len(GATES)):
-        _check_gate(call, gate, inputs, units)
-    if {hidden.shape, cells.shape} != {(batch, units)}:
-        raise NotSupportedError(f"state of shapes {list(hidden.shape)}, {list(cells.shape)}")
-    if x.dtype != FLOAT32:
-        _check_quantized(call)
-    y = TensorType((*x.shape[:2], units), x.dtype, call.output.quantization)
-    return (y, *(TensorType(kind.shape, kind.dtype, kind.quantization) for kind in (hidden, cells)))
-
-
-def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
-    shapes = {INPUT_WEIGHTS: (units, inputs), RECURRENT_WEIGHTS: (units, units), BIAS: (units,)}
-    for first, shape in shapes.items():
-        constant = call.constant(first + gate)
-        if constant is None or constant.shape != shape:
-            raise NotSupportedError(f"weights or biases not constant of shape {list(shape)}")
-        weights, bias = (INT8, FLOAT32) if call.op != "lstm" else _CONSTANTS[call.input(0).dtype]
-        if constant.dtype != (bias if first == BIAS else weights):
-            raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
-        if (
-            weights == INT8
-            and first != BIAS
-            and per_tensor_quant(call.input(first + gate)).zero_point
-        ):
-            raise NotSupportedError("weights with a zero point other than 0")
-
-
-def _check_quantized(call: OpCall) -> None:
-    hidden, cells = (
-        per_tensor_quant(call.input(HIDDEN_STATE)),
-        per_tensor_quant(call.input(CELL_STATE)),
-    )
-    y = per_tensor_quant(call.output)
-    if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
-        raise NotSupportedError("hidden values and output quantized differently")
-    if call.input(0).dtype == INT16 and (
-        per_tensor_quant(call.input(0)).zero_point or y.zero_point
-    ):
-        raise NotSupportedError("int16 with a zero point other than 0")
-    mantissa, exponent = math.frexp(cells.scale)
-    if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
-        raise NotSupportedError(f"a cell scale of {cells.scale}, not 2^-12, 2^-11 or 2^-10")
-
-
-def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
-    first, second, inputs = call.input(0).shape
-    return (second, first, inputs) if call.int_attr("time_major") else (first, second, inputs)
-
-
-def macs(call: OpCall) -> int:
-    batch, time, inputs = batch_time_inputs(call)
-    units = call.input(HIDDEN_STATE).shape[1]
-    return batch * time * len(GATES) * units * (inputs + units)
-
-
-def _cell_bits(call: OpCall) -> int:
-    return 15 + math.frexp(per_tensor_quant(call.input(CELL_STATE)).scale)[1] - 1
-
-
-def cell_clip(call: OpCall) -> float:
-    limit = call.attrs["cell_clip"]
-    assert isinstance(limit, float)  # ensured on import
-    if limit == 0 or call.input(0).dtype == FLOAT32:
-        return limit
-    return int(min(limit / per_tensor_quant(call.input(CELL_STATE)).scale, INT16.max))
-
-
-def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return (multiplier, shift) of a gate's products with x and with the hidden values."""
-    positions = (0, HIDDEN_STATE, INPUT_WEIGHTS + gate, RECURRENT_WEIGHTS + gate)
-    x, hidden, w, r = (per_tensor_quant(call.input(position)).scale for position in positions)
-    return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(hidden * r / GATE_SCALE)
-
-
-def _as_tflm(call: OpCall) -> bool:
-    """Whether to use TFLM's arithmetic: in its profile, and for int16."""
-    return call.numerics == "tflm" or call.input(0).dtype == INT16
-
-
-def hidden_factor(call: OpCall) -> tuple[int, int]:
-    return quantize_multiplier(2.0**-30 / per_tensor_quant(call.input(HIDDEN_STATE)).scale)
-
 
 # ---- reference ---------------------------------------------------------------------------------
 
@@ -195,15 +105,15 @@ def _integer_step(
         product = (x - x_zero) @ weights[k].T + weights[k + 8]
         first = _saturated(_requantize_sum(call, product, input_factor))
         second = _requantize_sum(call, (hidden - zero) @ weights[k + 4].T, recurrent)
-        second = _saturated(second) if _as_tflm(call) else second
+        second = _saturated(second) if uses_tflm_arithmetic(call) else second
         gates.append(_saturated(first + second))
     i, f, g, o = (_activate(call, v, _GATE_BITS, k == _CELL_GATE) for k, v in enumerate(gates))
     retained = _saturated(_shift_right(call, f * cells, 15))
-    added = _saturated(_shift_right(call, i * g, 15 + _cell_bits(call)))
+    added = _saturated(_shift_right(call, i * g, 15 + cell_bits(call)))
     cells = _saturated(retained + added)
     limit = cell_clip(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
-    total = _scaled(o * _activate(call, cells, _cell_bits(call), True), hidden_factor(call))
+    total = _scaled(o * _activate(call, cells, cell_bits(call), True), hidden_factor(call))
     kind = call.output.dtype
     return np.clip(total + zero, kind.min, kind.max), cells
 
@@ -223,13 +133,13 @@ def _saturated(x: Array) -> Array:
 
 
 def _activate(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array:
-    if _as_tflm(call):
+    if uses_tflm_arithmetic(call):
         return lookup_sigmoid_array(x * (3 << (integer_bits - _GATE_BITS)), is_tanh)
     return sigmoid16(x, integer_bits, is_tanh).astype(np.int64)
 
 
 def _shift_right(call: OpCall, x: Array, right: int) -> Array:
-    if _as_tflm(call):
+    if uses_tflm_arithmetic(call):
         return _scaled(x, quantize_multiplier(2.0**-right))
     return rounding_divide_by_pot(x, right)
 
@@ -292,24 +202,6 @@ def _sum_dtype(call: OpCall) -> DType:
     return INT32 if reach <= INT32.max else INT64
 
 
-def weights_at(call: OpCall, index: int) -> Array:
-    """Return the constant input `index`, integers as int64."""
-    constant = call.constant(index)
-    assert constant is not None  # ensured by infer
-    values = constant.array()
-    return values if values.dtype == np.float32 else values.astype(np.int64)
-
-
-def folded_biases(call: OpCall, gate: int) -> tuple[Array, Array]:
-    """Return the biases of both products of a gate [units], with zero points folded in."""
-    correction, recurrent = (
-        -per_tensor_quant(call.input(index)).zero_point
-        * weights_at(call, weights + gate).sum(axis=1)
-        for index, weights in ((0, INPUT_WEIGHTS), (HIDDEN_STATE, RECURRENT_WEIGHTS))
-    )
-    return weights_at(call, BIAS + gate) + correction, recurrent
-
-
 class UnitBuilder:
     """Emits the end of one unit's step: integer gates, cell and hidden value."""
 
@@ -317,7 +209,7 @@ class UnitBuilder:
         self.call, self.b = call, b
         self.is_real = call.input(0).dtype == FLOAT32
         self.table: tir.Buffer | None = None
-        if not self.is_real and _as_tflm(call):
+        if not self.is_real and uses_tflm_arithmetic(call):
             self.table = b.constant("sigmoid", sigmoid_table(), UINT16)
 
     def input_steps(self, acc: ArithExpr, gate: int) -> ArithExpr:
@@ -327,11 +219,13 @@ class UnitBuilder:
     def gate_steps(self, acc: ArithExpr, gate: int, input_steps: ArithExpr) -> ArithExpr:
         """Return the sum of a gate, whose product with the hidden values is `acc`."""
         other = self._requantize_sum(acc, gate_factors(self.call, gate)[1])
-        return _saturate(input_steps + (_saturate(other) if _as_tflm(self.call) else other))
+        return _saturate(
+            input_steps + (_saturate(other) if uses_tflm_arithmetic(self.call) else other)
+        )
 
     def finish(self, steps: Index, state: Index, y: Index) -> None:
         """Update a unit from the sums of its gates."""
-        call, b, bits = self.call, self.b, _cell_bits(self.call)
+        call, b, bits = self.call, self.b, cell_bits(self.call)
         gates = []
         for gate, value in enumerate(steps):
             total = b.let(f"{GATES[gate]}_sum", value)
@@ -364,7 +258,7 @@ class UnitBuilder:
 
     def _shift_right(self, x: ArithExpr, right: int) -> ArithExpr:
         factor = quantize_multiplier(2.0**-right)
-        if _as_tflm(self.call):
+        if uses_tflm_arithmetic(self.call):
             return intrinsic("requantize_twice", [x, *factor], INT32)
         return (x + ((1 << (right - 1)) - (x < 0).cast(INT32))) >> right
 

@@ -14,7 +14,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ops import conv2d, fully_connected, lstm, svdf
+from firmwright.ops import conv2d, fully_connected, lstm_layer, svdf
 from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
 from firmwright.ops.requantize import Requantization, per_tensor_quant, quantization_of
 from firmwright.targets.cmsis_nn_codegen import (
@@ -238,19 +238,19 @@ def supports_lstm(call: OpCall) -> bool:
     """Return whether the layer uses TFLM's rounding and clips cells, as the library requires."""
     x = call.input(0)
     as_tflm = x.dtype == INT16 or (x.dtype == INT8 and call.numerics == "tflm")
-    return as_tflm and lstm.cell_clip(call) > 0
+    return as_tflm and lstm_layer.cell_clip(call) > 0
 
 
 def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
-    x, (batch, time, inputs) = call.input(0), lstm.batch_time_inputs(call)
-    units = call.input(lstm.HIDDEN_STATE).shape[1]
-    hidden = per_tensor_quant(call.input(lstm.HIDDEN_STATE))
-    cells = per_tensor_quant(call.input(lstm.CELL_STATE))
+    x, (batch, time, inputs) = call.input(0), lstm_layer.batch_time_inputs(call)
+    units = call.input(lstm_layer.HIDDEN_STATE).shape[1]
+    hidden = per_tensor_quant(call.input(lstm_layer.HIDDEN_STATE))
+    cells = per_tensor_quant(call.input(lstm_layer.CELL_STATE))
     power = frexp(cells.scale)[1] - 1
     one, new = quantize_multiplier(2.0**-15), quantize_multiplier(2.0 ** -(30 + power))
     numbers = [int(call.int_attr("time_major")), batch, time, inputs, units]
-    numbers += [-per_tensor_quant(x).zero_point, *one, *new, int(lstm.cell_clip(call)), power]
-    numbers += [*lstm.hidden_factor(call), hidden.zero_point]
+    numbers += [-per_tensor_quant(x).zero_point, *one, *new, int(lstm_layer.cell_clip(call)), power]
+    numbers += [*lstm_layer.hidden_factor(call), hidden.zero_point]
     gates = [_gate(kernel, call, gate) for gate in _ORDER]
     kind, size = activation_pointer_type(x.dtype), x.dtype.size_bytes
     temporary = [kernel.workspace(name, batch * units, INT16) for name in ("first", "second")]
@@ -275,17 +275,17 @@ def _gate(
     kernel: BackendKernel, call: OpCall, gate: int
 ) -> tuple[str, Sequence[str], Sequence[tir.Buffer]]:
     """Return a gate's initializer, parameters and arguments."""
-    name, bias = _NAMES[gate], call.constant(lstm.BIAS + gate)
+    name, bias = _NAMES[gate], call.constant(lstm_layer.BIAS + gate)
     assert bias is not None  # ensured by the operator's types
     wide = INT64 if call.input(0).dtype == INT16 else INT32
     words = "int64_t" if wide == INT64 else "int32_t"
     parts: list[str] = []
     heads: list[str] = []
     buffers: list[tir.Buffer] = []
-    factors = lstm.gate_factors(call, gate)
+    factors = lstm_layer.gate_factors(call, gate)
     for side, first, source in (
-        ("x", lstm.INPUT_WEIGHTS, 0),
-        ("hidden", lstm.RECURRENT_WEIGHTS, lstm.HIDDEN_STATE),
+        ("x", lstm_layer.INPUT_WEIGHTS, 0),
+        ("hidden", lstm_layer.RECURRENT_WEIGHTS, lstm_layer.HIDDEN_STATE),
     ):
         weights = call.constant(first + gate)
         assert weights is not None  # ensured by the operator's types

@@ -12,15 +12,13 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.lstm import (
+from firmwright.ops.lstm import Index, UnitBuilder, copy_state
+from firmwright.ops.lstm_layer import (
     GATES,
     HIDDEN_STATE,
     INPUT_WEIGHTS,
     RECURRENT_WEIGHTS,
-    Index,
-    UnitBuilder,
     batch_time_inputs,
-    copy_state,
     folded_biases,
     weights_at,
 )

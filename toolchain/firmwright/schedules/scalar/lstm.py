@@ -9,15 +9,8 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.lstm import (
-    GATES,
-    INPUT_WEIGHTS,
-    RECURRENT_WEIGHTS,
-    Index,
-    UnitLoops,
-    emit_steps,
-    weights_at,
-)
+from firmwright.ops.lstm import Index, UnitLoops, emit_steps
+from firmwright.ops.lstm_layer import GATES, INPUT_WEIGHTS, RECURRENT_WEIGHTS, weights_at
 
 _UNROLL = 4
 

@@ -1,0 +1,133 @@
+"""Types and parameters of LSTM layers: shapes, gates, scales and constants."""
+
+import math
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array
+from firmwright.base.errors import NotSupportedError
+from firmwright.base.quant import quantize_multiplier
+from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ops.requantize import per_tensor_quant
+
+GATES = ("input", "forget", "cell", "output")
+INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS, HIDDEN_STATE, CELL_STATE = 1, 5, 9, 13, 14
+_CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, INT64)}
+"""Activation type -> types of weights and biases."""
+GATE_SCALE = 2.0**-12
+"""Scale of the 16-bit sum of a gate."""
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, hidden, cells = call.input(0), call.input(HIDDEN_STATE), call.input(CELL_STATE)
+    if (x.dtype, hidden.dtype, cells.dtype) not in (
+        (FLOAT32, FLOAT32, FLOAT32),
+        (INT8, INT8, INT16),
+        (INT16, INT16, INT16),
+    ):
+        raise NotSupportedError(
+            f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and {cells.dtype.name}"
+        )
+    if len(x.shape) != 3 or len(hidden.shape) != 2:
+        raise NotSupportedError(f"an LSTM over input of shape {list(x.shape)}")
+    batch, _, inputs = batch_time_inputs(call)
+    units = hidden.shape[1]
+    for gate in range(len(GATES)):
+        _check_gate(call, gate, inputs, units)
+    if {hidden.shape, cells.shape} != {(batch, units)}:
+        raise NotSupportedError(f"state of shapes {list(hidden.shape)}, {list(cells.shape)}")
+    if x.dtype != FLOAT32:
+        _check_quantized(call)
+    y = TensorType((*x.shape[:2], units), x.dtype, call.output.quantization)
+    return (y, *(TensorType(kind.shape, kind.dtype, kind.quantization) for kind in (hidden, cells)))
+
+
+def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
+    shapes = {INPUT_WEIGHTS: (units, inputs), RECURRENT_WEIGHTS: (units, units), BIAS: (units,)}
+    for first, shape in shapes.items():
+        constant = call.constant(first + gate)
+        if constant is None or constant.shape != shape:
+            raise NotSupportedError(f"weights or biases not constant of shape {list(shape)}")
+        weights, bias = (INT8, FLOAT32) if call.op != "lstm" else _CONSTANTS[call.input(0).dtype]
+        if constant.dtype != (bias if first == BIAS else weights):
+            raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
+        if (
+            weights == INT8
+            and first != BIAS
+            and per_tensor_quant(call.input(first + gate)).zero_point
+        ):
+            raise NotSupportedError("weights with a zero point other than 0")
+
+
+def _check_quantized(call: OpCall) -> None:
+    hidden, cells = (
+        per_tensor_quant(call.input(HIDDEN_STATE)),
+        per_tensor_quant(call.input(CELL_STATE)),
+    )
+    y = per_tensor_quant(call.output)
+    if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
+        raise NotSupportedError("hidden values and output quantized differently")
+    if call.input(0).dtype == INT16 and (
+        per_tensor_quant(call.input(0)).zero_point or y.zero_point
+    ):
+        raise NotSupportedError("int16 with a zero point other than 0")
+    mantissa, exponent = math.frexp(cells.scale)
+    if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
+        raise NotSupportedError(f"a cell scale of {cells.scale}, not 2^-12, 2^-11 or 2^-10")
+
+
+def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
+    first, second, inputs = call.input(0).shape
+    return (second, first, inputs) if call.int_attr("time_major") else (first, second, inputs)
+
+
+def macs(call: OpCall) -> int:
+    batch, time, inputs = batch_time_inputs(call)
+    units = call.input(HIDDEN_STATE).shape[1]
+    return batch * time * len(GATES) * units * (inputs + units)
+
+
+def cell_bits(call: OpCall) -> int:
+    return 15 + math.frexp(per_tensor_quant(call.input(CELL_STATE)).scale)[1] - 1
+
+
+def cell_clip(call: OpCall) -> float:
+    limit = call.attrs["cell_clip"]
+    assert isinstance(limit, float)  # ensured on import
+    if limit == 0 or call.input(0).dtype == FLOAT32:
+        return limit
+    return int(min(limit / per_tensor_quant(call.input(CELL_STATE)).scale, INT16.max))
+
+
+def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (multiplier, shift) of a gate's products with x and with the hidden values."""
+    positions = (0, HIDDEN_STATE, INPUT_WEIGHTS + gate, RECURRENT_WEIGHTS + gate)
+    x, hidden, w, r = (per_tensor_quant(call.input(position)).scale for position in positions)
+    return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(hidden * r / GATE_SCALE)
+
+
+def uses_tflm_arithmetic(call: OpCall) -> bool:
+    """Whether to use TFLM's arithmetic: in its profile, and for int16."""
+    return call.numerics == "tflm" or call.input(0).dtype == INT16
+
+
+def hidden_factor(call: OpCall) -> tuple[int, int]:
+    return quantize_multiplier(2.0**-30 / per_tensor_quant(call.input(HIDDEN_STATE)).scale)
+
+
+def weights_at(call: OpCall, index: int) -> Array:
+    """Return the constant input `index`, integers as int64."""
+    constant = call.constant(index)
+    assert constant is not None  # ensured by infer
+    values = constant.array()
+    return values if values.dtype == np.float32 else values.astype(np.int64)
+
+
+def folded_biases(call: OpCall, gate: int) -> tuple[Array, Array]:
+    """Return the biases of both products of a gate [units], with zero points folded in."""
+    correction, recurrent = (
+        -per_tensor_quant(call.input(index)).zero_point
+        * weights_at(call, weights + gate).sum(axis=1)
+        for index, weights in ((0, INPUT_WEIGHTS), (HIDDEN_STATE, RECURRENT_WEIGHTS))
+    )
+    return weights_at(call, BIAS + gate) + correction, recurrent
