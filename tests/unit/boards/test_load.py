@@ -168,3 +168,9 @@ def test_an_emulated_board_takes_the_memory_of_a_chip() -> None:
     assert both.ramfunc is not None
     with pytest.raises(BoardError, match="an emulated board with a cortex-m4"):
         load_board("mps2-an385@nucleo-l4r5zi")
+
+
+def test_flash_is_slow_for_constants_behind_small_caches_and_serial_lines() -> None:
+    boards = ("nucleo-l4r5zi", "rpi-pico", "nucleo-h743zi", "mps2-an386")
+    speeds = [load_board(name).flash.read_bandwidth for name in boards]
+    assert speeds == [pytest.approx(8 / 6), 4 / 256, None, None]

@@ -10,6 +10,8 @@ ADDRESSES: Final = 1 << 32
 SMALL_CACHE_BYTES: Final = 2048
 BANDWIDTH: Final = 4.0
 """The bytes per cycle of memory that states no bandwidth: 32 bits without wait states."""
+SERIAL_BANDWIDTH: Final = 0.5
+"""Slower flash makes a run wait for constants in spite of a large cache."""
 
 
 def _read_identifier(table: TomlTable, key: str) -> str:
@@ -65,9 +67,9 @@ class MemoryRegion:
     @property
     def read_bandwidth(self) -> float | None:
         """Return the bytes of constants read in a cycle; None if unknown or mostly cached."""
-        if self.bandwidth is None and self.has_small_cache:
-            return self.read_bytes / (1 + (self.wait_states or 0))
-        return self.bandwidth
+        speed = self.read_bytes / (1 + (self.wait_states or 0))
+        slow = self.has_small_cache or (self.instruction_cache and speed < SERIAL_BANDWIDTH)
+        return self.bandwidth or (speed if slow else None)
 
     @property
     def read_model(self) -> tuple[int, ...]:
