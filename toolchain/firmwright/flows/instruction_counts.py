@@ -360,7 +360,8 @@ def _share(
         stalls += cell.fetch_stalls + cell.data_stalls
         stalls += cell.unaligned * (timing.unaligned if timing else 0)
         executed = Executed(cell.address, instruction, cell.count, cell.taken)
-        sites.setdefault(cell.site, []).append(executed)
+        # Each instruction of the root is its own site.
+        sites.setdefault(0 if cell.site == cell.address else cell.site, []).append(executed)
     cycles = None
     if timing is not None:
         paths = sum(modeled_cycles(timing, path) for path in sites.values())

@@ -287,6 +287,13 @@ static int skips(uint32_t address)
     return state.skips_until != NO_ADDRESS;
 }
 
+/* Returns 1 if `address` is after the last instruction, whose size QEMU increases by the first
+ * halfword of an instruction that crosses a page of 1 KiB. */
+static int follows_across_pages(uint32_t address)
+{
+    return (address & 1023u) == 1022u && state.next - address == 2u;
+}
+
 static void executed(unsigned int cpu, void *data)
 {
     struct instruction *const now = data;
@@ -300,7 +307,7 @@ static void executed(unsigned int cpu, void *data)
     if (cpu != 0) {
         return;
     }
-    if (now->address != state.next) {
+    if (now->address != state.next && !follows_across_pages(now->address)) {
         ++state.last->taken;
     }
     if (now->address - state.from < state.bytes) {
