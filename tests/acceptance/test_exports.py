@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.device.pty_process import PtyProcess
+from firmwright.device.process_transport import PtyProcess
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
@@ -29,8 +29,7 @@ from firmwright.flows.package_selftest import make_selftest, pseudo_random_sampl
 from firmwright.flows.reference_outputs import compute_reference, run_numpy_reference
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.ir.core import PoolInfo
-from firmwright.package.export_formats import FORMATS
-from firmwright.package.package_metadata import PackageMetadata
+from firmwright.package.export_formats import FORMATS, PackageMetadata
 from firmwright.pipeline import Compilation, bundle
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ import pytest
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.package_export import export_model
-from firmwright.package.package_metadata import PackageMetadata
+from firmwright.package.export_formats import PackageMetadata
 from firmwright.pipeline import Bundle, bundle
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

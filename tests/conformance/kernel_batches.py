@@ -27,9 +27,8 @@ from firmwright.ir.graph.opdef import NumericsProfile, OpCall, RowWindow
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.schedule import LoweringCandidate
-from firmwright.ir.tir.traversal import Node
+from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lowering import Lowering, make_row_call
 from firmwright.ops.registry import import_table, op_table

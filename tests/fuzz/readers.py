@@ -60,7 +60,7 @@ from firmwright.pipeline import Options, compile_model, load_module_bytes
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets import backend_registry
 from firmwright.targets.registry import parse_target
-from firmwright.tune.region_cost_log import RegionCostLog
+from firmwright.tune.log_writer import RegionCostLog
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = (

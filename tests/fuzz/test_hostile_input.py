@@ -19,7 +19,7 @@ from firmwright.base.errors import DeviceError, FirmwrightError, ModelError
 from firmwright.base.json_input import parse_json
 from firmwright.base.recursion import raise_recursion_limit
 from firmwright.flows.sample_batches import read_npz
-from firmwright.tune.region_cost_log import RegionCostLog
+from firmwright.tune.log_writer import RegionCostLog
 
 CASES, CASES_DEEP = 150, 20_000
 EXAMPLES = 40

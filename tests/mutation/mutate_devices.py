@@ -14,8 +14,7 @@ from subjects import Subject, checked
 
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.rewrite import EMPTY_STMT, rewrite_func
-from firmwright.ir.tir.traversal import Node, prim_calls
+from firmwright.ir.tir.traversal import EMPTY_STMT, Node, prim_calls, rewrite_func
 
 CORES = ("cpu0", "cpu1")
 Change = Callable[[tir.PrimFuncCall], tir.Stmt | None]

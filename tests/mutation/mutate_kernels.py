@@ -23,8 +23,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node
+from firmwright.ir.tir.traversal import Node, rewrite_func
 
 Change = Callable[[Node], Node | None]
 """The mutated node, or None if the kind does not apply."""

@@ -34,9 +34,8 @@ from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
 from firmwright.device.serial_port import DEFAULT_BAUD
 from firmwright.flows.evaluation import LAYERS_COMPARED
 from firmwright.flows.profiling import RUNS
-from firmwright.package.export_formats import FORMATS
+from firmwright.package.export_formats import FORMATS, NO_METADATA
 from firmwright.package.mlperf import TASKS
-from firmwright.package.package_metadata import NO_METADATA
 from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS
 from firmwright.pipeline.user_passes import IMPORT_STAGE
 from firmwright.report.evaluation import METRICS

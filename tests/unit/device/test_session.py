@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
 from firmwright.device.errors import FaultError, RefusedError, Timeouts
 from firmwright.device.link_protocol import Command, Frame, encode_frame, run_request
-from firmwright.device.process_transport import ProcessTransport
-from firmwright.device.pty_process import PtyProcess
+from firmwright.device.process_transport import ProcessTransport, PtyProcess
 from firmwright.device.serial_port import SerialTransport
 from firmwright.device.session import Session
 

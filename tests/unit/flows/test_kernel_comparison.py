@@ -22,9 +22,8 @@ from firmwright.flows.sample_batches import generate_samples
 from firmwright.ir import tir
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.schedule import LoweringCandidate
-from firmwright.ir.tir.traversal import Node
+from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
 
 OPTIONS = Options(board="host")

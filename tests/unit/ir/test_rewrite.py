@@ -7,21 +7,19 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, INT64
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder, select
-from firmwright.ir.tir.rewrite import (
-    EMPTY_STMT,
-    make_sequence,
-    rewrite_func,
-    rewrite_stmt,
-    substitute,
-)
 from firmwright.ir.tir.traversal import (
+    EMPTY_STMT,
     Node,
     callees,
     children,
     declared_buffers,
     free_vars,
     local_names,
+    make_sequence,
+    rewrite_func,
+    rewrite_stmt,
     statements,
+    substitute,
     used_buffers,
     used_constants,
     walk,

@@ -22,8 +22,7 @@ from firmwright.ir.graph.evaluate import evaluate_graph, initial_state, next_sta
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, prim_calls, statements, used_buffers
+from firmwright.ir.tir.traversal import Node, prim_calls, rewrite_func, statements, used_buffers
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 

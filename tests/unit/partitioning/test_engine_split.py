@@ -27,10 +27,9 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, prim_calls
+from firmwright.ir.tir.traversal import Node, prim_calls, rewrite_func
 from firmwright.ir.tir.verify_async_calls import diagnose_async_calls
-from firmwright.ir.tir.verify_devices import diagnose_devices
+from firmwright.ir.tir.verify_plan import diagnose_devices
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 from firmwright.targets.backend import PatternEntry

@@ -15,8 +15,7 @@ from firmwright.ir.printer import parse_module
 from firmwright.ir.tir.cost_model import Cost, estimate_cost
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, walk
+from firmwright.ir.tir.traversal import Node, rewrite_func, walk
 from firmwright.ir.tir.verify import verify_module
 from firmwright.passes.tir.dedupe_functions import dedupe_functions
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels

@@ -16,8 +16,7 @@ from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.builder import Builder, call_intrinsic, logical_and, maximum, minimum, select
 from firmwright.ir.tir.interpreter import Interpreter, interpret
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, local_names, walk
+from firmwright.ir.tir.traversal import Node, local_names, rewrite_func, walk
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.passes import BY_NAME

@@ -19,7 +19,7 @@ from firmwright.pipeline import OPTIMIZE_GOALS, Options, compile_model, load_mod
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.flash_budget import CallCandidates
 from firmwright.select.kernel_selection import SelectionOracle, select_module
-from firmwright.select.memory_refinement import PlanEstimate
+from firmwright.select.program_search import PlanEstimate
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
 

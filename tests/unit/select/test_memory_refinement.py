@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firmwright.select import thresholds
-from firmwright.select.memory_refinement import (
+from firmwright.select.program_search import (
     CandidateIndices,
     PlanEstimate,
     memory_need_per_candidate,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from firmwright.select.pareto import (
+from firmwright.select.streaming_candidates import (
     ProgramRegion,
     RegionSequence,
     cheapest_within_budget,
+    drop_dominated,
     pareto_front,
     sequence_peak_bytes,
 )
-from firmwright.select.streaming_candidates import drop_dominated
 
 CALLS = 5
 

@@ -21,8 +21,8 @@ from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.cmsis_nn import PATH_VARIABLE
 from firmwright.tune import collage_search as collage_module
 from firmwright.tune.kernel_measurement import measurement_context
+from firmwright.tune.log_writer import RegionCostLog
 from firmwright.tune.partition_methods import PartitionRequest, partition_model, search_partition
-from firmwright.tune.region_cost_log import RegionCostLog
 from firmwright.tune.region_costs import RegionCostEstimator
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -19,8 +19,14 @@ from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.flat_index import fold_index
-from firmwright.ir.tir.rewrite import rewrite_stmt
-from firmwright.ir.tir.traversal import Node, callees, prim_calls, statements, used_buffers
+from firmwright.ir.tir.traversal import (
+    Node,
+    callees,
+    prim_calls,
+    rewrite_stmt,
+    statements,
+    used_buffers,
+)
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT, CONSTANT_LOADS
 
 _READ_ROLES = ("in", "const")

@@ -16,8 +16,7 @@ from firmwright.codegen.function_printer import AotMainPrinter
 from firmwright.codegen.model_interface import StreamedInput
 from firmwright.codegen.stmt_printer import EmitContext
 from firmwright.ir import tir
-from firmwright.ir.tir.rewrite import rewrite_stmt
-from firmwright.ir.tir.traversal import Node, prim_calls, used_buffers, walk
+from firmwright.ir.tir.traversal import Node, prim_calls, rewrite_stmt, used_buffers, walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A child process as a transport: the link uses stdin and stdout; stderr is kept for errors.
+"""A child process as a transport: the link uses stdin and stdout, or a pseudo terminal as UART.
 
 The process does not outlive its transport. Linux ties a child to its starting thread, so use and
 close a transport in one thread.
@@ -6,6 +6,7 @@ close a transport in one thread.
 
 import atexit
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from firmwright.base.errors import DeviceError, ToolMissingError
+from firmwright.base.closeable import Closeable
+from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.device.subprocesses import kill_process, make_pipe_reader, start_process
 
 _STDERR_LINES = 20
@@ -111,3 +113,42 @@ class ProcessTransport:
         lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         tail = "\n".join(lines[-_STDERR_LINES:])
         return f" Its last output: {tail}" if tail else ""
+
+
+class PtyProcess(Closeable):
+    """Firmware with the pseudo terminal `name` as UART, which other programs open like a port.
+
+    The terminal stays open, so that the firmware continues when a client disconnects.
+    """
+
+    def __init__(self, command: Sequence[str | Path]) -> None:
+        if not hasattr(os, "openpty"):
+            hint = "use a board on a serial port, or Linux or macOS."
+            what = "this system has no pseudo terminals."
+            raise UsageError(what, where=str(command[0]), hint=hint)
+        self._ours, self._theirs = os.openpty()
+        importlib.import_module("tty").setraw(self._theirs)
+        self.name = os.ttyname(self._theirs)
+        try:
+            self._process = start_process(
+                [str(part) for part in command],
+                "build the firmware first.",
+                stdin=self._ours,
+                stdout=self._ours,
+                stderr=subprocess.DEVNULL,
+            )
+        except ToolMissingError:
+            self._close_terminal()
+            raise
+
+    def wait(self) -> int:
+        return self._process.wait()
+
+    def close(self) -> None:
+        kill_process(self._process)
+        self._close_terminal()
+
+    def _close_terminal(self) -> None:
+        for handle in (self._ours, self._theirs):
+            with contextlib.suppress(OSError):
+                os.close(handle)

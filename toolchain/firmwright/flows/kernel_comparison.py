@@ -15,9 +15,8 @@ from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX, Builder, binary_expr
-from firmwright.ir.tir.rewrite import make_sequence, rewrite_func
 from firmwright.ir.tir.schedule import LoweringCandidate
-from firmwright.ir.tir.traversal import Node
+from firmwright.ir.tir.traversal import Node, make_sequence, rewrite_func
 from firmwright.pipeline import Options, configure_module
 
 LOWERED_STAGE = "lower-select"

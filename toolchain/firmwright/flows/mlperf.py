@@ -17,7 +17,7 @@ import numpy as np
 
 from firmwright.base.errors import UsageError
 from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
-from firmwright.device.pty_process import PtyProcess
+from firmwright.device.process_transport import PtyProcess
 from firmwright.device.qemu_process import PACE_MAX, QemuCommand
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image

@@ -22,9 +22,8 @@ from firmwright.flows.sample_batches import Tensors, generate_samples, npz_bytes
 from firmwright.ir.printer import print_module
 from firmwright.package import export_formats
 from firmwright.package.custom_main import use_custom_main
-from firmwright.package.export_formats import ExportInput
+from firmwright.package.export_formats import NO_METADATA, ExportInput, PackageMetadata
 from firmwright.package.model_library_format import tar_tree
-from firmwright.package.package_metadata import NO_METADATA, PackageMetadata
 from firmwright.package.project_writer import write_project
 from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.pipeline import Bundle, Compilation

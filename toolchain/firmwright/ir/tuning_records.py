@@ -20,9 +20,8 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.syntax import IRWriter
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.printer import print_prim
-from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.schedule import Config
-from firmwright.ir.tir.traversal import Node
+from firmwright.ir.tir.traversal import Node, rewrite_func
 
 SCHEMA = 1
 _DIGITS = 24

@@ -14,8 +14,7 @@ from firmwright.ir.graph.devices import CYCLES_ATTR
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node
+from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.partitioning.function_targets import (
     check_only_modified,
     functions_for,

@@ -16,7 +16,7 @@ from firmwright.passes.tir.shape_abstraction import make_template
 from firmwright.pipeline.options import Options
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.kernel_selection import SelectionOracle
-from firmwright.select.memory_refinement import PlanEstimate
+from firmwright.select.program_search import PlanEstimate
 from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import target_features
 from firmwright.usmp.heuristics import best_first_fit_planner

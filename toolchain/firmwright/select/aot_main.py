@@ -15,8 +15,7 @@ from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select import aliases
-from firmwright.select.aliases import Alias
-from firmwright.select.in_place import in_place_kernel
+from firmwright.select.aliases import Alias, in_place_kernel
 from firmwright.select.main_control_flow import ControlFlowInliner, call_kernel
 from firmwright.select.row_streaming_loop import FusedSegment, build_row_streaming_loop
 

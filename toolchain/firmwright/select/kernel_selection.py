@@ -33,8 +33,7 @@ from firmwright.select.flash_budget import (
     fit_flash_budget,
 )
 from firmwright.select.fused_segments import RowsOf
-from firmwright.select.memory_refinement import PlanEstimate
-from firmwright.select.program_search import ProgramCandidate, ProgramSearch
+from firmwright.select.program_search import PlanEstimate, ProgramCandidate, ProgramSearch
 
 _BY_TIME: CandidateCost = attrgetter("time")
 

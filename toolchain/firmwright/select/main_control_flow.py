@@ -21,7 +21,7 @@ from firmwright.ir.graph.devices import (
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.rewrite import make_sequence
+from firmwright.ir.tir.traversal import make_sequence
 from firmwright.select import aliases
 from firmwright.select.aliases import Alias
 from firmwright.select.row_copy_kernels import copy_tensor_kernel

@@ -1,12 +1,14 @@
 """Search for the lowered programs on the time/memory Pareto front.
 
 The memory need of each region is first estimated by a formula; estimates that prove too low are
-corrected from actual memory plans.
+corrected from actual memory plans. Only a plan reveals whether adjacent kernels write in compatible
+directions and can share memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import TypeAlias
 
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
@@ -15,20 +17,78 @@ from firmwright.select import thresholds
 from firmwright.select.aot_main import build_main
 from firmwright.select.flash_budget import CandidateCost, CandidatesPerCall
 from firmwright.select.fused_segments import RowsOf, SegmentBuilder
-from firmwright.select.memory_refinement import (
-    CandidateIndices,
-    PlanEstimate,
-    memory_need_per_candidate,
-    refine_choice,
-)
-from firmwright.select.pareto import (
+from firmwright.select.row_streaming_loop import FusedSegment
+from firmwright.select.streaming_candidates import (
     ProgramRegion,
     RegionSequence,
+    SegmentCandidates,
     pareto_front,
     sequence_peak_bytes,
+    single_call_candidates,
 )
-from firmwright.select.row_streaming_loop import FusedSegment
-from firmwright.select.streaming_candidates import SegmentCandidates, single_call_candidates
+
+CandidateIndices: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEstimate:
+    """Workspace of a plan, and the live bytes at each call, by call index."""
+
+    workspace_bytes: int
+    call_bytes: Mapping[int, int]
+
+
+EstimatePlan: TypeAlias = Callable[[CandidateIndices], PlanEstimate]
+
+
+def memory_need_per_candidate(
+    widths: Sequence[int], estimate_plan: EstimatePlan
+) -> list[list[int]]:
+    """Return, for each call and candidate, the bytes that must be live at the call.
+
+    Trial plan k uses candidate k of every call, or its last one.
+    """
+    trials = range(max(1, *widths) if widths else 0)
+    picks = [tuple(max(min(index, width - 1), 0) for width in widths) for index in trials]
+    estimates = [estimate_plan(trial) for trial in picks]
+    return [
+        [estimate.call_bytes.get(call, 0) for estimate in estimates[: max(width, 1)]]
+        for call, width in enumerate(widths)
+    ]
+
+
+def refine_choice(
+    picks: CandidateIndices,
+    goal: int,
+    needs: Sequence[Sequence[int]],
+    calls: Sequence[int],
+    estimate_plan: EstimatePlan,
+) -> CandidateIndices:
+    """Change the choices of `calls` in `picks` to reduce the workspace towards `goal` bytes.
+
+    `needs` has the bytes of each permitted candidate of each call. The number of trials is limited.
+    """
+    known: dict[CandidateIndices, int] = {}
+
+    def workspace(choice: CandidateIndices) -> int:
+        if choice not in known:
+            known[choice] = estimate_plan(choice).workspace_bytes
+        return known[choice]
+
+    changed = True
+    while changed and workspace(picks) > goal:
+        changed = False
+        for call in calls:
+            before = picks
+            for index, need in enumerate(needs[call]):
+                if index == before[call]:
+                    continue
+                if len(known) >= thresholds.TRIAL_PLANS_MAX:
+                    return picks
+                trial = (*before[:call], index, *before[call + 1 :])
+                if need < workspace(picks) and workspace(trial) < workspace(picks):
+                    picks, changed = trial, True
+    return picks
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ from firmwright.pipeline import Compilation, Options, compile_model, configure_m
 from firmwright.pipeline.pass_list import run_imported
 from firmwright.targets.registry import parse_targets
 from firmwright.tune.kernel_measurement import CYCLES, TIMER, MeasurementSetup, session_opener
-from firmwright.tune.region_cost_log import RegionCostLog, RegionCostRecord
+from firmwright.tune.log_writer import RegionCostLog, RegionCostRecord
 from firmwright.tune.region_costs import RegionCostEstimator
 
 log = logging.getLogger(__name__)

@@ -1,21 +1,47 @@
-"""Writer of the tuning log: one line per measurement, in the order of the search, flushed at once.
+"""Writers of search logs: one line per measurement, in the order of the search, flushed at once.
 
 Measurements that arrive before their turn are kept in LOG.ahead. Only one process can write a log
 at a time.
 """
 
+import json
 import logging
 import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, TypeAlias
 
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import UsageError
+from firmwright.base.json_input import parse_json
 from firmwright.base.platform_compat import lock_file
 from firmwright.flows.tuning_log import read_measurements
-from firmwright.ir.tuning_records import Measurement, MeasurementKey
+from firmwright.ir.tuning_records import Measurement, MeasurementContext, MeasurementKey
+from firmwright.partitioning.collage import RegionCost
 
 log = logging.getLogger(__name__)
+REGION_COST_SCHEMA = "part-1"
+RegionCostKey: TypeAlias = "tuple[str, str, str, MeasurementContext]"
+"""Digest of the region, its target, the goal, and the measurement context."""
+_CIRCUMSTANCES = tuple(field.name for field in fields(MeasurementContext))
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCostRecord:
+    """The cost of one region or whole program, with a readable description."""
+
+    key: RegionCostKey
+    what: str
+    cost: RegionCost
+
+    def line(self) -> str:
+        part, target, goal, context = self.key
+        head = {
+            "schema": REGION_COST_SCHEMA, "part": part, "target": target, "goal": goal,
+            "what": self.what,
+        }  # fmt: skip
+        return json.dumps({**head, **asdict(self.cost), **asdict(context)})
 
 
 class TuningLogWriter(Closeable):
@@ -71,7 +97,7 @@ def open_log(path: Path) -> TextIO:
     return file
 
 
-def _write_line(file: TextIO, item: Measurement) -> None:
+def _write_line(file: TextIO, item: Measurement | RegionCostRecord) -> None:
     file.write(item.line() + "\n")
     file.flush()
 
@@ -93,3 +119,51 @@ def _truncate_incomplete_line(path: Path) -> None:
     if end < len(data):
         log.warning("%s: the last line is incomplete and is removed", path)
         os.truncate(path, end)
+
+
+class RegionCostLog(Closeable):
+    """An open log, without a file if the path is empty; use it as a context manager."""
+
+    def __init__(self, path: str | Path = "") -> None:
+        self._file: TextIO | None = None
+        self._costs: dict[RegionCostKey, RegionCost] = {}
+        if path:
+            self._file = open_log(Path(path))
+            for line in Path(path).read_text(encoding="utf-8", errors="replace").split("\n"):
+                record = _parsed(line)
+                if record is not None:
+                    self._costs[record.key] = record.cost
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def find(self, key: RegionCostKey) -> RegionCost | None:
+        return self._costs.get(key)
+
+    def append(self, record: RegionCostRecord) -> None:
+        self._costs[record.key] = record.cost
+        if self._file is not None:
+            _write_line(self._file, record)
+
+
+def _parsed(line: str) -> RegionCostRecord | None:
+    try:
+        data = parse_json(line)
+        is_record = isinstance(data, dict) and data.get("schema") == REGION_COST_SCHEMA
+        return _record(data) if is_record else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _record(data: Mapping[str, Any]) -> RegionCostRecord:
+    context = MeasurementContext(*(str(data[name]) for name in _CIRCUMSTANCES))
+    cost = RegionCost(**{field.name: data[field.name] for field in fields(RegionCost)})
+    texts = (cost.status, cost.how, cost.reason)
+    numbers = (cost.count, cost.constants_bytes, *dict(cost.scratch).values())
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("expected a string")
+    if not all(type(n) is int for n in numbers):
+        raise TypeError("expected an integer")
+    key = (str(data["part"]), str(data["target"]), str(data["goal"]), context)
+    return RegionCostRecord(key, str(data["what"]), cost)

@@ -30,7 +30,7 @@ from firmwright.tune.kernel_measurement import (
     make_measurement_setup,
     measurement_context,
 )
-from firmwright.tune.region_cost_log import RegionCostLog
+from firmwright.tune.log_writer import RegionCostLog
 
 log = logging.getLogger(__name__)
 EAGER, COLLAGE, NONE = "eager", "collage", "none"

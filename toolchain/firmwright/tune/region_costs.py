@@ -40,7 +40,7 @@ from firmwright.pipeline import (
     remaining_passes,
 )
 from firmwright.tune.kernel_measurement import MeasurementSetup, measure_operators
-from firmwright.tune.region_cost_log import RegionCostKey, RegionCostLog, RegionCostRecord
+from firmwright.tune.log_writer import RegionCostKey, RegionCostLog, RegionCostRecord
 
 log = logging.getLogger(__name__)
 REGIONS_PER_IMAGE = 48

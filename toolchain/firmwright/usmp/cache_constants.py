@@ -25,8 +25,7 @@ from firmwright.ir.tir.memory_traffic import (
     transfer_cycles,
 )
 from firmwright.ir.tir.plan import Plan, Planner
-from firmwright.ir.tir.rewrite import rewrite_func, substitute
-from firmwright.ir.tir.traversal import Node, declared_buffers, prim_calls
+from firmwright.ir.tir.traversal import Node, declared_buffers, prim_calls, rewrite_func, substitute
 from firmwright.passes.tir.externalize_constants import (
     externalize,
     linked_constants,

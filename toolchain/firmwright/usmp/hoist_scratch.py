@@ -12,8 +12,7 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.rewrite import rewrite_func, rewrite_stmt
-from firmwright.ir.tir.traversal import Node, local_names, statements
+from firmwright.ir.tir.traversal import Node, local_names, rewrite_func, rewrite_stmt, statements
 from firmwright.ir.tir.verify_async_calls import without_phase
 
 

@@ -22,8 +22,7 @@ from firmwright.ir.tir.plan import (
     Plan,
     disjoint_constraint,
 )
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, statements
+from firmwright.ir.tir.traversal import Node, rewrite_func, statements
 from firmwright.usmp.hoist_scratch import is_scratch_name
 from firmwright.usmp.memory_planning import make_pool_buffers, place_buffers
 from firmwright.usmp.plan_validator import check_plan

@@ -25,8 +25,7 @@ from firmwright.ir.tir.memory_traffic import (
     transfer_cycles,
 )
 from firmwright.ir.tir.plan import BufferInfo, Constraints, Plan, Planner
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, local_names
+from firmwright.ir.tir.traversal import Node, local_names, rewrite_func
 from firmwright.usmp.heuristics import best_first_fit_planner
 from firmwright.usmp.hoist_scratch import hoist_scratch
 from firmwright.usmp.interference import InplaceCache, build_interference

@@ -11,8 +11,7 @@ from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.plan import Placement, Plan, RelocatedBuffer
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, statements
+from firmwright.ir.tir.traversal import Node, rewrite_func, statements
 
 REDZONE_BYTES = 64
 """Least distance between two buffers; no access may touch these bytes."""

@@ -53,8 +53,7 @@ from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx
 from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value, unique_name
-from firmwright.ir.graph.op_import import CustomOpPredicate, accept_no_custom_op
-from firmwright.ir.graph.opdef import OpTable
+from firmwright.ir.graph.opdef import CustomOpPredicate, OpTable, accept_no_custom_op
 from firmwright.ir.module import IRModule
 
 log = logging.getLogger(__name__)

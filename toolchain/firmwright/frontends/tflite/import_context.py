@@ -10,14 +10,14 @@ from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
 from firmwright.ir.decoded_model import RawModel, RawTensor
-from firmwright.ir.graph import op_import
+from firmwright.ir.graph import opdef
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ops.custom import import_custom
 from firmwright.ops.import_checks import importer
 
 _FLEX = "custom:Flex"
-OpImporter: TypeAlias = Callable[[op_import.ImportContext], op_import.ImportedCall]
+OpImporter: TypeAlias = Callable[[opdef.ImportContext], opdef.ImportedCall]
 
 
 @dataclass
@@ -31,7 +31,7 @@ class ImportSession:
     raw: RawModel
     imports: Mapping[str, OpDef]
     ops: OpTable
-    is_claimed: op_import.CustomOpPredicate = op_import.accept_no_custom_op
+    is_claimed: opdef.CustomOpPredicate = opdef.accept_no_custom_op
     constants: dict[str, Constant] = field(default_factory=dict)
     items: list[UnsupportedItem] = field(default_factory=list)
     reached: set[int] = field(default_factory=set)

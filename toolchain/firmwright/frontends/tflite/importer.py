@@ -26,13 +26,15 @@ from firmwright.ir.core import Attr, Constant
 from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
-from firmwright.ir.graph.op_import import (
+from firmwright.ir.graph.opdef import (
     CustomOpPredicate,
     ImportContext,
     ImportedCall,
+    OpCall,
+    OpDef,
+    OpTable,
     accept_no_custom_op,
 )
-from firmwright.ir.graph.opdef import OpCall, OpDef, OpTable
 from firmwright.ir.module import IRModule
 
 _FOLDED_BYTES = 1 << 10

@@ -1,8 +1,14 @@
 """The operator level of the IR (Relay in TVM): typed values, calls and operator definitions."""
 
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
+from firmwright.ir.graph.opdef import (
+    ImplicitState,
+    ImportContext,
+    ImportedCall,
+    OpCall,
+    OpDef,
+    RowWindow,
+)
 
 __all__ = [
     "ImplicitState",

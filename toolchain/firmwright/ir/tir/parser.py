@@ -12,7 +12,7 @@ from firmwright.base.tokenizer import Tokenizer, TokenKind
 from firmwright.ir import tir
 from firmwright.ir.tir.parser_exprs import EXPR_DEPTH_MAX, ExprParser, resolve_literals
 from firmwright.ir.tir.printer import KEYWORDS, ScopedStmt
-from firmwright.ir.tir.rewrite import EMPTY_STMT
+from firmwright.ir.tir.traversal import EMPTY_STMT
 
 SCOPE_DEPTH_MAX = 2_000
 """Limit of nested statements, including `allocate` and similar scopes."""

@@ -37,12 +37,10 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.printer import format_expr
-from firmwright.ir.tir.rewrite import substitute
-from firmwright.ir.tir.traversal import local_names, prim_calls, walk
+from firmwright.ir.tir.traversal import local_names, prim_calls, substitute, walk
 from firmwright.ir.tir.verify_async_calls import diagnose_async_calls
-from firmwright.ir.tir.verify_devices import diagnose_devices
 from firmwright.ir.tir.verify_exprs import ExprVerifier, VisibleBuffer
-from firmwright.ir.tir.verify_plan import diagnose_plan
+from firmwright.ir.tir.verify_plan import diagnose_devices, diagnose_plan
 
 DIAGNOSTICS_SHOWN_MAX = 20
 _READ_ONLY_ROLES = ("in", "const")

@@ -12,8 +12,15 @@ from typing import TypeAlias
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function, called_functions
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.tir.rewrite import EMPTY_STMT, make_sequence, rewrite_func
-from firmwright.ir.tir.traversal import Node, callees, used_constants, walk
+from firmwright.ir.tir.traversal import (
+    EMPTY_STMT,
+    Node,
+    callees,
+    make_sequence,
+    rewrite_func,
+    used_constants,
+    walk,
+)
 from firmwright.passes.map_functions import map_prim_funcs
 
 _Register: TypeAlias = "tuple[str, tuple[tir.Expr, ...] | None]"

@@ -14,8 +14,7 @@ from firmwright.base.dtypes import INT32
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, local_names
+from firmwright.ir.tir.traversal import Node, local_names, rewrite_func
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.passes.tir.externalize_constants import (
     ExtraArguments,

@@ -12,8 +12,7 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.rewrite import rewrite_stmt, substitute
-from firmwright.ir.tir.traversal import Node, local_names, statements
+from firmwright.ir.tir.traversal import Node, local_names, rewrite_stmt, statements, substitute
 
 ExtraArguments: TypeAlias = tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]
 """Arguments to append to a call: constants (name and parameter) and immediates."""

@@ -9,8 +9,7 @@ from dataclasses import replace
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node
+from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.passes.map_functions import map_graph_functions, map_prim_funcs
 
 

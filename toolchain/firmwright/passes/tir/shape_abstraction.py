@@ -13,8 +13,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, INT64, UINT32
 from firmwright.ir import tir
 from firmwright.ir.tir.flat_index import flat_index
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.rewrite import rewrite_func
-from firmwright.ir.tir.traversal import Node, children
+from firmwright.ir.tir.traversal import Node, children, rewrite_func
 
 _PASSED = frozenset({INT8, INT16, INT32, INT64, UINT32})
 _SCALAR = frozenset({"add", "sub", "mul", "min", "max"})

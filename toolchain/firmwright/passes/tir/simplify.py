@@ -10,8 +10,17 @@ from firmwright.base.dtypes import BOOL, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds, has_load, is_widening
 from firmwright.ir.tir.expr_evaluation import SCALAR_FUNCTIONS
-from firmwright.ir.tir.rewrite import EMPTY_STMT, make_sequence, substitute, with_body
-from firmwright.ir.tir.traversal import N, Node, map_children, walk, with_children
+from firmwright.ir.tir.traversal import (
+    EMPTY_STMT,
+    N,
+    Node,
+    make_sequence,
+    map_children,
+    substitute,
+    walk,
+    with_body,
+    with_children,
+)
 from firmwright.passes.map_functions import tir_pass
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}

@@ -24,8 +24,14 @@ from firmwright.ir.constant_pools import (
 from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.rewrite import make_sequence, substitute
-from firmwright.ir.tir.traversal import callees, local_names, statements, used_buffers
+from firmwright.ir.tir.traversal import (
+    callees,
+    local_names,
+    make_sequence,
+    statements,
+    substitute,
+    used_buffers,
+)
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT
 from firmwright.passes.tir.assign_constant_memory import constants_do_not_fit
 from firmwright.passes.tir.dce import drop_unreferenced_constants

@@ -10,8 +10,16 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.resource_limits import UNROLLED_MAX, check_count
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds
-from firmwright.ir.tir.rewrite import make_sequence, rewrite_stmt, substitute, with_body
-from firmwright.ir.tir.traversal import Node, declared_buffers, local_names, statements
+from firmwright.ir.tir.traversal import (
+    Node,
+    declared_buffers,
+    local_names,
+    make_sequence,
+    rewrite_stmt,
+    statements,
+    substitute,
+    with_body,
+)
 from firmwright.passes.map_functions import tir_pass
 from firmwright.passes.tir.simplify import simplify_expr
 
