@@ -21,10 +21,14 @@ from firmwright.partitioning.collage import (
     search_partitions,
 )
 from firmwright.partitioning.partition_result import describe_regions, make_strategy, read_partition
-from firmwright.partitioning.pattern_matching import all_matches, greedy_cover, with_unmatched
+from firmwright.partitioning.pattern_matching import (
+    active_backends,
+    all_matches,
+    greedy_cover,
+    with_unmatched,
+)
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup
-from firmwright.partitioning.target_resolution import active_backends
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.registry import parse_target
 

@@ -16,7 +16,7 @@ from firmwright.flows.model import Model, load_model, partition, save_module
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule, Pass
-from firmwright.partitioning.function_targets import functions_for
+from firmwright.partitioning.target_resolution import functions_for
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.tune.partition_methods import PartitionRequest, partition_model, search_partition
 

@@ -27,7 +27,7 @@ from firmwright.ir import tir
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.partitioning.backend_libraries import collect_intrinsics
-from firmwright.partitioning.function_targets import target_of
+from firmwright.partitioning.target_resolution import target_of
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.backend_registry import BACKENDS
 

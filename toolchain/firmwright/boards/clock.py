@@ -8,7 +8,6 @@ the one with the lowest PLL output.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from firmwright.boards.toml_table import TomlTable
@@ -211,35 +210,33 @@ def _waits(hz: int, step_hz: int) -> int:
     return -(-hz // step_hz) - 1
 
 
-CLOCK_TREES: Final[Mapping[str, Mapping[str, ClockTree]]] = MappingProxyType(
-    {
-        "host": {},
-        "cortex_m": {
-            # RM0041, 6.3.2; data sheet
-            "stm32f100": ClockTree("stm32f1", _stm32f100, (16, 24), (4, 24)),
-            # RM0008, 7.3.2 and 3.3.3; data sheet
-            "stm32f103": ClockTree("stm32f1", _stm32f103, (16, 72), (4, 16)),
-            # at 2.7 to 3.6 V: RM0090, 6.3.2 and 3.5.1; data sheet
-            "stm32f405": ClockTree("stm32f4", _STM32F405, (24, 168), (4, 26)),
-            # at 2.7 to 3.6 V: RM0385, 5.3.2 and 3.3.2; data sheet
-            "stm32f746": ClockTree("stm32f4", _STM32F746, (24, 216), (4, 26)),
-            # voltage scale 1: RM0433, 8.5.5 and 4.3.8
-            "stm32h743": ClockTree("stm32h7", _stm32h743, (50, 400), internal_hz=64 * _MHZ),
-            # voltage range 1: RM0432, 6.2.5 and 3.3.3
-            "stm32l4r5": ClockTree("stm32l4", _stm32l4r5, (8, 120), internal_hz=16 * _MHZ),
-            # voltage range 1: RM0456, 11.4.5 and 7.3.3
-            "stm32u575": ClockTree("stm32u5", _stm32u575, (8, 160), internal_hz=16 * _MHZ),
-            # the crystal only adds precision
-            "nrf52": ClockTree("nrf52", lambda *_: (), (64, 64), (32, 32)),
-            # data sheet, section 2.18
-            "rp2040": ClockTree("rp2", _rp2, (16, 133), (5, 15)),
-            # data sheet, section 8.6
-            "rp2350": ClockTree("rp2", _rp2, (16, 150), (5, 15)),
-        },
-        # manual, 6.6
-        "riscv32": {"fe310": ClockTree("fe310", _fe310, (48, 320), (10, 20))},
-    }
-)
+CLOCK_TREES: Final[Mapping[str, Mapping[str, ClockTree]]] = {
+    "host": {},
+    "cortex_m": {
+        # RM0041, 6.3.2; data sheet
+        "stm32f100": ClockTree("stm32f1", _stm32f100, (16, 24), (4, 24)),
+        # RM0008, 7.3.2 and 3.3.3; data sheet
+        "stm32f103": ClockTree("stm32f1", _stm32f103, (16, 72), (4, 16)),
+        # at 2.7 to 3.6 V: RM0090, 6.3.2 and 3.5.1; data sheet
+        "stm32f405": ClockTree("stm32f4", _STM32F405, (24, 168), (4, 26)),
+        # at 2.7 to 3.6 V: RM0385, 5.3.2 and 3.3.2; data sheet
+        "stm32f746": ClockTree("stm32f4", _STM32F746, (24, 216), (4, 26)),
+        # voltage scale 1: RM0433, 8.5.5 and 4.3.8
+        "stm32h743": ClockTree("stm32h7", _stm32h743, (50, 400), internal_hz=64 * _MHZ),
+        # voltage range 1: RM0432, 6.2.5 and 3.3.3
+        "stm32l4r5": ClockTree("stm32l4", _stm32l4r5, (8, 120), internal_hz=16 * _MHZ),
+        # voltage range 1: RM0456, 11.4.5 and 7.3.3
+        "stm32u575": ClockTree("stm32u5", _stm32u575, (8, 160), internal_hz=16 * _MHZ),
+        # the crystal only adds precision
+        "nrf52": ClockTree("nrf52", lambda *_: (), (64, 64), (32, 32)),
+        # data sheet, section 2.18
+        "rp2040": ClockTree("rp2", _rp2, (16, 133), (5, 15)),
+        # data sheet, section 8.6
+        "rp2350": ClockTree("rp2", _rp2, (16, 150), (5, 15)),
+    },
+    # manual, 6.6
+    "riscv32": {"fe310": ClockTree("fe310", _fe310, (48, 320), (10, 20))},
+}
 """Clock trees by port and by the driver name in `[clock]`."""
 
 

@@ -13,8 +13,8 @@ from firmwright.flows.model import Model, partition, save_module, write_file
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.byoc import REJECTIONS_ATTR
-from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.partition_result import PartitionResult
+from firmwright.partitioning.target_resolution import target_of
 from firmwright.targets.kernel_builder import flatten_calls
 from firmwright.tune import partition_methods
 

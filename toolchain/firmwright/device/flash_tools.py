@@ -5,7 +5,6 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 ToolCommand = tuple[str, ...]
@@ -80,9 +79,9 @@ def _words(line: str, option: str, job: FlashJob) -> Iterator[str]:
 
 
 _TABLES: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-TOOLS: Final[Mapping[str, FlashTool]] = MappingProxyType(
-    {name: FlashTool(**table) for name, table in _TABLES.items()}
-)
+TOOLS: Final[Mapping[str, FlashTool]] = {
+    name: FlashTool(**table) for name, table in _TABLES.items()
+}
 """The flash tools by the names used in a board's `[flash]` table."""
 
 JLINK_ERASE: Final = "halt\nerase\nreset\nexit\n"

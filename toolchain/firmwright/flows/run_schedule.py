@@ -19,8 +19,7 @@ from firmwright.ir.graph.devices import CYCLES_ATTR, is_copy_device
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, find_conflict
 from firmwright.ir.tir.traversal import prim_calls
-from firmwright.partitioning.function_targets import target_of
-from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
+from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, target_of
 from firmwright.pipeline import Compilation
 
 

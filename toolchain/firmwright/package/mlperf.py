@@ -89,6 +89,7 @@ def make_mlperf_project(
 ) -> SourceTree:
     folder = runtime_dir() / "mlperf"
     harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _ADDED}
+    ticks_hz = board.run_hz if board.counter.unit == "cycles" else 1_000_000_000
     glue = render_template(
         "firmwright.package",
         "mlperf/fwr_mlperf_task.c.j2",
@@ -96,12 +97,6 @@ def make_mlperf_project(
         board=board,
         task=task,
         vendor=VENDOR,
-        units_per_second=task.clock_hz << task.pace or _units_per_second(board),
+        units_per_second=task.clock_hz << task.pace or ticks_hz,
     )
     return replace_main_loop(project, {**harness, GLUE: glue})
-
-
-def _units_per_second(board: Board) -> int:
-    if board.counter.unit == "cycles":
-        return board.run_hz
-    return 1_000_000_000

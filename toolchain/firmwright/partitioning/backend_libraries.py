@@ -17,8 +17,8 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.traversal import statements, walk
 from firmwright.partitioning.engine_instances import engine_device
-from firmwright.partitioning.function_targets import functions_for, with_new_files
 from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR, unlowered_functions
+from firmwright.partitioning.target_resolution import functions_for, with_new_files
 from firmwright.targets.backend import Backend
 from firmwright.targets.saved_backend import backend_in, make_record, read_records, with_records
 

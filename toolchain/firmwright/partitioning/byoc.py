@@ -15,12 +15,12 @@ from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.custom_ops import lower_custom_ops
-from firmwright.partitioning.function_targets import functions_for, target_of
 from firmwright.partitioning.offload import annotate_offloaded_calls, without_core_annotations
 from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
     MatchCondition,
     PartitionStrategy,
+    active_backends,
     greedy_cover,
 )
 from firmwright.partitioning.per_target_passes import PassTimer, run_phase
@@ -30,7 +30,7 @@ from firmwright.partitioning.regions import (
     sort_topologically,
     with_unmatched,
 )
-from firmwright.partitioning.target_resolution import active_backends
+from firmwright.partitioning.target_resolution import functions_for, target_of
 from firmwright.targets.backend import match_always
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.patterns import call_patterns
 from firmwright.ir.module import IRModule
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp
-from firmwright.partitioning.function_targets import target_of, with_new_files
 from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
+from firmwright.partitioning.target_resolution import target_of, with_new_files
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.kernel_builder import BackendKernel
 

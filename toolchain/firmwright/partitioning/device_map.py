@@ -9,17 +9,11 @@ from dataclasses import dataclass
 from firmwright.base.plugin_calls import plugin_call
 from firmwright.boards.peripherals import DmaController
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import (
-    COPY_OP,
-    MAIN_DEVICE,
-    copy_device,
-    device_name,
-    private_pools,
-)
+from firmwright.ir.graph import devices
 from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.engine_instances import engine_device
-from firmwright.partitioning.function_targets import target_of
+from firmwright.partitioning.target_resolution import target_of
 from firmwright.targets.backend import Backend
 from firmwright.targets.saved_backend import backend_in
 
@@ -48,18 +42,18 @@ class DeviceMap:
     @property
     def shared_pools(self) -> frozenset[str]:
         """Return the pools that are not private, which the main core can access."""
-        return frozenset(self.pools) - private_pools(self.module)
+        return frozenset(self.pools) - devices.private_pools(self.module)
 
     def device_for(self, call: Call) -> ExecutionDevice:
         """Return the device that the targets assign to `call`, by default the main core."""
-        if call.op == COPY_OP:
-            copier = device_name(call.outputs[0].virtual_device) or copy_device(
+        if call.op == devices.COPY_OP:
+            copier = devices.device_name(call.outputs[0].virtual_device) or devices.copy_device(
                 self.module, outward=False
             )
             return ExecutionDevice(copier, frozenset(self.pools))
         match = self.backend_for(call)
         if match is None:
-            return ExecutionDevice(MAIN_DEVICE, self.shared_pools)
+            return ExecutionDevice(devices.MAIN_DEVICE, self.shared_pools)
         target, backend = match
         private = self.private_pools(target)
         device = engine_device(self.module, target)
@@ -67,7 +61,7 @@ class DeviceMap:
         sees = frozenset(backend.visible_pools) or own or self.shared_pools | private
         if backend.bus_master:
             sees -= {pool.name for pool in self.module.pools if pool.tightly_coupled}
-        return ExecutionDevice(device or MAIN_DEVICE, sees)
+        return ExecutionDevice(device or devices.MAIN_DEVICE, sees)
 
     def backend_for(self, call: Call) -> tuple[str, Backend] | None:
         """Return the target name and backend that execute `call`, or None if a core executes it."""

@@ -23,12 +23,11 @@ from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import AnyFunction, IRModule
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device, listed_engines
-from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.memory_domains import MemoryDomains
 from firmwright.partitioning.offload import SHARES_ATTR, OffloadRequests, refusal
-from firmwright.partitioning.pattern_matching import all_matches
+from firmwright.partitioning.pattern_matching import active_backends, all_matches
 from firmwright.partitioning.run_pipelining import CallCycles
-from firmwright.partitioning.target_resolution import active_backends
+from firmwright.partitioning.target_resolution import target_of
 from firmwright.passes.graph.assign_pools import with_unique_names
 from firmwright.passes.graph.multi_core_split import CallSplitter
 from firmwright.passes.graph.row_slicing import CallSlice, concatenate_parts

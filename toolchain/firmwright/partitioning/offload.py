@@ -12,9 +12,8 @@ from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.function_targets import target_of, targets_by_tensor
 from firmwright.partitioning.pattern_matching import ActiveBackend, all_matches
-from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
+from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, target_of, targets_by_tensor
 
 OffloadRequests = tuple[tuple[str, str], ...]
 """Tensors, each with TARGET or TARGET:PERCENT."""

@@ -13,10 +13,9 @@ from firmwright.base.json_input import parse_json
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.collage import PartitionCandidate, RegionCost
-from firmwright.partitioning.function_targets import targets_by_tensor
 from firmwright.partitioning.pattern_matching import ActiveBackend, PartitionStrategy, all_matches
 from firmwright.partitioning.regions import CallGroup
-from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
+from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, targets_by_tensor
 
 PARTITION_SCHEMA = 1
 

@@ -15,6 +15,7 @@ from firmwright.ir.module import IRModule
 from firmwright.partitioning.engine_instances import spread_over_instances
 from firmwright.partitioning.regions import CallGroup, merge_regions, with_unmatched
 from firmwright.targets.backend import Backend, PatternEntry, match_always
+from firmwright.targets.saved_backend import backend_in
 
 MatchCondition = Callable[[Match], bool]
 
@@ -30,6 +31,14 @@ class ActiveBackend:
     target: Target
     backend: Backend
     where: MatchCondition = match_always
+
+
+def active_backends(module: IRModule) -> tuple[ActiveBackend, ...]:
+    return tuple(
+        ActiveBackend(name, target, backend)
+        for name, target in module.targets.items()
+        if (backend := backend_in(module, name)) is not None
+    )
 
 
 PartitionStrategy = Callable[[Function, IRModule, Sequence[ActiveBackend]], Sequence[CallGroup]]

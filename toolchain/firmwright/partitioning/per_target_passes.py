@@ -14,7 +14,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.ir.pass_catalog import SELECTABLE_PASSES
-from firmwright.partitioning.function_targets import check_only_modified, target_of
+from firmwright.partitioning.target_resolution import check_only_modified, target_of
 from firmwright.passes.tir.dce import referenced_constants
 from firmwright.targets.saved_backend import kind_in
 from firmwright.targets.target_kind import Phase

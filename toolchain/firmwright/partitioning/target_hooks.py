@@ -3,7 +3,7 @@
 A hook is called once for functions that differ only in names.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import UsageError
@@ -14,35 +14,28 @@ from firmwright.ir.graph.devices import CYCLES_ATTR
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.tir.traversal import Node, rewrite_func
-from firmwright.partitioning.function_targets import (
+from firmwright.partitioning.target_resolution import (
     check_only_modified,
     functions_for,
     target_of,
     with_new_files,
 )
 from firmwright.passes.tir.dce import reachable_functions
+from firmwright.targets import target_kind
 from firmwright.targets.kernel_builder import flatten_calls
 from firmwright.targets.registry import backend_of
 from firmwright.targets.saved_backend import kind_in
-from firmwright.targets.target_kind import (
-    BACKEND_METHODS,
-    FunctionHook,
-    Hook,
-    HookName,
-    LoweredFunction,
-)
 
 BACKEND_FILES_DIR = "backend"
 """Project folder with one subfolder of C files per backend."""
 
 
-def run_hook(module: IRModule, hook: HookName) -> IRModule:
+def run_hook(module: IRModule, hook: target_kind.HookName) -> IRModule:
     for name in module.targets:
-        hook_impl: Hook | None = getattr(kind_in(module, name).hooks, hook)
+        hook_impl: target_kind.Hook | None = getattr(kind_in(module, name).hooks, hook)
         if hook_impl is None or not functions_for(module, name):
             continue
-        pass_label = f"`{BACKEND_METHODS[hook]}` of target {name}"
+        pass_label = f"`{target_kind.BACKEND_METHODS[hook]}` of target {name}"
         if isinstance(hook_impl, Pass | tuple):
             passes = hook_impl if isinstance(hook_impl, tuple) else (hook_impl,)
             for step in passes:
@@ -91,7 +84,7 @@ def _needed_functions(module: IRModule) -> Collection[str]:
 
 
 def _call_function_hook(
-    module: IRModule, name: str, hook: FunctionHook, pass_label: str
+    module: IRModule, name: str, hook: target_kind.FunctionHook, pass_label: str
 ) -> IRModule:
     target = module.targets[name]
     called = {
@@ -101,7 +94,7 @@ def _call_function_hook(
         for call in func.body
         for callee in called_functions(call)
     }
-    lowered: dict[Hashable, LoweredFunction] = {}
+    lowered: dict[Hashable, target_kind.LoweredFunction] = {}
     for function in functions_for(module, name):
         if not isinstance(function, Function) or function.name not in called:
             continue
@@ -114,7 +107,7 @@ def _call_function_hook(
 
 
 def _replace_by_kernel(
-    module: IRModule, function: Function, lowered: LoweredFunction, pass_label: str
+    module: IRModule, function: Function, lowered: target_kind.LoweredFunction, pass_label: str
 ) -> IRModule:
     _check_params(function, lowered.function, pass_label)
     target = target_of(function)
@@ -188,19 +181,3 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
     body = tuple(map(call, function.body))
     composite = function.attrs.get("composite", "")
     return composite, params, body, tuple(map(value, function.results))
-
-
-def rename_intrinsics(target: str, names: Mapping[str, str]) -> Pass:
-
-    def rule(node: Node) -> Node | None:
-        if isinstance(node, tir.IntrinsicCall) and node.name in names:
-            return replace(node, name=names[node.name])
-        return None
-
-    def run(module: IRModule) -> IRModule:
-        for function in functions_for(module, target):
-            if isinstance(function, tir.PrimFunc):
-                module = module.with_function(rewrite_func(function, rule))
-        return module
-
-    return Pass("rename-intrinsics", run)

@@ -36,9 +36,8 @@ from firmwright.partitioning.backend_libraries import (
     collect_intrinsics,
     generated_files,
 )
-from firmwright.partitioning.function_targets import with_new_files
 from firmwright.partitioning.per_target_passes import PassTimer
-from firmwright.partitioning.target_resolution import canonical_target_string
+from firmwright.partitioning.target_resolution import canonical_target_string, with_new_files
 from firmwright.pipeline.configuration import configure_module, make_emit_options
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.pass_list import remaining_passes

@@ -16,11 +16,11 @@ from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.engine_split import insert_tile_transfers, split_over_engines
-from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.per_target_passes import PassTimer, make_per_target_pass, run_phase
 from firmwright.partitioning.plan_devices import plan_devices
 from firmwright.partitioning.run_pipelining import pipeline_runs
 from firmwright.partitioning.target_hooks import check_lowered, run_hook
+from firmwright.partitioning.target_resolution import target_of
 from firmwright.passes import BY_NAME
 from firmwright.passes.graph.copy_elision import mark_copies_as_views
 from firmwright.passes.graph.multi_core_split import split_over_cores

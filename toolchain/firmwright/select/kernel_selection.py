@@ -121,15 +121,13 @@ class KernelSelector:
     ) -> tuple[ProgramCandidate, ...]:
         """Return the programs on the Pareto front, from the fastest to the smallest in memory."""
         if percent not in self._programs:
-            self._programs[percent] = self._search(percent)
+            ordered = _sort_candidates(self.candidates, _BY_TIME)
+            estimate, limit = self.oracle.estimate, self.flash_bytes
+            search = ProgramSearch(self.module, ordered, self.rows_of, estimate, percent)
+            found = search.candidates()
+            within = tuple(p for p in found if limit is None or p.image_bytes <= limit)
+            self._programs[percent] = within or found
         return self._programs[percent]
-
-    def _search(self, percent: int) -> tuple[ProgramCandidate, ...]:
-        ordered = _sort_candidates(self.candidates, _BY_TIME)
-        estimate, limit = self.oracle.estimate, self.flash_bytes
-        search = ProgramSearch(self.module, ordered, self.rows_of, estimate, percent)
-        found = search.candidates()
-        return tuple(p for p in found if limit is None or p.image_bytes <= limit) or found
 
     def _best_whole_calls(self) -> ProgramCandidate:
         module, estimate = self.module, self.oracle.estimate
@@ -141,7 +139,9 @@ class KernelSelector:
         near = [(call, _nearly_fastest(candidates)) for call, candidates in self.candidates]
         ordered = _sort_candidates(near, cost_of)
         search = ProgramSearch(module, ordered, _no_rows, estimate, percent, cost_of)
-        return min(search.candidates(), key=_balanced_cost)
+        return min(
+            search.candidates(), key=lambda p: (p.time * p.image_bytes) ** 2 * p.workspace_bytes
+        )
 
 
 def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCost:
@@ -154,10 +154,6 @@ def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCo
 def _nearly_fastest(candidates: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
     limit = thresholds.NEAR_PERCENT_MAX * min((item.time for item in candidates), default=0)
     return tuple(item for item in candidates if 100 * item.time <= limit)
-
-
-def _balanced_cost(item: ProgramCandidate) -> int:
-    return (item.time * item.image_bytes) ** 2 * item.workspace_bytes
 
 
 def _no_rows(index: int, band: int) -> None: ...

@@ -11,13 +11,7 @@ from dataclasses import dataclass, field, replace
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import (
-    COPY_OP,
-    MAIN_DEVICE,
-    copy_device,
-    executing_device,
-    private_pools,
-)
+from firmwright.ir.graph import devices
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
@@ -47,7 +41,7 @@ def call_kernel(
         pointer(buffers[value.name], param.role)
         for value, param in zip(values, kernel.params, strict=True)
     )
-    return tir.PrimFuncCall(kernel.name, args, call.span, op, executing_device(call))
+    return tir.PrimFuncCall(kernel.name, args, call.span, op, devices.executing_device(call))
 
 
 @dataclass
@@ -74,8 +68,10 @@ class ControlFlowInliner:
         graphs = self.module.graphs_of(call)
         if len(graphs) != (2 if call.op in CONTROL_FLOW_OPS else 1):
             raise ModelError(f"{call.op} runs no graph function.", where=str(call.span))
-        inline = {"while": self._while, "if": self._if}.get(call.op, self._call)
-        return inline(graphs, arguments, results)
+        if call.op in CONTROL_FLOW_OPS:
+            inline = self._while if call.op == "while" else self._if
+            return inline(graphs, arguments, results)
+        return self._inline(graphs[0], arguments, results)
 
     def copy(self, source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
         """Return a copy; only copy devices have access to all private pools."""
@@ -83,21 +79,18 @@ class ControlFlowInliner:
         kernel = copy_tensor_kernel(target.dtype, target.elements, default)
         args = (pointer(source, "in"), pointer(target, "out"))
         call = tir.PrimFuncCall(kernel.name, args)
-        private, into = private_pools(self.module), self.pools.get(target.name)
+        private, into = devices.private_pools(self.module), self.pools.get(target.name)
         if into in private or self.pools.get(source.name) in private:
-            name = f"{COPY_OP}_{target.elements}_{target.dtype.name}"
-            kernel = replace(kernel, name=name, attrs={**kernel.attrs, "op": COPY_OP})
-            device = copy_device(self.module, outward=into not in private)
-            is_main = device == MAIN_DEVICE or source.scope == "const"
+            name = f"{devices.COPY_OP}_{target.elements}_{target.dtype.name}"
+            kernel = replace(kernel, name=name, attrs={**kernel.attrs, "op": devices.COPY_OP})
+            device = devices.copy_device(self.module, outward=into not in private)
+            is_main = device == devices.MAIN_DEVICE or source.scope == "const"
             call = replace(call, callee=name, op=self.first_op, device="" if is_main else device)
             self.first_op += 1
         self.kernels[kernel.name] = kernel
         return call
 
     # ---- the kinds of calls --------------------------------------------------------------------
-
-    def _call(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
-        return self._inline(graphs[0], arguments, results)
 
     def _if(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
         condition, *args = arguments
@@ -131,7 +124,7 @@ class ControlFlowInliner:
         if not isinstance(stmt, tir.PrimFuncCall):
             return False
         kernel = self.kernels.get(stmt.callee) or self.module.functions[stmt.callee]
-        is_copy = kernel.attrs.get("op") == COPY_OP
+        is_copy = kernel.attrs.get("op") == devices.COPY_OP
         sources = [arg.buffer.name for arg in stmt.args[:-1] if isinstance(arg, tir.AccessPtr)]
         return is_copy and all(source in invariant for source in sources)
 

@@ -120,26 +120,20 @@ class SegmentCandidates:
         count = len(self.entry.body)
         regions: list[ProgramRegion] = []
         for first in range(count):
-            shortest = 1 if self._streams_input(first) else 2
-            for end in range(
-                first + shortest, min(count, first + thresholds.SEGMENT_CALLS_MAX) + 1
-            ):
+            is_fed = self.module.io.stream_input_rows and first == 0
+            last = min(count, first + thresholds.SEGMENT_CALLS_MAX)
+            for end in range(first + (1 if is_fed else 2), last + 1):
                 if self.segments.kernels(end - 1, 1) is None:
                     break
-                regions += drop_dominated(list(self._for_each_band(first, end)))
+                own: list[ProgramRegion] = []
+                for band in thresholds.BAND_ROWS:
+                    segment = self.segments.segment(first, end, band, feed=is_fed)
+                    own += self._price_segment(segment) if segment is not None else ()
+                regions += drop_dominated(own)
         return regions
 
-    def _for_each_band(self, first: int, end: int) -> Iterator[ProgramRegion]:
-        for band in thresholds.BAND_ROWS:
-            segment = self.segments.segment(first, end, band, feed=self._streams_input(first))
-            if segment is not None:
-                yield from self._price_segment(segment)
-
-    def _streams_input(self, first: int) -> bool:
-        return self.module.io.stream_input_rows and first == 0
-
     def _price_segment(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
-        types = self._types
+        types = {name: value.type for name, value in self._by_name.items()}
         ends_bytes, overhead = self._end_bytes(segment), _overhead_instructions(segment, types)
         stages_bytes = _stage_bytes(segment, types)
         kernels = [item for row_kernels in segment.kernels for item in row_kernels.candidates]
@@ -187,10 +181,6 @@ class SegmentCandidates:
         for call in self.entry.body:
             values += call.outputs
         return {value.name: value for value in values}
-
-    @cached_property
-    def _types(self) -> dict[str, TensorType]:
-        return {name: value.type for name, value in self._by_name.items()}
 
     @cached_property
     def _first(self) -> dict[str, int]:

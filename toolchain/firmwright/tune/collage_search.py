@@ -22,6 +22,7 @@ from firmwright.ir.graph.devices import is_copy_device, is_core
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tuning_records import MeasurementContext
+from firmwright.partitioning import partition_result
 from firmwright.partitioning.byoc import run_partition, run_pre_partition
 from firmwright.partitioning.collage import (
     PartitionCandidate,
@@ -31,18 +32,10 @@ from firmwright.partitioning.collage import (
     search_partitions,
 )
 from firmwright.partitioning.device_map import DeviceMap
-from firmwright.partitioning.function_targets import target_of
-from firmwright.partitioning.partition_result import (
-    PartitionedRegion,
-    PartitionResult,
-    ProgramCost,
-    check_tensors,
-    describe_regions,
-    make_strategy,
-)
 from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
     PartitionStrategy,
+    active_backends,
     all_matches,
     annotated_cover,
     greedy_cover,
@@ -51,10 +44,10 @@ from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup, with_unmatched
 from firmwright.partitioning.target_resolution import (
     CORE_TARGET_NAME,
-    active_backends,
     find_core,
     is_backend,
     name_targets,
+    target_of,
 )
 from firmwright.pipeline import Compilation, Options, compile_model, configure_module
 from firmwright.pipeline.pass_list import run_imported
@@ -73,7 +66,7 @@ _TRIES = 4
 class CollageResult:
     """The result of a search, and the partitioned model."""
 
-    partition: PartitionResult
+    partition: partition_result.PartitionResult
     model: Model
 
 
@@ -109,7 +102,7 @@ class _CollageSearch:
             for function in self.module.functions.values()
             if isinstance(function, Function) and not target_of(function) and function.body
         ]
-        parts: tuple[PartitionedRegion, ...] = ()
+        parts: tuple[partition_result.PartitionedRegion, ...] = ()
         for attempt in range(_TRIES):
             picked = {
                 function.name: programs[min(attempt, len(programs) - 1)]
@@ -125,7 +118,7 @@ class _CollageSearch:
         if best != "collage":
             parts = self._parts(searched, self._programs(searched, strategies[best]))
         targets = ", ".join(map(str, self.module.targets.values()))
-        result = PartitionResult(
+        result = partition_result.PartitionResult(
             model=self.model.name, board=self.options.board, targets=targets,
             goal=self.options.optimize, method=self.at.method, unit=self._unit(), chosen=best,
             parts=parts, totals=totals,
@@ -185,27 +178,29 @@ class _CollageSearch:
 
     def _parts(
         self, searched: Sequence[_Searched], programs: Mapping[str, PartitionedProgram]
-    ) -> tuple[PartitionedRegion, ...]:
+    ) -> tuple[partition_result.PartitionedRegion, ...]:
         return tuple(
             part
             for function, candidates, _ in searched
-            for part in describe_regions(function, programs[function.name].parts, candidates)
+            for part in partition_result.describe_regions(
+                function, programs[function.name].parts, candidates
+            )
         )
 
     # ---- whole programs ------------------------------------------------------------------------
 
-    def _ranking_key(self, total: ProgramCost) -> tuple[float, ...]:
+    def _ranking_key(self, total: partition_result.ProgramCost) -> tuple[float, ...]:
         if total.count is None:
             return (float("inf"),)
         if self.options.optimize == "ram":
             return total.workspace_bytes, total.count
         return (total.count,)
 
-    def _program_cost(self, module: IRModule) -> ProgramCost:
+    def _program_cost(self, module: IRModule) -> partition_result.ProgramCost:
         try:
             compiled = compile_model(module, self.options, source=self.model.source)
         except DoesNotFitError as error:
-            return ProgramCost(None, reason=f"{_NO_ROOM} {error}")
+            return partition_result.ProgramCost(None, reason=f"{_NO_ROOM} {error}")
         pools = {name: pool.bytes for name, pool in compiled.summary.pools.items()}
         key = compiled.model_id, "", self.options.optimize, self.at
         cost = self.cost_log.find(key)
@@ -213,8 +208,8 @@ class _CollageSearch:
             cost = self._run(compiled)
             self.cost_log.append(RegionCostRecord(key, f"{self.model.name} as a whole", cost))
         if cost.status != "ok":
-            return ProgramCost(None, pools, reason=cost.reason)
-        return ProgramCost(cost.count, pools, cost.constants_bytes)
+            return partition_result.ProgramCost(None, pools, reason=cost.reason)
+        return partition_result.ProgramCost(cost.count, pools, cost.constants_bytes)
 
     def _run(self, compiled: Compilation) -> RegionCost:
         """Measure the whole program; `constants_bytes` of the result is the image's flash size."""
@@ -250,11 +245,11 @@ class _CollageSearch:
 
 
 def apply_partition(
-    model: Model, options: Options, parts: Sequence[PartitionedRegion], where: str
+    model: Model, options: Options, parts: Sequence[partition_result.PartitionedRegion], where: str
 ) -> Model:
     module = _prepare_module(model, options)
-    check_tensors(parts, module, where)
-    divided = run_partition(module, PassTimer(), make_strategy(parts, where))
+    partition_result.check_tensors(parts, module, where)
+    divided = run_partition(module, PassTimer(), partition_result.make_strategy(parts, where))
     return make_portable(model, divided, options)
 
 

@@ -4,6 +4,7 @@ Measurements that arrive before their turn are kept in LOG.ahead. Only one proce
 at a time.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -130,8 +131,8 @@ class RegionCostLog(Closeable):
         if path:
             self._file = open_log(Path(path))
             for line in Path(path).read_text(encoding="utf-8", errors="replace").split("\n"):
-                record = _parsed(line)
-                if record is not None:
+                with contextlib.suppress(KeyError, TypeError, ValueError):
+                    record = _parsed(parse_json(line))
                     self._costs[record.key] = record.cost
 
     def close(self) -> None:
@@ -147,16 +148,9 @@ class RegionCostLog(Closeable):
             _write_line(self._file, record)
 
 
-def _parsed(line: str) -> RegionCostRecord | None:
-    try:
-        data = parse_json(line)
-        is_record = isinstance(data, dict) and data.get("schema") == REGION_COST_SCHEMA
-        return _record(data) if is_record else None
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _record(data: Mapping[str, Any]) -> RegionCostRecord:
+def _parsed(data: Mapping[str, Any]) -> RegionCostRecord:
+    if data["schema"] != REGION_COST_SCHEMA:
+        raise ValueError("another schema")
     context = MeasurementContext(*(str(data[name]) for name in _CIRCUMSTANCES))
     cost = RegionCost(**{field.name: data[field.name] for field in fields(RegionCost)})
     texts = (cost.status, cost.how, cost.reason)

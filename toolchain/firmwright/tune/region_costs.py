@@ -28,10 +28,10 @@ from firmwright.ir.tuning_records import MeasurementContext, layer_digest
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.byoc import run_partition
 from firmwright.partitioning.collage import RegionCost
-from firmwright.partitioning.pattern_matching import make_match
+from firmwright.partitioning.pattern_matching import active_backends, make_match
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup
-from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, active_backends
+from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
 from firmwright.pipeline import (
     Compilation,
     Options,

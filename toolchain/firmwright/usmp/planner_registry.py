@@ -5,7 +5,6 @@ The first line of a planner's docstring is its summary.
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
-from types import MappingProxyType
 from typing import cast
 
 from firmwright.base.errors import UsageError
@@ -16,15 +15,13 @@ from firmwright.usmp.heuristics import greedy_by_conflicts, greedy_by_size, hill
 
 PLANNER_ENTRY_POINTS = "firmwright.planners"
 DEFAULT_PLANNER = "search"
-BUILTIN_PLANNERS: Mapping[str, Planner] = MappingProxyType(
-    {
-        "greedy_by_size": greedy_by_size,
-        "greedy_by_conflicts": greedy_by_conflicts,
-        "hill_climb": hill_climb,
-        "search": search_planner,
-        "exact": exact_planner,
-    }
-)
+BUILTIN_PLANNERS: Mapping[str, Planner] = {
+    "greedy_by_size": greedy_by_size,
+    "greedy_by_conflicts": greedy_by_conflicts,
+    "hill_climb": hill_climb,
+    "search": search_planner,
+    "exact": exact_planner,
+}
 
 
 def planner_names() -> tuple[str, ...]:

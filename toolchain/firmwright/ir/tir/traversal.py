@@ -8,7 +8,6 @@ the node. Unchanged trees are returned as the identical object. To drop a statem
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar, cast
 
 from firmwright.base.errors import InternalError
@@ -18,66 +17,60 @@ Node: TypeAlias = tir.Expr | tir.Stmt
 N = TypeVar("N", bound=Node)
 
 
-_CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = MappingProxyType(
-    {
-        **dict.fromkeys((tir.IntImm, tir.FloatImm, tir.Var), lambda node: ()),
-        tir.Binary: attrgetter("a", "b"),
-        tir.Not: lambda node: (node.a,),
-        tir.Cast: lambda node: (node.value,),
-        tir.Select: attrgetter("cond", "a", "b"),
-        tir.BufferLoad: attrgetter("indices"),
-        tir.AccessPtr: lambda node: (node.offset,),
-        tir.IntrinsicCall: attrgetter("args"),
-        tir.For: attrgetter("start", "extent", "body"),
-        tir.BufferStore: lambda node: (*node.indices, node.value),
-        tir.Let: attrgetter("value", "body"),
-        tir.If: lambda node: (node.cond, *_BODIES[tir.If](node)),
-        tir.While: attrgetter("cond", "body"),
-        tir.Seq: attrgetter("stmts"),
-        **dict.fromkeys((tir.Allocate, tir.AllocateConst), lambda node: (node.body,)),
-        tir.DeclBuffer: attrgetter("source", "body"),
-        tir.Evaluate: lambda node: (node.call,),
-        tir.PrimFuncCall: attrgetter("args"),
-    }
-)
+_CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
+    **dict.fromkeys((tir.IntImm, tir.FloatImm, tir.Var), lambda node: ()),
+    tir.Binary: attrgetter("a", "b"),
+    tir.Not: lambda node: (node.a,),
+    tir.Cast: lambda node: (node.value,),
+    tir.Select: attrgetter("cond", "a", "b"),
+    tir.BufferLoad: attrgetter("indices"),
+    tir.AccessPtr: lambda node: (node.offset,),
+    tir.IntrinsicCall: attrgetter("args"),
+    tir.For: attrgetter("start", "extent", "body"),
+    tir.BufferStore: lambda node: (*node.indices, node.value),
+    tir.Let: attrgetter("value", "body"),
+    tir.If: lambda node: (node.cond, *_BODIES[tir.If](node)),
+    tir.While: attrgetter("cond", "body"),
+    tir.Seq: attrgetter("stmts"),
+    **dict.fromkeys((tir.Allocate, tir.AllocateConst), lambda node: (node.body,)),
+    tir.DeclBuffer: attrgetter("source", "body"),
+    tir.Evaluate: lambda node: (node.call,),
+    tir.PrimFuncCall: attrgetter("args"),
+}
 """Direct children per node type; a table makes traversal fast."""
 
 
-_BODIES: Mapping[type, Callable[[Any], tuple[tir.Stmt, ...]]] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            (tir.For, tir.Let, tir.While, tir.Allocate, tir.AllocateConst, tir.DeclBuffer),
-            lambda node: (node.body,),
-        ),
-        tir.If: lambda node: (node.then,) if node.orelse is None else (node.then, node.orelse),
-        tir.Seq: lambda node: node.stmts,
-    }
-)
+_BODIES: Mapping[type, Callable[[Any], tuple[tir.Stmt, ...]]] = {
+    **dict.fromkeys(
+        (tir.For, tir.Let, tir.While, tir.Allocate, tir.AllocateConst, tir.DeclBuffer),
+        lambda node: (node.body,),
+    ),
+    tir.If: lambda node: (node.then,) if node.orelse is None else (node.then, node.orelse),
+    tir.Seq: lambda node: node.stmts,
+}
 """Direct child statements per statement type."""
 
 
-_REBUILD: Mapping[type, Callable[[Any, tuple[Any, ...]], Node]] = MappingProxyType(
-    {
-        tir.Binary: lambda node, new: tir.Binary(node.op, *new),
-        tir.Not: lambda node, new: tir.Not(*new),
-        tir.Cast: lambda node, new: tir.Cast(node.dtype, *new),
-        tir.Select: lambda node, new: tir.Select(*new),
-        tir.BufferLoad: lambda node, new: tir.BufferLoad(node.buffer, new),
-        tir.AccessPtr: lambda node, new: replace(node, offset=new[0]),
-        tir.IntrinsicCall: lambda node, new: tir.IntrinsicCall(node.name, new, node.dtype),
-        tir.For: lambda node, new: tir.For(node.var, new[0], new[1], new[2], node.kind),
-        tir.BufferStore: lambda node, new: tir.BufferStore(node.buffer, new[:-1], new[-1]),
-        tir.Let: lambda node, new: tir.Let(node.var, *new),
-        tir.If: lambda node, new: tir.If(*new),
-        tir.While: lambda node, new: tir.While(*new),
-        tir.Seq: lambda node, new: tir.Seq(new),
-        tir.Allocate: lambda node, new: tir.Allocate(node.buffer, new[0], node.kind),
-        tir.AllocateConst: lambda node, new: tir.AllocateConst(node.buffer, node.constant, *new),
-        tir.DeclBuffer: lambda node, new: tir.DeclBuffer(node.buffer, *new),
-        tir.Evaluate: lambda node, new: tir.Evaluate(*new),
-        tir.PrimFuncCall: lambda node, new: replace(node, args=new),
-    }
-)
+_REBUILD: Mapping[type, Callable[[Any, tuple[Any, ...]], Node]] = {
+    tir.Binary: lambda node, new: tir.Binary(node.op, *new),
+    tir.Not: lambda node, new: tir.Not(*new),
+    tir.Cast: lambda node, new: tir.Cast(node.dtype, *new),
+    tir.Select: lambda node, new: tir.Select(*new),
+    tir.BufferLoad: lambda node, new: tir.BufferLoad(node.buffer, new),
+    tir.AccessPtr: lambda node, new: replace(node, offset=new[0]),
+    tir.IntrinsicCall: lambda node, new: tir.IntrinsicCall(node.name, new, node.dtype),
+    tir.For: lambda node, new: tir.For(node.var, new[0], new[1], new[2], node.kind),
+    tir.BufferStore: lambda node, new: tir.BufferStore(node.buffer, new[:-1], new[-1]),
+    tir.Let: lambda node, new: tir.Let(node.var, *new),
+    tir.If: lambda node, new: tir.If(*new),
+    tir.While: lambda node, new: tir.While(*new),
+    tir.Seq: lambda node, new: tir.Seq(new),
+    tir.Allocate: lambda node, new: tir.Allocate(node.buffer, new[0], node.kind),
+    tir.AllocateConst: lambda node, new: tir.AllocateConst(node.buffer, node.constant, *new),
+    tir.DeclBuffer: lambda node, new: tir.DeclBuffer(node.buffer, *new),
+    tir.Evaluate: lambda node, new: tir.Evaluate(*new),
+    tir.PrimFuncCall: lambda node, new: replace(node, args=new),
+}
 """Functions that rebuild a node with new children, per node type."""
 
 

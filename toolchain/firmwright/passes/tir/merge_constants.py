@@ -10,6 +10,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.traversal import Node, rewrite_func
+from firmwright.passes.graph.assign_pools import map_values
 from firmwright.passes.map_functions import map_graph_functions, map_prim_funcs
 
 
@@ -41,20 +42,14 @@ def run(module: IRModule) -> IRModule:
             return replace(node, constant=moved[node.constant])
         return None
 
+    def merged(value: Value) -> Value:
+        constant = value.constant and moved.get(value.constant)
+        return replace(value, constant=constant) if constant else value
+
     module = map_prim_funcs(module, lambda func: rewrite_func(func, rule))
-    module = map_graph_functions(module, lambda func: _graph_function(func, moved))
+    module = map_graph_functions(module, lambda graph: map_values(graph, merged))
     constants = {name: value for name, value in module.constants.items() if name not in moved}
     return replace(module, constants=constants)
-
-
-def _graph_function(func: Function, moved: dict[str, str]) -> Function:
-    def merged(value: Value | None) -> Value | None:
-        if value is None or value.constant not in moved:
-            return value
-        return replace(value, constant=moved[value.constant])
-
-    calls = tuple(replace(call, inputs=tuple(map(merged, call.inputs))) for call in func.body)
-    return func if calls == func.body else replace(func, body=calls)
 
 
 PASS = Pass("merge-constants", run)
