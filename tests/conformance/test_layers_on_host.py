@@ -38,7 +38,7 @@ OF_OTHER_TYPES = (
 )  # fmt: skip
 NOT_DRAWN = {f"helium.{op}.floats" for op in ("sub", "mul", "max_pool2d")}
 """Schedules that tests/unit/schedules/test_helium_floats.py covers bit by bit."""
-WITH_STATE = {rule.name for rule in SCHEDULES if rule.op == "lstm"}
+WITH_STATE = {rule.name for rule in SCHEDULES if rule.op in ("lstm", "svdf")}
 """Schedules of operators with state, which the cases of the operator cover on boards."""
 
 

@@ -10,8 +10,9 @@ Floats with int8 weights: the input is quantized at run time (dynamic_range.py) 
 product, and the state is float. Semantics: TFLite's reference SVDF.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -134,12 +135,10 @@ def _scale(call: OpCall, index: int) -> float:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    (batch, inputs), (filters, steps) = call.input(0).shape, call.input(2).shape
-    rank, is_float = call.int_attr("rank"), call.input(0).dtype == FLOAT32
-    shape = (batch, filters, steps)
-    before, after = b.views("before after", shape, b.input(_STATE), b.outputs[1])
-    with b.for_("n", batch) as n:
-        source, start = _FeatureSource(b.input(0), [n]), _folded_biases(call, b)
+    inputs, bias = call.input(0).shape[1], _feature_bias(call, b)
+
+    def start(n: ArithExpr) -> Callable[[ArithExpr], ArithExpr]:
+        source = _FeatureSource(b.input(0), [n])
         if is_hybrid(call):
             quantized = b.allocate("quantized", INT8, (inputs,))
             row = quantize_row(
@@ -147,17 +146,32 @@ def lower(call: OpCall, b: Kernel) -> None:
                 weight_scale=_scale(call, 1), asymmetric=bool(call.attrs["asymmetric"]),
             )  # fmt: skip
             source = _FeatureSource(quantized, [], row)
+        return partial(_feature, call, b, source, bias)
+
+    emit_units(call, b, start)
+
+
+def emit_units(
+    call: OpCall, b: Kernel, start: Callable[[ArithExpr], Callable[[ArithExpr], ArithExpr]]
+) -> None:
+    """Emit all but the first product; `start(batch)` returns a function from filter to feature."""
+    batch, (filters, steps) = call.input(0).shape[0], call.input(2).shape
+    rank, is_float = call.int_attr("rank"), call.input(0).dtype == FLOAT32
+    shape = (batch, filters, steps)
+    before, after = b.views("before after", shape, b.input(_STATE), b.outputs[1])
+    bias = _unit_bias(call, b)
+    with b.for_("n", batch) as n:
+        feature = start(n)
         with b.for_("unit", filters // rank) as unit:
             kind = FLOAT32 if is_float else UINT32
-            first = 0 if start.units is None else b.load(start.units, [unit])
-            total = b.register("total", kind, first)
+            total = b.register("total", kind, 0 if bias is None else b.load(bias, [unit]))
             with b.for_("r", rank) as r:
                 f = b.let("filter", unit * rank + r)
                 with b.unrolled("t", steps - 1, *_UNROLL) as t:
                     old = b.let("older", b.load(before, [n, f, t + 1]))
                     b.store(after, [n, f, t], old)
                     _accumulate(call, b, total, old, [f, t])
-                newest = b.let("newest", _feature(call, b, source, start.features, f))
+                newest = b.let("newest", feature(f))
                 b.store(after, [n, f, steps - 1], newest)
                 _accumulate(call, b, total, newest, [f, steps - 1])
             b.store(b.y, [n, unit], _finish_output(call, total.value))
@@ -172,30 +186,31 @@ class _FeatureSource:
     row: QuantizedRow | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Biases:
-    """Start values of the sums of filters and of units; None means 0."""
-
-    features: tir.Buffer | None
-    units: tir.Buffer | None
+def folded_feature_biases(call: OpCall) -> Array:
+    """Return the start values of the first product's sums, which contain the zero point of x."""
+    bias: Array = -per_tensor_quant(call.input(0)).zero_point * weights_at(call, 1).sum(axis=1)
+    return bias
 
 
-def _folded_biases(call: OpCall, b: Kernel) -> _Biases:
-    """Return the start values, which contain the zero points of x and of the state."""
+def _feature_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
+    is_float = call.input(0).dtype == FLOAT32
+    if is_float or not (bias := folded_feature_biases(call)).any():
+        return None
+    return b.constant("feature_bias", bias, INT32)
+
+
+def _unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
+    """Return the start values of the units' sums, which contain the zero point of the state."""
     if call.input(0).dtype == FLOAT32:
-        return _Biases(None, b.input(_BIAS) if call.has_input(_BIAS) else None)
+        return b.input(_BIAS) if call.has_input(_BIAS) else None
     bias, rank = call.constant(_BIAS) if call.has_input(_BIAS) else None, call.int_attr("rank")
-    sums = [_weights(call, index).sum(axis=1) for index in (1, 2)]
-    units = -state_zero_point(call) * sums[1].reshape(-1, rank).sum(axis=1)
+    sums = weights_at(call, 2).sum(axis=1).reshape(-1, rank).sum(axis=1)
+    units = -state_zero_point(call) * sums
     units = units if bias is None else units + bias.array().astype(np.int64)
-    features = -per_tensor_quant(call.input(0)).zero_point * sums[0]
-    return _Biases(
-        b.constant("feature_bias", features, INT32) if features.any() else None,
-        b.constant("unit_bias", units.astype(np.uint32), UINT32) if units.any() else None,
-    )
+    return b.constant("unit_bias", units.astype(np.uint32), UINT32) if units.any() else None
 
 
-def _weights(call: OpCall, index: int) -> Array:
+def weights_at(call: OpCall, index: int) -> Array:
     constant = call.constant(index)
     assert constant is not None  # ensured by infer
     return constant.array().astype(np.int64)
@@ -214,7 +229,7 @@ def _feature(
             item, weight = item.cast(INT32) - zero_point, weight.cast(INT32)
         acc.add(item * weight)
     if row is None:
-        return _requantize_state(call, acc.value)
+        return requantize_state(call, acc.value)
     return acc.value.cast(FLOAT32) * row.scale.value
 
 
@@ -231,7 +246,7 @@ def _accumulate(
     total.add(product)
 
 
-def _requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
+def requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
         return acc
     kind = call.input(_STATE).dtype

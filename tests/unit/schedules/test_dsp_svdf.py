@@ -1,0 +1,54 @@
+"""svdf with the features by the GEMM of the DSP extension, against the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.quant import Quantization
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.schedules.cortex_m_dsp.svdf import SCHEDULES
+from firmwright.schedules.registry import INTRINSICS
+
+(FEATURES,) = SCHEDULES
+BATCH, STEPS = 2, 6
+
+
+def quantized(shape: tuple[int, ...], dtype: DType, scale: float, point: int = 0) -> TensorType:
+    return TensorType(shape, dtype, Quantization((scale,), (point,)))
+
+
+@pytest.mark.parametrize("state", [INT8, INT16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize(("inputs", "filters"), [(4, 16), (8, 6)])
+def test_svdf_matches_the_reference(state: DType, inputs: int, filters: int) -> None:
+    rng, units = np.random.default_rng(inputs), filters // 2
+    kinds = (
+        quantized((BATCH, inputs), INT8, 0.05, 9),
+        quantized((filters, inputs), INT8, 0.01),
+        quantized((filters, STEPS), state, 0.0001 if state == INT16 else 0.01),
+        quantized((units,), INT32, 0.0007),
+        quantized((BATCH, filters * STEPS), state, 0.0008 if state == INT16 else 0.07, -50),
+    )
+    x, *weights, history = (
+        rng.integers(-128, 128, kind.shape).astype(kind.dtype.np) for kind in kinds
+    )
+    constants = [
+        Constant.from_array("c", array, kind.dtype)
+        for array, kind in zip(weights, kinds[1:4], strict=True)
+    ]
+    outputs = quantized((BATCH, units), INT8, 0.06, -128), kinds[-1]
+    attrs = {"rank": 2, "activation": "relu"}
+    call = OpCall("svdf", kinds, outputs, attrs, (None, *constants, None), numerics="tflm")
+    expected = op_table()["svdf"].reference(call, [x, *weights, history])
+    kernel, y, after = Kernel("kernel", call), np.zeros((BATCH, units), np.int8), history * 0
+    FEATURES.build(call, {}, kernel)
+    arrays = {"x": x, "x_1": history, "y": y, "y_1": after}
+    interpret(kernel.build(), arrays, INTRINSICS, constants=kernel.constants)
+    np.testing.assert_array_equal(y, expected[0])
+    np.testing.assert_array_equal(after, expected[1])

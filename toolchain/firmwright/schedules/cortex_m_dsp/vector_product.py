@@ -1,0 +1,77 @@
+"""The product of constant int8 weights and a vector by the int8 GEMM."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, UINT32, Array
+from firmwright.ir import tir
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.conv_window import ConvWindow
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.lstm import Index
+from firmwright.schedules.constant_channels import ChannelOrder
+from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
+from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
+from firmwright.schedules.epilogue import FinishElement
+
+ROWS = 8
+"""Rows of weights are computed in groups of that size."""
+_GROUP = 4
+_UNROLL = (4, 2)
+_ODD_SHIFT = 8
+
+Convert = Callable[[ArithExpr, ArithExpr, int], ArithExpr]
+"""Converts a sum to an element, given the row and its place in the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class _BiasEpilogue:
+    bias: tir.Buffer
+    convert: Convert
+    is_paired: bool
+
+    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
+        return None
+
+    def bind_channel(
+        self, b: Kernel, index: ArithExpr, place: int = 0,
+        shared: Mapping[str, ArithExpr] | None = None,
+    ) -> FinishElement:  # fmt: skip
+        bias, is_odd = b.load(self.bias, [index]), self.is_paired and place % 2 == 1
+        return lambda total: self.convert(
+            bias + (total >> _ODD_SHIFT if is_odd else total), index, place
+        )
+
+
+class VectorProduct:
+    """Weights [rows, columns], of a multiple of eight rows, and a column padded with zeros."""
+
+    def __init__(
+        self, b: Kernel, weights: Array, bias: Array, convert: Convert, name: str = "bias"
+    ) -> None:
+        self.size = weights.shape[1]
+        depth = self.size + -self.size % _GROUP
+        kernel = np.pad(weights, ((0, 0), (0, depth - self.size))).reshape(-1, 1, 1, depth)
+
+        def end(order: ChannelOrder, is_paired: bool) -> _BiasEpilogue:
+            return _BiasEpilogue(b.constant(name, bias, INT32), convert, is_paired)
+
+        window = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+        self.column = b.allocate("column", INT8, (depth,)) if depth > self.size else None
+        self.gemm = plan_gemm_without_bias(b, Im2colLayout(window, depth), kernel, end, ROWS)
+        if self.column is not None:
+            for place in range(self.size, depth):
+                b.store(self.column, [place], 0)
+
+    def emit(self, b: Kernel, x: tir.Buffer, at: Index, y: tir.Buffer) -> None:
+        column, first = x, reduce(lambda sum_, part: sum_ * x.shape[1] + part, at) * self.size
+        if self.column is not None:
+            column, first = self.column, 0
+            with b.unrolled("i", self.size, *_UNROLL) as i:
+                b.store(column, [i], b.load(x, [*at, i]))
+        size = -(-self.size // _GROUP)
+        words = b.view("words", column, first, (size,), dtype=UINT32, alignment=4)
+        self.gemm.emit_from_bytes(b, words, 0, y)
