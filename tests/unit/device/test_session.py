@@ -68,7 +68,7 @@ def test_info_is_complete(tiny_firmware: Build) -> None:
         (Y, "int8", SIZE),
         ("runs", "int32", 4),
     ]
-    assert (info.operator_count, info.is_profile, info.consumes_input) == (2, False, True)
+    assert (info.operator_count, info.profile, info.consumes_input) == (2, False, True)
     assert (info.counter_unit, info.counter_scale) == ("ns", Fraction(1))
     assert (info.params_bytes, info.payload_max_bytes) == (0, 256)
 

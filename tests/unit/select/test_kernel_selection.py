@@ -18,10 +18,14 @@ from firmwright.ops.registry import op_table
 from firmwright.pipeline import OPTIMIZE_GOALS, Options, compile_model, load_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.flash_budget import CallCandidates
-from firmwright.select.kernel_selection import SelectionOracle, select_module
+from firmwright.select.kernel_selection import KernelSelector, SelectionOracle
 from firmwright.select.program_search import PlanEstimate
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
+
+
+def select_module(*given):
+    return KernelSelector(*given).select()
 
 
 @pytest.fixture

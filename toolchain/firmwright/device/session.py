@@ -53,10 +53,6 @@ class DeviceInfo(link.Hello):
         return Fraction(self.counter_scale_num, self.counter_scale_den or 1)
 
     @property
-    def is_profile(self) -> bool:
-        return bool(self.profile)
-
-    @property
     def consumes_input(self) -> bool:
         """Whether a run may overwrite its inputs."""
         return bool(self.flags & link.MODEL_CONSUMES_INPUT)
@@ -176,7 +172,7 @@ class Session(Closeable):
             yield self.execute().total
 
     def profile(self) -> tuple[OperatorCount, ...]:
-        if not self.info.is_profile:
+        if not self.info.profile:
             raise self._error("this image has no probes.", "build the profile image.")
         records: list[tuple[int, int, int]] = []
         while (first := len(records)) < self.info.operator_count:

@@ -38,7 +38,10 @@ class Stm32BootRom:
         self.chip_id = int.from_bytes(self._query(_GET_ID, "report the chip id"), "big")
 
     def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
-        self._erase()
+        extended = _EXTENDED_ERASE in self._commands
+        self._command(_EXTENDED_ERASE if extended else _ERASE, "erase")
+        self._line.write(b"\xff\xff\x00" if extended else b"\xff\x00")
+        self._acknowledged("erase", _ERASE_S)
         done = 0
         for address, data in image.chunks(_BLOCK_BYTES, align=4):
             self._command(_WRITE, "write")
@@ -74,12 +77,6 @@ class Stm32BootRom:
         answer = self._take(self._take(1)[0] + 1)
         self._acknowledged(action)
         return answer
-
-    def _erase(self) -> None:
-        extended = _EXTENDED_ERASE in self._commands
-        self._command(_EXTENDED_ERASE if extended else _ERASE, "erase")
-        self._line.write(b"\xff\xff\x00" if extended else b"\xff\x00")
-        self._acknowledged("erase", _ERASE_S)
 
     def _read(self, address: int, size_bytes: int) -> bytes:
         self._command(_READ, "read")

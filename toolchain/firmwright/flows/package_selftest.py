@@ -20,7 +20,7 @@ from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor
 from firmwright.oracle.compare import WHOLE_MODEL
-from firmwright.package.example_values import model_values
+from firmwright.package.export_formats import model_values
 from firmwright.pipeline import Compilation
 
 SAMPLES, CANDIDATES = 2, 6

@@ -271,21 +271,16 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
 def open_runtime(
     numerics: str, model: bytes, *, layers: bool, integers: Mapping[str, Array] | None = None
 ) -> ReferenceRuntime:
-    packages = {
-        "tflm": TflmRuntime.package, "onnxruntime": OnnxRuntimeSession.package,
-        "pytorch": PyTorchProgram.package,
-    }  # fmt: skip
-    package = packages.get(numerics, LiteRtRuntime.package)
+    others = {"tflm": TflmRuntime, "onnxruntime": OnnxRuntimeSession, "pytorch": PyTorchProgram}
+    kind: Any = others.get(numerics, LiteRtRuntime)
+    more: dict[str, Any] = {"integers": integers} if numerics == "pytorch" else {}
+    if kind is LiteRtRuntime:
+        more = {"resolver": RESOLVERS[numerics]}
     try:
-        if numerics == "pytorch":
-            return PyTorchProgram(model, layers=layers, integers=integers)
-        if numerics == "onnxruntime":
-            return OnnxRuntimeSession(model, layers=layers)
-        if numerics == "tflm":
-            return TflmRuntime(model, layers=layers)
-        return LiteRtRuntime(model, layers=layers, resolver=RESOLVERS[numerics])
+        runtime: ReferenceRuntime = kind(model, layers=layers, **more)
     except ImportError as error:
-        raise RequestError("missing", package) from error
+        raise RequestError("missing", kind.package) from error
+    return runtime
 
 
 def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:

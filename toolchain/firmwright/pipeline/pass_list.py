@@ -33,7 +33,7 @@ from firmwright.pipeline.options import Options
 from firmwright.pipeline.user_passes import IMPORT_STAGE, insert_user_passes, without_applied
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.select.call_order import reorder_calls
-from firmwright.select.kernel_selection import select_module
+from firmwright.select.kernel_selection import KernelSelector
 from firmwright.targets.target_kind import BACKEND_METHODS, HookName
 from firmwright.usmp.cache_constants import copy_constants_to_ram
 from firmwright.usmp.memory_planning import plan_memory
@@ -133,7 +133,7 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
         return check_lowered(module)
     lowering, module = lower_for_selection(module, options)
     oracle = selection_oracle.make_selection_oracle(options)
-    return select_module(module, lowering.calls(), lowering.rows, oracle)
+    return KernelSelector(module, lowering.calls(), lowering.rows, oracle).select()
 
 
 def _predict_cycles(module: IRModule, options: Options) -> list[int]:

@@ -287,9 +287,12 @@ class _ScheduleGraphBuilder:
             for tensor in tensors:
                 readers[tensor] |= 1 << index
         read = (replace(t, readers=r) for t, r in zip(self.tensors, readers, strict=True))
-        return ScheduleGraph(
-            tuple(read), reads, tuple(self._predecessors(call) for call in self.entry.body)
+        before = (
+            {self.maker[v.name] for v in call.inputs if v is not None and v.name in self.maker}
+            for call in self.entry.body
         )
+        masks = tuple(sum(1 << maker for maker in makers) for makers in before)
+        return ScheduleGraph(tuple(read), reads, masks)
 
     def _call(self, index: int, call: Call) -> tuple[int, ...]:
         for value in call.outputs:
@@ -316,10 +319,3 @@ class _ScheduleGraphBuilder:
         size_bytes = value.type.size_bytes if is_here else 0
         self.number[value.name] = len(self.tensors)
         self.tensors.append(ScheduledTensor(size_bytes, maker, 0, value.name in self.lives_to_end))
-
-    def _predecessors(self, call: Call) -> int:
-        mask = 0
-        for value in call.inputs:
-            if value is not None and value.name in self.maker:
-                mask |= 1 << self.maker[value.name]
-        return mask

@@ -50,22 +50,12 @@ class SelectionOracle:
     key: Callable[[tir.PrimFunc], Hashable] = id
 
 
-def select_module(
-    module: IRModule,
-    candidates_per_call: CandidatesPerCall,
-    rows_of: RowsOf,
-    oracle: SelectionOracle,
-) -> IRModule:
-    """Return the module with a kernel for every call.
+class KernelSelector:
+    """Selects the kernels of a module; several selections share one search.
 
     `rows_of` returns a call's row kernels on demand. Raises DoesNotFitError if no choice fits the
     flash budget.
     """
-    return KernelSelector(module, candidates_per_call, rows_of, oracle).select()
-
-
-class KernelSelector:
-    """Selects the kernels of a module; several selections share one search."""
 
     def __init__(
         self,
@@ -86,6 +76,7 @@ class KernelSelector:
             self.candidates = apply_default_flash_budget(module, self.candidates)
 
     def select(self) -> IRModule:
+        """Return the module with a kernel for every call."""
         goal, fits = self.goal, self.oracle.fits
         is_free, fed = "ram_bytes" not in self.module.attrs, self.module.io.stream_input_rows
         whole_calls = [self._best_whole_calls()] if is_free and not fed else []

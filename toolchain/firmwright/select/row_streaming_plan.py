@@ -106,7 +106,8 @@ def plan_row_streaming(
     """
     makers = {stage.result: index for index, stage in enumerate(stages) if stage.result}
     planner = _RowStreamingPlanner(source, stages, tensors, feed, makers)
-    return planner.plan() if planner.is_possible() else None
+    is_possible = all(planner.periods) and all(map(planner.is_sound, stages))
+    return planner.plan() if is_possible else None
 
 
 @dataclass
@@ -134,10 +135,7 @@ class _RowStreamingPlanner:
             of_tensor[stage.result] = periods[-1]
         return periods
 
-    def is_possible(self) -> bool:
-        return all(self.periods) and all(self._is_sound(stage) for stage in self.stages)
-
-    def _is_sound(self, stage: RowStage) -> bool:
+    def is_sound(self, stage: RowStage) -> bool:
         """Return whether padding has one value, and side inputs can be read as whole tensors."""
         padded = [name for name in stage.sources if self._is_padded(stage, name)]
         if padded and stage.rows.pad_value is None:

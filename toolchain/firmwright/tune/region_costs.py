@@ -84,19 +84,16 @@ class RegionCostEstimator:
             return _FREE
         if not group.target and all(op_table()[call.op].is_view for call in calls):
             return _FREE
-        modeled = self._modeled(function, group)
-        if modeled is not None:
-            return RegionCost("ok", modeled, "modeled")
-        if self.setup is None and group.target:
-            return _UNKNOWN
-        return self.cost_log.find(self.key(function, group))
-
-    def _modeled(self, function: Function, group: CallGroup) -> int | None:
         for item in active_backends(self.module):
             if item.name == group.target:
                 with plugin_call(f"`cost` of the backend {item.name}"):
-                    return item.backend.cost(make_match(group.calls, item, function, self.module))
-        return None
+                    match = make_match(group.calls, item, function, self.module)
+                    modeled = item.backend.cost(match)
+                if modeled is not None:
+                    return RegionCost("ok", modeled, "modeled")
+        if self.setup is None and group.target:
+            return _UNKNOWN
+        return self.cost_log.find(self.key(function, group))
 
     def key(self, function: Function, group: CallGroup) -> RegionCostKey:
         """Return the log key: structure, target and library, goal, and measurement context."""
@@ -146,7 +143,8 @@ class RegionCostEstimator:
             watch=lambda name, module: modules.update({name: module}),
         )
         lowered = modules["lower-select"]
-        part_of = _parts_by_operator(lowered)
+        calls = prim_calls(lowered.aot_main.body)
+        part_of = {call.op: call.span.subgraph for call in calls if call.op >= 0}
         counts: Counter[int] = Counter()
         for op, count in self._counts(compiled).items():
             counts[part_of.get(op, -1)] += count
@@ -281,15 +279,9 @@ class _RegionModuleBuilder:
         return [name for name in outputs if name in outside] or outputs[-1:]
 
 
-def _parts_by_operator(module: IRModule) -> dict[int, int]:
-    main = module.aot_main
-    return {call.op: call.span.subgraph for call in prim_calls(main.body) if call.op >= 0}
-
-
 def _constants(module: IRModule, part_of: Mapping[int, int]) -> Counter[int]:
-    main = module.aot_main
     bytes_by_region: Counter[int] = Counter()
-    for call in prim_calls(main.body):
+    for call in prim_calls(module.aot_main.body):
         kernel = module.functions[call.callee]
         if call.op in part_of and isinstance(kernel, tir.PrimFunc):
             sizes = (module.constants[name].size_bytes for name in used_constants(kernel.body))

@@ -221,7 +221,7 @@ class PrimFuncParser(ExprParser):
             dtype = self.dtype() if self.tokens.accept(":") else HANDLE
             return tir.Evaluate(tir.IntrinsicCall(str(token.value), args, dtype))
         buffer = self._known_buffer(token)
-        indices = tuple(self.items("[", "]", self._index_expr))
+        indices = tuple(self.items("[", "]", lambda: self._expr(self._index)))
         self.tokens.expect("=")
         return tir.BufferStore(buffer, indices, self._expr(buffer.dtype))
 

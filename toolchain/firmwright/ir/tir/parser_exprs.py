@@ -43,9 +43,6 @@ class ExprParser(SyntaxParser):
     def _expr(self, want: DType | None) -> tir.Expr:
         return resolve_literals(self._binary(0), want)
 
-    def _index_expr(self) -> tir.Expr:
-        return self._expr(self._index)
-
     def _arg(self) -> tir.Expr:
         return self._expr(None)
 

@@ -16,7 +16,7 @@
 * Calls occur only in the AOT main; callees are kernels of the module; arguments match parameters in
   number, dtype, size and access.
 * Asynchronous calls satisfy the invariants in `verify_async_calls.py`, and arguments are in pools
-  that the device can access (`verify_devices.py`).
+  that the device can access (`verify_plan.py`).
 * Plan: every planned buffer is in one of its pools, aligned and in range, and satisfies its
   conflicts; buffers live at the same time without a conflict are disjoint; pools respect their
   limits and are not larger than their contents; views of the AOT main match the plan.

@@ -116,16 +116,17 @@ class _TransposeSinker:
         flat = self.flat[value.name]
         self.emitted.add(value.name)
         source, span = flat.moved.source, self.spans[value.name]
-        kind = replace(source.type, shape=flat.shape)
-        between = Value(unique_name(f"{value.name}/moved", self.names), kind)
+        between = self._reshaped_value(f"{value.name}/moved", source, flat.shape)
         self._emit_transpose(source, flat.moved.perm, between, span)
         self.body.append(Call("reshape", (between,), (value,), {}, span))
+
+    def _reshaped_value(self, name: str, like: Value, shape: Sequence[int]) -> Value:
+        return Value(unique_name(name, self.names), replace(like.type, shape=tuple(shape)))
 
     def reshaped(self, value: Value, shape: Sequence[int], call: Call) -> Value:
         if value.type.shape == tuple(shape):
             return value
-        kind = replace(value.type, shape=tuple(shape))
-        view = Value(unique_name(f"{value.name}/view", self.names), kind)
+        view = self._reshaped_value(f"{value.name}/view", value, shape)
         self.body.append(Call("reshape", (value,), (view,), {}, call.span))
         return view
 
@@ -188,9 +189,7 @@ class _TransposeSinker:
         source, y = transposed.source, call.outputs[0]
         order = grouping_permutation(source.type.shape, transposed.perm, y.type.shape)
         shape = tuple(source.type.shape[axis] for axis in order)
-        moved = Value(
-            unique_name(f"{y.name}/gathered", self.names), replace(source.type, shape=shape)
-        )
+        moved = self._reshaped_value(f"{y.name}/gathered", source, shape)
         self._emit_transpose(source, order, moved, call.span)
         return TransposedValue(moved, tuple(order.index(axis) for axis in transposed.perm))
 
@@ -266,9 +265,7 @@ class _TransposeSinker:
             outputs = []
             for value in call.outputs:
                 shape = tuple(value.type.shape[axis] for axis in _inverse(perm))
-                moved = Value(
-                    unique_name(f"{value.name}/moved", self.names), replace(value.type, shape=shape)
-                )
+                moved = self._reshaped_value(f"{value.name}/moved", value, shape)
                 self.moved[value.name] = TransposedValue(moved, perm)
                 outputs.append(moved)
             call = replace(call, outputs=tuple(outputs))

@@ -127,13 +127,9 @@ def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
 
 
 def _is_start_of_another(before: tir.Stmt, wait: tir.PrimFuncCall) -> bool:
-    if (
-        not isinstance(before, tir.PrimFuncCall)
-        or before.phase != "start"
-        or is_copy_device(before.device)
-    ):
+    if not isinstance(before, tir.PrimFuncCall) or is_copy_device(before.device):
         return False
-    return before != replace(wait, phase="start")
+    return before.phase == "start" and before != replace(wait, phase="start")
 
 
 PASS = Pass("async-device-calls", run)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import Function, called_functions
+from firmwright.ir.graph.nodes import called_functions
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.traversal import (
     EMPTY_STMT,
@@ -108,9 +108,11 @@ def reachable_functions(module: IRModule, roots: Iterable[str]) -> set[str]:
 def referenced_constants(module: IRModule) -> set[str]:
     names = {state.initial for state in module.io.state}
     for func in module.functions.values():
-        names.update(
-            used_constants(func.body) if isinstance(func, tir.PrimFunc) else _graph_constants(func)
-        )
+        if isinstance(func, tir.PrimFunc):
+            names.update(used_constants(func.body))
+        else:
+            names |= {state.initial for state in func.state}
+            names |= {v.constant for v in (*func.values, *func.sinks) if v.constant is not None}
     return names
 
 
@@ -121,12 +123,6 @@ def drop_unreferenced_constants(module: IRModule) -> IRModule:
         return module
     constants = {name: value for name, value in module.constants.items() if name in names}
     return replace(module, constants=constants)
-
-
-def _graph_constants(func: Function) -> set[str]:
-    values = [*func.sinks, *(value for call in func.body for value in call.inputs if value)]
-    initial = {state.initial for state in func.state}
-    return initial | {value.constant for value in values if value.constant is not None}
 
 
 def run(module: IRModule) -> IRModule:
