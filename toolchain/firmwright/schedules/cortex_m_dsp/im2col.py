@@ -63,7 +63,8 @@ class Im2colLayout:
         A word holds two taps of two adjacent channels, in column order (see microkernels.py): lanes
         256 b + a if `is_paired`, else bytes a, b, a', b'.
         """
-        rows = weights.reshape(len(weights), self.window.size[0], self.row_elements)
+        shape = len(weights), self.window.size[0], self.row_elements
+        rows = weights.astype(np.int8).reshape(shape)  # bytes, of integers of any width
         padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
         lanes = padded[..., self._taps()].reshape(-1, block // 2, 2, self.words, 2)
         ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
