@@ -67,7 +67,6 @@ class LiteRtRuntime:
     package = "ai-edge-litert"
 
     def __init__(self, model: bytes, *, layers: bool, resolver: str = RESOLVERS["litert"]) -> None:
-        from ai_edge_litert import schema_py_generated as schema
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
         self._interpreter = Interpreter(
@@ -77,7 +76,7 @@ class LiteRtRuntime:
             experimental_preserve_all_tensors=layers,
         )
         self._interpreter.allocate_tensors()
-        parsed = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0))
+        parsed = _parse_flatbuffer(model, "litert")
         graph = parsed.subgraphs[0]
         self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
         self._sources = [int(index) for index in graph.inputs]
@@ -122,7 +121,7 @@ class TflmRuntime:
         self._interpreter = runtime.Interpreter.from_bytes(
             model, arena_size=TFLM_ARENA_BYTES, intrepreter_config=mode
         )
-        graph = runtime.convert_bytearray_to_object(bytearray(model)).subgraphs[0]
+        graph = _parse_flatbuffer(model, "tflm").subgraphs[0]
         self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
         self._outputs: list[Array] = []
 

@@ -114,12 +114,8 @@ def next_state(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array
 
 
 def numerics_of(module: IRModule) -> NumericsProfile:
-    match module.attrs.get("numerics"):
-        case "tflm":
-            return "tflm"
-        case "onnx":
-            return "onnx"
-    return "litert"
+    named = module.attrs.get("numerics")
+    return "tflm" if named == "tflm" else "onnx" if named == "onnx" else "litert"
 
 
 def make_op_call(call: Call, module: IRModule) -> OpCall:

@@ -77,12 +77,11 @@ def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) ->
 
 
 def raise_diagnostics(diagnostics: Sequence[str], where: str) -> None:
-    if not diagnostics:
-        return
     lines = list(diagnostics[:DIAGNOSTICS_SHOWN_MAX])
     if len(diagnostics) > DIAGNOSTICS_SHOWN_MAX:
         lines.append(f"and {len(diagnostics) - DIAGNOSTICS_SHOWN_MAX} more")
-    raise ModelError("\n".join(lines), where=where)
+    if lines:
+        raise ModelError("\n".join(lines), where=where)
 
 
 def diagnose_prim_func(

@@ -15,9 +15,7 @@ CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
 def fold_pads(func: Function) -> Function:
     pads = {call.outputs[0].name: call for call in func.body if call.op == "pad"}
     body = tuple(_folded(call, pads) for call in func.body)
-    if all(new is old for new, old in zip(body, func.body, strict=True)):
-        return func
-    return replace(func, body=body)
+    return func if body == func.body else replace(func, body=body)
 
 
 def _folded(call: Call, pads: dict[str, Call]) -> Call:
