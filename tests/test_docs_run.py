@@ -58,7 +58,7 @@ REASONS = {
     "needs the benchmark's samples": r"--dataset|--serve",
     "fetches from the network": r"pip install|fetch\.py",
     "is the whole test suite": r"\bfw test|scons check",
-    "takes minutes for each board": r"bench .*--predict",
+    "takes minutes for each board": r"bench .*--(?:predict|cycles)",
     "writes into the home folder": r"~/",
     "needs a folder of models": r"census ",
     "needs a model of the reader's": r"calc\.tflite",

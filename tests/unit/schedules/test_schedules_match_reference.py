@@ -19,7 +19,7 @@ FOR_OTHER_LAYERS = (
 )  # fmt: skip
 """Schedules for other dtypes, large windows or whole tiles."""
 LAYERS = ("conv2d", "depthwise_conv2d", "fully_connected")
-FOR_SOME_LAYERS = {"helium.depthwise.channels"}
+FOR_SOME_LAYERS = {"helium.depthwise.channels", "rvv.depthwise_conv2d.channels"}
 
 
 def _is_for_others(schedule) -> bool:
