@@ -11,6 +11,7 @@ import pytest
 import firmwright as fw
 from firmwright.boards import Board, load_board
 from firmwright.flows.firmware_images import build_image
+from firmwright.flows.profiling import profile
 
 BOARD = "qemu-riscv32-virt-v"
 LENGTHS = (64, 128, 256, 512, 1024)
@@ -45,7 +46,7 @@ def check(model: Path, most: int | None = None) -> None:
         images.add(build_image(at_length).elf.read_bytes())
     assert len(images) == 1
     if most is not None:
-        assert fw.profile(compiled).total <= most
+        assert profile(compiled).total <= most
 
 
 def test_one_image_is_exact_with_vectors_of_every_length(digits_path: Path) -> None:
