@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flashed_emulator import FLASH_PROGRAM
 
 from firmwright.cli.main import main
 from firmwright.flows.compilation import compile_for
@@ -210,25 +211,6 @@ def test_compilation_uses_the_best_kernels_of_the_log(two_processes: Path, model
     assert profile(compiled(tuning=two_processes)).total <= profile(compiled()).total
 
 
-FLASH = """
-import os, signal, subprocess, sys, time
-elf, port, known = sys.argv[1:]
-if os.path.exists(known):
-    os.kill(int(open(known).read()), signal.SIGKILL)
-    time.sleep(0.2)
-board = subprocess.Popen(
-    ["qemu-system-arm", "-machine", "mps2-an386", "-kernel", elf, "-icount", "shift=0",
-     "-display", "none", "-monitor", "none", "-nodefaults",
-     "-serial", f"tcp:127.0.0.1:{port},server=on,wait=off"],
-    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    start_new_session=True,
-)
-open(known, "w").write(str(board.pid))
-time.sleep(0.5)
-"""
-"""An emulator at a socket, which simulates a board that can be flashed."""
-
-
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
@@ -240,7 +222,7 @@ def test_board_at_a_port_is_flashed_for_each_firmware(
     two_processes: Path, model: Path, tmp_path: Path
 ) -> None:
     script, known, port = tmp_path / "flash.py", tmp_path / "pid", free_port()
-    script.write_text(FLASH)
+    script.write_text(FLASH_PROGRAM)
     flash = f"{sys.executable} {script} {{elf}} {port} {known}"
     log = tmp_path / "log.jsonl"
     url = f"socket://127.0.0.1:{port}"

@@ -80,8 +80,7 @@ __attribute__((naked, section(".vectors"), used)) void fwr_start(void)
                      "la   gp, __global_pointer$\n\t"
                      ".option pop\n\t"
                      "la   tp, fwr_ld_tls\n\t"
-                     "la   sp, fwr_ld_stack_high\n\t" FWR_ENABLE_VECTORS
-                     "j    fwr_reset");
+                     "la   sp, fwr_ld_stack_high\n\t" FWR_ENABLE_VECTORS "j    fwr_reset");
 }
 
 /* A locked PMP entry without permissions blocks the unused addresses below the stack. */

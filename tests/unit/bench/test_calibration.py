@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from flashed_emulator import FLASH_PROGRAM
 
 from firmwright.base.errors import UsageError
 from firmwright.bench import calibration
@@ -54,22 +55,6 @@ size = 0x0040_0000
 kind = "ram"
 pool = "sram"
 """
-FLASH = """
-import os, signal, subprocess, sys, time
-elf, port, known = sys.argv[1:]
-if os.path.exists(known):
-    os.kill(int(open(known).read()), signal.SIGKILL)
-    time.sleep(0.2)
-board = subprocess.Popen(
-    ["qemu-system-arm", "-machine", "mps2-an386", "-kernel", elf, "-icount", "shift=0",
-     "-display", "none", "-monitor", "none", "-nodefaults",
-     "-serial", f"tcp:127.0.0.1:{port},server=on,wait=off"],
-    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    start_new_session=True,
-)
-open(known, "w").write(str(board.pid))
-time.sleep(0.5)
-"""
 FOUND = Calibration(1.25, 1.2, 1.3, "2026-11-23 with kws", wait_states=4)
 
 
@@ -85,7 +70,7 @@ def rig(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     script, known = tmp_path / "flash.py", tmp_path / "pid"
-    script.write_text(FLASH)
+    script.write_text(FLASH_PROGRAM)
     command = f"{sys.executable} {script} {{elf}} {port} {known}"
     yield f"socket://127.0.0.1:{port}", command
     if known.exists():

@@ -91,6 +91,16 @@ def test_exception_in_a_backend_names_hook_function_and_file(
     assert "--debug" in error["hint"]
 
 
+def test_error_of_an_import_is_in_the_extension_with_the_backport_of_importlib(
+    failing: Callable[[str], None],
+) -> None:
+    pytest.importorskip("importlib_metadata")
+    failing("import")
+    with pytest.raises(PluginError) as raised:
+        BACKENDS.find("npu")
+    assert re.search(r"/npu/__init__\.py:\d+, in broken$", str(raised.value.where))
+
+
 @pytest.mark.parametrize(
     ("call", "problem"),
     [

@@ -45,5 +45,10 @@ def _is_extension(filename: str) -> bool:
 
 
 def entry_points(group: str) -> list[metadata.EntryPoint]:
-    """Return the entry points of a group, sorted by name and value."""
-    return sorted(metadata.entry_points(group=group), key=lambda point: (point.name, point.value))
+    """Return the entry points of a group, sorted by name and value.
+
+    Once the package importlib_metadata is imported, the standard library returns that package's
+    objects, whose `load` would be the origin of errors.
+    """
+    found = {(point.name, point.value) for point in metadata.entry_points(group=group)}
+    return [metadata.EntryPoint(name, value, group) for name, value in sorted(found)]

@@ -1,5 +1,6 @@
 """Modeled cycles of one run of models on boards, with their memories."""
 
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,11 +30,13 @@ def measure_modeled_cycles(
     models: Sequence[Path], boards: Sequence[str], modes: Sequence[str]
 ) -> Iterator[ModeledRun]:
     """Yield a row for each model, board and goal; models that do not fit are skipped."""
-    for path, board, mode in ((p, b, m) for p in models for b in boards for m in modes):
-        try:
-            run = measure_instructions(compile_for(load_model(path), board, optimize=mode))
-        except DoesNotFitError as error:
-            log.warning("%s on %s: %s", path.name, board, error)
-            continue
-        total = (run.total.instructions, run.total.cycles, run.silicon_range)
-        yield ModeledRun(path.name, board, mode, *total)
+    for path in models:
+        model = load_model(path)
+        for board, mode in itertools.product(boards, modes):
+            try:
+                run = measure_instructions(compile_for(model, board, optimize=mode))
+            except DoesNotFitError as error:
+                log.warning("%s on %s: %s", path.name, board, error)
+                continue
+            total = (run.total.instructions, run.total.cycles, run.silicon_range)
+            yield ModeledRun(path.name, board, mode, *total)

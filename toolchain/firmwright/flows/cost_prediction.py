@@ -37,7 +37,7 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
 
 
 def predict_lowered(module: IRModule) -> Mapping[int, int]:
-    """Predict the instructions of each operator; -1 stands for rows moved within segments."""
+    """Predict the instructions of each operator; -1 is the key of rows moved in segments."""
     main = module.aot_main
     costs: dict[str, int] = {}
     totals: Counter[int] = Counter()

@@ -217,7 +217,7 @@ class UnitBuilder:
         return _saturate(self._requantize_sum(acc, gate_factors(self.call, gate)[0]))
 
     def gate_steps(self, acc: ArithExpr, gate: int, input_steps: ArithExpr) -> ArithExpr:
-        """Return the sum of a gate, whose product with the hidden values is `acc`."""
+        """Return a gate's sum; `acc` is its product with the hidden values."""
         other = self._requantize_sum(acc, gate_factors(self.call, gate)[1])
         return _saturate(
             input_steps + (_saturate(other) if uses_tflm_arithmetic(self.call) else other)

@@ -41,7 +41,7 @@ def layer_requantization(op: OpCall) -> Requantization:
 
 @dataclass(frozen=True, slots=True)
 class _MixedFinish:
-    """The epilogue of a channel that may need float32, as the number `flag` says if it is odd."""
+    """The epilogue of a channel that needs float32 if the number `flag` is odd."""
 
     flag: ArithExpr
     general: FinishElement

@@ -57,9 +57,9 @@ _C = read_sections(__file__)
 #   taps itself: k0 and k2, then k1 and k3. 31 instructions for 32 products.
 
 MAX_UNROLL = 32
+"""Maximum number of steps; the code is then about 1.5 KB."""
 SHORT_UNROLL = 8
 """The steps of loops that fit an instruction cache of 1 KB together with the store."""
-"""Maximum number of steps; the code is then about 1.5 KB."""
 
 _REPEATED_STEPS = 18
 """Maximum number of steps inside a loop; the loop overhead is then below 3 %."""

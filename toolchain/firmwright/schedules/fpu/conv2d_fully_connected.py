@@ -23,6 +23,7 @@ from firmwright.schedules.fpu.microkernels import (
     microkernel_name,
 )
 from firmwright.schedules.im2col import FloatIm2colPacker
+from firmwright.schedules.row_band import pixel_blocks
 
 # y[p, o] = activation(sum over k of column[k, p] * w[o, k], + bias[o]), in that order. Weights are
 # packed in channel groups, element k of a group contiguous. The last group overlaps its
@@ -124,11 +125,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
     window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
     pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
-    with b.for_("block", -(-pixels // block)) as index:
-        start = index * block
-        if pixels % block:
-            start = minimum(start, pixels - block)
-        at = b.let("at", start)
+    with pixel_blocks(b, pixels, block) as at:
         if window.pointwise and block == 1:
             x = b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1))
             gemm.emit(b, x, at)
