@@ -148,23 +148,19 @@ def _top_attrs(context: ImportContext) -> Attrs:
 _NAMES = tuple(kind.name for kind in _NUMBERS)
 OPDEFS = (
     OpDef(
-        name="arg_min_max",
-        infer=infer_arg_min_max,
-        reference=reference_arg_min_max,
-        lower=lower_arg_min_max,
-        imports=dict.fromkeys(
+        "arg_min_max",
+        infer_arg_min_max,
+        reference_arg_min_max,
+        lower_arg_min_max,
+        dict.fromkeys(
             ("tflite:ARG_MAX", "tflite:ARG_MIN"), importer("arg_min_max", 2, _arg_attrs, (0,))
         ),
-        dtypes=_NAMES,
     ),
     OpDef(
-        name="top_k",
-        infer=infer_top_k,
-        reference=reference_top_k,
-        lower=lower_top_k,
-        imports={"tflite:TOPK_V2": importer("top_k", 2, _top_attrs, (0,), outputs=2)},
-        dtypes=_NAMES,
-        numerics="litert",
-        restrictions="constant k",
+        "top_k",
+        infer_top_k,
+        reference_top_k,
+        lower_top_k,
+        {"tflite:TOPK_V2": importer("top_k", 2, _top_attrs, (0,), outputs=2)},
     ),
 )

@@ -270,11 +270,4 @@ def _add_values(
                 b.store(out, [tile.n, tile.row, tile.head + h, start + c], mean * inverse)
 
 
-OPDEF = OpDef(
-    name="attention",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    dtypes=("float32", "float32 with int8 keys and values"),
-    numerics="neither",
-)
+OPDEF = OpDef("attention", infer, reference, lower)

@@ -147,12 +147,4 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("batch_matmul", flags, (0, 1))
 
 
-OPDEF = OpDef(
-    name="batch_matmul",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    imports={"tflite:BATCH_MATMUL": import_tflite},
-    dtypes=tuple(kind.name for kind in _DTYPES),
-    restrictions="floats with int8: hybrid_batch_matmul",
-)
+OPDEF = OpDef("batch_matmul", infer, reference, lower, {"tflite:BATCH_MATMUL": import_tflite})

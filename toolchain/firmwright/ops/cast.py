@@ -39,13 +39,12 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="cast",
-        infer=infer,
-        reference=reference,
-        lower=lower,
+        "cast",
+        infer,
+        reference,
+        lower,
+        {"tflite:CAST": importer("cast")},
         row_access=elementwise_row_window,
-        imports={"tflite:CAST": importer("cast")},
-        dtypes=tuple(kind.name for kind in _DTYPES),
     ),
     unary_op(
         "logical_not",

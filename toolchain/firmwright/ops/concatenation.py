@@ -81,13 +81,11 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    name="concatenation",
-    infer=infer,
-    reference=reference,
-    lower=lower,
+    "concatenation",
+    infer,
+    reference,
+    lower,
+    {"tflite:CONCATENATION": import_tflite},
     subviews=subviews,
     row_access=lambda call: elementwise_row_window(call) if call.int_attr("axis") > 1 else None,
-    imports={"tflite:CONCATENATION": import_tflite},
-    dtypes=tuple(kind.name for kind in DTYPES),
-    restrictions="inputs with equal quantization",
 )

@@ -94,11 +94,11 @@ def _fill_lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="constant",
-        infer=_constant_infer,
-        reference=_constant_reference,
-        lower=_constant_lower,
-        imports={
+        "constant",
+        _constant_infer,
+        _constant_reference,
+        _constant_lower,
+        {
             "tflite:SHAPE": importer(
                 "constant", 1, lambda context: _vector(input_type(context).shape), ()
             ),
@@ -108,14 +108,13 @@ OPDEFS: tuple[OpDef, ...] = (
             "tflite:BROADCAST_ARGS": importer("constant", 2, _broadcast_args, ()),
             "tflite:RANGE": importer("constant", 3, _range, ()),
         },
-        dtypes=("int32", "int64", "float32"),
     ),
     OpDef(
-        name="fill",
-        infer=_fill_infer,
-        reference=_fill_reference,
-        lower=_fill_lower,
-        imports={
+        "fill",
+        _fill_infer,
+        _fill_reference,
+        _fill_lower,
+        {
             "tflite:FILL": importer(
                 "fill", 2, lambda context: {"shape": constant_ints(context, 0, "dimensions")}, (1,)
             ),
@@ -123,6 +122,5 @@ OPDEFS: tuple[OpDef, ...] = (
                 "fill", 1, lambda context: {"shape": input_type(context).shape}, ()
             ),
         },
-        dtypes=tuple(kind.name for kind in DTYPES),
     ),
 )

@@ -19,14 +19,11 @@ def _refuse(*_: object) -> NoReturn:
 
 def _record(name: str, *foreign: str, restrictions: str = "") -> OpDef:
     return OpDef(
-        name=name,
-        infer=lambda call: call.outputs,
-        reference=_refuse,
-        lower=_refuse,
-        imports={f"tflite:{item}": _refuse for item in foreign},
-        dtypes=("int8", "int16", "int32", "float32", "bool"),
-        restrictions=restrictions,
-        numerics="neither",
+        name,
+        lambda call: call.outputs,
+        _refuse,
+        _refuse,
+        {f"tflite:{item}": _refuse for item in foreign},
     )
 
 

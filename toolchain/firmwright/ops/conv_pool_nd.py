@@ -257,23 +257,8 @@ def _macs(call: OpCall) -> int:
 
 OPDEFS: tuple[OpDef, ...] = (
     *(
-        OpDef(
-            name=name,
-            infer=infer,
-            reference=reference,
-            lower=lower,
-            dtypes=tuple(kind.name for kind in _CONV_DTYPES),
-            macs=_macs,
-            numerics="neither",
-        )
+        OpDef(name, infer, reference, lower, macs=_macs)
         for name in ("conv_nd", "conv_transpose_nd")
     ),
-    OpDef(
-        name="pool_nd",
-        infer=infer_pool,
-        reference=reference_pool,
-        lower=lower_pool,
-        dtypes=tuple(kind.name for kind in _EXTREMES),
-        numerics="neither",
-    ),
+    OpDef("pool_nd", infer_pool, reference_pool, lower_pool),
 )

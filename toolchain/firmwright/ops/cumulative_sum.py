@@ -177,20 +177,18 @@ def _add_n_import(context: ImportContext) -> ImportedCall:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="cumulative",
-        infer=_infer_cumulative,
-        reference=_cumulative_reference,
-        lower=_cumulative_lower,
-        imports={"tflite:CUMSUM": import_checks.importer("cumulative", 2, _cumsum_attrs, (0,))},
-        dtypes=tuple(kind.name for kind in _CUMULATIVE_DTYPES),
+        "cumulative",
+        _infer_cumulative,
+        _cumulative_reference,
+        _cumulative_lower,
+        {"tflite:CUMSUM": import_checks.importer("cumulative", 2, _cumsum_attrs, (0,))},
     ),
     OpDef(
-        name="add_n",
-        infer=_infer,
-        reference=_add_n_reference,
-        lower=_add_n_lower,
+        "add_n",
+        _infer,
+        _add_n_reference,
+        _add_n_lower,
+        {"tflite:ADD_N": _add_n_import},
         row_access=elementwise_row_window,
-        imports={"tflite:ADD_N": _add_n_import},
-        dtypes=tuple(kind.name for kind in _DTYPES),
     ),
 )

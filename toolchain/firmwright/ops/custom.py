@@ -95,11 +95,4 @@ def count_macs(call: OpCall) -> int:
     return 0 if op is None else op.macs(call)
 
 
-OPDEF = OpDef(
-    name="custom",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    macs=count_macs,
-    numerics="neither",
-)
+OPDEF = OpDef("custom", infer, reference, lower, macs=count_macs)

@@ -331,7 +331,6 @@ OPDEFS: tuple[OpDef, ...] = (
         "tile", _tile_shape, _tile_copies,
         lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
         {"TILE": (2, lambda context: {"multiples": constant_ints(context, 1, "multiples")})},
-        "litert",
     ),
     data_movement_op(
         "broadcast_to", _broadcast_shape, _broadcast_copies,

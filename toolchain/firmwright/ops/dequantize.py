@@ -37,11 +37,10 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 OPDEF = OpDef(
-    name="dequantize",
-    infer=infer,
-    reference=reference,
-    lower=lower,
+    "dequantize",
+    infer,
+    reference,
+    lower,
+    {"tflite:DEQUANTIZE": importer("dequantize")},
     row_access=elementwise_row_window,
-    imports={"tflite:DEQUANTIZE": importer("dequantize")},
-    dtypes=("int8", "uint8", "int16"),
 )

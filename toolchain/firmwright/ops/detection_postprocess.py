@@ -350,21 +350,6 @@ def _lower_results(b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, total: Reg
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    OpDef(
-        name="detections",
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        imports={f"tflite:{NAME}": import_tflite},
-        dtypes=("float32",),
-        restrictions="one class per box; regular suppression: detections_by_class",
-    ),
-    OpDef(
-        name="detections_by_class",
-        infer=infer,
-        reference=reference_by_class,
-        lower=lower_by_class,
-        dtypes=("float32",),
-        restrictions="TFLite_Detection_PostProcess with use_regular_nms",
-    ),
+    OpDef("detections", infer, reference, lower, {f"tflite:{NAME}": import_tflite}),
+    OpDef("detections_by_class", infer, reference_by_class, lower_by_class),
 )

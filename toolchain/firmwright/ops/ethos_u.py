@@ -37,12 +37,4 @@ def lower(call: OpCall, kernel: object) -> NoReturn:
 
 
 _ATTRS = ("arena_bytes", "fast_bytes", "offsets")
-OPDEF = OpDef(
-    name="ethos_u",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    imports={"tflite:custom:ethos-u": import_tflite},
-    numerics="neither",
-    restrictions="on a target ethos-u*",
-)
+OPDEF = OpDef("ethos_u", infer, reference, lower, {"tflite:custom:ethos-u": import_tflite})

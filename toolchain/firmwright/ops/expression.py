@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, DTYPES, HANDLE, Array, DType
+from firmwright.base.dtypes import BOOL, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, OpDef, RowWindow, TensorType
@@ -198,22 +198,6 @@ def _reduction_macs(call: OpCall) -> int:
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    OpDef(
-        name="expression",
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        row_access=row_window,
-        dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
-        numerics="neither",
-    ),
-    OpDef(
-        name="reduction",
-        infer=infer_reduction,
-        reference=reference_reduction,
-        lower=lower_reduction,
-        dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
-        macs=_reduction_macs,
-        numerics="neither",
-    ),
+    OpDef("expression", infer, reference, lower, row_access=row_window),
+    OpDef("reduction", infer_reduction, reference_reduction, lower_reduction, macs=_reduction_macs),
 )

@@ -22,11 +22,10 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, TensorType
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
 from firmwright.ops import fft_lowering
 from firmwright.ops.import_checks import importer, input_type, int_option
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_operator import signal_operator
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
 ELEMENT_TYPE_CODES = {"int16": 7, "int32": 2, "float32": 0}
@@ -209,12 +208,12 @@ def _import_attrs(context: ImportContext) -> Attrs:
 
 
 OPDEFS = (
-    signal_operator(
-        "rfft", "SignalRfft", _rfft_infer, _rfft_reference, _rfft_lower,
-        importer("rfft", 1, _import_attrs), *ELEMENT_TYPE_CODES,
+    OpDef(
+        "rfft", _rfft_infer, _rfft_reference, _rfft_lower,
+        {"tflite:custom:SignalRfft": importer("rfft", 1, _import_attrs)},
     ),
-    signal_operator(
-        "irfft", "SignalIrfft", _irfft_infer, _irfft_reference, _irfft_lower,
-        importer("irfft", 1, _import_attrs), *ELEMENT_TYPE_CODES,
+    OpDef(
+        "irfft", _irfft_infer, _irfft_reference, _irfft_lower,
+        {"tflite:custom:SignalIrfft": importer("irfft", 1, _import_attrs)},
     ),
 )  # fmt: skip

@@ -78,15 +78,7 @@ def _opdef(
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]],
     lower: Callable[[OpCall, Any], None],
 ) -> OpDef:
-    return OpDef(
-        name,
-        infer,
-        reference,
-        lower,
-        dtypes=("int8",),
-        row_access=elementwise_row_window,
-        numerics="neither",
-    )
+    return OpDef(name, infer, reference, lower, row_access=elementwise_row_window)
 
 
 OPDEFS: tuple[OpDef, ...] = (

@@ -174,13 +174,5 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    name="fully_connected",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    imports={"tflite:FULLY_CONNECTED": import_tflite},
-    dtypes=("int8", "int16", "float32"),
-    numerics="each",
-    macs=macs,
-    restrictions="others: variable_fully_connected, hybrid_fully_connected",
+    "fully_connected", infer, reference, lower, {"tflite:FULLY_CONNECTED": import_tflite}, macs=macs
 )

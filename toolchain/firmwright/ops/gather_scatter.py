@@ -304,37 +304,31 @@ def _import_embedding(context: ImportContext) -> ImportedCall:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="dynamic_gather",
-        infer=infer_read,
-        reference=lambda call, arrays: (
-            np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),
-        ),
-        lower=lower_read,
-        imports={
+        "dynamic_gather",
+        infer_read,
+        lambda call, arrays: (np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),),
+        lower_read,
+        {
             "tflite:EMBEDDING_LOOKUP": _import_embedding,
             "tflite:GATHER_ND": importer(
                 "dynamic_gather", 2, lambda context: {"mode": "slices", "batch_dims": 0}
             ),
         },
-        dtypes=_NAMES,
+    ),
+    OpDef("dynamic_scatter", infer_write, reference_write, lower_write),
+    OpDef(
+        "dynamic_update_slice",
+        _update_infer,
+        _update_reference,
+        _update_lower,
+        {"tflite:DYNAMIC_UPDATE_SLICE": importer("dynamic_update_slice", 3)},
     ),
     OpDef(
-        "dynamic_scatter", infer_write, reference_write, lower_write, {}, _NAMES, numerics="neither"
-    ),
-    OpDef(
-        name="dynamic_update_slice",
-        infer=_update_infer,
-        reference=_update_reference,
-        lower=_update_lower,
-        imports={"tflite:DYNAMIC_UPDATE_SLICE": importer("dynamic_update_slice", 3)},
-        dtypes=_NAMES,
-    ),
-    OpDef(
-        name="scatter_nd",
-        infer=_scatter_infer,
-        reference=_scatter_reference,
-        lower=_scatter_lower,
-        imports={
+        "scatter_nd",
+        _scatter_infer,
+        _scatter_reference,
+        _scatter_lower,
+        {
             "tflite:SCATTER_ND": importer(
                 "scatter_nd",
                 3,
@@ -342,7 +336,5 @@ OPDEFS: tuple[OpDef, ...] = (
                 (0, 1),
             )
         },
-        dtypes=tuple(name for name in _NAMES if name not in ("bool", "int64")),
-        numerics="litert",
     ),
 )

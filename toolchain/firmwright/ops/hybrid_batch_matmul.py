@@ -74,11 +74,4 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(z, [*at, i, j], acc.value.cast(FLOAT32) * row.scale.value)
 
 
-OPDEF = OpDef(
-    name="hybrid_batch_matmul",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    dtypes=("float32 with int8 weights",),
-    numerics="litert",
-)
+OPDEF = OpDef("hybrid_batch_matmul", infer, reference, lower)

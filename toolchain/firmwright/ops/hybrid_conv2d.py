@@ -108,12 +108,10 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
 
 def _hybrid_op(name: str, channel_axis: int, count_macs: Callable[[OpCall], int]) -> OpDef:
     return OpDef(
-        name=name,
-        infer=partial(infer, channel_axis=channel_axis),
-        reference=reference,
-        lower=partial(lower, channel_axis=channel_axis),
-        dtypes=("float32 with int8 weights",),
-        numerics="litert",
+        name,
+        partial(infer, channel_axis=channel_axis),
+        reference,
+        partial(lower, channel_axis=channel_axis),
         macs=count_macs,
     )
 

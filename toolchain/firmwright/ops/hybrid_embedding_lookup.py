@@ -50,11 +50,4 @@ def lower(call: OpCall, b: Kernel) -> None:
             b.store(out, [n, i], b.load(table, [index, i]).cast(FLOAT32) * scale)
 
 
-OPDEF = OpDef(
-    name="hybrid_embedding_lookup",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    dtypes=("float32 with int8 weights",),
-    numerics="litert",
-)
+OPDEF = OpDef("hybrid_embedding_lookup", infer, reference, lower)

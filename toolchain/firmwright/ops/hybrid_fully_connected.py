@@ -121,12 +121,4 @@ def lower(call: OpCall, b: Kernel) -> None:
             b.store(out, [o], apply_activation(total, call.str_attr("activation")))
 
 
-OPDEF = OpDef(
-    name="hybrid_fully_connected",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    dtypes=("float32 with int8 weights",),
-    numerics="litert",
-    macs=macs,
-)
+OPDEF = OpDef("hybrid_fully_connected", infer, reference, lower, macs=macs)

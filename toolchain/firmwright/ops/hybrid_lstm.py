@@ -132,13 +132,4 @@ def _add_products(
         b.store(sums, [gate], b.load(sums, [gate]) + scaled)
 
 
-OPDEF = OpDef(
-    name="hybrid_lstm",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    macs=lstm_layer.macs,
-    dtypes=("float32 with int8 weights",),
-    numerics="litert",
-    restrictions="all four gates; no peepholes, projection, normalized gates",
-)
+OPDEF = OpDef("hybrid_lstm", infer, reference, lower, macs=lstm_layer.macs)

@@ -295,7 +295,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     data_movement_op(
         "space_to_batch_nd", _batch_shape, _to_batch_copies, _to_batch_reference,
-        {"SPACE_TO_BATCH_ND": (3, _space_attrs)}, "each",
+        {"SPACE_TO_BATCH_ND": (3, _space_attrs)},
         lambda call: _zero_point(call) if any(call.ints_attr("margins")) else None,
     ),
     data_movement_op(

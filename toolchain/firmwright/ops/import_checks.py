@@ -102,3 +102,8 @@ def int_option(context: ImportContext, name: str) -> int:
 
 def int_options(context: ImportContext, *names: str) -> dict[str, int]:
     return {name: int_option(context, name) for name in names}
+
+
+def options_importer(op: str, inputs: int, *options: str, outputs: int = 1) -> Importer:
+    """Build an importer that keeps all inputs and turns integer `options` into attributes."""
+    return importer(op, inputs, lambda context: int_options(context, *options), outputs=outputs)

@@ -174,13 +174,4 @@ def round_to_float32(function: Callable[[Array], Array]) -> Callable[[Array], Ar
     return run
 
 
-OPDEF = OpDef(
-    "byte_table",
-    infer,
-    reference,
-    lower,
-    {},
-    ("int8",),
-    row_access=elementwise_row_window,
-    numerics="neither",
-)
+OPDEF = OpDef("byte_table", infer, reference, lower, row_access=elementwise_row_window)

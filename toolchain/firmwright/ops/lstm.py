@@ -357,13 +357,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    name="lstm",
-    infer=infer,
-    reference=reference,
-    lower=lower,
+    "lstm",
+    infer,
+    reference,
+    lower,
+    {"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": import_tflite},
     macs=macs,
-    imports={"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": import_tflite},
-    dtypes=("int8", "int16", "float32"),
-    numerics="each",
-    restrictions="all four gates; no peepholes, projection, normalized gates",
 )

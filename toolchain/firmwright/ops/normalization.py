@@ -156,20 +156,17 @@ def _l2_attrs(context: ImportContext) -> Attrs:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="local_response_normalization",
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        imports={f"tflite:{BUILTIN}": importer(BUILTIN.lower(), 1, _local_attrs)},
-        dtypes=("float32",),
-        numerics="litert",
+        "local_response_normalization",
+        infer,
+        reference,
+        lower,
+        {f"tflite:{BUILTIN}": importer(BUILTIN.lower(), 1, _local_attrs)},
     ),
     OpDef(
-        name="l2_normalization",
-        infer=_infer_l2,
-        reference=_reference_l2,
-        lower=_lower_l2,
-        imports={"tflite:L2_NORMALIZATION": importer("l2_normalization", 1, _l2_attrs)},
-        dtypes=("int8", "float32"),
+        "l2_normalization",
+        _infer_l2,
+        _reference_l2,
+        _lower_l2,
+        {"tflite:L2_NORMALIZATION": importer("l2_normalization", 1, _l2_attrs)},
     ),
 )

@@ -112,21 +112,17 @@ def _sequence_attrs(context: ImportContext) -> Attrs:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="one_hot",
-        infer=_hot_infer,
-        reference=_hot_reference,
-        lower=_hot_lower,
-        imports={"tflite:ONE_HOT": importer("one_hot", 4, _hot_attrs, (0, 2, 3))},
-        dtypes=_NAMES,
-        numerics="litert",
+        "one_hot",
+        _hot_infer,
+        _hot_reference,
+        _hot_lower,
+        {"tflite:ONE_HOT": importer("one_hot", 4, _hot_attrs, (0, 2, 3))},
     ),
     OpDef(
-        name="reverse_sequence",
-        infer=_sequence_infer,
-        reference=_sequence_reference,
-        lower=_sequence_lower,
-        imports={"tflite:REVERSE_SEQUENCE": importer("reverse_sequence", 2, _sequence_attrs)},
-        dtypes=_NAMES,
-        numerics="litert",
+        "reverse_sequence",
+        _sequence_infer,
+        _sequence_reference,
+        _sequence_lower,
+        {"tflite:REVERSE_SEQUENCE": importer("reverse_sequence", 2, _sequence_attrs)},
     ),
 )

@@ -97,11 +97,5 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    name="pad",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    imports={"tflite:PAD": import_tflite, "tflite:PADV2": import_tflite},
-    dtypes=tuple(kind.name for kind in DTYPES),
-    restrictions="constant paddings and value",
+    "pad", infer, reference, lower, {"tflite:PAD": import_tflite, "tflite:PADV2": import_tflite}
 )

@@ -219,35 +219,32 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="max_pool2d",
-        infer=infer,
-        reference=_reference_max,
-        lower=lambda call, b: lower_pool(call, b, _lowest(call), maximum, lambda at, acc: acc),
+        "max_pool2d",
+        infer,
+        _reference_max,
+        lambda call, b: lower_pool(call, b, _lowest(call), maximum, lambda at, acc: acc),
+        {"tflite:MAX_POOL_2D": importer("max_pool2d", 1, _import_attrs)},
         row_access=lambda call: sliding_row_window(call, pool_window(call), _lowest(call)),
-        imports={"tflite:MAX_POOL_2D": importer("max_pool2d", 1, _import_attrs)},
-        dtypes=DTYPES,
     ),
     OpDef(
-        name="average_pool2d",
-        infer=infer,
-        reference=_reference_average,
-        lower=_lower_average,
-        row_access=_average_row_access,
-        imports={
+        "average_pool2d",
+        infer,
+        _reference_average,
+        _lower_average,
+        {
             "tflite:AVERAGE_POOL_2D": importer(
                 "average_pool2d",
                 1,
                 lambda context: {**_import_attrs(context), **unsigned_attr(context)},
             )
         },
-        dtypes=DTYPES,
+        row_access=_average_row_access,
     ),
     OpDef(
-        name="l2_pool2d",
-        infer=_infer_l2,
-        reference=_reference_l2,
-        lower=_lower_l2,
-        imports={"tflite:L2_POOL_2D": importer("l2_pool2d", 1, _import_attrs)},
-        dtypes=("float32",),
+        "l2_pool2d",
+        _infer_l2,
+        _reference_l2,
+        _lower_l2,
+        {"tflite:L2_POOL_2D": importer("l2_pool2d", 1, _import_attrs)},
     ),
 )

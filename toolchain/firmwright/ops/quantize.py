@@ -109,11 +109,10 @@ def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
 
 
 OPDEF = OpDef(
-    name="quantize",
-    infer=infer,
-    reference=reference,
-    lower=lower,
+    "quantize",
+    infer,
+    reference,
+    lower,
+    {"tflite:QUANTIZE": importer("quantize")},
     row_access=elementwise_row_window,
-    imports={"tflite:QUANTIZE": importer("quantize")},
-    dtypes=("float32", "int8", "uint8", "int16", "int32"),
 )

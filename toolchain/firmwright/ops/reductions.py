@@ -30,7 +30,7 @@ from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, TensorType
-from firmwright.ir.graph.opdef import DefinedIn, OpCall, OpDef, RowReduction
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,
@@ -231,8 +231,6 @@ def reduction_op(
     meaning: Any,
     start: Callable[[DType], float],
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
-    *,
-    numerics: DefinedIn = "both",
 ) -> OpDef:
     """Build an operator that folds elements into `start`."""
 
@@ -253,9 +251,8 @@ def reduction_op(
         first = ArithExpr(immediate(start(kind), kind))
         lower_reduction(call, b, first, step, lambda acc, kept: acc)
 
-    names = tuple(kind.name for kind in dtypes)
     imports = {f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))}
-    return OpDef(name, infer, reference, lower, imports, names, numerics)
+    return OpDef(name, infer, reference, lower, imports)
 
 
 _ALL = (INT8, INT16, INT32, FLOAT32)
@@ -264,12 +261,7 @@ _ALL = (INT8, INT16, INT32, FLOAT32)
 _NONE = 1 << 32
 """Marks an empty product: no product reaches it, and arithmetic on it does not overflow."""
 _PLAIN = reduction_op(
-    "reduce_prod",
-    (INT32, FLOAT32),
-    np.prod,
-    lambda kind: 1,
-    partial(wrapping, operator.mul),
-    numerics="litert",
+    "reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, partial(wrapping, operator.mul)
 )
 
 
@@ -337,29 +329,18 @@ def _lower_prod(call: OpCall, b: Kernel) -> None:
 OPDEFS: tuple[OpDef, ...] = (
     *tuple(
         OpDef(
-            name=name,
-            infer=_infer_mean,
-            reference=_reference_mean,
-            lower=_lower_mean,
+            name,
+            _infer_mean,
+            _reference_mean,
+            _lower_mean,
+            {f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))},
             row_access=_row_reduction,
-            imports={
-                f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))
-            },
-            dtypes=tuple(kind.name for kind in _ALL),
         )
         for name in ("mean", "sum")
     ),
     reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
     reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
-    reduction_op(
-        "reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or"), numerics="litert"
-    ),
+    reduction_op("reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or")),
     reduction_op("reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and")),
-    replace(
-        _PLAIN,
-        infer=_infer_prod,
-        reference=_reference_prod,
-        lower=_lower_prod,
-        dtypes=("int8", "int16", "int32", "float32"),
-    ),
+    replace(_PLAIN, infer=_infer_prod, reference=_reference_prod, lower=_lower_prod),
 )

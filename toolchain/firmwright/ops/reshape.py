@@ -12,7 +12,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies
+from firmwright.ops.strided_copy import CopyAxis, StridedCopy, lower_copies
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -33,21 +33,19 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="reshape",
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        imports=dict.fromkeys(
+        "reshape",
+        infer,
+        reference,
+        lower,
+        dict.fromkeys(
             ("tflite:RESHAPE", "tflite:SQUEEZE", "tflite:EXPAND_DIMS"), importer("reshape")
         ),
-        dtypes=("int8", "uint8", "int16", "int32", "int64", "float32", "bool"),
         is_view=True,
     ),
     OpDef(
-        name="device_copy",
-        infer=lambda call: (call.input(0),),
-        reference=lambda call, arrays: (arrays[0].copy(),),
-        lower=lower,
-        dtypes=tuple(kind.name for kind in DTYPES),
+        "device_copy",
+        lambda call: (call.input(0),),
+        lambda call, arrays: (arrays[0].copy(),),
+        lower,
     ),
 )

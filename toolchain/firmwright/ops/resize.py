@@ -177,21 +177,11 @@ def lower_resample(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        name="resize_bilinear",
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        imports={"tflite:RESIZE_BILINEAR": importer("resize_bilinear", 2, _import_attrs, (0,))},
-        dtypes=("int8", "int16", "float32"),
-        restrictions="constant size; images of four dimensions",
+        "resize_bilinear",
+        infer,
+        reference,
+        lower,
+        {"tflite:RESIZE_BILINEAR": importer("resize_bilinear", 2, _import_attrs, (0,))},
     ),
-    OpDef(
-        "resample",
-        infer_resample,
-        reference_resample,
-        lower_resample,
-        {},
-        ("float32",),
-        numerics="neither",
-    ),
+    OpDef("resample", infer_resample, reference_resample, lower_resample),
 )

@@ -50,11 +50,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    name="select",
-    infer=infer,
-    reference=reference,
-    lower=lower,
+    "select",
+    infer,
+    reference,
+    lower,
+    {"tflite:SELECT": import_tflite, "tflite:SELECT_V2": import_tflite},
     row_access=elementwise_row_window,
-    imports={"tflite:SELECT": import_tflite, "tflite:SELECT_V2": import_tflite},
-    dtypes=tuple(kind.name for kind in DTYPES),
 )

@@ -18,13 +18,19 @@ import numpy as np
 from firmwright.base.dtypes import INT16, INT32, UINT16, UINT32, UINT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import ImplicitState, ImportContext, ImportedCall, OpCall, TensorType
+from firmwright.ir.graph import (
+    ImplicitState,
+    ImportContext,
+    ImportedCall,
+    OpCall,
+    OpDef,
+    TensorType,
+)
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.import_checks import int_options, require_tensors
+from firmwright.ops.import_checks import int_options, options_importer, require_tensors
 from firmwright.ops.intrinsics import bit_length, rounded_square_root
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_operator import options_importer, signal_operator
 
 UINT32_MASK = 0xFFFFFFFF
 
@@ -325,27 +331,28 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
 
 # ---- the records -------------------------------------------------------------------------------
 
-
+_CUSTOM = "tflite:custom:SignalFilterBank"
 OPDEFS = (
-    signal_operator(
-        "filter_bank", "SignalFilterBank", _bank_infer, _bank_reference, _bank_lower,
-        options_importer("filter_bank", 6, "num_channels"), "uint32",
+    OpDef(
+        "filter_bank", _bank_infer, _bank_reference, _bank_lower,
+        {_CUSTOM: options_importer("filter_bank", 6, "num_channels")},
     ),
-    signal_operator(
-        "filter_bank_square_root", "SignalFilterBankSquareRoot", _root_infer, _root_reference,
-        _root_lower, options_importer("filter_bank_square_root", 2), "uint64",
+    OpDef(
+        "filter_bank_square_root", _root_infer, _root_reference, _root_lower,
+        {f"{_CUSTOM}SquareRoot": options_importer("filter_bank_square_root", 2)},
     ),
-    signal_operator(
-        "spectral_subtraction", "SignalFilterBankSpectralSubtraction", _subtraction_infer,
-        _subtraction_reference, _subtraction_lower, _import_subtraction, "uint32",
+    OpDef(
+        "spectral_subtraction", _subtraction_infer, _subtraction_reference, _subtraction_lower,
+        {f"{_CUSTOM}SpectralSubtraction": _import_subtraction},
     ),
-    signal_operator(
-        "pcan", "SignalPCAN", _pcan_infer, _pcan_reference, _pcan_lower,
-        options_importer("pcan", 3, "snr_shift"), "uint32",
+    OpDef(
+        "pcan", _pcan_infer, _pcan_reference, _pcan_lower,
+        {"tflite:custom:SignalPCAN": options_importer("pcan", 3, "snr_shift")},
     ),
-    signal_operator(
-        "filter_bank_log", "SignalFilterBankLog",
-        lambda call: (_per_channel_type(call, UINT32, INT16),), _log_reference, _log_lower,
-        options_importer("filter_bank_log", 1, "input_correction_bits", "output_scale"), "uint32",
+    OpDef(
+        "filter_bank_log", lambda call: (_per_channel_type(call, UINT32, INT16),),
+        _log_reference, _log_lower, {f"{_CUSTOM}Log": options_importer(
+            "filter_bank_log", 1, "input_correction_bits", "output_scale"
+        )},
     ),
 )  # fmt: skip

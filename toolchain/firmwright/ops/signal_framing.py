@@ -29,7 +29,6 @@ from firmwright.ir.graph.opdef import OpDef
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.import_checks import int_option, int_options, require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_operator import signal_operator
 
 
 def _streams(kind: TensorType) -> tuple[int, int]:
@@ -374,25 +373,25 @@ def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    signal_operator(
-        "framer", "SignalFramer", _framer_infer, _framer_reference, _framer_lower, _import_framer,
-        "int16",
+    OpDef(
+        "framer", _framer_infer, _framer_reference, _framer_lower,
+        {"tflite:custom:SignalFramer": _import_framer},
     ),
-    signal_operator(
-        "stacker", "SignalStacker", _stacker_infer, _stacker_reference, _stacker_lower,
-        _import_stacker, "int16",
+    OpDef(
+        "stacker", _stacker_infer, _stacker_reference, _stacker_lower,
+        {"tflite:custom:SignalStacker": _import_stacker},
     ),
-    signal_operator(
-        "delay", "SignalDelay", _delay_infer, _delay_reference, _delay_lower, _import_delay,
-        "int16",
+    OpDef(
+        "delay", _delay_infer, _delay_reference, _delay_lower,
+        {"tflite:custom:SignalDelay": _import_delay},
     ),
-    signal_operator(
-        "overlap_add", "SignalOverlapAdd", _overlap_infer, _overlap_reference, _overlap_lower,
-        _import_overlap, "int16", "float32",
+    OpDef(
+        "overlap_add", _overlap_infer, _overlap_reference, _overlap_lower,
+        {"tflite:custom:SignalOverlapAdd": _import_overlap},
     ),
-    signal_operator(
-        "circular_buffer", "CIRCULAR_BUFFER", _circular_infer,
+    OpDef(
+        "circular_buffer", _circular_infer,
         lambda call, arrays: (np.concatenate([arrays[1][:, 1:], arrays[0]], axis=1),),
-        _circular_lower, _import_circular, "int8",
+        _circular_lower, {"tflite:custom:CIRCULAR_BUFFER": _import_circular},
     ),
 )  # fmt: skip

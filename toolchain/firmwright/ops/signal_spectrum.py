@@ -15,10 +15,10 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import call_intrinsic, maximum, minimum, select
+from firmwright.ops.import_checks import options_importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_operator import options_importer, signal_operator
 
 # ---- window ------------------------------------------------------------------------------------
 
@@ -129,17 +129,20 @@ def _energy_lower(call: OpCall, b: Kernel) -> None:
 
 
 OPDEFS = (
-    signal_operator(
-        "window", "SignalWindow", _window_infer, _window_reference, _window_lower,
-        options_importer("window", 2, "shift"), "int16", macs=lambda call: call.output.elements,
+    OpDef(
+        "window", _window_infer, _window_reference, _window_lower,
+        {"tflite:custom:SignalWindow": options_importer("window", 2, "shift")},
+        macs=lambda call: call.output.elements,
     ),
-    signal_operator(
-        "fft_auto_scale", "SignalFftAutoScale", _scale_infer, _scale_reference, _scale_lower,
-        options_importer("fft_auto_scale", 1, outputs=2), "int16",
+    OpDef(
+        "fft_auto_scale", _scale_infer, _scale_reference, _scale_lower,
+        {"tflite:custom:SignalFftAutoScale": options_importer("fft_auto_scale", 1, outputs=2)},
     ),
-    signal_operator(
-        "spectrum_energy", "SignalEnergy", _energy_infer, _energy_reference, _energy_lower,
-        options_importer("spectrum_energy", 1, "start_index", "end_index"), "int16",
+    OpDef(
+        "spectrum_energy", _energy_infer, _energy_reference, _energy_lower,
+        {"tflite:custom:SignalEnergy": options_importer(
+            "spectrum_energy", 1, "start_index", "end_index"
+        )},
         macs=lambda call: 2 * call.output.elements,
     ),
 )  # fmt: skip

@@ -288,22 +288,12 @@ def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> 
 
 
 OPDEFS: tuple[OpDef, ...] = (
+    OpDef("softmax", infer, reference, lower, {"tflite:SOFTMAX": import_tflite}),
     OpDef(
-        name="softmax",
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        imports={"tflite:SOFTMAX": import_tflite},
-        dtypes=("int8", "int16", "float32"),
-        restrictions="last axis; int8 gives scale 1/256 (int16: 1/65536), int16 gives 2^-15",
-    ),
-    OpDef(
-        name="log_softmax",
-        infer=infer_log,
-        reference=reference_log,
-        lower=lower_log,
-        imports={"tflite:LOG_SOFTMAX": importer("log_softmax", 1, lambda context: {"beta": 1.0})},
-        dtypes=("int8", "float32"),
-        restrictions="last axis; int8 gives scale 1/16 around 127",
+        "log_softmax",
+        infer_log,
+        reference_log,
+        lower_log,
+        {"tflite:LOG_SOFTMAX": importer("log_softmax", 1, lambda context: {"beta": 1.0})},
     ),
 )

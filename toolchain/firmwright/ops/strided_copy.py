@@ -16,7 +16,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, TensorType
-from firmwright.ir.graph.opdef import DefinedIn, OpCall, OpDef, Subviews
+from firmwright.ir.graph.opdef import OpCall, OpDef, Subviews
 from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
 from firmwright.ops.import_checks import Importer, importer
 from firmwright.ops.kernel import Kernel
@@ -195,7 +195,6 @@ def data_movement_op(
     copies: Callable[[OpCall], Sequence[StridedCopy]],
     reference: Callable[[OpCall, Sequence[Array]], Sequence[Array]],
     imports: Mapping[str, Importer | AttrsImporter],
-    numerics: DefinedIn = "both",
     fill: Callable[[OpCall], float | None] = lambda call: None,
 ) -> OpDef:
     """Build the definition of a data movement operator.
@@ -238,7 +237,5 @@ def data_movement_op(
             else build
             for builtin, build in imports.items()
         },
-        dtypes=tuple(kind.name for kind in DTYPES),
-        numerics=numerics,
         subviews=lambda call: None if fill(call) is not None else subviews_of(call, copies(call)),
     )

@@ -278,13 +278,4 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("svdf", attrs, (0, 1, 2, 3, 4), (4,))
 
 
-OPDEF = OpDef(
-    name="svdf",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    macs=macs,
-    imports={"tflite:SVDF": import_tflite},
-    dtypes=("int8", "float32", "float32 with int8 weights"),
-    restrictions="state of int16 (int8 with weights of int8)",
-)
+OPDEF = OpDef("svdf", infer, reference, lower, {"tflite:SVDF": import_tflite}, macs=macs)

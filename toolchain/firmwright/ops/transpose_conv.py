@@ -131,12 +131,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    name="transpose_conv",
-    infer=infer,
-    reference=reference,
-    lower=partial(lower_convolution, taps=taps),
-    imports={"tflite:TRANSPOSE_CONV": import_tflite},
-    dtypes=("int8", "int16", "float32"),
+    "transpose_conv",
+    infer,
+    reference,
+    partial(lower_convolution, taps=taps),
+    {"tflite:TRANSPOSE_CONV": import_tflite},
     macs=macs,
-    restrictions="constant weights",
 )

@@ -401,12 +401,4 @@ def store_sums(
         b.store(b.y, [row, outputs], (total - remainder).cast(FLOAT32) * unit)
 
 
-OPDEF = OpDef(
-    name="tree_ensemble",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    dtypes=("float32",),
-    restrictions="sums of leaves; branches <=, <, >, >=; float32 features",
-    numerics="neither",
-)
+OPDEF = OpDef("tree_ensemble", infer, reference, lower)

@@ -89,12 +89,4 @@ def _product(call: OpCall, x: ArithExpr, w: ArithExpr, wide: DType) -> ArithExpr
     return (left * right).cast(wide)
 
 
-OPDEF = OpDef(
-    name="variable_fully_connected",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    dtypes=("int8", "int16", "float32"),
-    numerics="each",
-    macs=fully_connected.macs,
-)
+OPDEF = OpDef("variable_fully_connected", infer, reference, lower, macs=fully_connected.macs)
