@@ -1,7 +1,4 @@
-"""Immutable results of code generation and build: emitted sources and the built image.
-
-Sizes are in bytes.
-"""
+"""Immutable results of code generation and build: the sources, and the image, sized in bytes."""
 
 from __future__ import annotations
 
@@ -91,10 +88,7 @@ def _staged(file: Path) -> Path:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Write a file at once or not at all; another name of an earlier file keeps its content.
-
-    Devices and pipes are written directly.
-    """
+    """Write a file at once or not at all, other names of it excepted; write devices directly."""
     target = file.resolve()
     if target.exists() and not target.is_file():
         target.write_bytes(data)

@@ -28,10 +28,7 @@ class TensorSummary:
 
 @dataclass(frozen=True, slots=True)
 class IoSummary:
-    """The tensors at the model's interface and their buffers.
-
-    Outputs belong to the inputs of `pipeline_runs` runs before.
-    """
+    """The tensors of the interface; outputs belong to the inputs of `pipeline_runs` runs before."""
 
     mode: str
     preserve_input: bool
@@ -166,10 +163,7 @@ class CompilationSummary:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTradeoff:
-    """Workspace and predicted instructions of one way to compile a model.
-
-    `segments` are the ranges (first, end) of operators that are row-streamed.
-    """
+    """The costs of a program with row-streamed `segments` (first, end) of operators."""
 
     workspace_bytes: int
     instructions: int

@@ -78,10 +78,7 @@ class GraphBuilder:
         zero_point: int = 0,
         axis: int = 0,
     ) -> Value:
-        """Add a constant with the array's shape and element type.
-
-        A sequence of scales holds one scale per channel along `axis`.
-        """
+        """Add a constant like the array; a sequence has a scale per channel along `axis`."""
         values = np.asarray(array)
         dtype = self._dtype(values.dtype.name)
         name = self._take(name or f"c{len(self._constants)}")
@@ -101,10 +98,8 @@ class GraphBuilder:
     def set_next_state(self, state: Value, following: Value) -> None:
         """Make `following` the value of `state` in the next run."""
         if state.name not in self._state:
-            raise UsageError(
-                f"{state.name} is not a state of the graph.",
-                hint=f"one of {', '.join(self._state) or 'those that GraphBuilder.state makes'}.",
-            )
+            hint = f"one of {', '.join(self._state) or 'those that GraphBuilder.state makes'}."
+            raise UsageError(f"{state.name} is not a state of the graph.", hint=hint)
         if following.type != state.type:
             raise UsageError(
                 f"{following.name} cannot become {state.name}: the one is "
@@ -227,10 +222,8 @@ def _infer_types(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
         ) from error
     except (AssertionError, TypeError, InternalError) as error:
         said = ", ".join(f"{name}={value!r}" for name, value in call.attrs.items())
-        raise UsageError(
-            f"{call.op} cannot be called with {said or 'no attributes'}.",
-            hint="its file in ops/ describes them.",
-        ) from error
+        what = f"{call.op} cannot be called with {said or 'no attributes'}."
+        raise UsageError(what, hint="its file in ops/ describes them.") from error
     return kinds
 
 

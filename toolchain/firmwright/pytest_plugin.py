@@ -82,10 +82,7 @@ def _lines(config: pytest.Config, name: str) -> list[str]:
 
 
 def _root(config: pytest.Config) -> Path:
-    """Return the project's folder.
-
-    If a port argument such as /dev/ttyACM0 misleads pytest, return the current folder.
-    """
+    """Return the project's folder, or the current one if a port argument misleads pytest."""
     return config.invocation_params.dir if config.inipath is None else config.rootpath
 
 

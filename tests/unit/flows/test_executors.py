@@ -7,12 +7,12 @@ import pytest
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.version import VERSION
 from firmwright.flows import executors
-from firmwright.flows.executors import LocalExecutor
+from firmwright.flows.executors import Executor
 
 
 def test_one_job_uses_the_local_executor() -> None:
     with executors.open_executor(1) as crew:
-        assert type(crew) is LocalExecutor
+        assert type(crew) is Executor
 
 
 def test_unreachable_scheduler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

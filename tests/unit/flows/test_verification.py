@@ -11,7 +11,7 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.executors import LocalExecutor
+from firmwright.flows.executors import Executor
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.reference_outputs import (
     compute_reference,
@@ -129,7 +129,7 @@ def test_recording_by_xnnpack_kernels_is_identified(model_path: Callable[[str], 
     assert "with XNNPACK" in found.explanation
 
 
-class PicklingExecutor(LocalExecutor):
+class PicklingExecutor(Executor):
     """Sends tasks and results through pickle, as a cluster does; the last one ends first."""
 
     def run(

@@ -1,7 +1,4 @@
-"""HTML fragments for notebooks: tables, property lists and bars, without a style sheet.
-
-All text is escaped except `Markup`.
-"""
+"""HTML fragments for notebooks without a style sheet; all text is escaped except `Markup`."""
 
 from collections.abc import Iterable, Sequence
 from functools import cache

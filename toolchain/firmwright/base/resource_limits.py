@@ -1,7 +1,4 @@
-"""Limits on the work that a model file may cause, as a few bytes can define any amount.
-
-`--limit-factor` multiplies all of them.
-"""
+"""Limits on the work that a model file may cause, which `--limit-factor` multiplies."""
 
 import os
 from collections.abc import Mapping, Sequence

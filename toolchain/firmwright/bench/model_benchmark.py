@@ -14,7 +14,7 @@ from firmwright.base.resources import digits_dir
 from firmwright.bench.peer_figures import PeerFigure, find_figure
 from firmwright.boards import load_board
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.executors import Executor, LocalExecutor, run_calls
+from firmwright.flows.executors import DaskExecutor, Executor, run_calls
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import find_model_files, load_model, provide_file
 from firmwright.flows.model_session import open_session
@@ -23,7 +23,7 @@ from firmwright.pipeline import OPTIMIZE_GOALS, Compilation
 
 log = logging.getLogger(__name__)
 BALANCED = "balanced"
-_HERE = LocalExecutor()
+_HERE = Executor()
 STREAM_INPUT_SUFFIX = "+rows"
 """Suffix of a mode in which the input is streamed row by row."""
 MODES = tuple(goal + rows for goal in OPTIMIZE_GOALS for rows in ("", STREAM_INPUT_SUFFIX))
@@ -82,7 +82,7 @@ def measure_models(
     modes: Sequence[str] = (BALANCED,),
     executor: Executor = _HERE,
 ) -> tuple[BenchmarkRow, ...]:
-    is_local = isinstance(executor, LocalExecutor)
+    is_local = not isinstance(executor, DaskExecutor)
     calls = [
         partial(measure_model, path, board, mode, None if is_local else path.read_bytes())
         for path, board, mode in product(models, boards, modes)

@@ -35,10 +35,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ClockTree:
-    """A clock driver, the computation of its settings, and the limits of the frequencies in MHz.
-
-    The source is a crystal, or internal with `internal_hz`.
-    """
+    """A clock driver with its settings and limits; the source is internal with `internal_hz`."""
 
     driver: str
     settings: Callable[[int, int], Settings]
@@ -92,23 +89,18 @@ def _stm32f100(crystal_hz: int, hz: int) -> Settings:
 
 
 def _stm32f103(crystal_hz: int, hz: int) -> Settings:
-    return (
-        ("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),
-        ("FLASH_WAITS", _waits(hz, 24 * _MHZ)),
-        ("APB1_DIVIDER", _divider(hz, 36 * _MHZ)),
-        ("APB2_DIVIDER", 1),
-    )
+    multiplier, waits = _multiplier(crystal_hz, hz), _waits(hz, 24 * _MHZ)
+    dividers = (("APB1_DIVIDER", _divider(hz, 36 * _MHZ)), ("APB2_DIVIDER", 1))
+    return (("PLL_MULTIPLIER", multiplier), ("FLASH_WAITS", waits), *dividers)
 
 
 _STM32F4_PLL: Final = Pll(range(2, 64), range(50, 433), (2, 4, 6, 8), (1, 2), (100, 432))
 
 
 def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, data_cache: bool) -> Settings:
-    m, n, p = _STM32F4_PLL.solve(crystal_hz, hz)
+    pll = zip(("PLL_M", "PLL_N", "PLL_P"), _STM32F4_PLL.solve(crystal_hz, hz), strict=True)
     return (
-        ("PLL_M", m),
-        ("PLL_N", n),
-        ("PLL_P", p),
+        *pll,
         ("APB1_DIVIDER", _divider(hz, apb1_hz)),
         ("APB2_DIVIDER", _divider(hz, 2 * apb1_hz)),
         ("FLASH_WAITS", _waits(hz, 30 * _MHZ)),
@@ -183,10 +175,7 @@ def _rp2(crystal_hz: int, hz: int) -> Settings:
 
 
 def _fe310(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings; the program's flash supports reads at up to 50 MHz (command 03h).
-
-    Its clock is the processor's divided by 2 * FLASH_HALF_DIVIDER.
-    """
+    """Return the settings; the flash (2 * FLASH_HALF_DIVIDER) reads at up to 50 MHz (03h)."""
     pll = Pll(range(1, 5), range(2, 129, 2), (2, 4, 8), (6, 12), (384, 768))
     r, f, q = pll.solve(crystal_hz, hz)
     flash_half_divider = -(-hz // (2 * 50 * _MHZ))

@@ -19,19 +19,9 @@ RunKind = Literal["host", "qemu", "serial", "plugin"]
 Validation = Literal["emulated", "built", "hardware"]
 
 CORES: Final = (
-    "host",
-    "cortex-m0",
-    "cortex-m0plus",
-    "cortex-m3",
-    "cortex-m4",
-    "cortex-m7",
-    "cortex-m33",
-    "cortex-m33+nodsp",
-    "cortex-m55",
-    "cortex-m85",
-    "rv32imac",
-    "rv32imac_zve32x",
-)
+    "host", "cortex-m0", "cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33",
+    "cortex-m33+nodsp", "cortex-m55", "cortex-m85", "rv32imac", "rv32imac_zve32x",
+)  # fmt: skip
 POOL_ALIGN: Final = 16
 MEMORY_ALIGN: Final = 0x1_0000
 STACK_BYTES_MIN: Final = 320
@@ -68,10 +58,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A chip takes `scale` times the modeled cycles, `least` to `most` times in measurements.
-
-    `wait_states` replaces that of the flash.
-    """
+    """A chip's factor of modeled cycles, measured `least` to `most`, and its flash wait states."""
 
     scale: Annotated[float, TomlKey(read=TomlTable.number)]
     least: Annotated[float, TomlKey(read=TomlTable.number)]
@@ -154,10 +141,7 @@ class Board:
         return next(regions, None) if not self.is_host and self.flash.wait_states else None
 
     def pools(self) -> tuple[PoolInfo, ...]:
-        """Return the planner's pools in the order of the memory map.
-
-        The pool in the first RAM region excludes stack and runtime; the host's has no limit.
-        """
+        """Return the planner's pools; the first RAM's excludes stack and runtime."""
         if self.is_host:
             return (PoolInfo("sram"),)
         usual = BANDWIDTH if self.flash.wait_states else None

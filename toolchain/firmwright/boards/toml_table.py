@@ -1,7 +1,4 @@
-"""Typed reading of layered TOML tables into dataclasses.
-
-A board's table overrides its chip's key by key. Errors name the file that holds the bad key.
-"""
+"""Reading of TOML tables into dataclasses; a board's table overrides its chip's key by key."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""All compiler and linker flags, and the packages that provide the tools.
-
-Floating-point contraction is off, so that results match the source.
-"""
+"""All compiler and linker flags (no floating-point contraction), and the packages of the tools."""
 
 from typing import Final
 

@@ -97,10 +97,7 @@ def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
 
 
 def _is_counted(section: _ElfSection) -> bool:
-    """Return whether a section counts toward memory use, as external constants do.
-
-    Zero-initialized thread-local data does not; its space is in .bss.
-    """
+    """Return whether a section counts toward memory use; thread-local zeros are in .bss."""
     if section.name.startswith(_EXTERNAL):
         return bool(section.size)
     thread_zeros = section.flags & _SHF_TLS and section.type == _SHT_NOBITS

@@ -1,7 +1,4 @@
-"""Builds a model's C for this computer with access tracing.
-
-gcc inserts calls of thread sanitizer functions; `access_trace/fwr_access_trace.c` defines them.
-"""
+"""Builds a model's C for this computer with access tracing, by gcc's calls of thread sanitizer."""
 
 import shutil
 from collections.abc import Sequence

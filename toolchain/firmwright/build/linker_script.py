@@ -47,10 +47,7 @@ def _writes(pairs: RegisterWrites) -> str:
 
 
 def stack_guard_bytes(board: Board) -> int:
-    """Return the size of the unused area below the stack that the MPU protects, or 0.
-
-    The size is a power of two that divides the stack's lowest address.
-    """
+    """Return the size, a power of two, of the area below the stack that the MPU protects, or 0."""
     low = board.ram.start
     for size in _GUARDS:
         overlaps = any(r.start < low and r.end > low - size for r in board.memory)

@@ -55,6 +55,7 @@ def _template(name: str) -> str:
 
 def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
     beside = () if board.is_host else linker_script.extra_constant_regions(board)
+    sources = (file for file in runtime if file.endswith(".c"))
     facts = {
         "name": board.name,
         "core": board.core,
@@ -67,7 +68,9 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
         "zig_target": zig_target(board),
         "library_flags": compiler_flags.library_flags(board),
         "warnings": compiler_flags.WARNINGS,
-        "runtime_sources": sorted((f for f in runtime if f.endswith(".c")), key=_link_position),
+        "runtime_sources": sorted(
+            sources, key=lambda f: f.replace("fwr_server", "fwr_link_server")
+        ),
         "model_optimization": compiler_flags.MODEL_OPTIMIZATION,
         "runtime_optimization": compiler_flags.RUNTIME_OPTIMIZATION,
         "link_flags": compiler_flags.link_flags(board),
@@ -83,10 +86,6 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
         "watchdog": board.watchdog is not None,
     }
     return json.dumps(facts, indent=2) + "\n"
-
-
-def _link_position(file: str) -> str:
-    return file.replace("fwr_server", "fwr_link_server")
 
 
 def _exception_frame_bytes(board: Board) -> int:

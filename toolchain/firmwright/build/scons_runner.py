@@ -70,10 +70,7 @@ def build_project(
     compiler: Compiler | None = None,
     objects: Path | None = None,
 ) -> Image:
-    """Build one variant of a project, and the empty firmware for the size comparison.
-
-    `objects` is a cache folder for object files that similar builds share.
-    """
+    """Build a variant, and the empty firmware to compare; `objects` is a cache of object files."""
     directory = directory.resolve()
     facts = _read_facts(directory)
     build = _ProjectBuild(
@@ -173,10 +170,7 @@ def _missing_file_hint(project: Path, output: str) -> str:
 
 
 def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
-    """Set the stack reserve to the worst stack use of the image; return whether it changed.
-
-    The empty firmware gets the same reserve.
-    """
+    """Set the stack reserve to the image's worst stack use; return whether it changed."""
     elf: Path | None = build.elf
     if status != 0:
         overflows = image_sizes.find_overflows(output, build.regions)

@@ -107,13 +107,9 @@ class CallGraph:
             return []
         inside = {a for a in function.targets if a in self._functions and a != start}
         if function.indirect and function.name in self._frames:
-            inside.update(self._reached_by_pointer(function.name))
+            others = self._jobs if function.name == CORE_START_FUNCTION else self._glue
+            inside.update(self._by_model if function.name in self._model else others)
         return sorted(inside)
-
-    def _reached_by_pointer(self, name: str) -> list[int]:
-        if name in self._model:
-            return self._by_model
-        return self._jobs if name == CORE_START_FUNCTION else self._glue
 
     def _reached(self, starts: list[int]) -> list[_Function]:
         seen: set[int] = set()
@@ -131,10 +127,7 @@ class CallGraph:
 
 
 def read_frames(directory: Path) -> dict[str, int]:
-    """Return each function's frame bytes from the `.su` files below `directory`.
-
-    Of functions with one name, the largest counts.
-    """
+    """Return the frame bytes from `.su` files; of functions with one name, the largest counts."""
     frames: dict[str, int] = {}
     for file in sorted(directory.rglob("*.su")):
         for line in file.read_text(encoding="utf-8").splitlines():

@@ -98,8 +98,10 @@ def _silicon_errors(rows: Sequence[SiliconError]) -> Outcome:
 
 
 def _predictions(rows: Sequence[Prediction]) -> Outcome:
-    boards = dict.fromkeys(row.board for row in rows)
-    rows_by_board = {board: [row for row in rows if row.board == board] for board in boards}
+    totals = []
+    for board in dict.fromkeys(row.board for row in rows):
+        layers = [row for row in rows if row.board == board]
+        totals.append((board, len(layers), median_error(layers), worst_error(layers)))
     cells: list[Sequence[Cell]] = []
     for row in rows:
         where = (row.model.removesuffix(".tflite"), row.board, row.operator, row.kind)
@@ -107,19 +109,13 @@ def _predictions(rows: Sequence[Prediction]) -> Outcome:
         cells.append((*where, row.schedule, row.predicted, row.counted, error))
     head = ["model", "board", "operator", "kind", "schedule", "predicted", "counted", "error"]
     lines = [
-        f"{board}: {len(layers)} layers, median error {100 * median_error(layers):.1f} %, "
-        f"worst {100 * worst_error(layers):.1f} %"
-        for board, layers in rows_by_board.items()
+        f"{board}: {count} layers, median error {100 * median:.1f} %, worst {100 * worst:.1f} %"
+        for board, count, median, worst in totals
     ]
     data = {
         "boards": [
-            {
-                "board": board,
-                "layers": len(layers),
-                "median_error": round(median_error(layers), 4),
-                "worst_error": round(worst_error(layers), 4),
-            }
-            for board, layers in rows_by_board.items()
+            {"board": b, "layers": n, "median_error": round(m, 4), "worst_error": round(w, 4)}
+            for b, n, m, w in totals
         ],
         "rows": [{**asdict(row), "error": round(row.error, 4)} for row in rows],
     }

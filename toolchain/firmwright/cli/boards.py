@@ -16,10 +16,8 @@ EVIDENCE = {"hardware": "run on hardware", "emulated": "emulated", "built": "onl
 def run(args: argparse.Namespace) -> Outcome:
     folders = args.board_dirs
     if (args.name_or_file is None) != (args.action == "list"):
-        raise UsageError(
-            f"boards {args.action} takes {'no name' if args.name_or_file else 'a name'}.",
-            hint="use boards; boards new NAME --from B; or boards check FILE.",
-        )
+        what = f"boards {args.action} takes {'no name' if args.name_or_file else 'a name'}."
+        raise UsageError(what, hint="use boards; boards new NAME --from B; or boards check FILE.")
     if args.action == "new":
         if not args.like:
             raise UsageError("a new board needs a board to copy.", hint="add --from B.")
@@ -58,17 +56,13 @@ def _check(file: Path, folders: list[Path]) -> Outcome:
         raise UsageError("this is not a board file.", where=str(file), hint=hint)
     folder = file.resolve().parent
     board = load_board(folder.name, [folder.parent, *folders])
-    return Outcome(_details_to_json(board), _format_board(board))
-
-
-def _details_to_json(board: Board) -> dict[str, Any]:
-    clock = board.clock
-    return {
+    data = {
         **_board_to_json(board),
         "clock_hz": board.run_hz,
-        "clock_settings": {} if clock is None else dict(clock.settings),
+        "clock_settings": {} if board.clock is None else dict(board.clock.settings),
         "pools": [fields_of(pool, "name size_bytes") for pool in board.pools()],
     }
+    return Outcome(data, _format_board(board))
 
 
 def _format_board(board: Board) -> str:

@@ -1,7 +1,4 @@
-"""`firmwright compile`: compile a model to C sources, a header and metadata.
-
-Several models become one firmware and run one after another in the same memory.
-"""
+"""`firmwright compile`: compile models, which share memory, to C sources and metadata."""
 
 import argparse
 import time
@@ -138,10 +135,8 @@ class PassWatcher:
         """Raise UsageError if a pass of --print-after did not run."""
         missing = [name for name in self._print_after if name not in self._seen]
         if missing:
-            raise UsageError(
-                f"--print-after {missing[0]}: no such pass ran.",
-                hint=f"use one of {', '.join(self._seen)}.",
-            )
+            what = f"--print-after {missing[0]}: no such pass ran."
+            raise UsageError(what, hint=f"use one of {', '.join(self._seen)}.")
 
 
 def _pools_in_use(summary: CompilationSummary | BundleSummary, access: str = "rw") -> str:

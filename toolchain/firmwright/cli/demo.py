@@ -152,10 +152,7 @@ class DemoResult:
 
 
 def run_demo(board: str = "") -> DemoResult:
-    """Run all steps of the demo.
-
-    The default board is the emulated Cortex-M4 if its tools are installed, else the host.
-    """
+    """Run the demo, by default on an emulated Cortex-M4 if its tools exist, else on the host."""
     missing = () if board else missing_tools()
     board_name = board or (FALLBACK_BOARD if missing else EMULATED_BOARD)
     model = load_model(digits_dir() / "digits.tflite")

@@ -69,10 +69,7 @@ LINE_OF_C: Final = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """The state of a tool: `version` is "" if it is absent; `problem` is why it cannot be used.
-
-    `install` is a command, or a sentence if there is no command.
-    """
+    """A tool's state: `version` is "" if absent, `problem` why it fails, `install` the remedy."""
 
     area: str
     name: str

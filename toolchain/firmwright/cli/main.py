@@ -73,7 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json, debug, name = "--json" in words, "--debug" in words, ""
     try:
         if "_ARGCOMPLETE" in os.environ:  # called by the shell's completion
-            _complete(os.environ["COMP_LINE"].split()[1:])
+            import argcomplete
+
+            typed = os.environ["COMP_LINE"].split()[1:]
+            argcomplete.autocomplete(_parser(verbs(typed if len(typed) > 1 else ())))
         names = [] if words[:1] == ["--version"] else verbs(words)
         name = next((word for word in words if word in names), "")
         with _terminable(), _own_environment():
@@ -161,12 +164,6 @@ def _run(names: Sequence[str], words: Sequence[str], *, as_json: bool) -> int:
     return _print_outcome(outcome, args.verb, as_json=as_json)
 
 
-def _complete(words: Sequence[str]) -> None:
-    import argcomplete
-
-    argcomplete.autocomplete(_parser(verbs(words if len(words) > 1 else ())))
-
-
 def _parse(names: Sequence[str], words: Sequence[str]) -> argparse.Namespace:
     """Parse the words; options of the project file are added and named on stderr."""
     project = find_project_file(Path.cwd())
@@ -250,10 +247,7 @@ def error_object(error: errors.FirmwrightError) -> dict[str, Any]:
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert `value`, which may contain records, to JSON types.
-
-    Numbers that are not finite become null.
-    """
+    """Convert `value`, which may contain records, to JSON types; infinity and NaN become null."""
     if is_dataclass(value) and not isinstance(value, type):
         return to_json_value({field.name: getattr(value, field.name) for field in fields(value)})
     match value:

@@ -15,10 +15,8 @@ from firmwright.pipeline import Compilation
 
 def run(args: argparse.Namespace) -> Outcome:
     if bool(args.dataset) == args.serve:
-        raise UsageError(
-            "exactly one of --dataset and --serve is needed.",
-            hint="--dataset DIR runs the benchmark, --serve waits for its runner.",
-        )
+        hint = "--dataset DIR runs the benchmark, --serve waits for its runner."
+        raise UsageError("exactly one of --dataset and --serve is needed.", hint=hint)
     compiled = mlperf.with_benchmark_firmware(
         arguments.compile_from_args(args), args.task, clock_hz=args.clock
     )

@@ -22,10 +22,8 @@ def check_several_models(args: argparse.Namespace, options: Mapping[str, object]
     single = {"--reference-model": args.reference_model, **options}
     rejected = [option for option, value in single.items() if value]
     if rejected:
-        raise UsageError(
-            f"{rejected[0]} accepts a single model; {len(args.models)} were given.",
-            hint="compile the models separately with it.",
-        )
+        what = f"{rejected[0]} accepts a single model; {len(args.models)} were given."
+        raise UsageError(what, hint="compile the models separately with it.")
 
 
 def compile_several_from_args(
@@ -34,10 +32,8 @@ def compile_several_from_args(
     """Compile each of `args.models`, with its part of --name."""
     names = args.name.split(",") if args.name else [None] * len(args.models)
     if len(names) != len(args.models):
-        raise UsageError(
-            f"--name needs {len(args.models)} names, separated by commas.",
-            hint=f"--name {','.join(Path(path).stem for path in args.models)}.",
-        )
+        what = f"--name needs {len(args.models)} names, separated by commas."
+        raise UsageError(what, hint=f"--name {','.join(Path(path).stem for path in args.models)}.")
     parts = []
     for path, name in zip(args.models, names, strict=True):
         one = argparse.Namespace(**{**vars(args), "model": path, "name": name})

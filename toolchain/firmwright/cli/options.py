@@ -106,29 +106,15 @@ def _value_settings(placeholder: str, destination: str, is_repeatable: bool) -> 
     value_type = _TYPES.get(destination, _TYPES.get(placeholder))
     settings: dict[str, Any] = {"metavar": placeholder, "type": value_type}
     if destination.startswith("$"):
-        action = _AppendToEnvironment if is_repeatable else _StoreInEnvironment
-        return {**settings, "action": action, "const": destination[1:]}
+        stored = (destination[1:], is_repeatable)
+        return {**settings, "action": _StoreInEnvironment, "const": stored}
     return settings | ({"action": "append", "default": []} if is_repeatable else {})
 
 
 class _StoreInEnvironment(argparse.Action):
-    """An action that stores the value in the environment variable `const`, for subprocesses too."""
+    """An action that stores values in an environment variable, separated as in PATH."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        os.environ[self.const] = self.stored(str(values))
-
-    def stored(self, value: str) -> str:
-        return value
-
-
-class _AppendToEnvironment(_StoreInEnvironment):
-    """The same for a variable with several values, separated as in PATH."""
-
-    def stored(self, value: str) -> str:
-        return f"{os.environ.get(self.const, '')}{os.pathsep}{value}"
+    def __call__(self, _parser: Any, _namespace: Any, values: object, *_: Any) -> None:
+        name, is_repeatable = self.const
+        before = f"{os.environ.get(name, '')}{os.pathsep}" if is_repeatable else ""
+        os.environ[name] = f"{before}{values}"

@@ -102,10 +102,7 @@ class TargetShare:
 
 
 def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
-    """Return the shares in the order of the module's targets.
-
-    The core executes the operators that no other target has.
-    """
+    """Return the shares in the targets' order; the core executes operators without a target."""
     graphs = [func for func in module.functions.values() if isinstance(func, Function)]
     inner = {
         call.op[1:] for func in graphs if target_of(func) for call in func.body if call.op[0] == "@"

@@ -25,10 +25,7 @@ def open_closed_streams() -> None:
 
 
 def print_text(text: str, stream: TextIO, end: str = "\n", *, is_colored: bool = False) -> None:
-    """Print text without control characters, with colors if possible and requested.
-
-    Exit if the stream cannot be written.
-    """
+    """Print without control characters, with colors if possible and requested; exit on failure."""
     encoding = stream.encoding or "utf-8"
     printable = visible_text(text).encode(encoding, "backslashreplace").decode(encoding)
     if is_colored and has_colors(stream):

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from html import escape
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from firmwright.cli.printing import print_text, visible_text
 from firmwright.flows.build_cache import cache_root
@@ -105,21 +105,8 @@ def _bar() -> Iterator[Show]:
 # ---- notebooks -----------------------------------------------------------------------------------
 
 
-class CellEvents(Protocol):
-    """The events that IPython triggers before and after a cell."""
-
-    def register(self, event: str, function: Callable[..., None]) -> None:
-        """Call `function` at every `event`."""
-
-    def unregister(self, event: str, function: Callable[..., None]) -> None:
-        """Stop calling `function`."""
-
-
 class CellProgress(_MessageHandler):
-    """A log handler that shows messages while a cell runs.
-
-    `new_place` creates a display and returns its update function; the first message calls it.
-    """
+    """A log handler that shows a cell's messages by the update function that `new_place` makes."""
 
     def __init__(self, new_place: Callable[[], Show]) -> None:
         super().__init__(self._show_in_place)
@@ -152,7 +139,8 @@ def render_progress(message: str) -> str:
     return f"<progress{value}></progress> <span>{escape(message)}</span>"
 
 
-def attach_progress(events: CellEvents, new_place: Callable[[], Show]) -> CellProgress:
+def attach_progress(events: Any, new_place: Callable[[], Show]) -> CellProgress:
+    """Show progress between IPython's events before and after a cell."""
     progress = CellProgress(new_place)
     events.register("pre_run_cell", progress.begin)
     events.register("post_run_cell", progress.end)

@@ -82,10 +82,7 @@ def reproduce(
     passes: Sequence[Pass] = (),
     board_dirs: Sequence[Path] = (),
 ) -> ReproductionResult:
-    """Compile `models` with the options recorded in `folder` and compare every file.
-
-    Raise UsageError or ModelError.
-    """
+    """Compile `models` with the options recorded in `folder` and compare every file."""
     facts = _read_metadata(folder)
     parts = facts.get("models", [facts])
     if len(models) != len(parts):

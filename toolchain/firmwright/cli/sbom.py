@@ -36,10 +36,7 @@ _COMPILERS: Final = re.compile(rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang versio
 
 
 def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the SBOM, with the time of SOURCE_DATE_EPOCH if that is set.
-
-    Raise UsageError or ModelError.
-    """
+    """Return the SBOM, with the time of SOURCE_DATE_EPOCH if that is set."""
     metadata, board = folder / "metadata.json", folder / "board" / "board.json"
     if not metadata.is_file() or not board.is_file():
         hint = "run firmwright compile MODEL --board B -o DIR, then sbom DIR."

@@ -12,10 +12,8 @@ from firmwright.cli.verb import Outcome
 def run(args: argparse.Namespace) -> Outcome:
     root = checkout_dir()
     if root is None:
-        raise UsageError(
-            "an installed firmwright has no test suite.",
-            hint="run firmwright selftest --board host, or ./fw test in a checkout.",
-        )
+        hint = "run firmwright selftest --board host, or ./fw test in a checkout."
+        raise UsageError("an installed firmwright has no test suite.", hint=hint)
     command = [sys.executable, "-m", "SCons", "-Q", "check", *args.scons]
     # With --json, stdout is reserved for the JSON object.
     status = subprocess.run(

@@ -17,8 +17,6 @@ from firmwright.tune.kernel_measurement import make_measurement_setup
 from firmwright.tune.log_writer import TuningLogWriter
 from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune
 
-_DEFAULTS = SearchOptions()
-
 
 def run(args: argparse.Namespace) -> Outcome:
     model = arguments.load_model_argument(args)

@@ -1,7 +1,4 @@
-"""The parser of a verb and its outcome.
-
-A verb is a module of this package with `run(args)`, whose arguments options.txt describes.
-"""
+"""The parser of a verb, a module with `run(args)` and arguments in options.txt, and its outcome."""
 
 import argparse
 import difflib

@@ -21,10 +21,8 @@ def run(args: argparse.Namespace) -> Outcome:
         raise UsageError("--input and --samples exclude each other.", hint="omit one of them.")
     for option, chosen in (("--check-plan", args.check_plan), ("--scheduler", args.scheduler)):
         if chosen and (args.find_first_divergence or args.port or args.in_process):
-            raise UsageError(
-                f"{option} excludes --find-first-divergence, --port and --in-process.",
-                hint=f"omit {option} or the others.",
-            )
+            what = f"{option} excludes --find-first-divergence, --port and --in-process."
+            raise UsageError(what, hint=f"omit {option} or the others.")
     compiled = arguments.compile_from_args(args)
     inputs = compiled.module.io.inputs
     expected = None

@@ -68,9 +68,9 @@ def _format_lines(words: _Literals, count: int) -> str:
 
 
 def _format_words(values: npt.NDArray[np.generic]) -> _Literals:
-    digits = values.astype(">u4").view(np.uint8).reshape(-1, 4)
+    digits = np.frombuffer(values.astype(">u4").tobytes().hex().encode(), np.uint8).reshape(-1, 8)
     words = np.empty((len(values), _HEX_COLUMNS), np.uint8)
-    words[:, :2], words[:, 2:10], words[:, 10] = list(b"0x"), _hex_digits(digits), ord("u")
+    words[:, :2], words[:, 2:10], words[:, 10] = list(b"0x"), digits, ord("u")
     return words.reshape(-1).view(f"S{_HEX_COLUMNS}")
 
 
@@ -81,11 +81,6 @@ def _literal_table(
     present, places = np.unique(values.view(f"u{values.itemsize}"), return_inverse=True)
     literals = np.array(format_literals(present.view(values.dtype), dtype), "S")
     return literals, places.astype(np.uint16)
-
-
-def _hex_digits(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    nibbles = np.stack([values >> 4, values & 15], axis=-1).reshape(len(values), -1)
-    return np.frombuffer(b"0123456789abcdef", np.uint8)[nibbles]
 
 
 def format_literals(values: npt.NDArray[np.generic], dtype: DType) -> list[str]:

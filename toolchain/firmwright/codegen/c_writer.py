@@ -54,10 +54,7 @@ class CWriter(IndentedWriter):
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
-        """Write a function's signature, and braces around the body.
-
-        A signature that contains line breaks is not wrapped again.
-        """
+        """Write a function's signature, wrapped unless it has line breaks, and braces."""
         if "\n" in signature:
             for line in signature.split("\n"):
                 self.raw(line)

@@ -31,10 +31,7 @@ DEFAULT_SECTION = ".rodata.flash"
 
 @dataclass(frozen=True, slots=True)
 class LinkedConstant:
-    """A constant with its C symbol and its alignment in bytes.
-
-    A `shared` constant is defined in another file.
-    """
+    """A constant with its C symbol and alignment; a `shared` one is defined in another file."""
 
     constant: Constant
     symbol: str

@@ -1,7 +1,4 @@
-"""Constant pools stored outside the model's C, as data files.
-
-Each pool yields NAME_POOL.bin, and NAME_POOL.inc with its bytes as an array initializer.
-"""
+"""Constant pools outside the model's C, as NAME_POOL.bin and NAME_POOL.inc (an initializer)."""
 
 import zlib
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,4 @@
-"""Options of the generated C: names, C standard, linker sections, license and extra functions.
-
-They change how the C is written, never its results.
-"""
+"""Options of the generated C, which never change results: names, standard, sections, license."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -45,21 +42,15 @@ class EmitOptions:
 
     def __post_init__(self) -> None:
         if self.c_standard not in C_STANDARDS:
-            raise UsageError(
-                f"invalid --c-standard {self.c_standard!r}.",
-                hint=f"one of {', '.join(C_STANDARDS)}.",
-            )
+            what = f"invalid --c-standard {self.c_standard!r}."
+            raise UsageError(what, hint=f"one of {', '.join(C_STANDARDS)}.")
         if self.license and not _LICENSE.fullmatch(self.license):
-            raise UsageError(
-                f"invalid --license {self.license!r}.",
-                hint="an SPDX expression, such as MIT or LicenseRef-Our-Company.",
-            )
+            hint = "an SPDX expression, such as MIT or LicenseRef-Our-Company."
+            raise UsageError(f"invalid --license {self.license!r}.", hint=hint)
         for kind, section in self.sections:
             if kind not in SECTION_KINDS or not _SECTION.fullmatch(section):
-                raise UsageError(
-                    f"invalid --section {f'{kind}={section}'!r}.",
-                    hint="code, const or ramfunc=SECTION, such as const=.rodata.model.",
-                )
+                hint = "code, const or ramfunc=SECTION, such as const=.rodata.model."
+                raise UsageError(f"invalid --section {f'{kind}={section}'!r}.", hint=hint)
             if self.section(kind) != section:
                 raise UsageError(f"--section gives two sections for {kind}.", hint="one of them.")
 
@@ -93,7 +84,5 @@ DEFAULT_EMIT_OPTIONS = EmitOptions()
 def check_common_style(options: Sequence[EmitOptions]) -> None:
     """Raise UsageError if the models of a firmware differ in C style."""
     if len({item.style for item in options}) > 1:
-        raise UsageError(
-            "all models of a firmware need the same C style.",
-            hint="use one --c-standard, --section, --license and --header-only-constants for all.",
-        )
+        hint = "use one --c-standard, --section, --license and --header-only-constants for all."
+        raise UsageError("all models of a firmware need the same C style.", hint=hint)

@@ -283,10 +283,7 @@ class AotMainPrinter(StmtPrinter):
     # ---- statements ----------------------------------------------------------------------------
 
     def main_body(self, body: tir.Stmt) -> None:
-        """Declare all buffers with fixed offsets, then print the body.
-
-        Copies of constants to RAM are omitted.
-        """
+        """Declare buffers with fixed offsets, then print the body without copies to RAM."""
         body = without_constant_copies(self.context.module, body)
         self.used_names = set()
         collect_used_names(self.own(body), self.used_names)

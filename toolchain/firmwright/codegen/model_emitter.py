@@ -124,7 +124,7 @@ def _source_tree(
             ram_constants=copied,
             headers=helpers.system_headers(context.used, copies=copies),
             foreign_headers=helpers.library_headers(context.used),
-            gcc_flags=_gcc_flags(kernels),
+            is_unscheduled=any(func.attrs.get("disable_scheduling") for func in kernels),
             has_ramfuncs=any(func.attrs.get("ramfunc") for func in kernels),
             checks=[function for function, _ in backend_version_checks(module)],
             **helpers.template_values(context.used, context.names, inline_asm=options.inline_asm),
@@ -210,12 +210,6 @@ def _plan_rows(interface: ModelInterface) -> list[str]:
         aligned = f"{name.ljust(widths[0])} {columns});"
         out.line(aligned if len(aligned) <= LINE_COLUMNS else f"{name} {' '.join(numbers)});")
     return out.text().splitlines()
-
-
-def _gcc_flags(kernels: Sequence[tir.PrimFunc]) -> list[str]:
-    """Return the flags that gcc needs for NAME.c, which builds read from its top."""
-    scheduled = any(func.attrs.get("disable_scheduling") for func in kernels)
-    return ["-fno-schedule-insns"] if scheduled else []
 
 
 def format_descriptor(context: EmitContext) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""The C interface of a planned module: pools, tensors, placements, devices and prototypes.
-
-Offsets and sizes are in bytes.
-"""
+"""The C interface of a planned module: pools, tensors, devices, prototypes; sizes in bytes."""
 
 from __future__ import annotations
 
@@ -90,10 +87,7 @@ class WorkspacePool:
 
 @dataclass(frozen=True, slots=True)
 class PlacedBuffer:
-    """A buffer at a fixed pool offset.
-
-    A `direct` buffer is declared on the pool rather than on a view.
-    """
+    """A buffer at a fixed pool offset; a `direct` one is declared on the pool, not on a view."""
 
     buffer: tir.Buffer
     pool: str
@@ -236,10 +230,7 @@ class ModelInterface:
         )
 
     def prototype(self, function: str, device: str = "") -> str:
-        """Return the prototype of an interface function, without a semicolon.
-
-        It is wrapped to the column limit.
-        """
+        """Return the prototype of an interface function, wrapped, without a semicolon."""
         memory = _POOLS
         memory += "" if self.linked else ", const struct NAME_params *params"
         memory += ", const struct NAME_devices *devices" if self.devices else ""

@@ -69,15 +69,16 @@ def _on_device(context: EmitContext, main: tir.PrimFunc, device: DeviceCalls) ->
 
 def _copy_device(context: EmitContext, device: DeviceCalls) -> str:
     """Print the functions with which a core, or a driver, performs the copies of a copy device."""
-    # Arguments after these are sizes of a shared kernel.
-    places = [[_pool_address(context, arg) for arg in call.args[:2]] for call in device.calls]
+    copies = []
+    for call in device.calls:
+        source, target, *_ = call.args  # the others are sizes of a shared kernel
+        assert isinstance(target, tir.AccessPtr)
+        size_bytes = target.extent * target.buffer.dtype.size_bytes
+        copies.append((_pool_address(context, target), _pool_address(context, source), size_bytes))
     return render_template(
         "firmwright.codegen",
         "copy_device.c.j2",
-        copies=[
-            (target, source, _copied_bytes(call))
-            for (source, target), call in zip(places, device.calls, strict=True)
-        ],
+        copies=copies,
         device=device,
         names=context.names,
         definition=context.definition,
@@ -94,12 +95,6 @@ def _pool_address(context: EmitContext, argument: tir.Expr) -> str:
     if place.direct and not first:
         return f"pools->{place.pool} + {context.interface.offset_macro(name)}"
     return f"pools->{place.pool} + {place.offset + first}"
-
-
-def _copied_bytes(call: tir.PrimFuncCall) -> int:
-    target = call.args[1]
-    assert isinstance(target, tir.AccessPtr)
-    return target.extent * target.buffer.dtype.size_bytes
 
 
 def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:

@@ -96,7 +96,8 @@ def emit_multi_model_firmware(
     if shared:
         section = options.section("const") or DEFAULT_SECTION
         tree = tree.merged(emit_shared_constants(shared, options.spdx, section))
-    models = tuple(_interface(module) for module in modules)
+    names = [ModelNames(to_c_identifier(module.name)) for module in modules]
+    models = tuple(build_interface(m, m.aot_main, n) for m, n in zip(modules, names, strict=True))
     runs = tuple(models[index] for index in order) or models
     glue = _GlueContext(models, runs, _shared_pools(models, shared_bytes or {}))
     return tree.merged(SourceTree({GLUE_FILE: _text(glue, model_id(tree), options)}))
@@ -123,14 +124,11 @@ def check_models_combine(modules: Sequence[IRModule]) -> None:
             raise UsageError(f"two models have the name {name}.", hint="--name.")
     for module in modules:
         main, linked = module.entry, module.attrs.get("link_params", True)
+        rows = module.io.stream_input_rows
         several_devices = isinstance(main, tir.PrimFunc) and bool(collect_device_calls(main))
         rejected = (
             (not linked, "require linked constants", "--no-link-params"),
-            (
-                module.io.stream_input_rows,
-                "do not support row-streamed inputs",
-                "--stream-input-rows",
-            ),
+            (rows, "do not support row-streamed inputs", "--stream-input-rows"),
             (several_devices, "do not support multiple devices", "--devices and accelerators"),
             (constant_pools(module), "do not support constant pools", "--const-pool"),
         )
@@ -160,8 +158,3 @@ def _text(glue: _GlueContext, identity: str, options: EmitOptions) -> str:
         id_rows=format_model_id(identity),
         c_string=format_c_string,
     )
-
-
-def _interface(module: IRModule) -> ModelInterface:
-    main = module.aot_main
-    return build_interface(module, main, ModelNames(to_c_identifier(module.name)))

@@ -74,11 +74,8 @@ def _check(context: EmitContext) -> None:
     more = "; feeding rows is already stepwise" if io.rows else ""
     for feature, present in unsupported.items():
         if present:
-            raise UsageError(
-                f"{feature} and --emit-step-api do not go together.",
-                where=context.module.name,
-                hint=f"leave one of them out{more}.",
-            )
+            what = f"{feature} and --emit-step-api do not go together."
+            raise UsageError(what, where=context.module.name, hint=f"leave one of them out{more}.")
 
 
 def _split_main(main: tir.Stmt) -> list[_StepPart]:
@@ -109,15 +106,8 @@ def _split_main(main: tir.Stmt) -> list[_StepPart]:
     return parts
 
 
-def _is_row_loop(loop: tir.For) -> bool:
-    return isinstance(loop.extent, tir.IntImm) and any(call.op >= 0 for call in prim_calls(loop))
-
-
 def _pieces(stmt: tir.Stmt) -> list[_StepPart]:
-    """Return the statements in order, each inside the declarations it uses.
-
-    The body of a row-streaming loop is returned once, with the loop.
-    """
+    """Return the statements inside their declarations; a row loop's body once, with the loop."""
     match stmt:
         case tir.Seq(stmts):
             return [piece for part in stmts for piece in _pieces(part)]
@@ -128,7 +118,7 @@ def _pieces(stmt: tir.Stmt) -> list[_StepPart]:
                 else piece
                 for piece in _pieces(body)
             ]
-        case tir.For() if _is_row_loop(stmt):
+        case tir.For(extent=tir.IntImm()) if any(call.op >= 0 for call in prim_calls(stmt)):
             return [_StepPart(stmt.body, stmt)]
         case _:
             return [_StepPart(stmt)]

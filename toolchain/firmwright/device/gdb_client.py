@@ -6,7 +6,6 @@ Memory that the stub's memory map declares as flash is erased and written by fla
 import contextlib
 import re
 import socket
-from collections.abc import Callable
 from typing import Final
 
 from firmwright.base.closeable import Closeable
@@ -19,8 +18,6 @@ _HEX_OF_ONE_BYTE: Final = 2
 _SP, _PC, _XPSR, _RISCV_PC = 13, 15, 25, 32
 _XPSR_THUMB: Final = 1 << 24
 _FLASH_REGION: Final = re.compile(r'<memory\s+type="flash"\s+start="(\w+)"\s+length="(\w+)"')
-
-ProgressCallback = Callable[[int, int], None]
 
 
 class GdbClient(Closeable):
@@ -46,21 +43,17 @@ class GdbClient(Closeable):
             self._request(b"D")
         self._socket.close()
 
-    def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
+    def load(self, image: FlashImage) -> None:
         """Write the image, erasing flash first."""
         for start, data in image.pieces:
             if self._is_flash(start):
                 self._expect_ok(b"vFlashErase:%x,%x" % (start, len(data)), "erase flash")
-        done = 0
         for address, data in image.chunks(self._data_bytes):
             if self._is_flash(address):
                 escaped = re.sub(rb"[#$}*]", lambda match: bytes((0x7D, match[0][0] ^ 0x20)), data)
                 self._expect_ok(b"vFlashWrite:%x:" % address + escaped, "write flash")
             else:
                 self.write(address, data)
-            done += len(data)
-            if progress is not None:
-                progress(done, image.size_bytes)
         if any(self._is_flash(start) for start, _ in image.pieces):
             self._expect_ok(b"vFlashDone", "finish with flash")
 

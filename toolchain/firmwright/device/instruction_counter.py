@@ -137,11 +137,9 @@ def build_counter_plugin(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         compiled = Path(work) / library.name
-        command, failure = (
-            [compiler, *_FLAGS, str(_SOURCE), "-o"],
-            "the QEMU plugin does not compile.",
-        )
-        run_program([*command, str(compiled)], compiler, timeout_s=_TOOL_TIMEOUT_S, failure=failure)
+        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(compiled)]
+        failure = "the QEMU plugin does not compile."
+        run_program(command, compiler, timeout_s=_TOOL_TIMEOUT_S, failure=failure)
         compiled.replace(library)
     return library
 

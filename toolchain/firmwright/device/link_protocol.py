@@ -1,7 +1,4 @@
-"""The link's messages (runtime_c/ABI.md): frames with COBS and CRC-32, and payloads.
-
-All integers are little-endian.
-"""
+"""The link's little-endian messages (runtime_c/ABI.md): frames with COBS and CRC-32, payloads."""
 
 from __future__ import annotations
 

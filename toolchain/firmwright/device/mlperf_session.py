@@ -1,7 +1,4 @@
-"""A client of the MLPerf Tiny text protocol; times are in microseconds.
-
-A command's answer consists of all lines up to `m-ready`.
-"""
+"""A client of the MLPerf Tiny text protocol; answers end with `m-ready`, times are in us."""
 
 import re
 import time

@@ -39,7 +39,6 @@ class QemuCommand:
     kernel: Path | None
     program: str = "qemu-system-arm"
     extra: tuple[str, ...] = ()
-    uart: int = 0
     plugin: str = ""
     loads: tuple[PreloadedMemory, ...] = ()
     gdb: str = ""
@@ -47,7 +46,7 @@ class QemuCommand:
     pace: int = 0
 
     def arguments(self) -> list[str]:
-        unused = [arg for _ in range(self.uart) for arg in ("-serial", "null")]
+        stub = f"socket,path={self.gdb.replace(',', ',,')},server=on,wait=off,id=gdb"
         return [
             self.program,
             *("-machine", self.machine),
@@ -58,15 +57,9 @@ class QemuCommand:
             *(("-plugin", self.plugin) if self.plugin else ()),
             *("-display", "none", "-monitor", "none", "-nodefaults"),
             *("-chardev", "stdio,id=link,signal=off"),
-            *unused,
             *(("-serial", "chardev:link") if self.has_uart else ()),
-            *(_debugger(self.gdb) if self.gdb else ()),
+            *(("-S", "-chardev", stub, "-gdb", "chardev:gdb") if self.gdb else ()),
         ]
-
-
-def _debugger(path: str) -> tuple[str, ...]:
-    socket = f"socket,path={path.replace(',', ',,')},server=on,wait=off,id=gdb"
-    return ("-S", "-chardev", socket, "-gdb", "chardev:gdb")
 
 
 def _loader(load: PreloadedMemory) -> str:

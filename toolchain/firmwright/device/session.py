@@ -161,10 +161,7 @@ class Session(Closeable):
         return next(self.measurements(inputs, 1))
 
     def measurements(self, inputs: Arrays, runs: int) -> Iterator[int]:
-        """Yield the costs of runs on freshly written inputs, after a warm-up run.
-
-        After each, `profile` refers to that run.
-        """
+        """Yield the costs of runs on written inputs, after a warm-up; `profile` has the last's."""
         self.write_inputs(inputs)
         self.execute()
         for _ in range(runs):

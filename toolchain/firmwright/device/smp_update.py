@@ -144,13 +144,16 @@ async def _send_update(
             before = await _states(client, port)
             for image in images:
                 _check_version(image, before, port)
-            new = [image for image in images if not _is_running(image, before)]
+            running = {place: state.hash for place, state in before.items()}
+            new = [image for image in images if running.get((image.number, 0)) != image.digest]
             first = [i for i in new if (i.number, 0) not in before and i.primary is not None]
             for image in new:
                 await _upload(client, image, port, to_primary=image in first)
             for image in new:
                 if image not in first:
-                    await _states(client, port, _marking(image, confirm))
+                    group = _smpclient("requests.image_management")
+                    marking = group.ImageStatesWrite(hash=image.digest, confirm=confirm)
+                    await _states(client, port, marking)
         finally:  # also after an error: the device leaves serial recovery
             with contextlib.suppress(TimeoutError, smpclient.exceptions.SMPClientException):
                 await client.request(os_group.ResetWrite(), _RESET_S)
@@ -225,11 +228,6 @@ def _check_version(image: SignedImage, before: Mapping[tuple[int, int], Any], po
         raise UsageError(what, where=port, hint=hint)
 
 
-def _is_running(image: SignedImage, before: Mapping[tuple[int, int], Any]) -> bool:
-    running = before.get((image.number, 0))
-    return running is not None and running.hash == image.digest
-
-
 async def _upload(client: Any, image: SignedImage, port: str, *, to_primary: bool) -> None:
     async for offset in client.upload(image.data, image.primary if to_primary else image.secondary):
         log.info("%s: %d of %d bytes", image.file, offset, len(image.data))
@@ -238,11 +236,6 @@ async def _upload(client: Any, image: SignedImage, port: str, *, to_primary: boo
         what = f"MCUboot does not accept image {image.number}, {image.file}."
         hint = "sign it by the device's key, with a --security-counter that is not lower."
         raise DeviceError(what, where=port, hint=hint)
-
-
-def _marking(image: SignedImage, confirm: bool) -> Any:
-    group = _smpclient("requests.image_management")
-    return group.ImageStatesWrite(hash=image.digest, confirm=confirm)
 
 
 def _text(version: Version) -> str:

@@ -1,11 +1,7 @@
-"""Flashing through the boot ROM of an STM32 over its UART (ST application note AN3155).
-
-The transport needs even parity, and BOOT0 must have started the ROM.
-"""
+"""Flashing through an STM32's boot ROM, started by BOOT0, over UART with even parity (AN3155)."""
 
 import functools
 import operator
-from collections.abc import Callable
 from typing import Final
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
@@ -25,8 +21,6 @@ _ERASE_S: Final = 60.0
 """The time limit for erasing a whole chip; two megabytes take half a minute."""
 _SYNC_TRIES: Final = 5
 
-ProgressCallback = Callable[[int, int], None]
-
 
 class Stm32BootRom:
     """A connection to the boot ROM, which measures its baud rate from the first byte."""
@@ -37,19 +31,15 @@ class Stm32BootRom:
         self._commands = self._query(_GET, "report its commands")[1:]
         self.chip_id = int.from_bytes(self._query(_GET_ID, "report the chip id"), "big")
 
-    def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
+    def load(self, image: FlashImage) -> None:
         extended = _EXTENDED_ERASE in self._commands
         self._command(_EXTENDED_ERASE if extended else _ERASE, "erase")
         self._line.write(b"\xff\xff\x00" if extended else b"\xff\x00")
         self._acknowledged("erase", _ERASE_S)
-        done = 0
         for address, data in image.chunks(_BLOCK_BYTES, align=4):
             self._command(_WRITE, "write")
             self._send_checked(address.to_bytes(4, "big"), f"write to {address:#x}")
             self._send_checked(bytes((len(data) - 1,)) + data, f"write to {address:#x}")
-            done += len(data)
-            if progress is not None:
-                progress(min(done, image.size_bytes), image.size_bytes)
 
     def verify(self, image: FlashImage) -> None:
         for address, data in image.chunks(_BLOCK_BYTES):

@@ -49,10 +49,7 @@ class CheckedLibrary:
 
 
 def open_checked_session(compiled: Compilation) -> ModelSession:
-    """Build an instrumented library and open a session on it.
-
-    Raise UsageError, ToolMissingError or ToolFailedError.
-    """
+    """Build an instrumented library and open a session on it."""
     with tempfile.TemporaryDirectory(prefix="firmwright-checked-") as folder:
         return build_checked_library(compiled, Path(folder)).session()
 
@@ -60,15 +57,12 @@ def open_checked_session(compiled: Compilation) -> ModelSession:
 def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary:
     """Build the instrumented library in `folder`, which must exist until all sessions are open."""
     if not compiled.board.is_host:
-        raise UsageError(
-            f"memory accesses are checked on the host only, not on {compiled.board.name}.",
-            hint="--board host, with --target for the kernels of another core.",
-        )
+        what = f"memory accesses are checked on the host only, not on {compiled.board.name}."
+        raise UsageError(what, hint="--board host, with --target for the kernels of another core.")
     if any(pool.scope in UNADDRESSABLE_SCOPES for pool in constant_pools(compiled.module)):
-        raise UsageError(
-            "memory that is filled by a function cannot be checked: its writes are not traced.",
-            hint="use --const-pool NAME:external, or leave constants in the image.",
-        )
+        what = "memory that is filled by a function cannot be checked: its writes are not traced."
+        hint = "use --const-pool NAME:external, or leave constants in the image."
+        raise UsageError(what, hint=hint)
     if any(path.startswith(f"{BACKEND_FILES_DIR}/") for path in compiled.tree.files):
         what = "memory accesses cannot be checked in C that is not generated."
         raise UsageError(what, where=compiled.module.name, hint="use a --target without backends.")

@@ -103,10 +103,7 @@ def run_backend_test(
     open_with: Callable[..., ModelSession] = open_session,
     **given: Any,
 ) -> BackendTestResult:
-    """Test every entry of the backend's table on a board.
-
-    Raise UsageError for an entry that matches none of its candidate cases.
-    """
+    """Test the backend's table on a board; raise UsageError for an entry that matches no case."""
     backend = backend_of(parse_target(target))
     if backend is None:
         raise UsageError(

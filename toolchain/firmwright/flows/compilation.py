@@ -109,10 +109,7 @@ def _recorded_options(module: IRModule) -> dict[str, Any]:
 
 
 def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Options:
-    """Return the options of a module saved during a compilation.
-
-    Raise UsageError if the user tries to change one.
-    """
+    """Return the options of a partly compiled module; raise UsageError if the user changes one."""
     attrs = module.attrs
     recorded = _recorded_options(module)
     for name, value in given.items():

@@ -41,10 +41,7 @@ _EVENTS = ("", *_CALLS, *_COPIES)
 
 @dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The modeled schedule, and the counted instructions of each core outside its waits.
-
-    `second` holds the instructions of the second core by operator.
-    """
+    """The modeled schedule, the counts outside waits, and the `second` core's by operator."""
 
     schedule: tuple[ScheduledCall, ...]
     parallel: ParallelRun
@@ -57,10 +54,7 @@ class CoreTimeline:
 
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
-    """Return the functions to trace; () for calls on one device.
-
-    Raise UsageError for calls on accelerators of a board with one core, emulated ones excepted.
-    """
+    """Return the functions to trace, () for one device; raise UsageError if that is impossible."""
     calls = prim_calls(compiled.module.aot_main.body)
     devices = {call.device for call in calls if call.phase != "call"}
     if devices <= emulators(compiled.module).keys():
@@ -162,10 +156,7 @@ class _CoreInterval:
 def _core_intervals(
     functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry], core: int, prefix: str
 ) -> Iterator[_CoreInterval]:
-    """Yield the intervals of a core; those of the second core extend from one sleep to the next.
-
-    The last interval is omitted.
-    """
+    """Yield the intervals of a core but the last; the second core's are between sleeps."""
     own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
     own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}
     between = own if core == 0 else {_IDLES}

@@ -53,10 +53,7 @@ def predict_lowered(module: IRModule) -> Mapping[int, int]:
 
 
 def count_kernel_calls(body: tir.Stmt) -> Mapping[tuple[int, str], int]:
-    """Return how often an AOT main calls each kernel, by operator index and kernel name.
-
-    If the data decide, both branches and one iteration of a loop count.
-    """
+    """Count an AOT main's calls of each kernel; if data decide, both branches and one iteration."""
     calls: Counter[tuple[int, str]] = Counter()
 
     def count(node: Node, variables: Mapping[str, int]) -> None:

@@ -6,13 +6,14 @@ import multiprocessing
 import operator
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.version import VERSION
@@ -31,32 +32,22 @@ def _frozen(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 copyreg.pickle(MappingProxyType, lambda mapping: (_frozen, (dict(mapping),)))
 
 
-class Executor(Protocol):
-    """Runs functions of this package, which arrive by name, on tasks, which must be picklable."""
+class Executor:
+    """Runs picklable tasks by functions of this package; here in this process, one by one."""
 
     def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Call `function` on a machine that runs tasks."""
-
-    def run(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task]
-    ) -> Iterator[tuple[int, Result]]:
-        """Yield the position and the result of each task, in the order of completion."""
-
-
-class LocalExecutor:
-    """Runs tasks one after another in this process."""
-
-    def call(self, function: Callable[..., Result], *args: object) -> Result:
         return function(*args)
 
     def run(
         self, function: Callable[[Task], Result], tasks: Sequence[Task]
     ) -> Iterator[tuple[int, Result]]:
+        """Yield the position and the result of each task, in the order of completion."""
         for index, task in enumerate(tasks):
             yield index, function(task)
 
 
-class ProcessExecutor(LocalExecutor):
+class ProcessExecutor(Executor):
     """Runs tasks in other processes of this machine."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
@@ -70,13 +61,12 @@ class ProcessExecutor(LocalExecutor):
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BrokenProcessPool as error:
-            raise ToolFailedError(
-                "a worker process ended in the middle of its task.",
-                hint="repeat the command: finished measurements are in the log.",
-            ) from error
+            what = "a worker process ended in the middle of its task."
+            hint = "repeat the command: finished measurements are in the log."
+            raise ToolFailedError(what, hint=hint) from error
 
 
-class DaskExecutor:
+class DaskExecutor(Executor):
     """Runs tasks on the workers of a Dask scheduler, which need this version of Firmwright."""
 
     def __init__(self, client: Any) -> None:
@@ -110,7 +100,7 @@ def open_executor(jobs: int, scheduler: str = "") -> Iterator[Executor]:
         with _client(scheduler) as client:
             yield DaskExecutor(client)
     elif jobs == 1:
-        yield LocalExecutor()
+        yield Executor()
     else:
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
@@ -121,12 +111,9 @@ def open_executor(jobs: int, scheduler: str = "") -> Iterator[Executor]:
 
 
 def _end_with_parent() -> None:
-    """Start a thread that ends the task and the process when the parent ends.
-
-    The parent handles interrupts.
-    """
+    """Start a thread that ends this process with its parent, which handles interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -139,10 +126,6 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _leave(*_: object) -> None:
-    raise SystemExit(1)
-
-
 def package_version() -> str:
     return VERSION
 
@@ -152,20 +135,16 @@ def _client(address: str) -> Iterator[Any]:
     try:
         import distributed
     except ImportError as error:
-        raise ToolMissingError(
-            "a Dask cluster requires the package distributed, which is not installed.",
-            where=address,
-            hint="pip install 'firmwright[dask]'.",
-        ) from error
+        what = "a Dask cluster requires the package distributed, which is not installed."
+        hint = "pip install 'firmwright[dask]'."
+        raise ToolMissingError(what, where=address, hint=hint) from error
     connect: Any = distributed.Client
     try:
         client = connect(address, timeout=_CLUSTER_TIMEOUT_S)
     except (OSError, ValueError) as error:
-        raise ToolFailedError(
-            f"there is no Dask scheduler: {error}.",
-            where=address,
-            hint="start one with: dask scheduler. It prints its address.",
-        ) from error
+        what = f"there is no Dask scheduler: {error}."
+        hint = "start one with: dask scheduler. It prints its address."
+        raise ToolFailedError(what, where=address, hint=hint) from error
     with client:
         check_worker_versions(client, address)
         yield client
@@ -179,8 +158,6 @@ def check_worker_versions(client: Any, address: str) -> None:
         )
     for worker, answer in sorted(versions.items()):
         if answer != VERSION:
-            raise ToolFailedError(
-                f"the worker {worker} has not firmwright {VERSION}: {answer}.",
-                where=address,
-                hint="the same version of firmwright on every worker.",
-            )
+            what = f"the worker {worker} has not firmwright {VERSION}: {answer}."
+            hint = "the same version of firmwright on every worker."
+            raise ToolFailedError(what, where=address, hint=hint)

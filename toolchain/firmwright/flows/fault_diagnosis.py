@@ -72,10 +72,7 @@ def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
 def make_fault_explainer(
     compiled: Compilation, image: Image, prefix: str
 ) -> Callable[[Fault], str]:
-    """Return a function that describes a fault of the firmware.
-
-    The names of the model's C functions start with `prefix`.
-    """
+    """Return a function that describes a fault; the model's C functions start with `prefix`."""
 
     def explain(fault: Fault) -> str:
         at, caller = _places(compiled, image, fault)

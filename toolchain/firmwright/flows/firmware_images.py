@@ -23,10 +23,7 @@ def build_image(
     *,
     compiler: Compiler | None = None,
 ) -> Image:
-    """Build one variant of a compilation or bundle in `directory` or in the cache.
-
-    Raise ToolMissingError, ToolFailedError or DoesNotFitError.
-    """
+    """Build one variant of a compilation or bundle in `directory` or in the cache."""
     log.info("building the %s image for %s", variant, compiled.board.name)
     if directory is not None:
         compiled.save(directory)

@@ -183,10 +183,7 @@ def _by_checksums(
 def _by_values(
     device: Session, operators: Sequence[_ComparableOperator], sample: Tensors, layers: Tensors
 ) -> FirstDivergence | None:
-    """Return the first operator whose values, all fetched in one run, differ.
-
-    This is for models with floats or state.
-    """
+    """Return the first operator with different values, fetched in one run (floats and state)."""
     device.write_inputs(sample)
     outputs: dict[int, bytes] = {}
     for index, data in device.taps():

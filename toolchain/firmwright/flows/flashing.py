@@ -90,10 +90,7 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
 def flash(
     plan: FlashPlan, *, verify: bool = False, address: str = "", choose: PortChooser | None = None
 ) -> FlashResult:
-    """Flash the board.
-
-    Raise ToolMissingError, ToolFailedError, DeviceError or UsageError.
-    """
+    """Flash the board; raise ToolMissingError, ToolFailedError, DeviceError or UsageError."""
     log.info("flashing %d bytes by %s", plan.image.size_bytes, plan.runner)
     match plan.runner:
         case "gdb":

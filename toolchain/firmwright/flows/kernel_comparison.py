@@ -71,10 +71,7 @@ def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandid
 def comparison_module(
     layers: Sequence[KernelComparison], board: Board, options: Options
 ) -> IRModule:
-    """Return the module with a main that calls every kernel and counts its mismatches.
-
-    The kernels are the main's operators, numbered across all layers.
-    """
+    """Return a main that calls all kernels, as its operators, and counts their mismatches."""
     total = sum(len(layer.kernels) for layer in layers)
     differing = tir.Buffer(MISMATCH_COUNT_OUTPUT, INT32, (total,), alignment=_ALIGNMENT)
     parts: list[_LayerMain] = []

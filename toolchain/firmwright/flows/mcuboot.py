@@ -33,10 +33,7 @@ def export_update(
     signing: ImageSigning,
     only: int | None = None,
 ) -> tuple[str, ...]:
-    """Write the signed images of a compilation or a project folder; return the file names.
-
-    `only` selects the image with this number.
-    """
+    """Write the signed images, or `only` the one with that number; return the file names."""
     slots = board.mcuboot
     if slots is None:
         what = "the board's file does not describe the slots of an MCUboot."

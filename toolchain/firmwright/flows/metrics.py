@@ -140,10 +140,7 @@ def _figures(run: ModelRun, first: ModelRun, task: Task) -> dict[str, float | No
 
 
 def top_k_accuracy(scores: Array, labels: Array, k: int = 1) -> float:
-    """Return the share of samples with the label among the k best classes.
-
-    Of classes with equal scores, the one with the lowest index is better.
-    """
+    """Return the share of labels among the k best classes; of equal scores, the first wins."""
     best = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :k]
     return float(np.mean(np.any(best == labels[:, None], axis=1)))
 

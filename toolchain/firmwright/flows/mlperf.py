@@ -62,10 +62,7 @@ class BenchmarkScore:
 def with_benchmark_firmware(
     compiled: Compilation, task: str = "", *, energy: bool = False, clock_hz: int = 0
 ) -> Compilation:
-    """Return the compilation with the benchmark's firmware.
-
-    `clock_hz` is the clock of an emulated core, which executes one instruction per cycle.
-    """
+    """Return the compilation with the benchmark's firmware; `clock_hz` is an emulated core's."""
     if clock_hz and compiled.board.run.kind != "qemu":
         what = "a clock can be set for emulated boards only."
         raise UsageError(what, where=compiled.board.name, hint="no --clock.")
@@ -125,10 +122,7 @@ def open_benchmark(
 
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
-    """Run the firmware on a pseudo terminal for the benchmark's own runner.
-
-    With a clock, the emulator keeps pace with the host's time.
-    """
+    """Run the firmware on a pseudo terminal for the benchmark's runner, at the task's clock."""
     task, run = compiled.task, compiled.board.run
     if task is not None and task.clock_hz:
         pace = min(max(round(math.log2(1e9 / task.clock_hz)), 0), PACE_MAX)
@@ -153,10 +147,7 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
 def read_dataset(
     folder: str | Path, task: MlperfTask, limit: int | None = None
 ) -> tuple[LabeledSample, ...]:
-    """Read the samples of `folder`, at most `limit`.
-
-    Raise UsageError if files are missing or do not fit the task.
-    """
+    """Read at most `limit` samples; raise UsageError for missing files and wrong sizes."""
     labels = Path(folder) / LABELS
     try:
         with labels.open(newline="", encoding="utf-8") as file:

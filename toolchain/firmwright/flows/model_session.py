@@ -59,10 +59,7 @@ class ModelRunner(Protocol):
 
 
 class ModelSession(Closeable):
-    """A running model, usable as a context manager.
-
-    `image` is None for firmware reached through a port.
-    """
+    """A running model, a context manager; `image` is None for firmware reached through a port."""
 
     def __init__(self, compiled: Compilation, runner: ModelRunner, image: Image | None) -> None:
         self.compiled = compiled
@@ -139,10 +136,8 @@ def open_session(
         baud: The baud rate to switch to; DeviceError if the board or line does not support it.
     """
     if in_process and not compiled.board.is_host:
-        raise UsageError(
-            f"board {compiled.board.name} cannot run in this process.",
-            hint="use --board host, or omit --in-process.",
-        )
+        what = f"board {compiled.board.name} cannot run in this process."
+        raise UsageError(what, hint="use --board host, or omit --in-process.")
     if in_process:
         image = image or build_image(compiled, compiler=compiler)
         if image.library is None:

@@ -13,10 +13,7 @@ from firmwright.ir.tir.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class SupportedOperator:
-    """An operator as users see it.
-
-    `schedules` are the names of its schedules, `boards` those on which tests run its cases.
-    """
+    """An operator with the names of its schedules, and the boards on which tests run its cases."""
 
     name: str
     tflite: tuple[str, ...]

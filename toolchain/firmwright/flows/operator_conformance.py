@@ -44,10 +44,7 @@ EMULATED_BOARDS = ("mps2-an386", "mps3-an547")
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One case and its first differing value, if any.
-
-    `builtin` is the operator's TFLite name, `dtype` the element type that the case tests.
-    """
+    """A case, its first difference, TFLite name (`builtin`) and tested element type (`dtype`)."""
 
     op: str
     case: str
@@ -62,10 +59,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTestResult:
-    """The results of the cases that ran on `board`, in `images` firmware images.
-
-    `skipped` cases are too large for the board.
-    """
+    """The results of cases in `images` firmware images; `skipped` are too large for the board."""
 
     board: str
     numerics: str
@@ -133,10 +127,7 @@ def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[Name
 
 
 def budget_bytes(board: Board) -> int:
-    """Return the bytes of tensors that one firmware may hold on `board`.
-
-    Inputs and outputs of all cases are live together; the rest is for code and scratch.
-    """
+    """Return the bytes of tensors for one firmware; all inputs and outputs are live together."""
     if board.is_host:
         return HOST_BYTES
     pool = max((p.size_bytes or 0 for p in board.pools()), default=0)
@@ -242,20 +233,12 @@ def _node(index: int, case: ConformanceCase, tensors: list[RawTensor]) -> RawNod
         tensors.append(_tensor(len(tensors), name, tensor))
         return len(tensors) - 1
 
-    inputs = tuple(add(_input(index, k), tensor) for k, tensor in enumerate(case.inputs))
-    outputs = tuple(add(_output(index, k), tensor) for k, tensor in enumerate(case.outputs))
-    span = Span(case.name, 0, index, _output(index, 0))
+    inputs = tuple(add(f"{index}.x{k}", tensor) for k, tensor in enumerate(case.inputs))
+    outputs = tuple(add(f"{index}.y{k}", tensor) for k, tensor in enumerate(case.outputs))
+    span = Span(case.name, 0, index, f"{index}.y0")
     fields = TABLES.get(OPTIONS_OF_OPERATOR.get(case.builtin, ""), {})
     options = {name: field.default_value for name, field in fields.items()} | dict(case.options)
     return RawNode(case.builtin, 1, inputs, outputs, options, span)
-
-
-def _input(index: int, position: int) -> str:
-    return f"{index}.x{position}"
-
-
-def _output(index: int, position: int) -> str:
-    return f"{index}.y{position}"
 
 
 def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
@@ -274,7 +257,7 @@ def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
     for index, item in enumerate(group):
         for position, tensor in enumerate(item.case.inputs):
             if tensor is not None and tensor.has_samples:
-                name, zero_point = _input(index, position), (tensor.zero_points or (0,))[0]
+                name, zero_point = f"{index}.x{position}", (tensor.zero_points or (0,))[0]
                 limits = tensor.value_range or (INT32_RANGE if tensor.dtype == "int32" else None)
                 dtype = np.dtype(tensor.dtype)
                 inputs.append(SampleInput(name, tensor.shape, dtype, zero_point, limits))

@@ -41,10 +41,7 @@ def export_model(
     measure_stack: bool = False,
     metadata: PackageMetadata = NO_METADATA,
 ) -> tuple[SourceTree, Path]:
-    """Write the package to `output`, by default a name that the format makes usual.
-
-    Return its files and its path.
-    """
+    """Write the package to `output`, by default the usual name; return its files and its path."""
     exported = _export_input(compiled, metadata)
     if measure_stack:
         parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)

@@ -16,10 +16,7 @@ from firmwright.select.kernel_selection import KernelSelector
 
 
 def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
-    """Return what `ram_bytes` compiles to, from most to least memory.
-
-    No program is better than another one in both memory and instructions.
-    """
+    """Return the programs that no other beats in memory and instructions, largest first."""
     if "stage" in model.attrs:
         raise UsageError("the module is lowered already.", where=model.name, hint="the model file.")
     board = load_board(options.board, options.board_dirs)

@@ -152,7 +152,7 @@ def profile(
         with open_with(compiled, variant="profile", compiler=compiler) as session:
             log.info("measuring each operator on %s", compiled.board.name)
             probed, operators = _probed(compiled, session.device, sample, runs, predictions)
-    times = modeled_times(compiled)
+    times, pools = modeled_times(compiled), compiled.summary.pools.items()
     return Profile(
         model=compiled.module.name,
         board=board.name,
@@ -168,7 +168,7 @@ def profile(
         least=min(totals),
         clock_hz=timed.clock_hz if info.start_up_text else timed.run_hz,
         flags=_flags(choose_compiler(compiler, default=board.compiler), board),
-        pools=_pools(compiled),
+        pools=tuple(PoolUsage(name, pool.bytes, pool.limit_bytes) for name, pool in pools),
         schedule=_schedule(compiled, operators, counts, times),
     )
 
@@ -178,9 +178,13 @@ def _flags(compiler: Compiler, board: Board) -> str:
     return " ".join((compiler, MODEL_OPTIMIZATION, *flags(board)))
 
 
-def _pools(compiled: Compilation) -> tuple[PoolUsage, ...]:
-    pools = compiled.summary.pools.items()
-    return tuple(PoolUsage(name, pool.bytes, pool.limit_bytes) for name, pool in pools)
+def _with_modeled(
+    operators: Sequence[OperatorCost], times: ModeledTimes
+) -> tuple[OperatorCost, ...]:
+    return tuple(
+        replace(cost, modeled_cycles=times[cost.index].cycles) if cost.index in times else cost
+        for cost in operators
+    )
 
 
 def _schedule(
@@ -196,15 +200,6 @@ def _schedule(
         schedule = schedule_run(compiled.module, by_operator, times)
     check_races(compiled.module, schedule)
     return schedule
-
-
-def _with_modeled(
-    operators: Sequence[OperatorCost], times: ModeledTimes
-) -> tuple[OperatorCost, ...]:
-    return tuple(
-        replace(cost, modeled_cycles=times[cost.index].cycles) if cost.index in times else cost
-        for cost in operators
-    )
 
 
 def _probed(

@@ -141,10 +141,7 @@ def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
 
 
 def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
-    """Evaluate a graph with the numpy references of its operators.
-
-    Calls of PrimFuncs run in the TIR interpreter.
-    """
+    """Evaluate a graph by its operators' numpy references, PrimFuncs by the TIR interpreter."""
     entry = module.entry
     if not isinstance(entry, Function):
         raise InternalError("only a graph can be evaluated by reference")

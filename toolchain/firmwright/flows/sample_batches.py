@@ -58,10 +58,7 @@ def generate_samples(
     seed: int = 0,
     ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
 ) -> SampleBatch:
-    """Return the first `count` samples of `seed`, as defined in oracle/random_samples.py.
-
-    `ranges` has the declared ranges of inputs.
-    """
+    """Return `count` samples of `seed` (oracle/random_samples.py), in the declared `ranges`."""
     if count < 1:
         raise UsageError(
             f"{count} is not a valid number of samples.", hint="use --samples 1 or more."
@@ -80,10 +77,7 @@ def measured_sample(inputs: Sequence[IoTensor]) -> Tensors:
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
-    """Return the arrays of an .npz file.
-
-    Raise UsageError if it is not an .npz file or holds Python objects.
-    """
+    """Return the arrays of an .npz file; raise UsageError for other files and Python objects."""
     try:
         with open(path, "rb") as file:
             archive = np.load(file, allow_pickle=False)
@@ -98,20 +92,15 @@ def read_npz(path: str | Path) -> dict[str, Array]:
         what = error.strerror or str(error)
         raise UsageError(f"the arrays cannot be read: {what}.", where=str(path)) from error
     except _ARCHIVE_ERRORS as error:
-        raise UsageError(
-            f"this is not an .npz file of plain arrays: {error}.",
-            where=str(path),
-            hint="write it with numpy.savez(path, input_1=array).",
-        ) from error
+        what = f"this is not an .npz file of plain arrays: {error}."
+        hint = "write it with numpy.savez(path, input_1=array)."
+        raise UsageError(what, where=str(path), hint=hint) from error
 
 
 def make_batch(
     arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str = "input"
 ) -> SampleBatch:
-    """Split `arrays` into samples of `tensors`.
-
-    Raise UsageError for missing names, wrong types or shapes, and different sample counts.
-    """
+    """Split `arrays` into samples; raise UsageError for wrong names, types, shapes or counts."""
     by_name = arrays_by_name(arrays, tensors, where, kind)
     counts: dict[int | None, str] = {}
     for tensor in tensors:

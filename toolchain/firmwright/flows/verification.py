@@ -167,10 +167,9 @@ def _merge(parts: Sequence[Verification], size: int) -> Verification:
 
 def check_recording(batch: SampleBatch, expected: Sequence[Tensors] | None) -> None:
     if expected is not None and len(expected) != len(batch.samples):
-        raise UsageError(
-            f"the recording has {len(expected)} samples, but {len(batch.samples)} are run.",
-            hint=f"use --samples {len(expected)}, or --input with the recorded inputs.",
-        )
+        what = f"the recording has {len(expected)} samples, but {len(batch.samples)} are run."
+        hint = f"use --samples {len(expected)}, or --input with the recorded inputs."
+        raise UsageError(what, hint=hint)
 
 
 def _reference(
@@ -206,10 +205,7 @@ _INDEXING = ("dynamic_gather", "dynamic_scatter")
 
 
 def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
-    """Return the range of each input that selects elements of a tensor.
-
-    Only ONNX Runtime and PyTorch refuse indices out of range.
-    """
+    """Return the ranges of inputs that are indices, which ONNX Runtime and PyTorch check."""
     entry = compiled.imported.entry
     if not isinstance(entry, Function) or reference_runtime(compiled) not in _CHECKING_RUNTIMES:
         return {}

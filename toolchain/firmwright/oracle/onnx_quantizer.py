@@ -27,10 +27,7 @@ class QuantizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparedNode:
-    """A node of the prepared model; `result` is its first output.
-
-    `reason` explains why it was not quantized.
-    """
+    """A node of the prepared model and its first output; `reason` is why it is not quantized."""
 
     result: str
     op: str
@@ -55,27 +52,20 @@ class QuantizedModel:
 def quantize_model(
     model: bytes, samples: Sequence[Mapping[str, Array]], how: QuantizeOptions, where: str
 ) -> QuantizedModel:
-    """Quantize a complete model with calibration samples; `where` is the file name for errors.
-
-    Raises ToolMissingError, ToolFailedError and UsageError.
-    """
+    """Quantize a complete model with calibration samples; `where` is the file name for errors."""
     with tempfile.TemporaryDirectory(prefix="firmwright-quantize-") as name:
         folder = Path(name)
         write_request(folder, model, samples, asdict(how))
         answer = run_worker(folder, "onnx_quantizer_worker", TOOL, TIMEOUT_S)
         match answer.get("error"):
             case "quantized":
-                raise UsageError(
-                    f"the model is already quantized: it has {answer['what']}.",
-                    where=where,
-                    hint="pass the float model, or compile this one directly.",
-                )
+                what = f"the model is already quantized: it has {answer['what']}."
+                hint = "pass the float model, or compile this one directly."
+                raise UsageError(what, where=where, hint=hint)
             case "exclude":
-                raise UsageError(
-                    f"the model has no operator {answer['what']} to exclude.",
-                    where=where,
-                    hint="pass the name of a node or of its result.",
-                )
+                what = f"the model has no operator {answer['what']} to exclude."
+                hint = "pass the name of a node or of its result."
+                raise UsageError(what, where=where, hint=hint)
         return QuantizedModel(
             (folder / "quantized.onnx").read_bytes(),
             (folder / "prepared.onnx").read_bytes(),

@@ -36,10 +36,8 @@ class SampleInput:
                 return 0, 1
             case "f":
                 return -1, 1
-        raise UsageError(
-            f"input {self.name!r} has type {self.dtype}, for which no samples are defined.",
-            hint="pass your own inputs with --input.",
-        )
+        what = f"input {self.name!r} has type {self.dtype}, for which no samples are defined."
+        raise UsageError(what, hint="pass your own inputs with --input.")
 
 
 def make_sample(

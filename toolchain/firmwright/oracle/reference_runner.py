@@ -1,7 +1,4 @@
-"""Execution of models by a reference runtime in a worker process.
-
-A model that crashes, hangs or exhausts the interpreter causes a clear error.
-"""
+"""Execution of models by a reference runtime in a worker process, which may crash or hang."""
 
 import json
 import os
@@ -131,10 +128,8 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
     match answer.get("error"):
         case "missing":
             extra = answer["what"] if answer["what"] == "torch" else "verify"
-            raise ToolMissingError(
-                f"{tool} needs the Python package {answer['what']}, which is not installed.",
-                hint=f"pip install 'firmwright[{extra}]'.",
-            )
+            what = f"{tool} needs the Python package {answer['what']}, which is not installed."
+            raise ToolMissingError(what, hint=f"pip install 'firmwright[{extra}]'.")
         case "inputs":
             raise UsageError(f"the samples name the inputs {answer['what']}.")
         case "refused":

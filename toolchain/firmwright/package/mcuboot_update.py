@@ -36,7 +36,12 @@ def sign_update(
     payloads: Mapping[int, bytes], name: str, board: Board, metadata: bytes, signing: ImageSigning
 ) -> SourceTree:
     """Return the update with the image of each payload, by image number."""
-    _check_tools(signing)
+    if importlib.util.find_spec("imgtool") is None:
+        what = "imgtool, which signs images for MCUboot, is not installed."
+        raise ToolMissingError(what, hint="pip install 'firmwright[mcuboot]'.")
+    if not signing.key.is_file():
+        hint = f"create one: imgtool keygen -k {signing.key} -t ecdsa-p256."
+        raise UsageError("there is no such key file.", where=str(signing.key), hint=hint)
     slots = board.mcuboot
     assert slots is not None  # the caller selected payloads by its slots
     content: dict[str, str | bytes] = {"metadata.json": metadata}
@@ -59,15 +64,6 @@ def sign_update(
         entries.append(entry)
     manifest = {"format-version": 1, "name": name, "files": entries}
     return SourceTree({**content, MANIFEST: json.dumps(manifest, indent=2) + "\n"})
-
-
-def _check_tools(signing: ImageSigning) -> None:
-    if importlib.util.find_spec("imgtool") is None:
-        what = "imgtool, which signs images for MCUboot, is not installed."
-        raise ToolMissingError(what, hint="pip install 'firmwright[mcuboot]'.")
-    if not signing.key.is_file():
-        hint = f"create one: imgtool keygen -k {signing.key} -t ecdsa-p256."
-        raise UsageError("there is no such key file.", where=str(signing.key), hint=hint)
 
 
 def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSigning) -> bytes:

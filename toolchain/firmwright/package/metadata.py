@@ -26,10 +26,7 @@ def summarize_compilation(
     compiler: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> CompilationSummary:
-    """Summarize the compilation of the planned `module`.
-
-    `compiler` holds the tool and flags for which the sources are tuned.
-    """
+    """Summarize a planned `module`; `compiler` has the tool and flags of tuned sources."""
     main = module.aot_main
     plan = module.plan
     constants = _constants(module, main)
@@ -183,17 +180,8 @@ def _scratch_bytes(plan: Plan) -> int:
     """Return the maximum number of scratch bytes that are live at the same time."""
     scratch = [info for info in plan.buffers if info.kind == "scratch"]
     times = sorted({live.first for info in scratch for live in info.live})
-    return max(
-        (
-            sum(
-                info.size_bytes
-                for info in scratch
-                if any(r.first <= time < r.end for r in info.live)
-            )
-            for time in times
-        ),
-        default=0,
-    )
+    live = ((i for i in scratch if any(r.first <= t < r.end for r in i.live)) for t in times)
+    return max((sum(info.size_bytes for info in infos) for infos in live), default=0)
 
 
 def _plan(plan: Plan, main: tir.PrimFunc) -> summaries.PlanSummary:

@@ -1,7 +1,4 @@
-"""The software bill of materials (SBOM) of a firmware project, in CycloneDX 1.6.
-
-Equal inputs give equal documents.
-"""
+"""The SBOM of a firmware project in CycloneDX 1.6; equal inputs give equal documents."""
 
 import hashlib
 import json

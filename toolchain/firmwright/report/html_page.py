@@ -30,11 +30,13 @@ _Segments = list[tuple[str, int, int]]
 
 def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -> str:
     occupied, peak = occupied_bytes_by_time(report), peak_time(report)
+    facts = json.dumps({**report.as_json(), "occupied_bytes": occupied}, separators=(",", ":"))
+    rows = earlier["operators"] if earlier is not None else ()
     return render_report_template(
         "report.html.j2",
         report=report,
         earlier=earlier,
-        before=_earlier_counts(earlier),
+        before={row.get("name"): row.get("count") for row in rows if isinstance(row, dict)},
         maps=[(pool, Markup(_map(report, pool.name))) for pool in report.pools],
         kinds=[(k, w) for k, w in KIND_LABELS.items() if any(b.kind == k for b in report.buffers)],
         peak=peak,
@@ -49,14 +51,9 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
         flash=_flash(report),
         largest=_largest(report),
         kind_words=KIND_LABELS,
-        facts=Markup(_embedded(report)),
+        facts=Markup(facts.replace("<", "\\u003c")),
         script=Markup(report_file("report.js")),
     )
-
-
-def _embedded(report: BuildReport) -> str:
-    facts = {**report.as_json(), "occupied_bytes": occupied_bytes_by_time(report)}
-    return json.dumps(facts, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _map(report: BuildReport, pool: str) -> str:
@@ -71,12 +68,6 @@ def _map(report: BuildReport, pool: str) -> str:
         bound_label=format_bound(used_bytes, bound),
     )
     return render_svg(memory_map, MapPage(tuple(p.name for p in report.pools), number))
-
-
-def _earlier_counts(earlier: Mapping[str, Any] | None) -> dict[object, object]:
-    """Return the counts of the baseline's operators by name."""
-    rows = earlier["operators"] if earlier is not None else ()
-    return {row.get("name"): row.get("count") for row in rows if isinstance(row, dict)}
 
 
 def _widest(report: BuildReport) -> int:

@@ -38,10 +38,7 @@ KIND_COLORS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """The contents of a map: a pool's buffers and size, and the operator kind at each time.
-
-    `bound_label` is the text at the line on top.
-    """
+    """A pool's buffers and size, the operator kind at each time, and the label of the top line."""
 
     title: str
     buffers: tuple[PlannedBuffer, ...]
@@ -120,19 +117,16 @@ def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
     least, width = (30.0, 1044.0) if page else (54.0, 800.0)
     top = TOP if drawn.title else TOP - 56
     scale = MapScale(steps, max(drawn.used_bytes, 1), top, max(least, width / steps))
+    ticks = (n * 10**power for power in range(9) for n in (1, 2, 5))
+    tick_bytes = next(size for size in ticks if drawn.used_bytes <= 6 * size)
     return render_report_template(
         "memory_map.svg.j2",
         map=drawn,
         page=page,
         scale=scale,
         boxes=[(b, scale.box(b, live)) for b in drawn.buffers for live in b.live],
-        ticks=_ticks(drawn.used_bytes),
+        ticks=range(0, drawn.used_bytes + 1, tick_bytes),
         labels=KIND_LABELS,
         colors=KIND_COLORS,
         letter=LETTER,
     )
-
-
-def _ticks(used: int) -> range:
-    step = next(10**power * n for power in range(9) for n in (1, 2, 5) if used <= 6 * 10**power * n)
-    return range(0, used + 1, step)

@@ -23,10 +23,7 @@ class PoolUsage:
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """The cost of an operator and its share of the flash.
-
-    `count` is in the report's unit. Code shared by n operators counts as 1/n for each.
-    """
+    """An operator's cost in the report's unit, and flash; n operators share code by 1/n each."""
 
     index: int
     name: str

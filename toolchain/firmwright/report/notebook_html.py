@@ -8,13 +8,13 @@ from firmwright.report.memory_map import make_memory_map, render_svg
 
 
 def compilation_html(summary: CompilationSummary) -> str:
-    maps = [memory_html(summary, name) for name, pool in summary.pools.items() if pool.bytes]
+    titles = {
+        name: f"{summary.model} on {summary.board}, pool {name}"
+        for name, pool in summary.pools.items()
+        if pool.bytes
+    }
+    maps = [Markup(render_svg(make_memory_map(summary, *item))) for item in titles.items()]
     rows = [(op.name, op.kind, op.macs or None, op.schedule) for op in summary.operators]
     return render_notebook_item(
         "firmwright.report", "compilation.html.j2", summary=summary, rows=rows, maps=maps
     )
-
-
-def memory_html(summary: CompilationSummary, pool: str) -> Markup:
-    title = f"{summary.model} on {summary.board}, pool {pool}"
-    return Markup(render_svg(make_memory_map(summary, pool, title)))

@@ -32,10 +32,7 @@ def is_keras(data: bytes) -> bool:
 
 
 def convert_keras(data: bytes, file: str) -> bytes:
-    """Return the model as a .tflite file; an open batch size becomes 1.
-
-    Raise ToolMissingError without TensorFlow.
-    """
+    """Return a .tflite file; an open batch is 1. Raise ToolMissingError without TensorFlow."""
     suffix = ".h5" if data[:8] == _HDF5_MARK else ".keras"
     if suffix == ".keras":
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -32,10 +32,7 @@ class ConstantFolder:
     elements: int = 0
 
     def fold(self, node: Message, opset: int, inputs: Mapping[str, Array]) -> list[Array] | None:
-        """Return the results of a node, or None if it is to be imported as an operator.
-
-        Raise NotSupportedError if the results exceed the limit.
-        """
+        """Return the results, or None to import the node; NotSupportedError above the limit."""
         if isinstance(node, PlainNode) or node.op_type in _NEVER_FOLDED:
             return None
         # Operators on text include regular expressions, which may take time without bound.

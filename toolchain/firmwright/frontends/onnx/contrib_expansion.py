@@ -90,16 +90,14 @@ _Rule: TypeAlias = Callable[[_Expansion], object]
 # ---- integers ------------------------------------------------------------------------------------
 
 
-def _qlinear_unary(op: str, keep: Sequence[str], e: _Expansion) -> None:
-    e.quantize(e.emit(op, e.dequantize(0), keep=keep), 3, e.output())
-
-
-def _qlinear_binary(op: str, e: _Expansion) -> None:
-    e.quantize(e.emit(op, e.dequantize(0), e.dequantize(3)), 6, e.output())
+def _qlinear(op: str, operands: Sequence[int], e: _Expansion, keep: Sequence[str] = ()) -> None:
+    """Compute floats from the quantized `operands`, which scale and zero point follow."""
+    y = e.emit(op, *map(e.dequantize, operands), keep=keep)
+    e.quantize(y, operands[-1] + 3, e.output())
 
 
 def _qlinear_concat(e: _Expansion) -> None:
-    reals = [e.dequantize(first) for first in range(2, len(e.node.input), 3)]
+    reals = map(e.dequantize, range(2, len(e.node.input), 3))
     e.quantize(e.emit("Concat", *reals, keep=("axis",)), 0, e.output())
 
 
@@ -128,7 +126,7 @@ def _nhwc_max_pool(e: _Expansion) -> None:
 
 def _qlinear_softmax(e: _Expansion) -> None:
     if e.attrs.get("opset", 13) >= 13:
-        _qlinear_unary("Softmax", ("axis",), e)
+        _qlinear("Softmax", (0,), e, ("axis",))
         return
     # Before opset 13, Softmax joined the axes from `axis`.
     rows = e.emit("Flatten", *e.inputs(0), axis=e.attrs.get("axis", 1))
@@ -187,9 +185,9 @@ def _dynamic_quantize_matmul(e: _Expansion) -> None:
 # ---- floats --------------------------------------------------------------------------------------
 
 
-def _biased(op: str, e: _Expansion, **attrs: Any) -> None:
+def _gelu(e: _Expansion, **attrs: Any) -> None:
     x, bias = e.inputs(0, 1)
-    e.emit(op, e.emit("Add", x, bias) if bias else x, result=e.output(), **attrs)
+    e.emit("Gelu", e.emit("Add", x, bias) if bias else x, result=e.output(), **attrs)
 
 
 def _fused_conv(e: _Expansion) -> None:
@@ -271,13 +269,13 @@ def _group_query_attention(e: _Expansion) -> None:
 
 
 _RULES: Mapping[str, _Rule] = {
-    "BiasGelu": partial(_biased, "Gelu"),
+    "BiasGelu": _gelu,
     "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
     "EmbedLayerNormalization": _embed_layer_normalization,
-    "FastGelu": partial(_biased, "Gelu", approximate="tanh"),
+    "FastGelu": partial(_gelu, approximate="tanh"),
     "FusedConv": _fused_conv,
     "FusedGemm": _fused_gemm,
-    "Gelu": partial(_biased, "Gelu"),
+    "Gelu": _gelu,
     "GroupQueryAttention": _group_query_attention,
     "MatMulIntegerToFloat": lambda e: _integer_matmul(
         e, e.inputs(0, 1, 4, 5), e.inputs(2, 3), e.inputs(6)[0]
@@ -285,14 +283,14 @@ _RULES: Mapping[str, _Rule] = {
     "NhwcMaxPool": _nhwc_max_pool,
     "QAttention": _q_attention,
     "QGemm": _qgemm,
-    "QLinearAdd": partial(_qlinear_binary, "Add"),
+    "QLinearAdd": partial(_qlinear, "Add", (0, 3)),
     "QLinearAveragePool": partial(_qlinear_pool, "AveragePool"),
     "QLinearConcat": _qlinear_concat,
     "QLinearConv": _qlinear_conv,
     "QLinearGlobalAveragePool": partial(_qlinear_pool, "GlobalAveragePool"),
-    "QLinearLeakyRelu": partial(_qlinear_unary, "LeakyRelu", ("alpha",)),
-    "QLinearMul": partial(_qlinear_binary, "Mul"),
-    "QLinearSigmoid": partial(_qlinear_unary, "Sigmoid", ()),
+    "QLinearLeakyRelu": partial(_qlinear, "LeakyRelu", (0,), keep=("alpha",)),
+    "QLinearMul": partial(_qlinear, "Mul", (0, 3)),
+    "QLinearSigmoid": partial(_qlinear, "Sigmoid", (0,)),
     "QLinearSoftmax": _qlinear_softmax,
     "QLinearWhere": _qlinear_where,
     "QuickGelu": lambda e: e.emit(

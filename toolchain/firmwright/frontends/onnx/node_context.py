@@ -286,10 +286,7 @@ class NodeContext:
         return self.input(index).type.dtype
 
     def array(self, index: int, what: str) -> Array:
-        """Return the value of a constant input.
-
-        Raise NotSupportedError, which calls the input `what`, if it is not constant.
-        """
+        """Return a constant input; a NotSupportedError for other inputs calls it `what`."""
         value = self.input(index)
         if not isinstance(value, ConstantValue):
             raise NotSupportedError(f"{what} that are not constant")

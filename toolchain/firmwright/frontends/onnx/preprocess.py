@@ -30,10 +30,7 @@ class ModelOverrides:
 def preprocess_model(
     data: bytes, file: str, overrides: ModelOverrides = ModelOverrides(), folder: Path | None = None
 ) -> bytes:
-    """Return the bytes of the complete model, unchanged if complete already.
-
-    Raises ModelError, UsageError and ToolMissingError.
-    """
+    """Return the bytes of the complete model, unchanged if complete already."""
     model = parse_model(data, file)
     outside = list(_external_tensors(model))
     newer, has_classes = _convert_old_opset(model), _has_class_labels(model)
@@ -48,11 +45,8 @@ def preprocess_model(
     inputs = {item.name: item for item in model.graph.input}
     for name in (*overrides.shapes, *overrides.bindings):
         if name not in inputs:
-            raise UsageError(
-                f"the model has no input {name!r}.",
-                where=file,
-                hint=f"its inputs are {', '.join(sorted(inputs)) or 'none'}.",
-            )
+            hint = f"its inputs are {', '.join(sorted(inputs)) or 'none'}."
+            raise UsageError(f"the model has no input {name!r}.", where=file, hint=hint)
     for name, shape in overrides.shapes.items():
         _set_shape(inputs[name], shape, file)
     for name, values in overrides.bindings.items():
@@ -109,17 +103,13 @@ def _fix_input(graph: Message, info: Message, values: Array | tuple[float, ...],
         try:
             array = np.array(values).astype(kind).reshape(sizes if 0 not in sizes else -1)
         except ValueError as error:
-            raise UsageError(
-                f"{len(values)} values are bound to {info.name!r}, which has the shape {sizes}.",
-                where=file,
-            ) from error
+            what = f"{len(values)} values are bound to {info.name!r}, which has the shape {sizes}."
+            raise UsageError(what, where=file) from error
     else:
         array = np.asarray(values)
         if array.dtype != kind:
-            raise UsageError(
-                f"the constant for {info.name!r} is {array.dtype}, but the input is {kind}.",
-                where=file,
-            )
+            what = f"the constant for {info.name!r} is {array.dtype}, but the input is {kind}."
+            raise UsageError(what, where=file)
     graph.initializer.append(onnx_package().numpy_helper.from_array(array, info.name))
     graph.input.remove(info)
 
@@ -157,11 +147,9 @@ def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None
             stream.seek(int(entries.get("offset", "0")))
             tensor.raw_data = stream.read(int(entries["length"]) if "length" in entries else -1)
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"the data of {tensor.name!r} cannot be read: {error}.",
-            where=str(folder / location),
-            hint="keep the file in the model's folder.",
-        ) from error
+        what = f"the data of {tensor.name!r} cannot be read: {error}."
+        hint = "keep the file in the model's folder."
+        raise UsageError(what, where=str(folder / location), hint=hint) from error
     tensor.ClearField("external_data")
     tensor.data_location = onnx_package().TensorProto.DEFAULT
 

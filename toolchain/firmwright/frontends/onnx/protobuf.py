@@ -45,10 +45,8 @@ def onnx_package() -> Any:
 
         import onnx
     except ImportError as error:
-        raise ToolMissingError(
-            "reading ONNX models needs the Python package onnx, which is not installed.",
-            hint="pip install 'firmwright[onnx]'.",
-        ) from error
+        what = "reading ONNX models needs the Python package onnx, which is not installed."
+        raise ToolMissingError(what, hint="pip install 'firmwright[onnx]'.") from error
     return onnx
 
 
@@ -68,10 +66,7 @@ def dtype_code(name: str) -> int:
 
 
 def tensor_array(tensor: Message) -> Array:
-    """Return the values of a TensorProto; strings become bytes objects.
-
-    Raise UsageError for external data, which onnx would read from the current directory.
-    """
+    """Return a TensorProto's values, strings as bytes; raise UsageError for external data."""
     if tensor.data_location == onnx_package().TensorProto.EXTERNAL:
         what = f"the data of {tensor.name!r} are in another file."
         raise UsageError(what, hint="load the model by its path.")

@@ -21,10 +21,7 @@ QUANTIZE_ATTRIBUTES = frozenset({"axis", "saturate", BY_RECIPROCAL})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedValue:
-    """An int8 value of the graph with its quantization.
-
-    If `is_unsigned`, the model's value is uint8 and is stored minus 128.
-    """
+    """A quantized int8 value; if `is_unsigned`, the model's is uint8, stored minus 128."""
 
     value: Value
     is_unsigned: bool

@@ -88,10 +88,7 @@ def _integer_products(x: BinaryOperands) -> Array:
 
 
 def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> dict[str, Attr] | None:
-    """Return the attributes of a `table_sum` that gives `results` [a, b], or None.
-
-    The results are near a's real plus `sign` times b's.
-    """
+    """Return the attributes of a `table_sum` with these `results`, near a + `sign` b, or None."""
     a_scale, b_scale, y_scale = map(float, x.scales)
     a = (_INT8 - x.a.zero_point) * (a_scale / y_scale)
     b = (_INT8 - x.b.zero_point) * (sign * b_scale / y_scale) + x.target.zero_point + 0.5
@@ -104,9 +101,7 @@ def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> dict[str,
     for window in (0, 1, 2, 4, 8, 16):
         for change in _NEAR:
             multiplier = usual + change
-            least, most = _addends(
-                results, _INT8[:, None] * multiplier, shift, window, (x.low, x.high)
-            )
+            least, most = _addends(x, results, _INT8[:, None] * multiplier, shift, window)
             if (least <= most).all():
                 table = tuple(np.clip(ideal, least, most).tolist())
                 return {
@@ -117,17 +112,16 @@ def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> dict[str,
 
 
 def _addends(
-    results: Array, scaled: Array, shift: int, window: int, clamp: tuple[int, int]
+    x: BinaryOperands, results: Array, scaled: Array, shift: int, window: int
 ) -> tuple[Array, Array]:
     """Return the least and the greatest addend for each column that gives `results`.
 
     A value v gives at least k if v >= (k << shift) - window * ((k - 1) & 1).
     """
-    low, high = clamp
     at_least = (results << shift) - window * ((results - 1) & 1) - scaled
     below_next = ((results + 1) << shift) - window * (results & 1) - 1 - scaled
-    least = np.where(results > low, at_least, -_BEYOND).max(axis=0)
-    return least, np.where(results < high, below_next, _BEYOND).min(axis=0)
+    least = np.where(results > x.low, at_least, -_BEYOND).max(axis=0)
+    return least, np.where(results < x.high, below_next, _BEYOND).min(axis=0)
 
 
 def fit_product(x: BinaryOperands, results: Array) -> dict[str, Attr] | None:
@@ -139,9 +133,7 @@ def fit_product(x: BinaryOperands, results: Array) -> dict[str, Attr] | None:
     ideal, values = round((x.target.zero_point + 0.5) * 2**shift), _integer_products(x)
     for window in (0, 1, *(1 << k for k in range(2, shift - 12, 2))):
         for change in _NEAR:
-            least, most = _addends(
-                results, values * (usual + change), shift, window, (x.low, x.high)
-            )
+            least, most = _addends(x, results, values * (usual + change), shift, window)
             lowest, highest = int(least.max()), int(most.min())
             if lowest <= highest:
                 return {

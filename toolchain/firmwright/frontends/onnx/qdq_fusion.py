@@ -216,26 +216,21 @@ def requantize_by_lut(c: NodeContext, x: Value, target: QdqParameters) -> Value:
     return c.emit.value(_emit_lut(c, x, _every_value(x), target))
 
 
-def _fuse_conv(f: Fusion) -> OnnxValue | None:
-    x, w = f.x, _int8_weights(f.operands[1], 0)
-    if x is None or w is None or len(x.type.shape) > 4 or len(x.type.shape) != w.array.ndim:
-        return None
-    bias = _int32_bias(f, x, w)
-    if bias is None:
-        return None
-    window, activation = window_geometry(f.c, w.shape[2:], x.type.shape[2:]), f.activation or "none"
-    return emit_conv2d(f.c, x, ConstantFilters(w, bias), window, f.target.type, activation)
-
-
-def _fuse_conv_transpose(f: Fusion) -> OnnxValue | None:
-    x, w = f.x, _int8_weights(f.operands[1], 1)
+def _fuse_conv(axis: int, f: Fusion) -> OnnxValue | None:
+    """Emit a convolution; the output channels are on `axis` of the weights, 1 if transposed."""
+    x, w = f.x, _int8_weights(f.operands[1], axis)
     if x is None or w is None or len(x.type.shape) != w.array.ndim:
         return None
-    bias = _int32_bias(f, x, w, 1)
+    bias = _int32_bias(f, x, w, axis)
     if bias is None:
         return None
-    constants, activation = ConstantFilters(w, bias), f.activation or "none"
-    return emit_transpose_conv2d(f.c, x, constants, f.target.type, activation)
+    constants, result = ConstantFilters(w, bias), (f.target.type, f.activation or "none")
+    if axis == 1:
+        return emit_transpose_conv2d(f.c, x, constants, *result)
+    if w.array.ndim > 4:
+        return None
+    window = window_geometry(f.c, w.shape[2:], x.type.shape[2:])
+    return emit_conv2d(f.c, x, constants, window, *result)
 
 
 def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> ConstantValue | None:
@@ -416,8 +411,8 @@ FUSION_RULES: Mapping[str, FusionRule] = {
     "Add": _fuse_binary,
     "AveragePool": _fuse_average_pool,
     "Concat": _fuse_concat,
-    **dict.fromkeys(("Conv", "QLinearConv"), _fuse_conv),
-    "ConvTranspose": _fuse_conv_transpose,
+    **dict.fromkeys(("Conv", "QLinearConv"), partial(_fuse_conv, 0)),
+    "ConvTranspose": partial(_fuse_conv, 1),
     **dict.fromkeys(("Gemm", "MatMul", "QLinearMatMul"), _fuse_fully_connected),
     "GlobalAveragePool": _fuse_mean,
     "Mul": _fuse_binary,

@@ -134,11 +134,9 @@ def _opsets(model: Message, file: str) -> dict[str, int]:
     newest = int(onnx_package().defs.onnx_opset_version())
     opsets[""] = opsets.get("", opsets.get("ai.onnx", newest))
     if not 1 <= opsets[""] <= newest:
-        raise UnsupportedError(
-            [UnsupportedItem("OPSET", f"opset {opsets['']}", f"the newest known is {newest}")],
-            where=file,
-            hint="a newer package onnx, or export the model for an older opset.",
-        )
+        what = [UnsupportedItem("OPSET", f"opset {opsets['']}", f"the newest known is {newest}")]
+        hint = "a newer package onnx, or export the model for an older opset."
+        raise UnsupportedError(what, where=file, hint=hint)
     return opsets
 
 

@@ -115,11 +115,9 @@ class _Archive:
     def tensor(self, key: str, path: str, row: Mapping[str, Any]) -> Array:
         where = f"{self.file}: tensor {key!r}"
         if row.get("use_pickle") or not row.get("tensor_meta"):
-            raise ModelError(
-                "its data are a Python object, which only torch can read.",
-                where=where,
-                hint="call torchao.utils.unwrap_tensor_subclass(model) before torch.export.",
-            )
+            what = "its data are a Python object, which only torch can read."
+            hint = "call torchao.utils.unwrap_tensor_subclass(model) before torch.export."
+            raise ModelError(what, where=where, hint=hint)
         meta = row["tensor_meta"]
         dtype = DTYPES.get(meta["dtype"])
         if dtype is None:

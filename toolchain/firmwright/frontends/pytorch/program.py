@@ -1,7 +1,4 @@
-"""The exported program: nodes of ATen operators, with types of all values.
-
-`read_program` checks the structure: every value is defined once, before its uses.
-"""
+"""The exported program: nodes of ATen operators; values are defined once, before their uses."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,11 +65,9 @@ def read_program(data: bytes, file: str) -> ExportedProgram:
     version = archive.root.get("schema_version")
     major = version.get("major") if isinstance(version, dict) else None
     if major != SCHEMA_MAJOR:
-        raise ModelError(
-            f"the program has version {major} of PyTorch's format, not {SCHEMA_MAJOR}.",
-            where=file,
-            hint="save it with PyTorch 2.8 or later; if it is newer, update firmwright.",
-        )
+        what = f"the program has version {major} of PyTorch's format, not {SCHEMA_MAJOR}."
+        hint = "save it with PyTorch 2.8 or later; if it is newer, update firmwright."
+        raise ModelError(what, where=file, hint=hint)
     try:
         program = _decode(archive, file)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
@@ -113,11 +108,8 @@ def _decode(archive: ProgramArchive, file: str) -> ExportedProgram:
             case "buffer_mutation":
                 updates[buffers[row["buffer_name"]]] = _text(row["arg"]["name"])
             case _:
-                raise ModelError(
-                    f"the program has a result of the kind {kind}.",
-                    where=file,
-                    hint="return tensors and update buffers only.",
-                )
+                what = f"the program has a result of the kind {kind}."
+                raise ModelError(what, where=file, hint="return tensors and update buffers only.")
     nodes = tuple(_node(item) for item in graph["nodes"])
     return ExportedProgram(tuple(inputs), tuple(outputs), constants, nodes, types, updates)
 
@@ -148,11 +140,8 @@ def _size(item: Mapping[str, Any]) -> int | str:
 def _input_name(arg: Mapping[str, Any], file: str) -> str:
     value = _argument(arg)
     if not isinstance(value, Ref):
-        raise ModelError(
-            "the program has an input that is not a tensor.",
-            where=file,
-            hint="give such values when the model is constructed.",
-        )
+        what = "the program has an input that is not a tensor."
+        raise ModelError(what, where=file, hint="give such values when the model is constructed.")
     return value.name
 
 

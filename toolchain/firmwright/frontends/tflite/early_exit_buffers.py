@@ -72,10 +72,7 @@ def _unique(values: Sequence[Value]) -> list[Value]:
 
 @dataclass
 class _TailOutliner:
-    """Outlines the calls after an early exit.
-
-    `before` maps a value's name to the value that replaces it in runs that skip its call.
-    """
+    """Outlines the calls after an early exit; `before` has the values of skipped calls by name."""
 
     session: ImportSession
     before: dict[str, Value]
@@ -83,10 +80,7 @@ class _TailOutliner:
     def outline_tail(
         self, body: Sequence[Call], live_out: Sequence[Value]
     ) -> tuple[list[Call], list[State]]:
-        """Return `body` with a branch after its first early exit, and the added state.
-
-        `live_out` are the values used after `body`.
-        """
+        """Return `body` with a branch after its first early exit, and its state."""
         place = next((k for k, call in enumerate(body) if _exits_early(call)), None)
         if place is None:
             return list(body), []

@@ -42,10 +42,7 @@ class _BrokenError(Exception):
 
 
 def read_flexbuffer_map(data: bytes) -> dict[str, Attr] | None:
-    """Return the numbers, flags and strings of a map by key, or None if the bytes are not a map.
-
-    Entries of other kinds (vectors, blobs, maps) are omitted.
-    """
+    """Return the numbers, flags and strings (no other kinds) of a map by key; None for others."""
     try:
         return _FlexbufferReader(data).root()
     except (_BrokenError, UnicodeDecodeError):

@@ -80,11 +80,8 @@ def _entry(raw: RawModel, signature: str) -> int:
         return 0
     signatures = {item.key: item.subgraph for item in raw.signatures}
     if signature not in signatures:
-        raise UsageError(
-            f"the model has no signature {signature!r}.",
-            where=raw.file,
-            hint=f"one of {', '.join(signatures)}." if signatures else "the file's name alone.",
-        )
+        hint = f"one of {', '.join(signatures)}." if signatures else "the file's name alone."
+        raise UsageError(f"the model has no signature {signature!r}.", where=raw.file, hint=hint)
     return signatures[signature]
 
 

@@ -85,11 +85,8 @@ def _given_shapes(
     inputs = _inputs(graph)
     for name, shape in shapes.items():
         if name not in inputs:
-            raise UsageError(
-                f"the model has no input {name!r}.",
-                where=file,
-                hint=f"its inputs are {', '.join(sorted(inputs)) or 'none'}.",
-            )
+            hint = f"its inputs are {', '.join(sorted(inputs)) or 'none'}."
+            raise UsageError(f"the model has no input {name!r}.", where=file, hint=hint)
         sizes = _open_shape(inputs[name])
         pairs = zip(sizes, shape, strict=False)
         if len(sizes) != len(shape) or any(mark not in (-1, size) for mark, size in pairs):

@@ -34,10 +34,7 @@ class Variable:
 
 @dataclass
 class VariableTable:
-    """The variables of one graph by their key in the file.
-
-    `name` returns a unique value name; `emit` appends a call to the graph's body.
-    """
+    """A graph's variables by key; `name` makes names unique, `emit` appends a call to the body."""
 
     name: Callable[[str], str]
     emit: Callable[[Call], None]
@@ -83,10 +80,7 @@ class VariableTable:
         variables: Mapping[Hashable, Variable],
         assigned: Sequence[Hashable],
     ) -> Function:
-        """Return `function` of subgraph `index` with `variables` as additional operands.
-
-        The values of `assigned` are additional results.
-        """
+        """Return a function with `variables` as more operands and `assigned` as more results."""
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {}
         for key, variable in variables.items():

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -161,31 +162,23 @@ def _tile(c: NodeContext) -> OnnxValue:
     return c.emit.call("tile", c.input(0), multiples=repeats)
 
 
-def _depth_to_space(c: NodeContext) -> OnnxValue:
-    n, channels, height, width = _image_shape(c)
-    block = int(c.attr("blocksize"))
-    inner = channels // (block * block)
-    if c.attr("mode", "DCR") == "DCR":
-        split, perm = (n, block, block, inner, height, width), (0, 3, 4, 1, 5, 2)
-    else:
-        split, perm = (n, inner, block, block, height, width), (0, 1, 4, 2, 5, 3)
-    moved = c.emit.transpose(c.emit.reshape(c.input(0), split), perm)
-    return c.emit.reshape(moved, (n, inner, height * block, width * block))
-
-
-def _space_to_depth(c: NodeContext) -> OnnxValue:
-    n, channels, height, width = _image_shape(c)
-    block = int(c.attr("blocksize"))
-    split = (n, channels, height // block, block, width // block, block)
-    perm = (0, 3, 5, 1, 2, 4) if c.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    moved = c.emit.transpose(c.emit.reshape(c.input(0), split), perm)
-    return c.emit.reshape(moved, (n, channels * block * block, height // block, width // block))
-
-
-def _image_shape(c: NodeContext) -> tuple[int, ...]:
+def _move_blocks(is_spread: bool, c: NodeContext) -> OnnxValue:
+    """Move channels to blocks of pixels (DepthToSpace), or the other way."""
     if c.rank != 4:
         raise NotSupportedError(f"an image of {c.rank} dimensions")
-    return c.shape(0)
+    n, channels, height, width = c.shape(0)
+    block, is_dcr = int(c.attr("blocksize")), c.attr("mode", "DCR") == "DCR"
+    if is_spread:
+        inner = channels // (block * block)
+        split, perm = (n, inner, block, block, height, width), (0, 1, 4, 2, 5, 3)
+        if is_dcr:
+            split, perm = (n, block, block, inner, height, width), (0, 3, 4, 1, 5, 2)
+        shape = (n, inner, height * block, width * block)
+    else:
+        split = (n, channels, height // block, block, width // block, block)
+        perm = (0, 3, 5, 1, 2, 4) if is_dcr else (0, 1, 3, 5, 2, 4)
+        shape = (n, channels * block * block, height // block, width // block)
+    return c.emit.reshape(c.emit.transpose(c.emit.reshape(c.input(0), split), perm), shape)
 
 
 def _reverse_sequence(c: NodeContext) -> OnnxValue:
@@ -266,7 +259,7 @@ def _one_hot(c: NodeContext) -> OnnxValue:
 IMPORTERS: Mapping[str, Importer] = {
     "BitCast": _bit_cast,
     "Concat": _concat,
-    "DepthToSpace": _depth_to_space,
+    "DepthToSpace": partial(_move_blocks, True),
     "Expand": lambda c: c.emit.broadcast(
         c.input(0), np.broadcast_shapes(c.shape(0), c.ints(1, "shapes"))
     ),
@@ -279,7 +272,7 @@ IMPORTERS: Mapping[str, Importer] = {
     "Shape": _shape,
     "Size": lambda c: c.emit.const(np.array(math.prod(c.shape(0)), np.int64), "size"),
     "Slice": _slice,
-    "SpaceToDepth": _space_to_depth,
+    "SpaceToDepth": partial(_move_blocks, False),
     "Split": _split,
     "Squeeze": _squeeze,
     "Tile": _tile,

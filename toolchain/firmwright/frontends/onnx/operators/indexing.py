@@ -9,6 +9,7 @@ import numpy as np
 from firmwright.base.dtypes import INT64
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 
 
@@ -29,25 +30,17 @@ def _gather(c: NodeContext) -> OnnxValue:
     return c.emit.gather(x, axis, indices)
 
 
-def _gather_elements(c: NodeContext) -> OnnxValue:
-    axis = c.axis(0)
-    return c.emit.call("dynamic_gather", c.input(0), c.input(1), mode="elements", axis=axis)
-
-
-def _gather_nd(c: NodeContext) -> OnnxValue:
-    count = int(c.attr("batch_dims", 0))
-    return c.emit.call("dynamic_gather", c.input(0), c.input(1), mode="slices", batch_dims=count)
-
-
-def _scatter_elements(c: NodeContext) -> OnnxValue:
-    axis, step = c.axis(0), c.attr("reduction", "none")
-    inputs = (c.input(k) for k in range(3))
-    return c.emit.call("dynamic_scatter", *inputs, mode="elements", axis=axis, step=step)
-
-
-def _scatter_nd(c: NodeContext) -> OnnxValue:
-    inputs, step = (c.input(k) for k in range(3)), c.attr("reduction", "none")
-    return c.emit.call("dynamic_scatter", *inputs, mode="slices", batch_dims=0, step=step)
+def _dynamic(op: str, mode: str, c: NodeContext) -> OnnxValue:
+    """Emit `dynamic_gather` or `dynamic_scatter` of elements or slices."""
+    attrs: dict[str, Attr] = {"mode": mode}
+    if mode == "elements":
+        attrs["axis"] = c.axis(0)
+    else:
+        attrs["batch_dims"] = int(c.attr("batch_dims", 0))
+    if op == "dynamic_scatter":
+        attrs["step"] = c.attr("reduction", "none")
+    inputs = (c.input(k) for k in range(3 if "step" in attrs else 2))
+    return c.emit.call(op, *inputs, result=None, **attrs)
 
 
 def _compress(c: NodeContext) -> OnnxValue:
@@ -114,11 +107,11 @@ IMPORTERS: Mapping[str, Importer] = {
     "CumProd": partial(_cumulative, "mul"),
     "CumSum": partial(_cumulative, "add"),
     "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_nd,
-    "Scatter": _scatter_elements,
-    "ScatterElements": _scatter_elements,
-    "ScatterND": _scatter_nd,
+    "GatherElements": partial(_dynamic, "dynamic_gather", "elements"),
+    "GatherND": partial(_dynamic, "dynamic_gather", "slices"),
+    "Scatter": partial(_dynamic, "dynamic_scatter", "elements"),
+    "ScatterElements": partial(_dynamic, "dynamic_scatter", "elements"),
+    "ScatterND": partial(_dynamic, "dynamic_scatter", "slices"),
     "TensorScatter": _tensor_scatter,
     "TopK": _top_k,
 }

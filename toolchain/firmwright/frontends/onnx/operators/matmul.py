@@ -20,6 +20,7 @@ from firmwright.frontends.onnx.node_context import (
 )
 from firmwright.frontends.onnx.operators.conv import subtract_zero_point
 from firmwright.frontends.onnx.operators.elementwise import float32_literal
+from firmwright.ir.graph.nodes import Value
 
 
 def emit_fully_connected(
@@ -68,9 +69,8 @@ def _is_row(bias: OnnxValue | None, outputs: int) -> bool:
 
 def import_matmul(c: NodeContext) -> OnnxValue:
     a, b = c.input(0), c.input(1)
-    if isinstance(a, ConstantValue) or a.type.dtype != FLOAT32 or len(a.shape) < 2:
-        return emit_matmul(c.emit, a, b)
-    if isinstance(b, ConstantValue) and b.array.ndim == 2:
+    is_layer = isinstance(a, Value) and a.type.dtype == FLOAT32 and len(a.shape) >= 2
+    if is_layer and isinstance(b, ConstantValue) and b.array.ndim == 2:
         return emit_fully_connected(c.emit, a, b.array.T, b.name, None)
     return emit_matmul(c.emit, a, b)
 

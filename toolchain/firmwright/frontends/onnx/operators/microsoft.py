@@ -1,7 +1,4 @@
-"""ONNX Runtime's own operators (com.microsoft) that no standard nodes express.
-
-Source of the semantics: ONNX Runtime's documentation of contrib operators.
-"""
+"""ONNX Runtime's own operators (its documentation of contrib operators) without standard form."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -144,10 +141,7 @@ def _multi_head_attention(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def _query_key_value(c: NodeContext) -> list[OnnxValue]:
-    """Return query, key and value as [batch, length, width].
-
-    Keys and values whose heads are already on a separate axis are returned unchanged.
-    """
+    """Return query, key and value as [batch, length, width], unchanged if already split."""
     if not c.has(1):
         # Packed: [batch, length, heads, 3, size].
         batch, length, heads, _, size = c.shape(0)

@@ -48,17 +48,20 @@ def _conv(transposed: bool, t: NodeTranslation) -> str:
 # ---- pooling -------------------------------------------------------------------------------------
 
 
+def _emit_pool(op: str, x: str, rank: int, t: NodeTranslation, **attrs: object) -> str:
+    size = t.ints("kernel_size", rank)
+    return t.emit(
+        op, x, kernel_shape=tuple(size), strides=tuple(t.ints("stride", rank, size)),
+        pads=tuple(t.ints("padding", rank, [0] * rank)) * 2,
+        ceil_mode=int(t.arg("ceil_mode", False)), **attrs,
+    )  # fmt: skip
+
+
 def _max_pool(rank: int, t: NodeTranslation) -> Sequence[str]:
     if len(t.node.outputs) > 1 and t.node.outputs[1] in t.writer.read:
         raise NotSupportedError("the indices of a pool")
     x, added = _with_batch(t, "self", rank)
-    size = t.ints("kernel_size", rank)
-    y = t.emit(
-        "MaxPool", x, kernel_shape=tuple(size), strides=tuple(t.ints("stride", rank, size)),
-        pads=tuple(t.ints("padding", rank, [0] * rank)) * 2,
-        dilations=tuple(t.ints("dilation", rank, [1] * rank)),
-        ceil_mode=int(t.arg("ceil_mode", False)),
-    )  # fmt: skip
+    y = _emit_pool("MaxPool", x, rank, t, dilations=tuple(t.ints("dilation", rank, [1] * rank)))
     return [_without_batch(t, y, added)]
 
 
@@ -69,13 +72,8 @@ def _average_pool(rank: int, t: NodeTranslation) -> str:
         raise NotSupportedError("a pool with a divisor")
     if tuple(size) == t.shape("self")[-rank:] and not any(t.ints("padding")):
         return _without_batch(t, t.emit("GlobalAveragePool", x), added)
-    y = t.emit(
-        "AveragePool", x, kernel_shape=tuple(size), strides=tuple(t.ints("stride", rank, size)),
-        pads=tuple(t.ints("padding", rank, [0] * rank)) * 2,
-        ceil_mode=int(t.arg("ceil_mode", False)),
-        count_include_pad=int(t.arg("count_include_pad", True)),
-    )  # fmt: skip
-    return _without_batch(t, y, added)
+    padded = int(t.arg("count_include_pad", True))
+    return _without_batch(t, _emit_pool("AveragePool", x, rank, t, count_include_pad=padded), added)
 
 
 def _adaptive_pool(op: str, rank: int, t: NodeTranslation) -> Sequence[str]:
@@ -117,25 +115,15 @@ def _resize(mode: str, t: NodeTranslation) -> str:
 
 
 _TABLE: dict[str, Translator] = {
+    **{f"avg_pool{n}d": partial(_average_pool, n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d": partial(_max_pool, n) for n in (1, 2, 3)},
+    **{f"adaptive_avg_pool{n}d": partial(_adaptive_pool, "AveragePool", n) for n in (1, 2)},
+    **{f"adaptive_max_pool{n}d": partial(_adaptive_pool, "MaxPool", n) for n in (1, 2)},
     "_adaptive_avg_pool2d": partial(_adaptive_pool, "AveragePool", 2),
-    "adaptive_avg_pool1d": partial(_adaptive_pool, "AveragePool", 1),
-    "adaptive_avg_pool2d": partial(_adaptive_pool, "AveragePool", 2),
-    "adaptive_max_pool1d": partial(_adaptive_pool, "MaxPool", 1),
-    "adaptive_max_pool2d": partial(_adaptive_pool, "MaxPool", 2),
-    "avg_pool1d": partial(_average_pool, 1),
-    "avg_pool2d": partial(_average_pool, 2),
-    "avg_pool3d": partial(_average_pool, 3),
-    "conv1d": partial(_conv, False),
-    "conv2d": partial(_conv, False),
-    "conv3d": partial(_conv, False),
-    "conv_transpose1d": partial(_conv, True),
-    "conv_transpose2d": partial(_conv, True),
-    "conv_transpose3d": partial(_conv, True),
-    "convolution": partial(_conv, False),
-    "max_pool1d": partial(_max_pool, 1),
-    "max_pool2d": partial(_max_pool, 2),
     "max_pool2d_with_indices": partial(_max_pool, 2),
-    "max_pool3d": partial(_max_pool, 3),
+    **{f"conv{n}d": partial(_conv, False) for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": partial(_conv, True) for n in (1, 2, 3)},
+    "convolution": partial(_conv, False),
     "upsample_bicubic2d": partial(_resize, "cubic"),
     "upsample_bilinear2d": partial(_resize, "linear"),
     "upsample_linear1d": partial(_resize, "linear"),

@@ -17,6 +17,7 @@ from firmwright.frontends.pytorch.translation import (
 
 def _array(t: NodeTranslation, name: str, kind: str) -> str:
     """Return a scale or zero point, a number or a constant tensor, in the type that ONNX asks."""
+    name = f"{name}s" if f"{name}s" in t.node.args else name
     value = t.node.args.get(name)
     if not isinstance(value, Ref):
         return t.constant(np.array(t.arg(name, 0), kind), name)
@@ -27,21 +28,15 @@ def _array(t: NodeTranslation, name: str, kind: str) -> str:
     return t.constant(whole.astype(kind), name)
 
 
-def _range(t: NodeTranslation, kind: str) -> tuple[int, int]:
-    limits = np.iinfo(kind)
-    low, high = t.arg("quant_min"), t.arg("quant_max")
-    return int(limits.min if low is None else low), int(limits.max if high is None else high)
-
-
 def _quantize(axis: int | None, t: NodeTranslation) -> str:
     kind = t.dtype()
     if kind not in ("int8", "uint8", "int16"):
         raise NotSupportedError(f"values quantized to {kind}")
-    scale, point = _array(t, _scale_name(t), "float32"), _array(t, _point_name(t), kind)
+    scale, point = _array(t, "scale", "float32"), _array(t, "zero_point", kind)
     y = t.emit("QuantizeLinear", t.tensor("input"), scale, point, axis=axis, by_reciprocal=1)
-    low, high = _range(t, kind)
     limits = np.iinfo(kind)
-    if (low, high) == (int(limits.min), int(limits.max)):
+    low, high = t.arg("quant_min", limits.min), t.arg("quant_max", limits.max)
+    if (low, high) == (limits.min, limits.max):
         return y
     return t.emit("Clip", y, np.array(low, kind), np.array(high, kind))
 
@@ -50,17 +45,8 @@ def _dequantize(axis: int | None, t: NodeTranslation) -> str:
     kind = t.type_of("input").dtype
     if kind not in ("int8", "uint8", "int16", "int32") or t.dtype() != "float32":
         raise NotSupportedError(f"{kind} dequantized to {t.dtype()}")
-    scale, point = _array(t, _scale_name(t), "float32"), _array(t, _point_name(t), kind)
+    scale, point = _array(t, "scale", "float32"), _array(t, "zero_point", kind)
     return t.emit("DequantizeLinear", t.tensor("input"), scale, point, axis=axis)
-
-
-def _scale_name(t: NodeTranslation) -> str:
-    return "scales" if "scales" in t.node.args else "scale"
-
-
-def _point_name(t: NodeTranslation) -> str:
-    names = ("zero_points", "zero_point")
-    return next((name for name in names if name in t.node.args), "zero_point")
 
 
 def _affine_axis(t: NodeTranslation) -> int | None:

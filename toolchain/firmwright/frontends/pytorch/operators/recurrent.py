@@ -7,7 +7,7 @@ import numpy as np
 
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.pytorch.operators.shapes import slice_axis, transpose
-from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
+from firmwright.frontends.pytorch.translation import NodeTranslation, Translator
 
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """For each gate of ONNX, its place in PyTorch's sequence."""
@@ -93,14 +93,10 @@ def _cell(op: str, activation: str, t: NodeTranslation) -> Sequence[str]:
     return [t.reshape(state, (batch, hidden)) for state in last]
 
 
-_TABLE: dict[str, Translator] = {
-    "gru": partial(_layer, "GRU", ""),
-    "gru_cell": partial(_cell, "GRU", ""),
-    "lstm": partial(_layer, "LSTM", ""),
-    "lstm_cell": partial(_cell, "LSTM", ""),
-    "rnn_relu": partial(_layer, "RNN", "Relu"),
-    "rnn_relu_cell": partial(_cell, "RNN", "Relu"),
-    "rnn_tanh": partial(_layer, "RNN", "Tanh"),
-    "rnn_tanh_cell": partial(_cell, "RNN", "Tanh"),
-}
-TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}
+TRANSLATORS: dict[str, Translator] = {}
+for _name, _op, _activation in (
+    ("gru", "GRU", ""), ("lstm", "LSTM", ""), ("rnn_relu", "RNN", "Relu"),
+    ("rnn_tanh", "RNN", "Tanh"),
+):  # fmt: skip
+    TRANSLATORS[f"aten.{_name}"] = partial(_layer, _op, _activation)
+    TRANSLATORS[f"aten.{_name}_cell"] = partial(_cell, _op, _activation)

@@ -157,8 +157,8 @@ def _roll(t: NodeTranslation) -> str:
     x, shape = t.tensor("self"), t.shape("self")
     shifts, axes = t.ints("shifts"), t.ints("dims")
     if not axes:
-        flat, axes, shape = t.reshape(x, (math.prod(shape),)), [0], (math.prod(shape),)
-        x = flat
+        axes, shape = [0], (math.prod(shape),)
+        x = t.reshape(x, shape)
     for shift, place in zip(shifts, axes, strict=True):
         axis = place % len(shape)
         cut = -shift % shape[axis]
@@ -168,16 +168,13 @@ def _roll(t: NodeTranslation) -> str:
     return x if t.ints("dims") else t.reshape(x, t.output_shape())
 
 
-def _pad(t: NodeTranslation) -> str:
-    mode = t.arg("mode", "constant")
-    modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-    if mode not in modes:
-        raise NotSupportedError(f"padding by {mode!r}")
-    return _padded(t, modes[mode], t.ints("pad"))
-
-
-def _padded(t: NodeTranslation, mode: str, pads: list[int]) -> str:
+def _pad(own_mode: str, t: NodeTranslation) -> str:
     """Pad by pairs that begin with the last axis."""
+    torch_mode, pads = own_mode or t.arg("mode", "constant"), t.ints("pad") or t.ints("padding")
+    modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    if torch_mode not in modes:
+        raise NotSupportedError(f"padding by {torch_mode!r}")
+    mode = modes[torch_mode]
     if not any(pads):
         return t.tensor("self")
     rank = len(t.shape("self"))
@@ -186,10 +183,6 @@ def _padded(t: NodeTranslation, mode: str, pads: list[int]) -> str:
     margins = np.array([first for first, _ in pairs] + [last for _, last in pairs], np.int64)
     value = np.array(t.arg("value", 0) or 0, t.dtype()) if mode == "constant" else None
     return t.emit("Pad", t.tensor("self"), margins, value, mode=mode)
-
-
-def _pad_by(mode: str, t: NodeTranslation) -> str:
-    return _padded(t, mode, t.ints("padding"))
 
 
 def _channel_shuffle(t: NodeTranslation) -> str:
@@ -300,15 +293,16 @@ def _moved(t: NodeTranslation) -> str:
 
 _TABLE: dict[str, Translator] = {
     "arange": _arange, "cat": _cat, "channel_shuffle": _channel_shuffle, "chunk": _split,
-    "constant_pad_nd": _pad, "concat": _cat, "empty": partial(_filled, 0), "expand": _expand,
-    "expand_as": _expand, "flatten": _reshape, "flip": _flip, "full": _full, "full_like": _full,
-    "index": _index, "index_copy": _index_copy, "index_put": _index_put, "movedim": _moved,
-    "narrow": _narrow, "native_channel_shuffle": _channel_shuffle, "new_ones": partial(_filled, 1),
-    "new_zeros": partial(_filled, 0), "ones": partial(_filled, 1), "ones_like": partial(_filled, 1),
-    "pad": _pad, "permute": _permute, "reflection_pad1d": partial(_pad_by, "reflect"),
-    "reflection_pad2d": partial(_pad_by, "reflect"), "repeat": _repeat,
-    "replication_pad1d": partial(_pad_by, "edge"), "replication_pad2d": partial(_pad_by, "edge"),
-    "reshape": _reshape, "roll": _roll, "scalar_tensor": _full, "select": _select,
+    "constant_pad_nd": partial(_pad, ""), "concat": _cat, "empty": partial(_filled, 0),
+    "expand": _expand, "expand_as": _expand, "flatten": _reshape, "flip": _flip, "full": _full,
+    "full_like": _full, "index": _index, "index_copy": _index_copy, "index_put": _index_put,
+    "movedim": _moved, "narrow": _narrow, "native_channel_shuffle": _channel_shuffle,
+    "new_ones": partial(_filled, 1), "new_zeros": partial(_filled, 0), "ones": partial(_filled, 1),
+    "ones_like": partial(_filled, 1), "pad": partial(_pad, ""), "permute": _permute,
+    "reflection_pad1d": partial(_pad, "reflect"), "reflection_pad2d": partial(_pad, "reflect"),
+    "repeat": _repeat, "replication_pad1d": partial(_pad, "replicate"),
+    "replication_pad2d": partial(_pad, "replicate"), "reshape": _reshape, "roll": _roll,
+    "scalar_tensor": _full, "select": _select,
     "select_scatter": _select_scatter, "slice": _slice, "slice_scatter": _slice_scatter,
     "split": _split, "split_with_sizes": _split, "squeeze": _reshape, "stack": _stack,
     "swapaxes": _swap,
