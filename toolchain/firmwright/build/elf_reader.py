@@ -73,11 +73,20 @@ def is_elf(path: Path) -> bool:
 
 
 def read_code_sections(path: Path) -> tuple[tuple[int, bytes], ...]:
+    return _contents(path, _SHF_EXECINSTR)
+
+
+def read_constant_sections(path: Path) -> tuple[tuple[int, bytes], ...]:
+    """Return the address and bytes of each section that is never written, code included."""
+    return _contents(path, 0)
+
+
+def _contents(path: Path, flag: int) -> tuple[tuple[int, bytes], ...]:
     data, layout = _open(path)
     return tuple(
         (s.address, data[s.offset : s.offset + s.size])
         for s in _read_sections(data, layout)
-        if _is_counted(s) and s.flags & _SHF_EXECINSTR and s.type != _SHT_NOBITS
+        if _is_counted(s) and s.flags & (flag or _SHF_WRITE) == flag and s.type != _SHT_NOBITS
     )
 
 

@@ -298,7 +298,7 @@ def _by_operator(
     main = compiled.module.aot_main
     body = without_constant_copies(compiled.module, main.body)
     body = without_calls(body, lambda call: bool(call.device))
-    calls = _straight_calls(body)
+    calls = straight_calls(body)
     if len(calls) == len(sites) and all(times[site] == 1 for site in sites):
         # In order, regardless of names: compilers merge equal functions.
         cells_by_op = {op: list[InstructionCount]() for op in sorted(set(calls))}
@@ -339,7 +339,7 @@ def _by_operator(
     return dict(sorted(cells_by_op.items()))
 
 
-def _straight_calls(body: tir.Stmt) -> list[int]:
+def straight_calls(body: tir.Stmt) -> list[int]:
     """Return the operators of a main without control flow, in order; [] for any other main."""
     nodes = list(walk(body))
     if any(isinstance(node, tir.For | tir.If | tir.While) for node in nodes):

@@ -30,6 +30,14 @@ def modeled_cycles(timing: CoreTiming, executed: Iterable[Executed]) -> float:
     return sum(_run_cycles(timing, run) for run in _straight_runs(executed))
 
 
+def path_cycles(timing: CoreTiming, path: Sequence[tuple[int, Instruction]]) -> float:
+    """Return the cycles of instructions since a branch arrived at the first."""
+    pipeline = _Pipeline(timing, path[0][0])
+    for address, instruction in path:
+        pipeline.execute(address, instruction)
+    return pipeline.now
+
+
 def _straight_runs(executed: Iterable[Executed]) -> Iterator[list[Executed]]:
     run: list[Executed] = []
     for step in executed:

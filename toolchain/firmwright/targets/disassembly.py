@@ -27,7 +27,7 @@ class Instruction:
     `address` holds the registers that form a memory address, `base` those of them that it updates.
     Pipelines read `early` registers (shifted operands) before the others, and `late` ones
     (accumulators, stored values) after them. `variant` refines the kind for timing; `target` is the
-    address to which a branch jumps, 0 if unknown.
+    address to which a branch jumps, 0 if unknown. `text` is the instruction without comment.
     """
 
     size_bytes: int
@@ -41,6 +41,7 @@ class Instruction:
     late: Registers = _NONE
     variant: str = ""
     target: int = 0
+    text: str = ""
 
 
 _LINE: Final = re.compile(r"^\s*([0-9a-f]+):\s+((?:[0-9a-f]{2,8} ?)+)\s*\t(\S+)(?:\s+(.*))?$")
@@ -121,6 +122,7 @@ def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Ins
         late=frozenset(names[_LATE.get(kind, slice(0))]),
         variant=variant,
         target=int(target[1], 16) if target else 0,
+        text=text,
     )  # fmt: skip
 
 

@@ -1,0 +1,132 @@
+"""Bounds are never below counts, neither in total nor for an instruction, and close to them."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firmwright.base.errors import DoesNotFitError, ToolMissingError, UsageError
+from firmwright.boards import load_board
+from firmwright.build import build_project
+from firmwright.device.instruction_counter import check_plugin_support
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.emulated_board import emulate
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.model import load_model
+from firmwright.flows.model_session import c_prefix, open_session
+from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.time_bound import TimeBound, bound_time
+from firmwright.pipeline import Compilation
+
+PLUGIN = Path(__file__).with_name("largest_counts.c")
+BOARDS = {
+    "microbit": "arm", "mps2-an386": "arm", "mps2-an505": "arm", "qemu-riscv32-virt": "riscv32"
+}  # fmt: skip
+LARGER = {"microbit": "rpi-pico"}
+MODELS = ["ad01_int8", "str_ww_ref_model", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8"]
+RATIO_MAX = 1.05
+
+
+def build_plugin(folder: Path) -> Path:
+    library = folder / "largest_counts.so"
+    flags = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-o", str(library)]
+    subprocess.run(["cc", *flags, str(PLUGIN)], check=True)
+    return library
+
+
+def check_runs(compiled: Compilation, bound: TimeBound, runs: int, folder: Path) -> int:
+    """Compare counts of random inputs with a bound, and return the largest total."""
+    image = build_image(compiled)
+    symbols = {symbol.name: symbol for symbol in image.sizes.symbols}
+    counts = folder / "counts.txt"
+    names = ("run", "timed_run", "fwr_server_do_run")  # some are inlined
+    callers = [symbols[name] for name in names if name in symbols]
+    places = {
+        "file": build_plugin(folder),
+        "from": symbols[f"{c_prefix(compiled)}_run"].address & ~1,
+        "out": counts,
+        "caller": ":".join(f"{s.address & ~1}:{s.size_bytes}" for s in callers),
+    }
+    argument = ",".join(f"{key}={place}" for key, place in places.items())
+    with open_session(compiled, image=image, plugin=argument) as session:
+        for sample in generate_samples(compiled.module.io.inputs, runs).samples:
+            session.device.write_inputs(sample)
+            session.device.execute()
+    (calls, largest), *rows = [map(int, row.split()) for row in counts.read_text().splitlines()]
+    assert calls >= runs
+    assert {a: n for a, n in rows if n > bound.path.executions.get(a, 0)} == {}
+    assert largest <= bound.instructions
+    return largest
+
+
+def can_count(emulator: str) -> None:
+    try:
+        check_plugin_support(f"qemu-system-{emulator}")
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2-an386", "qemu-riscv32-virt"])
+def test_bounds_hold_for_every_instruction(board: str, digits_path: Path, tmp_path: Path):
+    can_count(BOARDS[board])
+    compiled = compile_for(load_model(digits_path), board)
+    bound = bound_time(compiled)
+    assert bound.instructions <= RATIO_MAX * check_runs(compiled, bound, 2, tmp_path)
+    names = [operator.name for operator in compiled.summary.operators if operator.kind != "reshape"]
+    assert [operator.name for operator in bound.operators] == names
+    assert bound.longest == max(bound.operators, key=lambda operator: operator.instructions)
+
+
+@pytest.mark.qemu
+def test_cycles_are_bounds_of_modeled_cycles(digits_path: Path):
+    can_count("arm")
+    compiled = compile_for(load_model(digits_path), "mps2-an386")
+    flash = load_board("nucleo-l4r5zi")
+    bound, slower = bound_time(compiled), bound_time(compiled, timing_board=flash)
+    exact = measure_instructions(compiled, timing_board=flash).total
+    assert exact.instructions <= bound.instructions == slower.instructions
+    assert bound.cycles < exact.cycles <= slower.cycles
+
+
+def test_a_host_has_no_bound(digits_path: Path):
+    with pytest.raises(UsageError, match="bounds need the code of a microcontroller"):
+        bound_time(compile_for(load_model(digits_path)))
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+def test_a_planted_slow_path_raises_the_bound(digits_path: Path, tmp_path: Path):
+    compiled = compile_for(load_model(digits_path), "mps2-an386")
+    compiled.save(tmp_path)
+    source = tmp_path / "model" / "digits.c"
+    text = source.read_text()
+    place = text.index("\n{\n", text.index("digits_max_pool2d")) + 3
+    slow = '    if (x[0] == 77) { for (int i = 0; i < 1000; ++i) { __asm__ volatile("nop"); } }\n'
+    source.write_text(text[:place] + slow + text[place:])
+    planted = bound_time(compiled, image=build_project(tmp_path, "release"))
+    assert 2000 < planted.instructions - bound_time(compiled).instructions < 10_000
+
+
+@pytest.mark.deep
+@pytest.mark.models
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("model", MODELS)
+def test_bounds_of_benchmark_models_hold_on_200_inputs(
+    board: str, model: str, model_path: Callable[[str], Path], tmp_path: Path
+):
+    can_count(BOARDS[board])
+    loaded = load_model(model_path(f"{model}.tflite"))
+    try:
+        compiled = compile_for(loaded, board)
+        build_image(compiled)
+    except DoesNotFitError:
+        compiled = emulate(compile_for(loaded, LARGER[board]))
+    bound = bound_time(compiled)
+    largest = check_runs(compiled, bound, 200, tmp_path)
+    ratio = bound.instructions / largest
+    print(f"{model} {compiled.board.name}: {bound.instructions:,} / {largest:,} = {ratio:.4f}")
+    assert ratio <= RATIO_MAX

@@ -1,0 +1,387 @@
+"""Machine code as Python functions: the values of registers and stack that basic blocks compute.
+
+Instructions become statements over known values (machine_code.txt). None is an unknown value: data
+from writable memory outside of the stack, and all results that depend on it.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
+
+from firmwright.base.errors import UsageError
+from firmwright.base.text_sections import read_sections
+from firmwright.targets.disassembly import Instruction
+
+Values: TypeAlias = dict[str, Any]
+"""Known registers by name, and `flags`."""
+_TAKEN: Final = 1
+"""Added to the address of a conditional instruction that leaves: a block for the case it does."""
+_PAIRS: Final = ("eq ne", "cs cc", "hs lo", "mi pl", "hi ls", "ge lt", "gt le", "vs vc")
+_OPPOSITE: Final = dict(p.split()[::way] for p in _PAIRS for way in (1, -1))
+_HINT: Final = "its time has no known bound: use another kernel or other options."
+Flags: TypeAlias = tuple[bool, int | None, int | None]
+"""True and two compared operands, or False, a result and the carry."""
+UNKNOWN_FLAGS: Final[Flags] = (False, None, None)
+STACK_TOP: Final = 0xF000_0000
+"""The stack pointer at the start of an analysis; no object is in the mebibyte below."""
+STACK_LIMIT: Final = STACK_TOP - (1 << 20)
+_TABLES: Final = read_sections(__file__, ".txt")
+LIBRARY_LOOPS: Final = dict(row.split() for row in _TABLES["library_loops"].splitlines())
+"""The largest number of repetitions of any loop in functions of libgcc."""
+_TOKENS: Final = {
+    "@R": r"([a-z]\w*)", "@V": r"(-?\w+(?:\(\w+, \w+\))?)", "@T": r"([0-9a-f]+)(?: .*)?",
+    "@A": r"\[(\w+)(?:, (-?\w+(?:\(\w+, \w+\))?))?\]",
+    "@C": r"(eq|ne|cs|hs|cc|lo|mi|pl|vs|vc|hi|ls|ltu|geu|gtu|leu|lt|ge|gt|le)",
+}  # fmt: skip
+_ALIASES: Final = {"sl": "r10", "fp": "r11", "ip": "r12"}
+_REGISTER: Final = re.compile(r"\b(?:r\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
+_SEVERAL: Final = re.compile(r"(v?)(push|pop|ldm|stm)(ia|db)?(?:\S* (\w+)(!?),)? \{(.*)\}")
+_UPDATE: Final = re.compile(r"\[(\w+), (-?\w+)\]!|\[(\w+)\], (\S+)$")
+_SIZES: Final = {"": 4, "b": 1, "h": 2, "w": 4, "s": 4, "d": 8, "q": 16}
+_Row: TypeAlias = tuple[re.Pattern[str], str]
+
+
+def _rows(section: str) -> tuple[_Row, ...]:
+    pairs = (row.split(" =>") for row in _TABLES[section].splitlines())
+    return tuple(
+        (re.compile(re.sub(r"@\w", lambda m: _TOKENS[m[0]], pattern)), text.strip())
+        for pattern, text in pairs
+    )
+
+
+_ROWS: Final = {name: _rows(name) for name in ("arm", "riscv", "arm_ends", "riscv_ends")}
+
+
+def _signed(value: int) -> int:
+    return (value & 0xFFFF_FFFF ^ 1 << 31) - (1 << 31)
+
+
+def _functions(section: str, form: str) -> dict[str, Callable[..., Any]]:
+    functions = {}
+    for row in _TABLES[section].splitlines():
+        name, text = row.split(maxsplit=1)
+        names = [name for name in "xyzw" if re.search(rf"\b{name}\b", text)]
+        unknown = " or ".join(f"{name} is None" for name in names)
+        source = f"lambda {', '.join(names)}: {form.format(unknown=unknown, text=text)}"
+        functions[name] = eval(source, {"S": _signed})
+    return functions
+
+
+_RESULTS: Final = _functions("results", "None if {unknown} else ({text}) & 4294967295")
+_HOLDS: Final = _functions("conditions", "None if {unknown} else bool({text})")
+
+
+def holds(flags: Flags, condition: str) -> bool | None:
+    """Return whether a condition holds after a comparison; None if that is unknown."""
+    is_comparison, x, y = flags
+    if not is_comparison and condition in ("cs", "cc", "hs", "lo"):
+        return None if y is None else bool(y) == (condition in ("cs", "hs"))
+    if not is_comparison:
+        y = 0 if condition in ("eq", "ne", "mi", "pl") else None
+    return _HOLDS[condition](x, y) if condition in _HOLDS else None
+
+
+def store(stack: dict[int, int], address: int | None, value: int | None, size: int) -> None:
+    """Store to `address`; raise LookupError if it depends on data."""
+    if address is None:
+        raise LookupError("a store goes to an address that depends on data.")
+    if address >= STACK_LIMIT:
+        for word in range(address & ~3, address + size, 4):
+            stack.pop(word, None)
+        if value is not None and size == 4 and not address & 3:
+            stack[address] = value
+
+
+def _statement_names(load: Callable[..., Any], store: Callable[..., Any]) -> dict[str, Any]:
+    names: dict[str, Any] = {**_RESULTS, "holds": holds, "UNKNOWN": UNKNOWN_FLAGS}
+    for kind, size in _SIZES.items():
+        names[f"load{kind}"] = partial(load, size=size, is_signed=False)
+        names[f"loads{kind}"] = partial(load, size=size, is_signed=True)
+        names[f"store{kind}"] = partial(store, size=size)
+    return names
+
+
+def _read_text(instruction: Instruction, address: int, condition: str = "") -> str:
+    """Return an instruction's text as the tables have it."""
+    text = re.sub(r"^(\S+?)(?:\.[nw])?(?= |$)", r"\1", instruction.text)
+    mnemonic, _, operands = text.partition(" ")
+    operands = re.sub(r",\s*", ", ", operands.replace("#", ""))
+    operands = re.sub(r"\b(?:sl|fp|ip)\b", lambda name: _ALIASES[name[0]], operands)
+    operands = re.sub(r"(\w+), (lsl|lsr|asr) (\d+)", r"\2(\1, \3)", operands)
+    operands = re.sub(r"(?<=[\[ ])pc(?=, )", str(address + 4 & ~3), operands)
+    if mnemonic == "auipc":
+        register, pages = operands.split(", ")
+        return f"li {register}, {address + (int(pages, 0) << 12)}"
+    return f"{mnemonic.removesuffix(condition)} {operands}".rstrip()
+
+
+def _effects(instruction: Instruction, text: str, condition: str, *, is_arm: bool) -> list[str]:
+    """Return the statements of an instruction that is executed if `condition` holds."""
+    head, after = list[str](), list[str]()
+    if match := _UPDATE.search(text):
+        base, step = match[1] or match[3], match[2] or match[4]
+        (head if match[1] else after).append(f"{base} = add({base}, {step})")
+        text = f"{text[: match.start()]}[{base}]"
+    lines = _several(text) or _match_row(text, "arm" if is_arm else "riscv")
+    lines = _result(instruction, text, is_arm=is_arm) if lines is None else lines
+    lines = [*head, *lines, *after]
+    return _if_holds(lines, condition) if condition else lines
+
+
+def _match_row(text: str, section: str) -> list[str] | None:
+    """Return the statements of the first row that matches, None if there is none."""
+    for pattern, row in _ROWS[section]:
+        if match := pattern.fullmatch(text):
+            row = row.format("", *("0" if group is None else group for group in match.groups()))
+            return [line for line in row.split("; ") if line]
+    return None
+
+
+def _several(text: str) -> list[str]:
+    """Return the statements of an instruction that accesses several registers in memory."""
+    match = _SEVERAL.fullmatch(text)
+    if match is None:
+        return []
+    vector, name, down, base, updates, listed = match.groups()
+    names = [name for name in listed.split(", ") if name]
+    width = _SIZES[names[0][0]] if vector else 4
+    down, base = name == "push" or down == "db", base or "sp"
+    step = width * len(names) * (-1 if down else 1)
+    lines = [f"a = add({base}, {step if down else 0})"]
+    lines += [f"{base} = add({base}, {step})"] if updates or name in ("push", "pop") else []
+    for i, register in enumerate(names):
+        place = f"add(a, {width * i})"
+        if name in ("pop", "ldm"):
+            lines += [] if vector else [f"{register} = load(stack, {place})"]
+        else:
+            kind, value = (names[0][0], None) if vector else ("", register)
+            lines.append(f"store{kind}(stack, {place}, {value})")
+    return lines
+
+
+def _result(instruction: Instruction, text: str, *, is_arm: bool) -> list[str]:
+    name, _, rest = text.partition(" ")
+    operands = re.split(r", (?![^(]*\))", rest)
+    base = name[:-1] if is_arm and name not in _RESULTS and name.endswith("s") else name
+    flagged = base != name
+    if base == "neg" and is_arm:
+        base, operands = "rsb", [operands[0], operands[-1], "0"]
+    base = base.replace(".", "_") + ("_" if base in ("and", "or", "not") else "")
+    sources = operands[1:] + ["c"] * (base in ("adc", "sbc"))
+    function = _RESULTS.get(base)
+    count = function.__code__.co_argcount if function else -1
+    if len(sources) + 1 == count:
+        sources.insert(0, operands[0])
+    if len(sources) != count:
+        exact = re.match("alu|divide|multiply|.*load", instruction.kind)
+        found = instruction.writes if exact else frozenset(_REGISTER.findall(text))
+        lines = [f"{_ALIASES.get(register, register)} = None" for register in sorted(found)]
+        lines += ["flags = UNKNOWN"] * (name.endswith("s") or name == "vmrs")
+        return lines + ["store(stack, None, None)"] * ("store" in instruction.kind)
+    arguments = f"({', '.join(sources)})"
+    lines = [f"{operands[0]} = {base}{arguments}"]
+    if flagged and base in ("sub", "rsb"):
+        lines.insert(0, f"flags = True, {', '.join(sources[:: -1 if base == 'rsb' else 1])}")
+    elif flagged:
+        is_known = f"{base}_carry" in _RESULTS and (base in ("add", "adc") or sources[1].isdigit())
+        carry = f"{base}_carry{arguments}" if is_known else None
+        lines.insert(0, f"flags = False, {base}{arguments}, {carry}")
+    return ["c = holds(flags, 'cs')", *lines] if sources[-1] == "c" else lines
+
+
+def _if_holds(lines: list[str], condition: str) -> list[str]:
+    """Return statements for the case that a condition holds, and that this is unknown."""
+    head = [f"b = holds(flags, {condition!r})"]
+    unknown = list[str]()
+    for line in lines:
+        head.append(line if line.startswith("a = ") else f"if b: {line}")
+        if line.startswith("store"):
+            unknown.append(re.sub(r"\w+\)$", "None)", line))
+        else:
+            name = line.partition(" ")[0]
+            unknown.append(f"{name} = {'UNKNOWN' if name == 'flags' else None}")
+    return head + [f"if b is None: {line}" for line in unknown if line[:2] != "a "]
+
+
+class UnknownPathError(UsageError):
+    """Control flow that cannot be followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """The instructions of an image, its sections that are never written, and its functions.
+
+    A function has its start, size and name.
+    """
+
+    is_arm: bool
+    instructions: Mapping[int, Instruction]
+    constants: Sequence[tuple[int, bytes]]
+    functions: Sequence[tuple[int, int, str]]
+
+    def load(
+        self, stack: Mapping[int, int], address: int | None, size: int, is_signed: bool
+    ) -> int | None:
+        """Return the value in memory, or None if it is unknown."""
+        if address is None:
+            return None
+        if address > STACK_LIMIT:
+            return stack.get(address) if size == 4 else None
+        for start, data in self.constants:
+            at = address - start
+            if 0 <= at <= len(data) - size:
+                value = int.from_bytes(data[at : at + size], "little", signed=is_signed)
+                return value & 0xFFFF_FFFF
+        return None
+
+    def function_at(self, address: int) -> tuple[int, int, str]:
+        inside = (f for f in self.functions if f[0] <= address < f[0] + f[1])
+        return next(inside, (address, 2, f"0x{address:08x}"))
+
+    def unknown(self, what: str, address: int) -> UnknownPathError:
+        start, _, name = self.function_at(address)
+        where = f"{name}+0x{address - start:x} (0x{address:08x})"
+        return UnknownPathError(what, where=where, hint=_HINT)
+
+    def initial_values(self) -> Values:
+        """Return the registers at the start of a function whose return address is 0."""
+        kinds = {"r": 13} if self.is_arm else {"a": 8, "s": 12, "t": 7}
+        values: Values = {f"{k}{i}": None for k, count in kinds.items() for i in range(count)}
+        return values | {"lr" if self.is_arm else "ra": 0, "sp": STACK_TOP, "flags": UNKNOWN_FLAGS}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Instructions with one entry; `step` executes them and returns the next address, or None.
+
+    A call returns to `end`. `successors` are the possible next blocks of the function.
+    """
+
+    kind: Literal["jump", "call", "exit"]
+    step: Callable[[Values, dict[int, int]], int | None]
+    addresses: tuple[int, ...]
+    end: int
+    successors: tuple[int, ...]
+
+
+_End: TypeAlias = tuple[Literal["jump", "call", "exit"], str, tuple[int, ...]]
+"""The expression of the next address, None if it is unknown, and the possible next blocks."""
+
+
+class BlockCompiler:
+    """Compiles the blocks of an image on demand; `targets` are the targets of branches."""
+
+    def __init__(
+        self, code: MachineCode, load: Callable[..., Any], store: Callable[..., Any]
+    ) -> None:
+        self.targets = {instruction.target for instruction in code.instructions.values()}
+        self._code = code
+        self._names = _statement_names(load, store)
+        self._blocks: dict[int, Block] = {}
+
+    def block(self, address: int) -> Block:
+        if address not in self._blocks:
+            self._blocks[address] = self._compile(address)
+        return self._blocks[address]
+
+    def _compile(self, start: int) -> Block:
+        lines, addresses, conditions = list[str](), list[int](), list[str]()
+        address, end = start & ~_TAKEN, None
+        while end is None:
+            instruction = self._code.instructions.get(address)
+            if instruction is None:
+                raise self._code.unknown("execution leaves the code.", address)
+            condition = conditions.pop(0) if conditions else ""
+            if start & _TAKEN:
+                condition = instruction.text.split()[0].partition(".")[0][-2:]
+            addresses += [] if start & _TAKEN else [address]
+            if instruction.kind == "if_then":
+                name, first = instruction.text.split()
+                conditions = [first if c == "t" else _OPPOSITE[first] for c in name[1:]]
+            following = address + instruction.size_bytes
+            end = self._end(lines, instruction, address, condition, is_taken=bool(start & _TAKEN))
+            address = following
+            if end is None and address in self.targets and not conditions:
+                end = "jump", str(address), (address,)
+        names = dict(self._names)
+        exec(self._source(lines, end[1]), names)
+        return Block(end[0], names["step"], tuple(addresses), address, end[2])
+
+    def _end(
+        self,
+        lines: list[str],
+        instruction: Instruction,
+        address: int,
+        condition: str,
+        *,
+        is_taken: bool,
+    ) -> _End | None:
+        """Add an instruction; return how it ends a block, or None if it does not."""
+        is_arm, kind = self._code.is_arm, instruction.kind
+        text = _read_text(instruction, address, condition)
+        loads_pc = "load" in kind and re.search(r"pc\}$|^ldr pc", text)
+        if kind not in ("branch", "call", "loop") and not loads_pc:
+            lines += _effects(instruction, text, condition, is_arm=is_arm)
+            return None
+        following = address + instruction.size_bytes
+        if condition and not is_taken:
+            return _fork(lines, f"holds(flags, {condition!r})", address | _TAKEN, following)
+        if loads_pc:
+            lines += _effects(instruction, text, "", is_arm=is_arm)
+            return "exit", "pc", ()
+        if text.startswith(("tbb", "tbh")):
+            return self._table_end(lines, text, following)
+        row = _match_row(text, "arm_ends" if is_arm else "riscv_ends")
+        if row is None:
+            raise self._code.unknown(f"{instruction.text} cannot be followed.", address)
+        lines += row[:-1]
+        how, _, rest = row[-1].partition(" ")
+        if how == "fork":
+            target, _, known = rest.partition(" ")
+            return _fork(lines, known, int(target, 16), following)
+        if how == "call":
+            goal, link, thumb = rest.rsplit(" ", 2)
+            lines += [f"c = {goal}", f"{link} = {following | int(thumb)}"]
+            return "call", "c", (following,)
+        if how == "exit":
+            return "exit", rest, ()
+        reached = following if how == "next" else instruction.target
+        return "jump", str(reached), (reached,)
+
+    def _table_end(self, lines: list[str], text: str, start: int) -> _End:
+        """Return the end of a block that jumps through a table of offsets, which follows it."""
+        match = re.fullmatch(r"tb([bh]) \[\w+, (?:lsl\()?(\w+).*", text)
+        before = (self._code.instructions.get(start - 4 - back) for back in range(2, 24, 2))
+        limits = (
+            re.fullmatch(rf"cmp\S* {match and match[2]}, #(\d+)", i.text) for i in before if i
+        )
+        limit = next(filter(None, limits), None)
+        if limit is None or match is None:
+            raise self._code.unknown("a jump table has an unknown size.", start - 4)
+        size = 1 + (match[1] == "h")
+        places = (start + size * i for i in range(int(limit[1]) + 1))
+        offsets = (self._code.load({}, place, size, False) or 0 for place in places)
+        targets = tuple(start + 2 * offset for offset in offsets)
+        self.targets.update(targets)
+        return "jump", f"None if {match[2]} is None else {targets}[{match[2]}]", targets
+
+    def _source(self, lines: list[str], expression: str) -> str:
+        values = self._code.initial_values()
+        registers = sorted(frozenset(_REGISTER.findall(f"{lines} {expression}")) - {"pc", "zero"})
+        lines = [
+            *(f"{name} = values.get({name!r})" for name in registers),
+            "zero, flags = 0, values['flags']",
+            *(line for line in lines if not line.startswith("zero = ")),
+            *(f"values[{name!r}] = {name}" for name in registers if name in values),
+            "values['flags'] = flags",
+            f"return {expression}",
+        ]
+        return "def step(values, stack):\n" + "".join(f" {line}\n" for line in lines)
+
+
+def _fork(lines: list[str], condition: str, taken: int, following: int) -> _End:
+    lines.append(f"c = {condition}")
+    expression = f"None if c is None else {taken} if c else {following}"
+    return "jump", expression, (taken, following)

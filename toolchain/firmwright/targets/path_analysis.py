@@ -1,0 +1,248 @@
+"""Worst-case paths through machine code, by execution with known values.
+
+Counters, addresses and constants are known, so loops run as they do on the core. Where a branch
+depends on data, both sides are followed. Where they meet, values that differ become unknown, and
+the larger cost counts. Of several states, the one at the earliest place in the code is advanced:
+in an earlier iteration of the innermost common loop, or else first in reverse postorder.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from firmwright.targets.cycle_bound import CycleBound
+from firmwright.targets.machine_code import (
+    LIBRARY_LOOPS,
+    UNKNOWN_FLAGS,
+    Block,
+    BlockCompiler,
+    MachineCode,
+    Values,
+    store,
+)
+
+_MEETINGS_MAX: Final = 20_000
+_Place: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorstPath:
+    """The largest cost of a function, and that of each call: callee, instructions and cycles.
+
+    `executions` has a bound for each instruction.
+    """
+
+    instructions: int
+    cycles: float
+    calls: tuple[tuple[int, int, float], ...]
+    executions: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class _State:
+    """A point of execution; `frames` has the function, return address and place of calls.
+
+    `begin` is the cost before the open call of the analyzed function. `iterations` of loops are
+    counted by header since there has been more than one state.
+    """
+
+    address: int
+    entry: int
+    values: Values
+    stack: dict[int, int]
+    frames: tuple[tuple[int, int, _Place], ...] = ()
+    instructions: int = 0
+    begin: tuple[int, float] = (0, 0.0)
+    iterations: dict[int, int] = field(default_factory=dict)
+    meetings: int = 0
+
+    def copy(self, address: int) -> "_State":
+        return _State(
+            address, self.entry, dict(self.values), dict(self.stack), self.frames,
+            self.instructions, self.begin, dict(self.iterations),
+        )  # fmt: skip
+
+    def meet(self, other: "_State") -> None:
+        mine, others = self.values, other.values
+        for name in [name for name, value in mine.items() if value != others[name]]:
+            mine[name] = UNKNOWN_FLAGS if name == "flags" else None
+        if self.stack != other.stack:
+            self.stack = dict(self.stack.items() & other.stack.items())
+        self.instructions = max(self.instructions, other.instructions)
+        self.meetings += 1
+
+
+class _Function:
+    """The order of the blocks of a function, and its loops: their blocks by header."""
+
+    def __init__(self, compiler: BlockCompiler, entry: int, name: str) -> None:
+        self.repetitions = int(LIBRARY_LOOPS.get(name, 1 << 32))
+        before: dict[int, list[int]] = {entry: []}
+        finished: list[int] = []
+        open_blocks = [(entry, iter(compiler.block(entry).successors))]
+        while open_blocks:
+            address, successors = open_blocks[-1]
+            successor = next(successors, None)
+            if successor is None:
+                finished.insert(0, address)
+                open_blocks.pop()
+                continue
+            if successor not in before:
+                open_blocks.append((successor, iter(compiler.block(successor).successors)))
+            before.setdefault(successor, []).append(address)
+        self.order = {address: i for i, address in enumerate(finished)}
+        self.loops: dict[int, set[int]] = {}
+        for header in finished:
+            inside = [a for a in before[header] if self.order[a] >= self.order[header]]
+            loop = {header}
+            if inside:
+                self.loops[header] = loop
+            while inside:
+                address = inside.pop()
+                inside += () if address in loop else before[address]
+                loop.add(address)
+        self.headers = {a: [h for h, loop in self.loops.items() if a in loop] for a in finished}
+
+
+class PathAnalysis:
+    """Finds the worst path of functions of an image, priced by `cycles`."""
+
+    def __init__(self, code: MachineCode, cycles: CycleBound | None = None) -> None:
+        self._code = code
+        self._cycles = cycles
+        self._compiler = BlockCompiler(code, self._load, self._store)
+        self._functions: dict[int, _Function] = {}
+        self._pending: dict[tuple[object, ...], _State] = {}
+        self._calls: list[tuple[int, int, float]] = []
+
+    def run(self, caller: int, root: int) -> WorstPath:
+        """Return the worst path of the function at `root` when the one at `caller` calls it."""
+        executions: Counter[int] = Counter()
+        most = 0
+        state: _State | None = self._start(caller, root)
+        while state is not None:
+            source = state.address
+            block = self._compiler.block(source)
+            state.instructions += len(block.addresses)
+            executions[source] += 1
+            if self._cycles:
+                self._cycles.add(self._code, block)
+            following = self._step(block, state)
+            if following is None:
+                self._fork(block, state)
+            elif block.kind == "jump":
+                state.address = following
+            elif block.kind == "call":
+                if not state.frames:
+                    state.begin = state.instructions, self._total_cycles
+                state.frames += ((state.entry, block.end, self._place(state)),)
+                state.address = state.entry = following & ~1
+            elif state.frames or following:
+                self._leave(state, following & ~1)
+            else:
+                most = max(most, state.instructions)
+                state = self._next()
+                continue
+            if self._pending:
+                self._suspend(source, state)
+                state = self._next()
+        for start in tuple(executions):
+            count = executions.pop(start)
+            executions.update(dict.fromkeys(self._compiler.block(start).addresses, count))
+        return WorstPath(most, self._total_cycles, tuple(self._calls), executions)
+
+    def _load(
+        self, stack: dict[int, int], address: int | None, size: int, is_signed: bool
+    ) -> int | None:
+        if self._cycles:
+            self._cycles.add_load(address, size)
+        return self._code.load(stack, address, size, is_signed)
+
+    def _store(
+        self, stack: dict[int, int], address: int | None, value: int | None, size: int
+    ) -> None:
+        if self._cycles:
+            self._cycles.add_store(address, size)
+        store(stack, address, value, size)
+
+    @property
+    def _total_cycles(self) -> float:
+        return self._cycles.total if self._cycles else 0.0
+
+    def _start(self, caller: int, root: int) -> _State:
+        state = _State(caller, root, self._code.initial_values(), {})
+        while state.address != root:
+            following = self._step(self._compiler.block(state.address), state)
+            if not following:
+                raise self._code.unknown("the call of the model is not found.", state.address)
+            state.address = following & ~1
+        state.values["lr" if self._code.is_arm else "ra"] = 0
+        return state
+
+    def _step(self, block: Block, state: _State) -> int | None:
+        try:
+            following = block.step(state.values, state.stack)
+        except LookupError as error:
+            raise self._code.unknown(str(error), state.address) from error
+        if following is None and block.kind != "jump":
+            raise self._code.unknown("the target of a jump depends on data.", state.address)
+        return following
+
+    def _fork(self, block: Block, state: _State) -> None:
+        if not self._pending:
+            state.iterations = {}
+        source = state.address
+        state.address, *others = dict.fromkeys(block.successors)
+        for address in others:
+            self._suspend(source, state.copy(address))
+
+    def _leave(self, state: _State, following: int) -> None:
+        """Return from a function, or continue in another one that returns to the same place."""
+        callee, state.address = state.entry, following
+        if not state.frames or following != state.frames[-1][1]:
+            state.entry = following
+            return
+        state.entry, state.frames = state.frames[-1][0], state.frames[:-1]
+        if not state.frames:
+            instructions, cycles = state.begin
+            cost = state.instructions - instructions, self._total_cycles - cycles
+            self._calls.append((callee, *cost))
+            live = state.values["sp"]
+            state.stack = {a: value for a, value in state.stack.items() if a >= live}
+
+    def _suspend(self, source: int, state: _State) -> None:
+        function = self._function(state.entry)
+        loop = function.loops.get(state.address)
+        if loop is not None:
+            count = state.iterations.get(state.address, 0) + 1 if source in loop else 0
+            state.iterations[state.address] = count
+            if count > function.repetitions and self._pending:
+                return
+        key = (self._place(state), state.address, state.frames)
+        other = self._pending.setdefault(key, state)
+        if other is not state:
+            other.meet(state)
+            if other.meetings > _MEETINGS_MAX:
+                what = "the number of iterations of the loop before this place depends on data."
+                raise self._code.unknown(what, state.address)
+
+    def _next(self) -> _State | None:
+        if not self._pending:
+            return None
+        state = self._pending.pop(min(self._pending))
+        state.meetings = 0
+        return state
+
+    def _place(self, state: _State) -> _Place:
+        function = self._function(state.entry)
+        place = state.frames[-1][2] if state.frames else ()
+        for header in function.headers[state.address]:
+            place += (function.order[header], state.iterations.get(header, 0))
+        return (*place, function.order[state.address])
+
+    def _function(self, entry: int) -> _Function:
+        if entry not in self._functions:
+            name = self._code.function_at(entry)[2]
+            self._functions[entry] = _Function(self._compiler, entry, name)
+        return self._functions[entry]
