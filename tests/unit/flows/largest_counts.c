@@ -2,8 +2,9 @@
  *
  *     -plugin file=largest_counts.so,from=ADDRESS,out=FILE,caller=ADDRESS:SIZE[:ADDRESS:SIZE...]
  *
- * A call begins at the address `from`, and ends when one of the callers executes code again. FILE then has a row for each instruction and one for all: address, maximum, as text.
- * Executions are counted inline, without callbacks.
+ * A call begins at the address `from`, and ends when one of the callers executes code again. FILE
+ * then has a row for each instruction and one for all: address, maximum, as text. Executions are
+ * counted inline, without callbacks.
  */
 #include <inttypes.h>
 #include <stddef.h>

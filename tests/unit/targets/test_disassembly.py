@@ -4,7 +4,7 @@ import pytest
 
 from firmwright.boards import load_board
 from firmwright.build.disassembler import disassemble
-from firmwright.build.elf_reader import read_code_sections
+from firmwright.build.elf_reader import read_contents
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
@@ -75,7 +75,7 @@ def test_no_byte_of_the_code_of_an_image_is_missing(digits_path):
     found = disassemble(board, image.elf)
     symbols = [s for s in image.sizes.symbols if s.kind == "text" and s.name.startswith("digits_")]
     assert symbols
-    sections = read_code_sections(image.elf)
+    sections = read_contents(image.elf, only_code=True)
     for symbol in symbols:
         start = at = symbol.address & ~1
         while at < start + symbol.size_bytes and at in found:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.build.elf_reader import read_constant_sections, read_sections_and_symbols
+from firmwright.build.elf_reader import read_contents, read_sections_and_symbols
 from firmwright.targets.core_timing import core_timings
 from firmwright.targets.cycle_bound import CycleBound
 from firmwright.targets.disassembly import read_disassembly
@@ -94,13 +94,12 @@ class Program:
         functions = [(s.address & ~1, s.size_bytes, s.name) for s in symbols if s.kind == "text"]
         self.starts = {name: start for start, _, name in functions}
         instructions = dict(read_disassembly(text, is_arm=is_arm))
-        self.code = MachineCode(is_arm, instructions, read_constant_sections(elf), functions)
+        self.code = MachineCode(is_arm, instructions, read_contents(elf), functions)
         self.core = core
 
     def worst(self, name: str) -> WorstPath:
-        timing = core_timings().get(self.core)
-        cycles = CycleBound(timing, (0, 0, 0, 4)) if timing else None
-        return PathAnalysis(self.code, cycles).run(self.starts[f"call_{name}"], self.starts[name])
+        cycles = CycleBound(self.code, core_timings().get(self.core))
+        return PathAnalysis(cycles).run(self.starts[f"call_{name}"], self.starts[name])
 
     def nops(self, path: WorstPath) -> int:
         texts = ((self.code.instructions[a].text, n) for a, n in path.executions.items())

@@ -72,21 +72,14 @@ def is_elf(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
-def read_code_sections(path: Path) -> tuple[tuple[int, bytes], ...]:
-    return _contents(path, _SHF_EXECINSTR)
-
-
-def read_constant_sections(path: Path) -> tuple[tuple[int, bytes], ...]:
-    """Return the address and bytes of each section that is never written, code included."""
-    return _contents(path, 0)
-
-
-def _contents(path: Path, flag: int) -> tuple[tuple[int, bytes], ...]:
+def read_contents(path: Path, *, only_code: bool = False) -> tuple[tuple[int, bytes], ...]:
+    """Return the address and bytes of each section that is never written, or of code."""
     data, layout = _open(path)
+    mask, flags = (_SHF_EXECINSTR, _SHF_EXECINSTR) if only_code else (_SHF_WRITE, 0)
     return tuple(
         (s.address, data[s.offset : s.offset + s.size])
         for s in _read_sections(data, layout)
-        if _is_counted(s) and s.flags & (flag or _SHF_WRITE) == flag and s.type != _SHT_NOBITS
+        if _is_counted(s) and s.flags & mask == flags and s.type != _SHT_NOBITS
     )
 
 

@@ -53,14 +53,9 @@ def format_summary(bound: TimeBound, measured: dict[str, Any] | None) -> str:
     if measured is not None:
         count = measured["instructions"]
         rows += [("measured instructions", count), ("ratio", f"{bound.instructions / count:.4f}")]
+    total = bound.instructions
     table: list[list[Cell]] = [
-        [
-            o.index,
-            o.name,
-            o.instructions,
-            o.cycles,
-            f"{100 * o.instructions / bound.instructions:.1f} %",
-        ]
+        [o.index, o.name, o.instructions, o.cycles, f"{100 * o.instructions / total:.1f} %"]
         for o in bound.operators
     ]
     head = ["#", "operator", "instructions", "cycles", "share"]

@@ -10,7 +10,7 @@ from firmwright.artifacts import Image, StackUsage
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, Compiler
 from firmwright.build.disassembler import disassemble
-from firmwright.build.elf_reader import read_constant_sections
+from firmwright.build.elf_reader import read_contents
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import straight_calls
@@ -66,10 +66,9 @@ def bound_time(
     functions = tuple((s.address & ~1, s.size_bytes, s.name) for s in texts)
     starts = {name: start for start, _, name in functions}
     is_arm = board.core.startswith("cortex-m")
-    constants = read_constant_sections(image.elf)
-    code = MachineCode(is_arm, disassemble(board, image.elf), constants, functions)
-    cycles = _cycle_bound(board, timing_board or board)
-    path = PathAnalysis(code, cycles).run(starts["run"], starts[f"{c_prefix(compiled)}_run"])
+    code = MachineCode(is_arm, disassemble(board, image.elf), read_contents(image.elf), functions)
+    cycles = _cycle_bound(code, timing_board or board, board)
+    path = PathAnalysis(cycles).run(starts["run"], starts[f"{c_prefix(compiled)}_run"])
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
     indices = straight_calls(without_calls(body, lambda call: bool(call.device)))
     names = {operator.index: operator.name for operator in compiled.summary.operators}
@@ -77,16 +76,18 @@ def bound_time(
     for i, (callee, instructions, spent) in enumerate(path.calls):
         index = indices[i] if len(indices) == len(path.calls) else None
         name = names[index] if index is not None else code.function_at(callee)[2]
-        operators.append(OperatorBound(index, name, instructions, round(spent) if cycles else None))
-    total = round(path.cycles) if cycles else None
+        operators.append(
+            OperatorBound(index, name, instructions, round(spent) if cycles.timing else None)
+        )
+    total = round(path.cycles) if cycles.timing else None
     of = compiled.module.name, board.name, path.instructions, total, tuple(operators)
     return TimeBound(*of, stack=image.stack, path=path)
 
 
-def _cycle_bound(board: Board, timed: Board) -> CycleBound | None:
+def _cycle_bound(code: MachineCode, timed: Board, board: Board) -> CycleBound:
     timing, flash = core_timings().get(timed.pipeline or timed.core), timed.flash
     if timing is None or timing.latency:
-        return None
+        return CycleBound(code)
     waits = flash.wait_states + flash.prefetch if flash.wait_states else 0
     region = (board.flash.start, board.flash.size_bytes, waits, flash.read_bytes or 4)
-    return CycleBound(timing, region)
+    return CycleBound(code, timing, region)

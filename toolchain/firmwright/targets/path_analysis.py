@@ -17,9 +17,7 @@ from firmwright.targets.machine_code import (
     UNKNOWN_FLAGS,
     Block,
     BlockCompiler,
-    MachineCode,
     Values,
-    store,
 )
 
 _MEETINGS_MAX: Final = 20_000
@@ -108,10 +106,10 @@ class _Function:
 class PathAnalysis:
     """Finds the worst path of functions of an image, priced by `cycles`."""
 
-    def __init__(self, code: MachineCode, cycles: CycleBound | None = None) -> None:
-        self._code = code
+    def __init__(self, cycles: CycleBound) -> None:
+        self._code = cycles.code
         self._cycles = cycles
-        self._compiler = BlockCompiler(code, self._load, self._store)
+        self._compiler = BlockCompiler(cycles.code, cycles.load, cycles.store)
         self._functions: dict[int, _Function] = {}
         self._pending: dict[tuple[object, ...], _State] = {}
         self._calls: list[tuple[int, int, float]] = []
@@ -126,8 +124,7 @@ class PathAnalysis:
             block = self._compiler.block(source)
             state.instructions += len(block.addresses)
             executions[source] += 1
-            if self._cycles:
-                self._cycles.add(self._code, block)
+            self._cycles.add(block)
             following = self._step(block, state)
             if following is None:
                 self._fork(block, state)
@@ -135,7 +132,7 @@ class PathAnalysis:
                 state.address = following
             elif block.kind == "call":
                 if not state.frames:
-                    state.begin = state.instructions, self._total_cycles
+                    state.begin = state.instructions, self._cycles.total
                 state.frames += ((state.entry, block.end, self._place(state)),)
                 state.address = state.entry = following & ~1
             elif state.frames or following:
@@ -150,25 +147,7 @@ class PathAnalysis:
         for start in tuple(executions):
             count = executions.pop(start)
             executions.update(dict.fromkeys(self._compiler.block(start).addresses, count))
-        return WorstPath(most, self._total_cycles, tuple(self._calls), executions)
-
-    def _load(
-        self, stack: dict[int, int], address: int | None, size: int, is_signed: bool
-    ) -> int | None:
-        if self._cycles:
-            self._cycles.add_load(address, size)
-        return self._code.load(stack, address, size, is_signed)
-
-    def _store(
-        self, stack: dict[int, int], address: int | None, value: int | None, size: int
-    ) -> None:
-        if self._cycles:
-            self._cycles.add_store(address, size)
-        store(stack, address, value, size)
-
-    @property
-    def _total_cycles(self) -> float:
-        return self._cycles.total if self._cycles else 0.0
+        return WorstPath(most, self._cycles.total, tuple(self._calls), executions)
 
     def _start(self, caller: int, root: int) -> _State:
         state = _State(caller, root, self._code.initial_values(), {})
@@ -206,7 +185,7 @@ class PathAnalysis:
         state.entry, state.frames = state.frames[-1][0], state.frames[:-1]
         if not state.frames:
             instructions, cycles = state.begin
-            cost = state.instructions - instructions, self._total_cycles - cycles
+            cost = state.instructions - instructions, self._cycles.total - cycles
             self._calls.append((callee, *cost))
             live = state.values["sp"]
             state.stack = {a: value for a, value in state.stack.items() if a >= live}
