@@ -17,16 +17,20 @@ from firmwright.flows.operator_conformance import NamedCase, cases_module
 from firmwright.flows.reference_outputs import run_numpy_reference
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.schedules.helium import conv2d as helium_conv2d
+from firmwright.schedules.helium import fully_connected as helium_matrix
 from firmwright.schedules.scalar.int4_weights import SCHEDULES, pack_int4_weights
 
 OF = {schedule.op: schedule for schedule in SCHEDULES}
+VECTORS = (helium_conv2d.SCHEDULES[0], helium_matrix.SCHEDULES[0])
 
 
-def narrow(call: OpCall) -> OpCall:
+def narrow(call: OpCall, least: int = -8) -> OpCall:
     """Return `call` with int4 weights, including the least value."""
     x, weights, *rest = call.constants
     assert weights is not None
-    halves = weights.array() >> 4
+    halves = np.maximum(weights.array() >> 4, least)
     return replace(call, constants=(x, Constant.from_array("w", halves, INT8), *rest))
 
 
@@ -54,6 +58,27 @@ def test_fully_connected_matches_the_reference(judge, random_fully_connected, se
     call = narrow(random_fully_connected(seed))
     for config in OF["fully_connected"].configs(call):
         judge(call, OF["fully_connected"], config)
+
+
+def packed_configs(schedule: Schedule, call: OpCall) -> list[Config]:
+    return [config for config in schedule.configs(call) if config.get("weights") == "int4"]
+
+
+@pytest.mark.parametrize("schedule", VECTORS, ids=lambda schedule: schedule.name)
+def test_kernels_of_two_weights_to_a_byte_match_the_reference(
+    schedule: Schedule, judge, random_convolution, random_row, random_fully_connected
+) -> None:
+    judged = 0
+    for seed in range(14):
+        drawn = [random_fully_connected(seed)]
+        if schedule.op == "conv2d":
+            drawn = [make(seed, depthwise=False) for make in (random_convolution, random_row)]
+        for call in drawn:
+            assert not packed_configs(schedule, call)
+            for config in packed_configs(schedule, narrow(call, least=-7)):
+                judge(narrow(call, least=-7), schedule, config)
+                judged += 1
+    assert judged >= 10
 
 
 def test_schedules_require_int4_weights(

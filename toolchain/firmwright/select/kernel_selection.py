@@ -126,7 +126,7 @@ class KernelSelector:
             by_size = self.goal == "size"
             ordered = _sort_candidates(self.candidates, _BY_TIME, by_size=by_size)
             return ProgramSearch(module, ordered, _no_rows, estimate).whole_calls()
-        cost_of, percent = _blend_time_and_flash(self.candidates), thresholds.NEAR_PERCENT_MAX
+        cost_of, percent = _blend_time_and_flash(self.candidates), thresholds.SMALL_PERCENT_MAX
         near = [(call, _nearly_fastest(candidates)) for call, candidates in self.candidates]
         ordered = _sort_candidates(near, cost_of)
         search = ProgramSearch(module, ordered, _no_rows, estimate, percent, cost_of)
@@ -143,8 +143,16 @@ def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCo
 
 
 def _nearly_fastest(candidates: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
-    limit = thresholds.NEAR_PERCENT_MAX * min((item.time for item in candidates), default=0)
-    return tuple(item for item in candidates if 100 * item.time <= limit)
+    fastest = min(candidates, key=_BY_TIME, default=None)
+    if fastest is None:
+        return ()
+    small = thresholds.SMALL_FLASH_PERCENT * fastest.flash_bytes
+
+    def limit(item: LoweringCandidate) -> int:
+        is_small = 100 * item.flash_bytes <= small
+        return thresholds.SMALL_PERCENT_MAX if is_small else thresholds.NEAR_PERCENT_MAX
+
+    return tuple(i for i in candidates if 100 * i.time <= limit(i) * fastest.time)
 
 
 def _no_rows(index: int, band: int) -> None: ...

@@ -15,6 +15,10 @@ row-streamed programs may be faster at the expense of the flash budget.
 """
 NEAR_PERCENT_MAX = 104
 """Maximum time of a call's candidate that the goal `balanced` considers."""
+SMALL_PERCENT_MAX = 108
+"""The same for a candidate with small constants, such as weights in four bits: ..."""
+SMALL_FLASH_PERCENT = 60
+"""... at most this many percent of the bytes of the fastest candidate."""
 CANDIDATE_PERCENT_MAX = 300
 """Maximum time of a call's candidate that the search considers unless nothing else fits."""
 VARIANT_PERCENT_MAX = 110

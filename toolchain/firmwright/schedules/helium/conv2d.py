@@ -18,7 +18,13 @@ from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import vector_requantize
-from firmwright.schedules.helium.dot_product_loop import SUM, choose_loop, pack_weight_rows
+from firmwright.schedules.helium.dot_product_loop import (
+    SUM,
+    choose_loop,
+    int4_configs,
+    pack_int4_rows,
+    pack_weight_rows,
+)
 from firmwright.schedules.helium.im2col import ROW_MOVES, VectorIm2colPacker, make_im2col_packer
 from firmwright.schedules.row_band import allocate_row_band
 from firmwright.schedules.schedule_factories import helium_schedule
@@ -32,7 +38,9 @@ _CHANNELS = vector_requantize.CHANNELS
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if vector_requantize.supports_int8_layer(op) else ()
+    if not vector_requantize.supports_int8_layer(op):
+        return ()
+    return int4_configs(op, channel_block_starts(op.input(1).shape[0]), _CHANNELS)
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -45,9 +53,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     zero_point = weight_zero_point(op)
     bias = fold_zero_point_into_bias(op, weight_offsets(op))
     table = vector_requantize.parameter_rows(params, bias, starts)
+    kind = config.get("weights", "shares_int8" if zero_point else "int8")
+    pack = pack_int4_rows if kind == "int4" else pack_weight_rows
     gemm = BlockGemm(
-        "mve_gemm_shares_int8" if zero_point else "mve_gemm_int8",
-        b.constant("weights", pack_weight_rows(flat, starts, _CHANNELS), INT8),
+        f"mve_gemm_{kind}",
+        b.constant("weights", pack(flat, starts, _CHANNELS), INT8),
         [b.constant("parameters", table, INT32)],
         channels,
         flat.shape[1],

@@ -1,7 +1,7 @@
 """Dot products of int8 columns on Helium: loop structure, assembly and GEMM micro-kernels."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import indent
 from typing import Any
@@ -10,7 +10,11 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs, pointers
+from firmwright.ir.tir.schedule import Config
+from firmwright.ops.conv2d import weights_of
+from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
 
@@ -27,6 +31,8 @@ STEPS_PER_ITERATION = 8
 PAIR = ("x0", "x1")
 """The columns of two pixels."""
 MAX_STEPS = 12
+INT4: Config = {"weights": "int4"}
+"""The configuration of a layer with weights of four bits."""
 
 REGISTERS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 CLOBBERS = (
@@ -38,12 +44,16 @@ _ADVANCING = "], #16"
 
 @dataclass(frozen=True, slots=True)
 class LaneFormat:
-    """The element format of a column in a vector, and the suffixes of its loads and products."""
+    """The element format of a column in a vector, and the suffixes of its loads and products.
+
+    With `is_int4`, a byte holds the weights of two rows.
+    """
 
     size_bytes: int
     load: str
     kind: str
     weights: str
+    is_int4: bool = False
 
     @property
     def base(self) -> str:
@@ -60,6 +70,7 @@ class LaneFormat:
 
 INT8_LANES = LaneFormat(1, "b.8", "s8", "vldrb.8")
 INT16_LANES = LaneFormat(2, "h.16", "s16", "vldrb.s16")
+INT4_LANES = replace(INT8_LANES, is_int4=True)
 
 
 def _step(
@@ -70,8 +81,12 @@ def _step(
     rows, width = len(REGISTERS) // count, BYTES_PER_STEP // lanes.size_bytes
     lines = [f"{load} q{p}, [%[{name}]{place}" for p, name in enumerate(columns)]
     for row in range(rows):
-        vector = count + row % (4 - count)
-        lines.append(f"{lanes.weights} q{vector}, [%[w]], #{width}")
+        vector = count + (1 - row % 2 if lanes.is_int4 else row % (4 - count))
+        if not lanes.is_int4:
+            lines.append(f"{lanes.weights} q{vector}, [%[w]], #{width}")
+        elif row % 2 == 0:
+            lines.append(f"{lanes.weights} q{count}, [%[w]], #{width}")
+            lines.append(f"vshl.i8 q{vector}, q{count}, #4")
         lines += [f"{multiply} {REGISTERS[rows * p + row]}, q{p}, q{vector}" for p in range(count)]
     return lines
 
@@ -109,10 +124,15 @@ class DotProductLoop:
             # Compilers have no common clobber name for the predicate register, so it is restored.
             predicate = ["vmrs %[kept], p0", lanes.predicate, "vps" + "t" * loads]
             lines += [*predicate, *last, "vmsr p0, %[kept]"]
+        if lanes.is_int4:
+            sums = zip(REGISTERS[1::2], REGISTERS[::2], strict=True)
+            lines += [f"sub {odd}, {odd}, {even}, asr #4" for odd, even in sums]
         for vector, first in (("first", 0), ("second", 4)):
             for lane in (0, 1):
                 low, high = REGISTERS[first + lane], REGISTERS[first + lane + 2]
                 lines.append(f"vmov %q[{vector}][{lane + 2}], %q[{vector}][{lane}], {low}, {high}")
+        if lanes.is_int4:
+            lines += [f"vshr.s32 %q[{v}], %q[{v}], #4" for v in ("first", "second")]
         return lines
 
     @property
@@ -155,10 +175,12 @@ class DotProductLoop:
             f"    : {CLOBBERS});",
         ])  # fmt: skip
 
-    def instructions(self, columns: tuple[str, ...], taps: int) -> int:
-        round_size = len(_step(columns, INT8_LANES, "", "", "")) * STEPS_PER_ITERATION + 2
+    def instructions(
+        self, columns: tuple[str, ...], taps: int, lanes: LaneFormat = INT8_LANES
+    ) -> int:
+        round_size = len(_step(columns, lanes, "", "", "")) * STEPS_PER_ITERATION + 2
         rounds = (taps // BYTES_PER_STEP - 1) // STEPS_PER_ITERATION if self.deep else 1
-        return len(self.lines(columns)) + (rounds - 1) * round_size
+        return len(self.lines(columns, lanes)) + (rounds - 1) * round_size
 
 
 DOT_PRODUCT_LOOPS = tuple(
@@ -195,10 +217,32 @@ def pack_weight_rows(
     return np.ascontiguousarray(steps.transpose(0, 2, 1, 3))
 
 
+def pack_int4_rows(matrix: Array, starts: Sequence[int], rows: int) -> Array:
+    """Pack [row, tap] as `pack_weight_rows` does, two rows in bytes 16 odd + even (as int16)."""
+    steps = pack_weight_rows(matrix, starts, rows).astype(np.int16)
+    packed: Array = 16 * steps[:, :, 1::2] + steps[:, :, ::2]
+    return packed
+
+
+def int4_configs(op: OpCall, starts: Sequence[int], rows: int) -> Sequence[Config]:
+    """Return the configurations of a layer: with int8 weights and, if they fit, in four bits.
+
+    They do not fit if an odd weight is -8 next to a negative even one.
+    """
+    matrix = weights_of(op).reshape(op.input(1).shape[0], -1)
+    if has_weight_zero_point(op) or matrix.min() < -8 or matrix.max() > 7:
+        return ({},)
+    return ({}, INT4) if pack_int4_rows(matrix, starts, rows).min() >= INT8.min else ({},)
+
+
 # `mve_gemm_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns and sixteen
 # weights of four channels, 14 instructions for 128 products. The sums are collected in two vectors
 # of four channels, requantized (vector_requantize.py) and stored. `mve_gemm_shares_int8_LOOP` first
 # adds a number to the sums of each column: the share of the weights' zero point.
+#
+# `mve_gemm_int4_LOOP` loads two vectors of bytes 16 odd + even, as bytes. Shifted left by four, a
+# byte is 16 even; as it is, its sum is 16 times the odd sum plus the even one. Loads that are
+# saved make up for the shifts.
 
 
 _ADDED_SHARES = """\
@@ -206,10 +250,10 @@ first = vaddq_n_s32(first, share0);
 second = vaddq_n_s32(second, share1);"""
 
 
-def _text(loop: DotProductLoop, *, has_shares: bool) -> str:
+def _text(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool) -> str:
     endings = (("first", "y0"), ("second", "y1"))
     return "\n".join([
-        loop.frame(PAIR),
+        loop.frame(PAIR, lanes),
         *([_ADDED_SHARES] if has_shares else []),
         vector_requantize.PARAMETER_LOADS,
         *(vector_requantize.requantize_assembly(vector, target) for vector, target in endings),
@@ -227,9 +271,18 @@ def unpack_weights(w: Any, rows: int, taps: int) -> Any:
     )
 
 
-def _meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> tuple[Any, ...]:
+def unpack_int4_weights(w: Any, rows: int, taps: int) -> Any:
+    """Convert int4 weights to int64 [row, tap, lanes]."""
+    both = unpack_weights(w, rows // 2, taps)
+    even = (both + 8) % 16 - 8
+    return np.stack([even, (both - even) >> 4], axis=1).reshape(rows, *both.shape[1:])
+
+
+def _meaning(
+    unpack: Callable[..., Any], w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any
+) -> tuple[Any, ...]:
     settings, shares, taps = rest[:_SETTINGS], rest[_SETTINGS:-1] or (0, 0), rest[-1]
-    weights = unpack_weights(w, vector_requantize.CHANNELS, taps)
+    weights = unpack(w, vector_requantize.CHANNELS, taps)
     return tuple(
         vector_requantize.requantize_lanes(
             (weights * np.asarray(x, np.int64)[None, :taps]).sum(axis=1) + share, q, settings
@@ -241,30 +294,35 @@ def _meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> 
 _SETTINGS = len(vector_requantize.EPILOGUE_OPERANDS)
 
 
-def _product(loop: DotProductLoop, *, has_shares: bool) -> Intrinsic:
+def _product(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool = False) -> Intrinsic:
     shares = inputs(INT32, *(f"share{p}" for p in range(2 if has_shares else 0)))
+    size = (loop.head + loop.tail) * BYTES_PER_STEP * (2 if lanes.is_int4 else 4)
+    kind = "int4" if lanes.is_int4 else "shares_int8" if has_shares else "int8"
     return Intrinsic(
-        name=f"mve_gemm_{'shares_' if has_shares else ''}int8_{loop.suffix}",
+        name=f"mve_gemm_{kind}_{loop.suffix}",
         operands=(
-            *pointers(INT8, w=(loop.head + loop.tail) * BYTES_PER_STEP * 4),
-            *pointers(INT8, x0=loop.least_taps, x1=loop.least_taps),
+            *pointers(INT8, w=size, x0=loop.least_taps, x1=loop.least_taps),
             *pointers(INT32, q=vector_requantize.PARAMETERS),
             *pointers(INT8, "w", y0=1, y1=1),
             *vector_requantize.EPILOGUE_OPERANDS,
             *shares,
             *immediates("taps"),
         ),
-        meaning=_meaning,
+        meaning=partial(_meaning, unpack_int4_weights if lanes.is_int4 else unpack_weights),
         portable=fill_text(
             _C["portable"],
             step=indent(vector_requantize.PORTABLE, " " * 8),
+            product=_C["int4_product" if lanes.is_int4 else "product"].rstrip(),
             share=" + (p == 0 ? share0 : share1)" if has_shares else "",
         ),
         doc="Four channels of two pixels: products over a column, requantised.",
         requires="mve",
-        text={"gnu": _text(loop, has_shares=has_shares)},
+        text={"gnu": _text(loop, lanes, has_shares=has_shares)},
         count=lambda args: (
-            loop.instructions(PAIR, args[-1]) + 2 * (8 + (0, 2, 3, 1)[args[9]]) + 8 + len(shares)
+            loop.instructions(PAIR, args[-1], lanes)
+            + 2 * (8 + (0, 2, 3, 1)[args[9]])
+            + 8
+            + len(shares)
         ),
     )
 
@@ -282,9 +340,7 @@ SUM = Intrinsic(
 
 INTRINSICS = (
     SUM,
-    *(
-        _product(loop, has_shares=has_shares)
-        for has_shares in (False, True)
-        for loop in DOT_PRODUCT_LOOPS
-    ),
+    *(_product(loop, INT8_LANES) for loop in DOT_PRODUCT_LOOPS),
+    *(_product(loop, INT8_LANES, has_shares=True) for loop in DOT_PRODUCT_LOOPS),
+    *(_product(loop, INT4_LANES) for loop in DOT_PRODUCT_LOOPS),
 )

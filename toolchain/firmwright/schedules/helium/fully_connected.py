@@ -3,7 +3,8 @@
 If the number of rows is not a multiple of eight, the last block overlaps the one before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from textwrap import indent
 from typing import Any
 
@@ -26,11 +27,16 @@ from firmwright.schedules.helium import vector_requantize
 from firmwright.schedules.helium.dot_product_loop import (
     BYTES_PER_STEP,
     DOT_PRODUCT_LOOPS,
+    INT4_LANES,
+    INT8_LANES,
     SUM,
     DotProductLoop,
+    LaneFormat,
     choose_loop,
+    int4_configs,
+    pack_int4_rows,
     pack_weight_rows,
-    pad_tap_count,
+    unpack_int4_weights,
     unpack_weights,
 )
 from firmwright.schedules.schedule_factories import helium_schedule
@@ -45,7 +51,8 @@ _C = read_sections(__file__)
 
 ROWS = 8
 
-_PORTABLE = _C["portable"]
+_PORTABLE = fill_text(_C["portable"], product=_C["product"])
+_INT4_PORTABLE = fill_text(_C["portable"], product=_C["int4_product"])
 
 
 _CHANNELS_PORTABLE = "\n".join([
@@ -64,10 +71,10 @@ def _ending(vector: str, number: int, target: str, lanes: str) -> str:
     return scaled + "\n" + vector_requantize.store_assembly(vector, target, lanes)
 
 
-def _text(loop: DotProductLoop) -> str:
+def _text(loop: DotProductLoop, lanes: LaneFormat) -> str:
     second = _ending("second", 1, "y + 4", "lanes - 4")
     return "\n".join([
-        loop.frame(("x",)),
+        loop.frame(("x",), lanes),
         _ending("first", 0, "y", "lanes"),
         "if (lanes > 4) {",
         *("    " + line for line in second.splitlines()),
@@ -100,9 +107,9 @@ def _channels_meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
     return np.concatenate(halves)[:lanes]
 
 
-def _meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
+def _meaning(unpack: Callable[..., Any], w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
     multiplier, left, addend, sign, shift, low, high, lanes, taps = rest
-    products = unpack_weights(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
+    products = unpack(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
     total = products.sum(axis=1) + np.asarray(q, np.int64)
     scaled = ((total << left) * multiplier) >> 32
     moved = (scaled + addend + np.where(total < 0, sign, 0)) >> shift
@@ -122,34 +129,45 @@ def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[i
     return [*same, folded.shift, folded.clamp_min, folded.clamp_max, lanes, taps]
 
 
-def _rows(loop: DotProductLoop, *, by_channel: bool) -> Intrinsic:
+def _rows(
+    loop: DotProductLoop, lanes: LaneFormat = INT8_LANES, *, by_channel: bool = False
+) -> Intrinsic:
     ending = (*vector_requantize.EPILOGUE_OPERANDS, *immediates("taps"))
+    unpack, rows, portable = unpack_weights, ROWS, _PORTABLE
+    if lanes.is_int4:
+        unpack, rows, portable = unpack_int4_weights, ROWS // 2, _INT4_PORTABLE
+    size = (loop.head + loop.tail) * BYTES_PER_STEP * rows
     return Intrinsic(
-        name=f"mve_matvec_{'channels' if by_channel else 'int8'}_{loop.suffix}",
+        name=f"mve_matvec_{'channels' if by_channel else 'int4' if lanes.is_int4 else 'int8'}"
+        f"_{loop.suffix}",
         operands=(
-            *pointers(INT8, w=(loop.head + loop.tail) * BYTES_PER_STEP * ROWS, x=loop.least_taps),
+            *pointers(INT8, w=size, x=loop.least_taps),
             *pointers(INT32, q=2 * vector_requantize.PARAMETERS if by_channel else ROWS),
             *pointers(INT8, "w", y=1),
             *(ending if by_channel else immediates(*IMMEDIATES)),
         ),
-        meaning=_channels_meaning if by_channel else _meaning,
-        portable=_CHANNELS_PORTABLE if by_channel else _PORTABLE,
+        meaning=_channels_meaning if by_channel else partial(_meaning, unpack),
+        portable=_CHANNELS_PORTABLE if by_channel else portable,
         doc=f"Eight rows of weights: products with a column, requantised{' by row' * by_channel}.",
         requires="mve",
-        text={"gnu": _channels_text(loop) if by_channel else _text(loop)},
-        count=lambda args: loop.instructions(("x",), args[-1]) + (26 if by_channel else 30),
+        text={"gnu": _channels_text(loop) if by_channel else _text(loop, lanes)},
+        count=lambda args: loop.instructions(("x",), args[-1], lanes) + (26 if by_channel else 30),
     )
 
 
-INTRINSICS = tuple(
-    _rows(loop, by_channel=by_channel) for by_channel in (False, True) for loop in DOT_PRODUCT_LOOPS
+INTRINSICS = (
+    *(_rows(loop) for loop in DOT_PRODUCT_LOOPS),
+    *(_rows(loop, INT4_LANES) for loop in DOT_PRODUCT_LOOPS),
+    *(_rows(loop, by_channel=True) for loop in DOT_PRODUCT_LOOPS),
 )
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8 or op.input(1).dtype != INT8:
         return ()
-    return ({},) if has_int32_multiplier(op) and _settings(op) is not None else ()
+    if not has_int32_multiplier(op) or _settings(op) is None:
+        return ()
+    return int4_configs(op, _row_starts(weights_of(op)), ROWS)
 
 
 def _settings(op: OpCall) -> list[int] | None:
@@ -167,7 +185,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     assert settings is not None
     folded_bias = fold_zero_point_into_bias(op, weight_offsets(op))
     bias = np.stack([np.resize(folded_bias[start:], ROWS) for start in _row_starts(matrix)])
-    _multiply_rows(op, b, "int8", bias, settings)
+    _multiply_rows(op, b, str(config.get("weights", "int8")), bias, settings)
 
 
 def _float32_configs(op: OpCall) -> Sequence[Config]:
@@ -201,9 +219,10 @@ def _multiply_rows(
     matrix, starts = weights_of(op), _row_starts(weights_of(op))
     outputs, depth = matrix.shape
     lanes, columns = min(outputs, ROWS), parameters.shape[1]
-    packed = b.constant("weights", pack_weight_rows(matrix, starts, ROWS), INT8)
+    pack = pack_int4_rows if kind == "int4" else pack_weight_rows
+    packed = b.constant("weights", pack(matrix, starts, ROWS), INT8)
     table = b.constant("bias", parameters, INT32)
-    size = pad_tap_count(depth) * ROWS
+    size = packed.elements // len(starts)
     zero_point = weight_zero_point(op)
     with b.for_("n", op.output.elements // outputs) as n:
         x = b.pointer(b.input(0), n * depth, depth)

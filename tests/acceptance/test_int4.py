@@ -1,0 +1,53 @@
+"""Models with int4 weights equal LiteRT, in half the flash and hardly more instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from int4_model import with_int4_weights
+
+import firmwright as fw
+from firmwright.flows.profiling import profile
+
+MODELS = ("kws_ref_model", "pretrainedResnet_quant", "ad01_int8")
+BOARDS = ("mps3-an547",)
+
+
+def narrow_file(source: Path, folder: Path) -> Path:
+    file = folder / f"{source.stem}_int4.tflite"
+    file.write_bytes(with_int4_weights(source.read_bytes()))
+    return file
+
+
+def constant_bytes(compiled: fw.Compilation) -> int:
+    return sum(constant.size_bytes for constant in compiled.module.constants.values())
+
+
+@pytest.mark.qemu("arm")
+@pytest.mark.parametrize("board", BOARDS)
+def test_int4_weights_are_exact(board: str, digits_path: Path, tmp_path: Path) -> None:
+    wide, narrow = (
+        fw.compile(fw.load(file), board=board)
+        for file in (digits_path, narrow_file(digits_path, tmp_path))
+    )
+    assert constant_bytes(narrow) <= constant_bytes(wide) - 1000
+    assert fw.verify(narrow, samples=2).exact
+
+
+@pytest.mark.deep
+@pytest.mark.models
+@pytest.mark.qemu("arm")
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("model", MODELS)
+def test_int4_weights_cost_hardly_more_instructions(
+    model: str, board: str, model_path: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = model_path(f"{model}.tflite")
+    wide, narrow = (
+        fw.compile(fw.load(file), board=board) for file in (source, narrow_file(source, tmp_path))
+    )
+    assert fw.verify(narrow, samples=3).exact
+    assert profile(narrow).total <= 1.05 * profile(wide).total
+    assert constant_bytes(narrow) <= 0.75 * constant_bytes(wide)
