@@ -1,11 +1,12 @@
 """Requantize epilogue: converts accumulators to output elements."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, Array, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
@@ -23,12 +24,14 @@ from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
     as_rounding_once,
+    fit_requantize,
     fold_requantize,
 )
 
-# A table holds the parameters that differ between channels, one row per channel; parameters common
-# to all channels become immediates. If `fold_requantize` proves the folded form exact, the epilogue
-# is one multiply-high and one shift; otherwise it calls the general requantize intrinsic.
+# A table holds the parameters that differ between channels, one row per channel, and a second one
+# those that fit a smaller type; parameters common to all channels become immediates. If a folded
+# form is proven exact, the epilogue is one multiply-high and one shift; otherwise it calls the
+# general requantize intrinsic.
 
 FinishElement = Callable[[ArithExpr], ArithExpr]
 
@@ -100,6 +103,7 @@ def accumulator_bounds(
 class RequantizeEpilogue:
     """The epilogue of one layer; `columns` names the parameters that differ between channels.
 
+    Those in `narrow` are relative to `fixed`.
     `factors[c]` scales weights and bias of channel c: 1, or 2^k if the left shift was folded into
     them. If `is_paired`, odd channels pass 256 times their accumulator. If no left shift exceeds 8,
     `has_odd_right_shift` is set and the table holds a right shift for odd channels.
@@ -109,6 +113,8 @@ class RequantizeEpilogue:
     folded: FoldedRequantize | None
     table: tir.Buffer | None
     columns: tuple[str, ...]
+    narrow: tir.Buffer | None
+    narrow_columns: tuple[str, ...]
     fixed: Mapping[str, int]
     dtype: DType
     factors: tuple[int, ...]
@@ -149,6 +155,10 @@ class RequantizeEpilogue:
             assert self.table is not None
             value = b.load(self.table, [row, position])
             bound[name] = b.let(f"{name}{place or ''}", value)
+        for position, name in enumerate(self.narrow_columns):
+            assert self.narrow is not None
+            value = b.load(self.narrow, [row, position]).cast(INT32) + self.fixed[name]
+            bound[name] = b.let(f"{name}{place or ''}", value)
         return bound
 
     def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:
@@ -163,7 +173,7 @@ class RequantizeEpilogue:
             shifted = acc << bound["left"]
         elif "right" in self.columns:
             shifted = acc >> bound["right"]
-        elif "left" in self.columns:
+        elif "left" in (*self.columns, *self.narrow_columns):
             shifted = acc >> bound["left"]
         else:
             shifted = acc >> (_ODD_SHIFT - self.fixed["left"])
@@ -174,7 +184,7 @@ class RequantizeEpilogue:
 
 def make_epilogue(
     b: Kernel, params: Requantization, bounds: tuple[Array, Array], dtype: DType, rows: int,
-    bake: Array | None = None, *, is_paired: bool = False,
+    bake: Array | None = None, *, is_paired: bool = False, may_fit: bool = True,
 ) -> RequantizeEpilogue:  # fmt: skip
     """Build the epilogue of a layer with accumulators within `bounds`.
 
@@ -182,13 +192,17 @@ def make_epilogue(
     [channel, tap], the left shift is folded into weights and bias if the weights then fit int16.
     """
     low, high = bounds
-    folded = fold_requantize(params, low, high)
+    has_fit = params.per_channel or params.rounding is Rounding.FLOAT32
+    fitted = fit_requantize(params, low, high) if has_fit and may_fit and dtype == INT8 else None
+    if fitted is not None:
+        params = replace(params, rounding=Rounding.ONCE)
+    folded = fitted or fold_requantize(params, low, high)
     channels = len(low)
     factors = (1,) * channels
     if folded is not None and bake is not None and _fits_int16(bake, folded.left):
         factors = tuple(1 << left for left in folded.left)
         folded = replace(folded, left=(0,) * channels)
-    elif folded is not None:
+    elif folded is not None and fitted is None:
         folded = _prefer_common_shift(folded, params, bounds, is_paired=is_paired)
     if folded is None:
         values = {"multiplier": params.multipliers, "shift": params.shifts}
@@ -198,7 +212,8 @@ def make_epilogue(
         )
     columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
     fixed = {name: items[0] for name, items in values.items() if name not in columns}
-    table = None
+    table = narrow = None
+    narrow_columns: tuple[str, ...] = ()
     has_odd_right_shift = (
         is_paired and folded is not None and max(folded.left[1::2], default=0) <= _ODD_SHIFT
     )
@@ -214,10 +229,35 @@ def make_epilogue(
             at = columns.index("left")
             data[1::2, at] = _ODD_SHIFT - data[1::2, at]
         padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
-        table = b.constant("requant", padded, INT32)
+        middle = (2 * params.zero_point + 1) << (folded.shift - 1) if folded is not None else 0
+        bases = {name: middle if name == "addend" else 0 for name in columns}
+        table, narrow, is_narrow = _make_tables(b, padded, list(bases.values()))
+        narrow_columns = tuple(compress(columns, is_narrow))
+        fixed |= {name: bases[name] for name in narrow_columns}
+        columns = tuple(name for name in columns if name not in narrow_columns)
     return RequantizeEpilogue(
-        params, folded, table, columns, fixed, dtype, factors, is_paired, has_odd_right_shift
-    )
+        params, folded, table, columns, narrow, narrow_columns, fixed, dtype, factors, is_paired,
+        has_odd_right_shift,
+    )  # fmt: skip
+
+
+def _make_tables(
+    b: Kernel, rows: Array, bases: Sequence[int]
+) -> tuple[tir.Buffer | None, tir.Buffer | None, Sequence[bool]]:
+    """Return a table of int32, one of the other columns less their bases, and which these are."""
+    small = rows - bases
+    is_narrow = _fits(small, INT16) & (len(rows) > 1)
+    if not is_narrow.any():
+        return b.constant("requant", rows, INT32), None, is_narrow.tolist()
+    small, wide = small[:, is_narrow], rows[:, ~is_narrow]
+    kind = next(kind for kind in (UINT8, INT8, INT16) if _fits(small, kind).all())
+    narrow = b.constant("requant_small", small, kind)
+    table = b.constant("requant", wide, INT32) if wide.size else None
+    return table, narrow, is_narrow.tolist()
+
+
+def _fits(values: Array, kind: DType) -> Array:
+    return np.asarray(((values >= kind.min) & (values <= kind.max)).all(axis=0))
 
 
 def _prefer_common_shift(

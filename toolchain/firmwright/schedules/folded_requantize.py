@@ -16,18 +16,26 @@ acc << k_c fits 32 bits and |A_c| < 2^30. If the lower clamp equals the zero poi
 term affects only clamped values and is dropped. If the definition multiplies in float32, the form
 is exact except near ties, which are tested for in channels with an odd multiplier
 (ops/float32_requantize.py); the others have a fitted one.
+
+Only the least accumulator of each int8 output matters, because requantization is monotonic. If k
+and S are given for the whole layer, `fit_requantize` searches m_c and A_c (with nk_c = -2 (A_c -
+(zp << S) - 2^(S-1)) or 0) that separate the accumulators at each of these at most 255 thresholds.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, Array, DType
+from firmwright.base.dtypes import INT32, INT64, Array, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
 from firmwright.ops.requantize import Requantization
 
 _ADDEND_LIMIT = 1 << 30
+FITTED_LEFT = 8
+"""The left shift of fitted forms: one byte, so that weights can be baked as high bytes."""
+_FITTED_SHIFTS = (12, 11, 10, 13, 14, 9, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,84 @@ def fold_requantize(
         shift, lefts, multipliers, addends, signs, *bounds, params.zero_point,
         params.rounding is Rounding.FLOAT32,
     )  # fmt: skip
+
+
+def fit_requantize(params: Requantization, low: Array, high: Array) -> FoldedRequantize | None:
+    """Return a fitted form for int8 with left shifts FITTED_LEFT, or None if there is none."""
+    bounds = tuple(low.tolist()), tuple(high.tolist())
+    reach = max(-min(bounds[0]), max(bounds[1]))
+    return _fit(params, *bounds) if reach << FITTED_LEFT <= INT32.max else None
+
+
+@lru_cache(maxsize=256)  # the candidates of a layer share their parameters
+def _fit(
+    params: Requantization, low: tuple[int, ...], high: tuple[int, ...]
+) -> FoldedRequantize | None:
+    outputs = np.arange(params.clamp_min + 1, params.clamp_max + 1)[:, None]
+    least, end = np.array(low), np.array(high) + 1
+    first, after = (np.repeat(bound[None], len(outputs), axis=0) for bound in (least, end))
+    while (first < after).any():  # binary search for the least accumulator of each output
+        middle = (first + after) // 2
+        is_enough = params.apply(middle, INT64) >= outputs
+        first, after = (
+            np.where(is_enough, first, np.minimum(middle + 1, after)),
+            np.where(is_enough, middle, after),
+        )
+    points = np.concatenate([first, first - 1])
+    points = np.where((points >= least) & (points < end), points, 0)
+    is_reached = np.concatenate([first < end, first > least])
+    for shift in _FITTED_SHIFTS:
+        found = _fit_multipliers(params, outputs, points, is_reached, shift)
+        if found is not None:
+            addend, sign, multiplier = found
+            return FoldedRequantize(
+                shift, (FITTED_LEFT,) * len(low), tuple(multiplier.tolist()),
+                tuple(addend.tolist()), tuple(sign.tolist()), params.clamp_min, params.clamp_max,
+                params.zero_point, is_float32=False,
+            )  # fmt: skip
+    return None
+
+
+def _fit_multipliers(
+    params: Requantization, outputs: Array, points: Array, is_reached: Array, shift: int
+) -> tuple[Array, Array, Array] | None:
+    """Return (addend, sign, multiplier) of every channel for the final shift, or None.
+
+    The first half of `points` must reach `outputs`, the second half must not.
+    """
+    middle = (params.zero_point << shift) + (1 << (shift - 1))
+    right = -np.array(params.shifts)
+    is_twice = params.rounding is Rounding.TWICE
+    rounding = np.ldexp(1.0, shift - 1 - right) if is_twice else np.zeros(1)
+    is_signed = is_twice and params.clamp_min < params.zero_point
+    channels = points.shape[1]
+    values = np.zeros((3, channels), np.int64)
+    is_done = np.zeros(channels, bool)
+    for change in (0, -1, 1):
+        added = np.broadcast_to(np.maximum(np.rint(rounding) + change, 0).astype(int), channels)
+        sign = -2 * added if is_signed else np.zeros(channels, np.int64)
+        offset = middle + added + np.where(points < 0, sign, 0)
+        # The high product, point << FITTED_LEFT times the multiplier, is to be at least `need`.
+        need = ((np.concatenate([outputs, outputs]) << shift) - offset) << 32
+        least, most = _multiplier_range(points << FITTED_LEFT, need, is_reached)
+        fits = ~is_done & (least <= most)
+        values[:, fits] = np.array([middle + added, sign, (least + most) // 2])[:, fits]
+        is_done |= fits
+    return (values[0], values[1], values[2]) if is_done.all() else None
+
+
+def _multiplier_range(points: Array, need: Array, is_reached: Array) -> tuple[Array, Array]:
+    """Return each channel's least and greatest multiplier; see `_fit_multipliers`."""
+    half = len(points) // 2
+    is_above = (np.arange(len(points)) < half)[:, None]
+    bound = np.where(is_above, need, need - 1)  # `points * m >= need` or `points * m <= need - 1`
+    divisor = np.where(points == 0, 1, points)
+    is_least = is_reached & (points != 0) & (is_above == (points > 0))
+    is_most = is_reached & (points != 0) & (is_above != (points > 0))
+    impossible = is_reached & (points == 0) & np.where(is_above, bound > 0, bound < 0)
+    least = np.where(is_least, -(-bound // divisor), 1).max(axis=0, initial=1)
+    most = np.where(is_most, bound // divisor, INT32.max).min(axis=0, initial=INT32.max)
+    return np.where(impossible.any(axis=0), INT32.max + 1, least), most
 
 
 def as_rounding_once(folded: FoldedRequantize | None) -> FoldedRequantize | None:

@@ -103,8 +103,8 @@ def _make_epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
     """Build the epilogue for transformed weights, which include the whole left shift."""
     kernel = weights_of(op)
     bounds = accumulator_bounds(fold_zero_point_into_bias(op, kernel), kernel)
-    shift_is_folded = np.zeros((len(kernel), 1), np.int64)
-    return make_epilogue(b, requantization_of(op), bounds, INT8, len(kernel), shift_is_folded)
+    params, shift_is_folded = requantization_of(op), np.zeros((len(kernel), 1), np.int64)
+    return make_epilogue(b, params, bounds, INT8, len(kernel), shift_is_folded, may_fit=False)
 
 
 def _store_output_tiles(
