@@ -12,19 +12,15 @@ Semantics: the reference kernels of TFLite and TFLM.
 
 import math
 import operator
+from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.quant import (
-    Rounding,
-    multiply_by_quantized_multiplier,
-    quantize_multiplier,
-    rounding_divide_by_pot,
-)
+from firmwright.base.quant import quantize_multiplier, rounding_divide_by_pot
 from firmwright.ir.graph.opdef import OpCall, OpDef
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, maximum, minimum, select
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ops import elementwise, requantize
 from firmwright.ops.import_checks import bool_options
 from firmwright.ops.kernel import Kernel
@@ -113,17 +109,15 @@ def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]
     return quantize_multiplier(float(x / y)), quantize_multiplier(float(below))
 
 
-def _leaky_relu(call: OpCall, x: Array) -> Array:
-    kind, y = call.output.dtype, requantize.per_tensor_quant(call.output)
-    offset = x.astype(np.int64) - requantize.per_tensor_quant(call.input(0)).zero_point
-    above, below = (
-        multiply_by_quantized_multiplier(part, *factor, Rounding.TWICE)
-        for part, factor in zip(
-            (np.maximum(offset, 0), np.minimum(offset, 0)), _requantize_factors(call), strict=True
-        )
+def _leaky_relu(call: OpCall, x: Any) -> Any:
+    kind, (value,) = call.output.dtype, elementwise.centered(call, x)
+    multiplier, shift = (
+        elementwise.choose(value >= 0, above, below)
+        for above, below in zip(*_requantize_factors(call), strict=True)
     )
-    total = np.where(offset >= 0, above, below) + y.zero_point
-    return np.asarray(np.clip(total, kind.min, kind.max), kind.np)
+    scaled = requantize.requantize_twice(value, multiplier, shift)
+    zero_point = requantize.per_tensor_quant(call.output).zero_point
+    return requantize.clamp(scaled + zero_point, kind.min, kind.max, kind)
 
 
 def _check_leaky(call: OpCall) -> None:
@@ -134,17 +128,6 @@ def _check_leaky(call: OpCall) -> None:
 def _check_leaky_int16(call: OpCall) -> None:
     _check_leaky(call)
     elementwise.check_symmetric_int16(call)
-
-
-def _lower_leaky_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
-    above, below = _requantize_factors(call)
-    value, positive = x.cast(INT32), x.cast(INT32) >= 0
-    multiplier, shift = (
-        select(positive, ArithExpr(immediate(a, INT32)), ArithExpr(immediate(b, INT32)))
-        for a, b in zip(above, below, strict=True)
-    )
-    scaled = call_intrinsic("requantize_twice", [value, multiplier, shift], INT32)
-    return requantize.clamp(scaled, INT16.min, INT16.max, INT16)
 
 
 def _clamps_raw_values(call: OpCall) -> bool:
@@ -213,7 +196,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "both",
         lambda context: {"alpha": float(context.node.options["alpha"])},  # type: ignore[arg-type]  # a number
         int8=lookup_int8(_leaky_relu, _check_leaky),
-        int16=elementwise.compute_elements(_leaky_relu, _lower_leaky_int16, _check_leaky_int16),
+        int16=elementwise.compute_elements(_leaky_relu, _leaky_relu, _check_leaky_int16),
         float32=elementwise.compute_elements(
             lambda call, x: np.where(x > 0, x, x * np.float32(_alpha(call))).astype(np.float32),
             lambda call, x: select(x > 0.0, x, x * _alpha(call)),

@@ -18,7 +18,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
 from firmwright.ir.graph.opdef import DefinedIn
-from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.builder import ArithExpr, as_expr, select
 from firmwright.ops.import_checks import importer, no_attrs
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
@@ -166,6 +166,13 @@ def centered(call: OpCall, *values: Any) -> Any:
         - per_tensor_quant(call.input(index)).zero_point
         for index, x in enumerate(values)
     )
+
+
+def choose(condition: Any, a: Any, b: Any) -> Any:
+    """Return `a` where the condition holds, else `b`: int32 expressions or arrays."""
+    if isinstance(condition, ArithExpr):
+        return select(condition, *(ArithExpr(as_expr(value, INT32)) for value in (a, b)))
+    return np.where(condition, a, b)
 
 
 def wrapping(

@@ -17,34 +17,29 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, INT8, INT16, INT32, UINT32, Array
+from firmwright.base.dtypes import BOOL, INT8, INT16, INT32, UINT32
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
+from firmwright.base.quant import quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall, OpDef
-from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum, select
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, maximum, minimum, select
 from firmwright.ops.elementwise import (
     ElementwiseKernel,
     binary_op,
     centered,
     check_per_tensor,
     check_symmetric_int16,
+    choose,
     compute_elements,
 )
 from firmwright.ops.import_checks import no_attrs
-from firmwright.ops.requantize import clamp, per_tensor_quant, tensor_scales
+from firmwright.ops.requantize import clamp, per_tensor_quant, requantize_twice, tensor_scales
 
 # ---- quantized values --------------------------------------------------------------------------
 
 
-def _scaled(x: Array, real: float) -> Array:
-    return multiply_by_quantized_multiplier(x, *quantize_multiplier(real), Rounding.TWICE)
-
-
-def _lower_scaled(x: ArithExpr, real: float) -> ArithExpr:
-    multiplier, shift = quantize_multiplier(real)
-    return intrinsic("requantize_twice", [x, multiplier, shift], INT32)
+def _scaled(x: Any, real: float) -> Any:
+    return requantize_twice(x, *quantize_multiplier(real))
 
 
 def _quantized(call: OpCall) -> None:
@@ -86,22 +81,18 @@ def _check_scales_below_one(call: OpCall) -> None:
 
 
 def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[str, ElementwiseKernel]:
-    def quantized(call: OpCall, a: Array, b: Array) -> Array:
-        left, right = (
-            _scaled(x << _COMPARED_BITS, per_tensor_quant(call.input(index)).scale)
+    def compared(call: OpCall, a: Any, b: Any) -> list[Any]:
+        return [
+            _scaled(x * (1 << _COMPARED_BITS), per_tensor_quant(call.input(index)).scale)
             for index, x in enumerate(centered(call, a, b))
-        )
-        return np.asarray(pick(left, right))
-
-    def value(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-        left, right = (
-            _lower_scaled(x * (1 << _COMPARED_BITS), per_tensor_quant(call.input(index)).scale)
-            for index, x in enumerate(centered(call, a, b))
-        )
-        return binary_expr(op, left, right)
+        ]
 
     unquantized = _logical(op, pick)
-    scaled = compute_elements(quantized, value, _check_scales_below_one)
+    scaled = compute_elements(
+        lambda call, a, b: pick(*compared(call, a, b)),
+        lambda call, a, b: binary_expr(op, *compared(call, a, b)),
+        _check_scales_below_one,
+    )
     kernels = {"int8": scaled, "int32": unquantized, "float32": unquantized}
     if op in ("eq", "ne"):
         return kernels | {"int16": scaled, "bool": unquantized}
@@ -119,25 +110,14 @@ def _square_factors(call: OpCall) -> tuple[float, float, float]:
     return a / twice, b / twice, twice * twice / ((1 << (2 * bits)) * y)
 
 
-def _squared_quantized(call: OpCall, a: Array, b: Array) -> Array:
-    first, second, last = _square_factors(call)
-    left, right = centered(call, a, b)
-    kind = call.output.dtype
-    bits = _SQUARED_BITS[kind]
-    difference = _scaled(left << bits, first) - _scaled(right << bits, second)
-    total = _scaled(difference * difference, last) + per_tensor_quant(call.output).zero_point
-    return np.asarray(np.clip(total, kind.min, kind.max))
-
-
-def _lower_squared_quantized(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _squared_quantized(call: OpCall, a: Any, b: Any) -> Any:
     first, second, last = _square_factors(call)
     kind = call.output.dtype
     left, right = (
-        _lower_scaled(x * (1 << _SQUARED_BITS[kind]), factor)
+        _scaled(x * (1 << _SQUARED_BITS[kind]), factor)
         for x, factor in zip(centered(call, a, b), (first, second), strict=True)
     )
-    square = (left - right) * (left - right)
-    total = _lower_scaled(square, last) + per_tensor_quant(call.output).zero_point
+    total = _scaled(_squared(call, left, right), last) + per_tensor_quant(call.output).zero_point
     return clamp(total, kind.min, kind.max, kind)
 
 
@@ -158,24 +138,14 @@ def _prelu_factors(call: OpCall) -> tuple[float, float]:
     return x / y, x * alpha / y
 
 
-def _prelu_int8(call: OpCall, x: Array, alpha: Array) -> Array:
-    above, below = _prelu_factors(call)
-    value, slope = centered(call, x, alpha)
-    scaled = np.where(value >= 0, _scaled(value, above), _scaled(value * slope, below))
-    total = scaled + per_tensor_quant(call.output).zero_point
-    return np.asarray(np.clip(total, INT8.min, INT8.max))
-
-
-def _lower_prelu_int8(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr:
+def _prelu_int8(call: OpCall, x: Any, alpha: Any) -> Any:
     value, slope = centered(call, x, alpha)
     positive = value >= 0
     multiplier, shift = (
-        select(positive, ArithExpr(immediate(a, INT32)), ArithExpr(immediate(b, INT32)))
+        choose(positive, a, b)
         for a, b in zip(*map(quantize_multiplier, _prelu_factors(call)), strict=True)
     )
-    scaled = intrinsic(
-        "requantize_twice", [select(positive, value, value * slope), multiplier, shift], INT32
-    )
+    scaled = requantize_twice(choose(positive, value, value * slope), multiplier, shift)
     return clamp(scaled + per_tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)
 
 
@@ -195,14 +165,14 @@ OPDEFS: tuple[OpDef, ...] = (
     binary_op("logical_or", bool=_logical("or", np.logical_or)),
     binary_op(
         "squared_difference",
-        int8=compute_elements(_squared_quantized, _lower_squared_quantized, check_per_tensor),
-        int16=compute_elements(_squared_quantized, _lower_squared_quantized, check_symmetric_int16),
+        int8=compute_elements(_squared_quantized, _squared_quantized, check_per_tensor),
+        int16=compute_elements(_squared_quantized, _squared_quantized, check_symmetric_int16),
         int32=compute_elements(_squared, _squared_int32),
         float32=compute_elements(_squared, _squared),
     ),
     binary_op(
         "prelu",
-        int8=compute_elements(_prelu_int8, _lower_prelu_int8, check_per_tensor),
+        int8=compute_elements(_prelu_int8, _prelu_int8, check_per_tensor),
         float32=compute_elements(
             lambda call, x, alpha: np.where(x >= 0, x, x * alpha),
             lambda call, x, alpha: select(x >= 0.0, x, x * alpha),

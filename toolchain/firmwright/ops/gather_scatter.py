@@ -14,7 +14,7 @@ out-of-range indices, which are clamped here.
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -92,30 +92,37 @@ def infer_write(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, x.dtype, call.output.quantization),)
 
 
+def _coordinates(
+    call: OpCall, at: Sequence[Any], look_up: Callable[[str, Sequence[Any], int], Any]
+) -> list[Any]:
+    """Return the coordinates in x of the result at `at`.
+
+    `look_up` returns the named index at a position, for an axis of the given size.
+    """
+    x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
+    if call.str_attr("mode") == "slices":
+        lead = len(indices) - 1
+        named = [look_up(f"place{k}", [*at[:lead], k], x[batch + k]) for k in range(indices[-1])]
+        return [*at[:batch], *named, *at[lead:]]
+    axis = call.int_attr("axis")
+    if call.str_attr("mode") == "elements":
+        return [*at[:axis], look_up("place", at, x[axis]), *at[axis + 1 :]]
+    end = axis + len(indices) - batch
+    picked = look_up("place", [*at[:batch], *at[axis:end]], x[axis])
+    return [*at[:axis], picked, *at[end:]]
+
+
 # ---- reference ---------------------------------------------------------------------------------
-
-
-def _clamp_indices(raw: Array, size: int) -> Array:
-    indices = raw.astype(np.int64)
-    return np.asarray(np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1))
 
 
 def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
     """Return the coordinates in x of all results, one array per axis."""
-    shape, x = _read_shape(call), call.input(0).shape
-    at = np.indices(shape)
-    match call.str_attr("mode"):
-        case "along":
-            axis, batch = call.int_attr("axis"), _batch_dims(call)
-            end = axis + places.ndim - batch
-            picked = _clamp_indices(places, x[axis])[(*at[:batch], *at[axis:end])]
-            return (*at[:axis], picked, *at[end:])
-        case "elements":
-            axis = call.int_attr("axis")
-            return (*at[:axis], _clamp_indices(places, x[axis]), *at[axis + 1 :])
-    batch, count, lead = _batch_dims(call), places.shape[-1], places.ndim - 1
-    picked = [_clamp_indices(places[..., k], x[batch + k])[tuple(at[:lead])] for k in range(count)]
-    return (*at[:batch], *picked, *at[lead:])
+
+    def look_up(name: str, at: Sequence[Any], size: int) -> Array:
+        indices = places[tuple(at)].astype(np.int64)
+        return np.asarray(np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1))
+
+    return tuple(_coordinates(call, list(np.indices(_read_shape(call))), look_up))
 
 
 def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -139,26 +146,11 @@ def _clamped_index(
 
 
 def _tir_coordinates(b: Kernel, at: Sequence[ArithExpr]) -> list[ArithExpr]:
-    """Return the coordinates in x of the result at `at`."""
-    call, x, indices = b.call, b.input(0), b.input(1)
-
-    def bound(name: str, index: Sequence[ArithExpr | int], size: int) -> ArithExpr:
-        return b.let(name, _clamped_index(b, indices, index, size))
-
-    match call.str_attr("mode"):
-        case "along":
-            axis, batch = call.int_attr("axis"), _batch_dims(call)
-            end = axis + len(indices.shape) - batch
-            picked = bound("place", [*at[:batch], *at[axis:end]], x.shape[axis])
-            return [*at[:axis], picked, *at[end:]]
-        case "elements":
-            axis = call.int_attr("axis")
-            return [*at[:axis], bound("place", at, x.shape[axis]), *at[axis + 1 :]]
-    batch, lead = _batch_dims(call), len(indices.shape) - 1
-    coordinates = [
-        bound(f"place{k}", [*at[:lead], k], x.shape[batch + k]) for k in range(indices.shape[-1])
-    ]
-    return [*at[:batch], *coordinates, *at[lead:]]
+    return _coordinates(
+        b.call,
+        at,
+        lambda name, index, size: b.let(name, _clamped_index(b, b.input(1), index, size)),
+    )
 
 
 def _copied_as(dtype: DType, count: int) -> tuple[DType, int]:

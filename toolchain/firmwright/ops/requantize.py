@@ -7,7 +7,7 @@ kernels, with the same float widths, which determine the last bit of a multiplie
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from firmwright.base.quant import (
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike, call_intrinsic, maximum, minimum
 
+_Value = TypeVar("_Value", ArithExpr, Array)
 ACTIVATIONS = {
     "none": (None, None),
     "relu": (0.0, None),
@@ -168,8 +169,18 @@ def requant_by_scales(call: OpCall, factor: Callable[..., Any], activation: str)
     return make_requantization([real], Rounding.TWICE, call.output, activation)
 
 
-def clamp(value: ArithExpr, low: int, high: int, dtype: DType) -> ArithExpr:
-    return minimum(maximum(value, low), high).cast(dtype)
+def clamp(value: _Value, low: int, high: int, dtype: DType) -> _Value:
+    """Clamp an expression or an array and convert it to `dtype`."""
+    if isinstance(value, ArithExpr):
+        return minimum(maximum(value, low), high).cast(dtype)
+    return np.asarray(np.clip(value, low, high), dtype.np)
+
+
+def requantize_twice(x: Any, multiplier: Any, shift: Any) -> Any:
+    """Requantize an expression or an array of int32, rounding twice."""
+    if isinstance(x, ArithExpr):
+        return call_intrinsic("requantize_twice", [x, multiplier, shift], INT32)
+    return multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.TWICE)
 
 
 _STEPS_BY_ROUNDING = {
