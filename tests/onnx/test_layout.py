@@ -19,7 +19,7 @@ from firmwright.ir.module import IRModule
 from firmwright.passes.graph import cse, sink_transposes
 from firmwright.passes.graph.fold_scale import PASS as FOLD_SCALE
 from firmwright.passes.graph.fold_transpose import PASS as FOLD_TRANSPOSE
-from firmwright.passes.graph.transposed_reshape import (
+from firmwright.passes.graph.sink_transposes import (
     group_axes,
     grouping_permutation,
     reshape_before_transpose,

@@ -26,8 +26,8 @@ from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.pipeline import Options, compile_model
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.aot_main import build_main
-from firmwright.select.fused_segments import SegmentBuilder
 from firmwright.select.row_streaming_loop import FusedSegment
+from firmwright.select.streaming_candidates import SegmentBuilder
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
 

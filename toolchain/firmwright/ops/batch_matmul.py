@@ -2,7 +2,9 @@
 
 `adj_x` and `adj_y` transpose a matrix. int8: the int32 sum is requantized by scale_0 * scale_1 /
 output scale. int16: the sum has 64 bits and the multiplier is reduced to 16 bits (int16x8.py).
-Semantics: TFLite's reference BatchMatMul.
+hybrid_batch_matmul has float x and int8 y: each row of x is quantized at run time (with
+`asymmetric` asymmetrically), multiplied in integers and scaled back by its scale and that of y.
+Semantics: TFLite's reference BatchMatMul and hybrid BatchMatMul.
 """
 
 from collections.abc import Sequence
@@ -19,9 +21,11 @@ from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, Tens
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.double_requantize import requantization_in_float32
+from firmwright.ops.dynamic_range import FloatRow, check_hybrid, quantize_array, quantize_row
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
 from firmwright.ops.import_checks import bool_options, input_type, require_tensors
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.requantize import per_tensor_quant
 
 _DTYPES = (INT8, INT16, FLOAT32)
 _FLAGS = ("adj_x", "adj_y")
@@ -147,4 +151,62 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall("batch_matmul", flags, (0, 1))
 
 
-OPDEF = OpDef("batch_matmul", infer, reference, lower, {"tflite:BATCH_MATMUL": import_tflite})
+_MOST_HYBRID_TERMS = INT32.max // (255 * 128)
+
+
+def infer_hybrid(call: OpCall) -> tuple[TensorType, ...]:
+    check_hybrid(call, None)
+    if matrix_shape(call, 0)[1] > _MOST_HYBRID_TERMS:
+        raise NotSupportedError(f"sums of {matrix_shape(call, 0)[1]} products")
+    if any(sum(n > 1 for n in call.input(index).shape[:-2]) > 1 for index in (0, 1)):
+        raise NotSupportedError(
+            "matrices with several batch dimensions: LiteRT scales a row by the factor of another; "
+            "reshape them to one batch dimension"
+        )
+    return (TensorType(output_shape(call), FLOAT32),)
+
+
+def reference_hybrid(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, y = (
+        np.swapaxes(a, -1, -2) if is_transposed(call, index) else a
+        for index, a in enumerate(arrays[:2])
+    )
+    steps, scales = np.zeros(x.shape, np.int64), np.zeros((*x.shape[:-1], 1), np.float32)
+    for place in np.ndindex(*x.shape[:-1]):
+        asymmetric = bool(call.attrs["asymmetric"])
+        quantized, scale, offset = quantize_array(x[place], asymmetric=asymmetric)
+        steps[place], scales[place] = quantized.astype(np.int64) - offset, scale
+    sums = (steps @ y.astype(np.int64)).astype(np.float32)
+    return (sums * (scales * np.float32(per_tensor_quant(call.input(1)).scale)),)
+
+
+def lower_hybrid(call: OpCall, b: Kernel) -> None:
+    (rows, depth), (columns,) = matrix_shape(call, 0), call.output.shape[-1:]
+    loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], call.output.shape[:-2])
+    with Nest() as enter:
+        x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
+        at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
+        own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
+        i = enter(b.for_("row", rows))
+        values = b.allocate("values", FLOAT32, (depth,))
+        quantized = b.allocate("quantized", INT8, (depth,))
+        with b.for_("k", depth) as k:
+            place = [*own[0], *([k, i] if is_transposed(call, 0) else [i, k])]
+            b.store(values, [k], b.load(x, place))
+        row = quantize_row(
+            b, FloatRow(values, 0, depth), quantized,
+            weight_scale=per_tensor_quant(call.input(1)).scale,
+            asymmetric=bool(call.attrs["asymmetric"]),
+        )  # fmt: skip
+        j = enter(b.for_("column", columns))
+        acc = b.register("acc", INT32, 0)
+        with b.for_("k", depth) as k:
+            place = [*own[1], *([j, k] if is_transposed(call, 1) else [k, j])]
+            acc.add(row.load(b, quantized, [k]) * b.load_i32(y, place))
+        b.store(z, [*at, i, j], acc.value.cast(FLOAT32) * row.scale.value)
+
+
+OPDEFS = (
+    OpDef("batch_matmul", infer, reference, lower, {"tflite:BATCH_MATMUL": import_tflite}),
+    OpDef("hybrid_batch_matmul", infer_hybrid, reference_hybrid, lower_hybrid),
+)

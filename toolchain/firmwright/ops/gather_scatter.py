@@ -7,6 +7,7 @@ dynamic_gather and dynamic_scatter have one of these values of `mode`:
 The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the end.
 dynamic_scatter stores updates in the order of the indices, or combines them by `step` (add, mul,
 min, max). dynamic_update_slice writes input 1 over input 0 at the coordinates in input 2.
+hybrid_embedding_lookup reads rows of an int8 table, with one scale or one for each row, as floats.
 scatter_nd adds each slice of input 1 to zeros of `shape`, at the coordinates in its row of input 0.
 Semantics: ONNX's Gather* and Scatter*, and TFLite's reference operators. These fail for
 out-of-range indices, which are clamped here.
@@ -29,6 +30,7 @@ from firmwright.ops.elementwise import wrapping
 from firmwright.ops.import_checks import constant_ints, importer, input_type, require_tensors
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
+from firmwright.ops.requantize import quantization_of
 from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies, lower_fill
 
 _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
@@ -294,6 +296,43 @@ def _import_embedding(context: ImportContext) -> ImportedCall:
     return ImportedCall("dynamic_gather", {"mode": "along", "axis": 0}, (1, 0))
 
 
+# ---- hybrid_embedding_lookup -------------------------------------------------------------------
+
+
+def _embedding_infer(call: OpCall) -> tuple[TensorType, ...]:
+    indices, table = call.input(0), call.input(1)
+    if (indices.dtype, table.dtype) != (INT32, INT8) or len(indices.shape) != 1:
+        raise NotSupportedError(f"an embedding of {table.dtype.name} by {indices.dtype.name}")
+    if call.numerics == "tflm":
+        raise NotSupportedError("a hybrid operator in the tflm profile")
+    quant = quantization_of(table)
+    if any(quant.zero_points) or quant.axis not in (None, 0):
+        raise NotSupportedError("a table with a zero point, or with scales of another axis than 0")
+    return (TensorType((*indices.shape, *table.shape[1:]), FLOAT32),)
+
+
+def _embedding_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    indices = np.clip(arrays[0], 0, len(arrays[1]) - 1)
+    rows = arrays[1][indices].astype(np.float32)
+    scales = np.array(quantization_of(call.input(1)).scales, np.float32)
+    own = scales[indices] if len(scales) > 1 else np.repeat(scales, len(indices))
+    return (rows * own.reshape(-1, *[1] * (rows.ndim - 1)),)
+
+
+def _embedding_lower(call: OpCall, b: Kernel) -> None:
+    count, entries = call.input(0).shape[0], call.input(1).shape[0]
+    size = call.input(1).elements // entries
+    scales = np.array(quantization_of(call.input(1)).scales)
+    factors = b.constant("scales", scales, FLOAT32)
+    table = b.view("table", b.input(1), 0, (entries, size))
+    out = b.view("out", b.y, 0, (count, size), access="w")
+    with b.for_("n", count) as n:
+        index = b.let("index", minimum(maximum(b.load(b.input(0), [n]), 0), entries - 1))
+        with b.for_("i", size) as i:
+            scale = b.load(factors, [index if len(scales) > 1 else 0])
+            b.store(out, [n, i], b.load(table, [index, i]).cast(FLOAT32) * scale)
+
+
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         "dynamic_gather",
@@ -329,4 +368,5 @@ OPDEFS: tuple[OpDef, ...] = (
             )
         },
     ),
+    OpDef("hybrid_embedding_lookup", _embedding_infer, _embedding_reference, _embedding_lower),
 )

@@ -4,8 +4,11 @@ int8: differences from the row maximum are scaled to 5 integer bits. Their expon
 all 256 differences, 0 integer bits) are summed with 12 integer bits. softmax multiplies them by the
 reciprocal of the sum and shifts to the output scale 1/256 (int16 results: 1/65536); differences
 beyond 5 bits give zero. log_softmax subtracts the logarithm of the sum; the result has scale 1/16
-and zero point 127, and such differences give the minimum. int16: softmax_int16.py. Both profiles
-are identical. Semantics: TFLite's reference Softmax and LogSoftmax.
+and zero point 127, and such differences give the minimum.
+
+int16: differences are scaled so that 65535 steps are 10; exponentials have 15 fraction bits. The
+sum, normalized to 16 bits after its leading one, is looked up in a table of reciprocals. Both
+profiles are identical. Semantics: TFLite's reference Softmax, SoftmaxInt16 and LogSoftmax.
 """
 
 import math
@@ -30,18 +33,20 @@ from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
+    ExprLike,
     Register,
     call_intrinsic,
+    immediate,
     maximum,
     minimum,
     select,
 )
-from firmwright.ops import softmax_int16
 from firmwright.ops.fixed_point import OUT_BITS, exp_on_negative_values, logarithm
 from firmwright.ops.import_checks import importer, require_tensors
 from firmwright.ops.intrinsics import reciprocal
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
+from firmwright.ops.lookup_tables import build_lut, lookup, lookup_array
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
 _INTEGER_BITS = 5
@@ -65,10 +70,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if not x.shape or not x.elements:
         raise NotSupportedError("a scalar or an empty tensor has no last axis to sum over")
     if x.dtype == INT16:
-        softmax_int16.check_int16(call, softmax_beta(call))
+        check_int16(call, softmax_beta(call))
     if x.dtype == INT8:
         check_int8_row(call)
-        softmax_int16.check_output(call, 2.0**-y.dtype.bits, y.dtype.min)
+        check_output(call, 2.0**-y.dtype.bits, y.dtype.min)
     return (TensorType(x.shape, y.dtype, y.quantization),)
 
 
@@ -112,7 +117,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         y = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
         return (y.reshape(call.output.shape),)
     if call.input(0).dtype == INT16:
-        return (softmax_int16.reference(call, x, softmax_beta(call)).reshape(call.output.shape),)
+        return (reference_int16(call, x, softmax_beta(call)).reshape(call.output.shape),)
     table = exponential_table(call).astype(np.int64)
     powers = table[x.max(axis=1, keepdims=True).astype(np.int64) - x]
     total = rounding_divide_by_pot(powers, SUM_INTEGER_BITS).sum(axis=1, keepdims=True)
@@ -135,7 +140,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         if call.input(0).dtype == FLOAT32:
             _lower_float(b, x, y, row)
         elif call.input(0).dtype == INT16:
-            softmax_int16.lower_row(b, x, y, row, softmax_beta(call))
+            lower_int16_row(b, x, y, row, softmax_beta(call))
         else:
             _lower_int8(b, x, y, row)
 
@@ -145,7 +150,7 @@ def lower_exponential_sum(
 ) -> tuple[Register, Register, tir.Buffer]:
     """Emit the sum of exponentials; return registers of row maximum and sum, and the table."""
     table = b.constant("exponentials", exponential_table(b.call), INT32)
-    highest, total = softmax_int16.lower_row_maximum(b, x, row, INT32, INT8.min)
+    highest, total = lower_row_maximum(b, x, row, INT32, INT8.min)
     with b.for_("i", x.shape[1]) as i:
         power = b.let("power", b.load(table, [_distance_index(b, highest, x, row, i)]))
         # Half up equals half away from zero, since powers are not negative; adding the half first
@@ -187,7 +192,7 @@ def _distance_index(
 
 def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     beta = softmax_beta(b.call)
-    highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
+    highest, total = lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
     with b.for_("i", x.shape[1]) as i:
         scaled = (b.load(x, [row, i]) - highest.value) * beta
         power = b.let("power", call_intrinsic("exp_f32", [scaled], FLOAT32))
@@ -259,7 +264,7 @@ def lower_log(call: OpCall, b: Kernel) -> None:
 
 
 def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
-    highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
+    highest, total = lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
     with b.for_("i", x.shape[1]) as i:
         below = b.load(x, [row, i]) - highest.value
         total.add(call_intrinsic("exp_f32", [below], FLOAT32))
@@ -285,6 +290,111 @@ def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> 
             b.store(y, [row, i], clamp(value, INT8.min, INT8.max, INT8))
         with b.else_():
             b.store(y, [row, i], INT8.min)
+
+
+# ---- int16 -------------------------------------------------------------------------------------
+
+_INT16_STEP = 10 / 65535
+_OUTPUT_RANGE = (-65536 / 65535, 65534 / 65535)
+_MAX_SHIFT = 14
+_MAX_INT16_ELEMENTS = 1 << 15
+_CENTER = (1 << 15) + (1 << 16)
+
+
+def check_int16(call: OpCall, beta: float) -> None:
+    """Raise NotSupportedError unless the scales are supported and all numbers fit 32 bits."""
+    x = per_tensor_quant(call.input(0))
+    if x.zero_point:
+        raise NotSupportedError("an int16 softmax needs an input zero point of 0")
+    check_output(call, 2.0**-15, 0)
+    if difference_multiplier(x.scale, beta)[1] > _MAX_SHIFT:
+        raise NotSupportedError(f"an int16 softmax with input scale {x.scale}")
+    if call.input(0).shape[-1] > _MAX_INT16_ELEMENTS:
+        raise NotSupportedError(f"an int16 softmax over more than {_MAX_INT16_ELEMENTS} elements")
+
+
+def check_output(call: OpCall, scale: float, zero_point: int) -> None:
+    """Raise NotSupportedError unless the output has the given quantization.
+
+    int16 outputs accept scales within 0.1 %, such as 1/65535 for 1/65536; the results are the same.
+    """
+    kind, y = call.output.dtype, per_tensor_quant(call.output)
+    tolerance = 1e-3 if kind == INT16 else 0.0
+    if abs(y.scale - scale) > tolerance * scale or y.zero_point != zero_point:
+        raise NotSupportedError(
+            f"an {kind.name} result of {call.input(0).dtype.name} must have scale "
+            f"1/{round(1 / scale)} and zero point {zero_point}"
+        )
+
+
+def difference_multiplier(scale: float, beta: float) -> tuple[int, int]:
+    """Return the (multiplier, shift) that converts differences to steps of 10 / 65535."""
+    return quantize_multiplier(scale * beta / _INT16_STEP)
+
+
+def lookup_tables() -> tuple[Array, Array]:
+    """Return the tables of e^x over [-10, 0] and of 1 / (1 + x) over [0, 1]."""
+    return (
+        build_lut(np.exp, (-10.0, 0.0), _OUTPUT_RANGE),
+        build_lut(lambda x: 1 / (1 + x), (0.0, 1.0), _OUTPUT_RANGE),
+    )
+
+
+def reference_int16(call: OpCall, x: Array, beta: float) -> Array:
+    exponentials, reciprocals = lookup_tables()
+    multiplier, shift = difference_multiplier(per_tensor_quant(call.input(0)).scale, beta)
+    below = x.astype(np.int64) - x.max(axis=1, keepdims=True)
+    scaled = multiply_by_quantized_multiplier(below, multiplier, shift, Rounding.TWICE)
+    powers = lookup_array(exponentials, np.clip(scaled + INT16.max, INT16.min, INT16.max))
+    total = powers.sum(axis=1, keepdims=True)
+    headroom = np.vectorize(lambda value: 32 - int(value).bit_length())(total)
+    mantissa = ((total << (headroom - 1)) + (1 << 13)) >> 14
+    inverse = lookup_array(reciprocals, np.clip(mantissa - _CENTER, INT16.min, INT16.max))
+    right = 31 - headroom
+    y = (powers * inverse + (np.int64(1) << (right - 1))) >> right
+    return np.asarray(np.clip(y, 0, INT16.max), np.int16)
+
+
+def lower_row_maximum(
+    b: Kernel, x: tir.Buffer, row: ArithExpr, dtype: DType, start: ExprLike
+) -> tuple[Register, Register]:
+    """Emit the maximum of a row; return its register and one that holds 0, for a sum."""
+    highest, total = b.register("highest", dtype), b.register("total", dtype)
+    highest.set(start)
+    with b.for_("i", x.shape[1]) as i:
+        highest.set(maximum(highest.value, b.load(x, [row, i]).cast(dtype)))
+    total.set(0)
+    return highest, total
+
+
+def lower_int16_row(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, beta: float) -> None:
+    """Emit one row; the output holds the exponentials until their sum is known."""
+    exponentials, reciprocals = (
+        b.constant(name, table, INT16)
+        for name, table in zip(("exponentials", "reciprocals"), lookup_tables(), strict=True)
+    )
+    multiplier, shift = difference_multiplier(per_tensor_quant(b.call.input(0)).scale, beta)
+    highest, total = lower_row_maximum(b, x, row, INT32, INT16.min)
+    with b.for_("i", x.shape[1]) as i:
+        below = b.load_i32(x, [row, i]) - highest.value
+        scaled = call_intrinsic("requantize_twice", [below, multiplier, shift], INT32)
+        index = b.let("index", _saturate(scaled + INT16.max))
+        power = b.let("power", lookup(b, exponentials, index))
+        b.store(y, [row, i], power.cast(INT16))
+        total.add(power)
+    headroom = b.let("headroom", call_intrinsic("clz", [total.value], INT32))
+    mantissa = b.let("mantissa", total.value << (headroom - 1))
+    position = b.let("position", _saturate((((mantissa >> 13) + 1) >> 1) - _CENTER))
+    inverse = b.let("inverse", lookup(b, reciprocals, position))
+    right = b.let("right", 31 - headroom)
+    half = b.let("half", ArithExpr(immediate(1, INT32)) << (right - 1))
+    with b.for_("i", x.shape[1]) as i:
+        product = (b.load_i32(y, [row, i]) * inverse + half) >> right
+        b.store(y, [row, i], clamp(product, 0, INT16.max, INT16))
+
+
+def _saturate(value: ArithExpr) -> ArithExpr:
+    return minimum(maximum(value, INT16.min), INT16.max)
 
 
 OPDEFS: tuple[OpDef, ...] = (

@@ -32,8 +32,8 @@ from firmwright.select.flash_budget import (
     fastest_time,
     fit_flash_budget,
 )
-from firmwright.select.fused_segments import RowsOf
 from firmwright.select.program_search import PlanEstimate, ProgramCandidate, ProgramSearch
+from firmwright.select.streaming_candidates import RowsOf
 
 _BY_TIME: CandidateCost = attrgetter("time")
 

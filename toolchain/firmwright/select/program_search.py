@@ -16,11 +16,12 @@ from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select import thresholds
 from firmwright.select.aot_main import build_main
 from firmwright.select.flash_budget import CandidateCost, CandidatesPerCall
-from firmwright.select.fused_segments import RowsOf, SegmentBuilder
 from firmwright.select.row_streaming_loop import FusedSegment
 from firmwright.select.streaming_candidates import (
     ProgramRegion,
     RegionSequence,
+    RowsOf,
+    SegmentBuilder,
     SegmentCandidates,
     pareto_front,
     sequence_peak_bytes,

@@ -23,10 +23,10 @@ from firmwright.ops.requantize import Requantization, has_weight_zero_point, per
 from firmwright.schedules.helium import (
     depthwise_microkernels_8ch,
     depthwise_microkernels_16ch,
-    depthwise_plane_microkernels,
     int16_dot,
     vector_requantize,
 )
+from firmwright.schedules.helium.depthwise_channel_planes import LANES
 from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
 from firmwright.schedules.helium.int16_conv2d_fully_connected import has_int32_sums
 from firmwright.schedules.schedule_factories import helium_schedule
@@ -87,7 +87,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     groups = split_by_valid_rows_and_columns(op)
     _, height, width, _ = op.input(1).shape
-    is_unbounded = is_wide or height * width > depthwise_plane_microkernels.LANES
+    is_unbounded = is_wide or height * width > LANES
     max_groups = _MAX_LOOPS if is_unbounded else _MAX_GROUPS
     if not 0 < len(groups) <= max_groups or channel_multiplier_of(op) != 1:
         return ()

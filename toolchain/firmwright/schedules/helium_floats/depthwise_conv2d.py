@@ -4,32 +4,216 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from textwrap import indent
+from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
-from firmwright.schedules.helium_floats import depthwise_strip_microkernels
+from firmwright.schedules.asm_macros import string_lines, wrap_assembly
+from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,
     ACTIVATION_CODES,
     AccumulateStyle,
 )
-from firmwright.schedules.helium_floats.depthwise_strip_microkernels import Strip
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 from firmwright.schedules.schedule_factories import helium_float_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
-# Output rows with equal valid tap rows share a loop. A row is cut into strips
-# (depthwise_strip_microkernels.py); a long row is a loop of strips between two border strips. Taps
-# outside the input are omitted as in the default loops. The last four channels overlap their
-# predecessors. No scratch memory is needed.
+_C = read_sections(__file__)
+
+# `mve_strip_f32_STYLE_PxK...` computes P outputs, `stride` apart, from windows of K columns and any
+# number of rows. The weights of a row stay in registers. Each input vector is loaded once for all
+# outputs that use it, from left to right, so that products are summed in the order of the default
+# loops. The first `before` and last `after` positions are outside the input and are skipped.
+# Weights are [row, K, four channels].
+
+MAX_COLUMNS = 5
+STRIDES = (1, 2)
+_REGISTERS = 8
+_MAX_OUTPUTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Geometry of a strip; a single output has stride 1."""
+
+    style: AccumulateStyle
+    outputs: int
+    columns: int
+    stride: int
+    before: int
+    after: int
+
+    @property
+    def name(self) -> str:
+        edges = f"_{self.before}_{self.after}" if self.before or self.after else ""
+        step = f"_by_{self.stride}" if self.stride > 1 else ""
+        return f"mve_strip_f32_{self.style}_{self.outputs}x{self.columns}{step}{edges}"
+
+    @property
+    def reach(self) -> range:
+        length = (self.outputs - 1) * self.stride + self.columns
+        return range(self.before, length - self.after)
+
+    def taps(self, position: int) -> list[tuple[int, int]]:
+        """Return the (output, tap) pairs that use the input at `position`."""
+        products = ((o, position - o * self.stride) for o in range(self.outputs))
+        return [(o, tap) for o, tap in products if 0 <= tap < self.columns]
+
+    def used(self) -> list[int]:
+        return sorted({tap for position in self.reach for _, tap in self.taps(position)})
+
+    def row(self) -> list[str]:
+        values, first = self._registers()
+        register = {tap: f"q{first + place}" for place, tap in enumerate(self.used())}
+        lines = [f"vldrw.u32 {name}, [%[w], #{16 * tap}]" for tap, name in register.items()]
+        lines.append(f"add %[w], #{16 * self.columns}")
+        for position in self.reach:
+            step = "row" if position == self.reach[-1] else "column"
+            lines += [f"vldrw.u32 {values}, [%[x]]", f"add %[x], %[{step}]"]
+            for output, tap in self.taps(position):
+                total, weights = f"%q[s{output}]", register[tap]
+                if self.style == "fused":
+                    lines.append(f"vfma.f32 {total}, {values}, {weights}")
+                else:
+                    lines.append(f"vmul.f32 q6, {values}, {weights}")
+                    lines.append(f"vadd.f32 {total}, {total}, q6")
+        return lines
+
+    def _registers(self) -> tuple[str, int]:
+        """Return the register of the input values and the number of the first weight register."""
+        spare = 2 if self.style == "separate" else 1
+        return "q7", _REGISTERS - spare - self.columns
+
+    def clobbered(self) -> list[str]:
+        return [f"q{number}" for number in range(self._registers()[1], _REGISTERS)]
+
+    def instructions(self, rows: int, activation: int) -> int:
+        ending = self.outputs * (3 + accumulate_f32.activation_instructions(activation))
+        return 9 + 2 * self.outputs + rows * (len(self.row()) + 1) + ending
+
+
+def max_outputs(style: AccumulateStyle, columns: int) -> int:
+    """Return how many outputs a strip can have and leave registers for a row of weights."""
+    return min(_REGISTERS - columns - (2 if style == "separate" else 1), _MAX_OUTPUTS)
+
+
+def max_outside_columns(columns: int) -> int:
+    return columns // 2
+
+
+def _strips(style: AccumulateStyle) -> Iterator[Strip]:
+    for columns in range(1, MAX_COLUMNS + 1):
+        outside = range(max_outside_columns(columns) + 1)
+        for outputs in range(1, max_outputs(style, columns) + 1):
+            for stride in STRIDES if outputs > 1 else (1,):
+                for before in outside:
+                    for after in outside:
+                        strip = Strip(style, outputs, columns, stride, before, after)
+                        if strip.reach:
+                            yield strip
+
+
+def _text(strip: Strip) -> str:
+    names = [f"s{i}" for i in range(strip.outputs)]
+    lines = [
+        *(f"vmov.i32 %q[{name}], #0" for name in names),
+        "wls lr, %[rows], 2f", "1:", *strip.row(), "le lr, 1b", "2:",
+    ]  # fmt: skip
+    outputs = [*(f'[{name}] "=w"({name})' for name in names), '[w] "+r"(at_w)', '[x] "+r"(at_x)']
+    back = len(strip.reach) - 1
+    inputs = ['[rows] "r"(rows)', f'[row] "r"(4 * (x_row - {back} * x_column))']
+    inputs += ['[column] "r"(4 * x_column)'] if back else []
+    clobbers = [*strip.clobbered(), "lr", "cc", "memory"]
+    body = [
+        "const float *at_w = w;",
+        "const float *at_x = x;",
+        f"float32x4_t {', '.join(names)};",
+        "__asm__ volatile(",
+        *string_lines(lines),
+        *wrap_assembly("    : ", outputs),
+        *wrap_assembly("    : ", inputs),
+        *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
+        "const float32x4_t biases = vldrwq_f32(bias);",
+    ]
+    for place, name in enumerate(names):
+        body.append(f"{name} = vaddq_f32({name}, biases);")
+        body += accumulate_f32.emit_vector_activation(name).splitlines()
+        body.append(f"vstrwq_f32(y{place}, {name});")
+    return "\n".join(body)
+
+
+def _portable(strip: Strip) -> str:
+    names = ", ".join(f"y{p}" for p in range(strip.outputs))
+    x = f"x[i * x_row + (j - {strip.before}) * x_column + lane]"
+    w = f"w[{VECTOR_LANES * strip.columns} * i + {VECTOR_LANES} * k + lane]"
+    term = accumulate_f32.PORTABLE_ACCUMULATE[strip.style].format(x=x, w=w, total="sum")
+    first, last = strip.reach[0], strip.reach[-1]
+    place = f"{strip.stride} * p + k" if strip.stride > 1 else "p + k"
+    return fill_text(
+        _C["portable"], outputs=strip.outputs, names=names, lanes=VECTOR_LANES,
+        columns=strip.columns, place=place, first=first, last=last, term=term,
+        limit=indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8),
+    )  # fmt: skip
+
+
+def _meaning(strip: Strip, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, ...]:
+    activation, rows, x_row, x_column = rest[strip.outputs :]
+    values, weights = np.asarray(x, np.float32), np.asarray(w, np.float32)
+    sums: list[Any] = [np.zeros_like(np.asarray(bias, np.float32))] * strip.outputs
+    with np.errstate(all="ignore"):
+        for i in range(rows):
+            for position in strip.reach:
+                start = i * x_row + (position - strip.before) * x_column
+                for output, tap in strip.taps(position):
+                    at = VECTOR_LANES * (strip.columns * i + tap)
+                    sums[output] = accumulate_f32.accumulate(
+                        strip.style,
+                        sums[output],
+                        values[start : start + VECTOR_LANES],
+                        weights[at : at + VECTOR_LANES],
+                    )
+        totals = [total + np.asarray(bias, np.float32) for total in sums]
+    return tuple(accumulate_f32.apply_activation(total, activation) for total in totals)
+
+
+def _strip_intrinsic(strip: Strip) -> Intrinsic:
+    return Intrinsic(
+        name=strip.name,
+        operands=(
+            *pointers(FLOAT32, x=VECTOR_LANES, w=VECTOR_LANES * strip.columns, bias=VECTOR_LANES),
+            *(Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES) for p in range(strip.outputs)),
+            *immediates("activation", "rows", "x_row", "x_column"),
+        ),
+        meaning=partial(_meaning, strip),
+        portable=_portable(strip),
+        doc=f"{strip.outputs} outputs of four channels, windows of {strip.columns} columns.",
+        requires="mvefp",
+        text={"gnu": _text(strip)},
+        count=lambda args: strip.instructions(args[-3], args[-4]),
+    )
+
+
+INTRINSICS = tuple(
+    _strip_intrinsic(strip) for style in ACCUMULATE_STYLES for strip in _strips(style)
+)
+STRIP_NAMES = frozenset(item.name for item in INTRINSICS)
+
+
+# Output rows with equal valid tap rows share a loop. A row is cut into strips; a long row is a loop
+# of strips between two border strips. Taps outside the input are omitted as in the default loops.
+# The last four channels overlap their predecessors. No scratch memory is needed.
 
 _MAX_SPANS = 5
 """Maximum kinds of rows, and of strips in a row, to bound code size."""
@@ -43,11 +227,7 @@ class _StripRun:
 
 
 def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_StripRun]:
-    max_per_strip = (
-        depthwise_strip_microkernels.max_outputs(style, window.size[1])
-        if window.stride[1] in depthwise_strip_microkernels.STRIDES
-        else 1
-    )
+    max_per_strip = max_outputs(style, window.size[1]) if window.stride[1] in STRIDES else 1
     count = -(-outputs // max_per_strip)
     sizes = [max_per_strip] * (count - 1) + [outputs - max_per_strip * (count - 1)]
     if count == 2:
@@ -55,7 +235,7 @@ def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_Str
     runs: list[_StripRun] = []
     for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
         strip = _strip(style, window, first, size)
-        if strip.name not in depthwise_strip_microkernels.STRIP_NAMES:
+        if strip.name not in STRIP_NAMES:
             return []
         if runs and runs[-1].strip == strip:
             runs[-1] = _StripRun(strip, runs[-1].first, runs[-1].times + 1)
@@ -80,7 +260,7 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
     ):
         return ()
     window = window_of(op, op.input(1).shape[1:3])
-    if window.size[1] > depthwise_strip_microkernels.MAX_COLUMNS or window.dilation[1] != 1:
+    if window.size[1] > MAX_COLUMNS or window.dilation[1] != 1:
         return ()
     rows = split_by_valid_taps(window, 0, op.output.shape[1])
     runs = _runs(style, window, op.output.shape[2])
