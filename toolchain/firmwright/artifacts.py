@@ -167,10 +167,7 @@ class PreloadedMemory:
 
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """The worst-case stack use of a function with its callees, and the call path that needs it.
-
-    `unknown` lists functions of unknown frame size, which count as zero.
-    """
+    """A function's worst-case stack use with its call path; `unknown` functions count as zero."""
 
     root: str
     size_bytes: int

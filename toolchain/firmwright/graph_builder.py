@@ -6,8 +6,7 @@
     y = g.call("fully_connected", x, w, None, scale=0.25, activation="relu", keep_dims=False)
     model = g.model(y)
 
-The files in `ops/` describe the operators and their attributes. Each call is checked and its result
-type inferred.
+The files in `ops/` describe operators and attributes. Calls are checked, their types inferred.
 """
 
 import difflib
@@ -121,8 +120,7 @@ class GraphBuilder:
     ) -> Value:
         """Add a call and return its first result; None is an omitted optional input.
 
-        By default the result has the first input's dtype and quantization; only `reshape` needs
-        `shape`.
+        By default the result has the first input's type; only `reshape` needs `shape`.
         """
         spec = _ResultSpec(shape, dtype, scale, zero_point)
         return self._call(op, inputs, (name,), spec, attrs)[0]

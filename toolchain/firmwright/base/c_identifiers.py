@@ -49,10 +49,7 @@ def without_abi_hash(symbol: str) -> str:
 
 
 def to_c_identifier(name: str) -> str:
-    """Return a C identifier close to `name`; a run of other characters becomes one underscore.
-
-    Two names can map to the same identifier; `UniqueNamer` makes them distinct.
-    """
+    """Return a C identifier close to `name`; `UniqueNamer` makes equal results distinct."""
     plain = _ODD.sub("_", name).strip("_")[:MAX_LENGTH].rstrip("_")
     if not plain:
         return "unnamed"

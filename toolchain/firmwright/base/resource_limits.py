@@ -58,10 +58,7 @@ def check_count(count: int, limit: int, description: str, where: str) -> None:
 
 
 def check_expansion(bodies: Mapping[str, tuple[int, Sequence[str]]], where: str) -> None:
-    """Raise ModelError if functions run themselves, or expand to too many operators or levels.
-
-    `bodies` has each function's number of operators and callees.
-    """
+    """Raise ModelError if `bodies` (sizes and callees) are recursive or expand beyond a limit."""
     calls_max, levels_max = expansion_limits()
     sizes: dict[str, tuple[int, int]] = {}
     for start in bodies:

@@ -120,10 +120,9 @@ def _explain(
 
 def _flash_difference(points: Sequence[CalibrationPoint]) -> float:
     """Return the difference of the mean ratios of programs that wait for flash and of others."""
-    ratios: dict[bool, list[float]] = {True: [], False: []}
-    for point in points:
-        ratios[point.name.startswith("flash")].append(math.log(point.ratio))
-    return abs(fmean(ratios[True]) - fmean(ratios[False]))
+    ratios = [(point.name.startswith("flash"), math.log(point.ratio)) for point in points]
+    waiting, others = (fmean(r for in_flash, r in ratios if in_flash is k) for k in (True, False))
+    return abs(waiting - others)
 
 
 def _with_wait_states(board: Board, waits: int | None) -> Board:

@@ -1,7 +1,4 @@
-"""Accuracy of the cost model: predicted and exact counts of every layer on every board.
-
-Models that do not fit a board or contain an operator unsupported there are skipped.
-"""
+"""Accuracy of the cost model: predicted and exact counts of the layers that each board can run."""
 
 import logging
 import statistics

@@ -124,13 +124,9 @@ def _stm32l4r5(source_hz: int, hz: int) -> Settings:
 def _stm32u575(source_hz: int, hz: int) -> Settings:
     pll = Pll(range(1, 17), range(4, 513), range(2, 129, 2), (4, 16), (128, 544))
     m, n, r = pll.solve(source_hz, hz)
-    return (
-        ("PLL_M", m),
-        ("PLL_N", n),
-        ("PLL_R", r),
-        ("PLL_RANGE", 3 if source_hz // m >= 8 * _MHZ else 0),
-        ("FLASH_WAITS", _waits(hz, 32 * _MHZ)),
-    )
+    input_range, waits = 3 if source_hz // m >= 8 * _MHZ else 0, _waits(hz, 32 * _MHZ)
+    pll_settings = (("PLL_M", m), ("PLL_N", n), ("PLL_R", r), ("PLL_RANGE", input_range))
+    return (*pll_settings, ("FLASH_WAITS", waits))
 
 
 def _stm32h743(source_hz: int, hz: int) -> Settings:
@@ -144,9 +140,7 @@ def _stm32h743(source_hz: int, hz: int) -> Settings:
     bus_hz = hz // ahb_divider
     delay = next(i for i, top in enumerate((70, 185, 210)) if bus_hz <= top * _MHZ)
     return (
-        ("PLL_M", m),
-        ("PLL_N", n),
-        ("PLL_P", p),
+        *(("PLL_M", m), ("PLL_N", n), ("PLL_P", p)),
         ("AHB_DIVIDER", ahb_divider),
         ("APB_OF_AHB", _divider(bus_hz, 100 * _MHZ)),
         ("FLASH_WAITS", _waits(bus_hz, 70 * _MHZ)),

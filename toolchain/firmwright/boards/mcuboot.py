@@ -1,15 +1,11 @@
 """The slots of a board's MCUboot, as imgtool and SMP servers need them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
+from firmwright.boards.memory import MemoryRegion
 from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
-
-if TYPE_CHECKING:
-    from firmwright.boards.memory import MemoryRegion
 
 MCUBOOT: Final = "mcuboot"
 """The name of MCUboot as a package format and as a runner."""

@@ -281,8 +281,6 @@ def _read_limits(table: TomlTable, memory: tuple[MemoryRegion, ...]) -> Limits:
     ram_bytes = next((r.size_bytes for r in memory if r.kind == "ram"), None)
     reserved = limits.stack_bytes + limits.runtime_bytes
     if ram_bytes is not None and reserved >= ram_bytes:
-        raise table.error(
-            "stack",
-            f"stack and runtime reserve {reserved} bytes, but the RAM has {ram_bytes} bytes.",
-        )
+        what = f"stack and runtime reserve {reserved} bytes, but the RAM has {ram_bytes} bytes."
+        raise table.error("stack", what)
     return limits

@@ -30,10 +30,7 @@ def choose_compiler(
 def require_compiler(
     compiler: Compiler, toolchain: str, *, board: str, has_zig_flags: bool
 ) -> None:
-    """Raise ToolMissingError if a tool is missing, UsageError if the compiler cannot serve `board`.
-
-    `toolchain` is the prefix of the GNU tools; gcc links the objects compiled by clang.
-    """
+    """Raise ToolMissingError without the tools, UsageError if the compiler cannot serve `board`."""
     if compiler == "zig" and not has_zig_flags:
         what = "zig has no C library for this board's core."
         raise UsageError(what, where=board, hint="--toolchain gcc.")

@@ -2,14 +2,12 @@
 
 The stack is at the start of the first RAM region, so that an overflow faults. Every region has a
 `.noinit.REGION` section for pools. Secondary flash regions and regions with a constant pool hold
-`.rodata.REGION`, or `.external.REGION` (for `.noinit.REGION.external`) if the data is not part of
-the image.
+`.rodata.REGION`, or `.external.REGION` (for `.noinit.REGION.external`) outside of the image.
 """
 
 from firmwright.base.templates import render_template
 from firmwright.boards import Board
 from firmwright.boards.memory import MemoryRegion
-from firmwright.boards.peripherals import RegisterWrites
 
 _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
@@ -34,16 +32,8 @@ def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:
 
 def format_board_header(board: Board) -> str:
     return render_template(
-        "firmwright.build",
-        "fwr_board.h.j2",
-        board=board,
-        guard_bytes=stack_guard_bytes(board),
-        writes=_writes,
+        "firmwright.build", "fwr_board.h.j2", board=board, guard_bytes=stack_guard_bytes(board)
     )
-
-
-def _writes(pairs: RegisterWrites) -> str:
-    return "{" + ", ".join(f"{{{a:#010x}u, {word:#010x}u}}" for a, word in pairs) + "}"
 
 
 def stack_guard_bytes(board: Board) -> int:

@@ -1,7 +1,4 @@
-"""The files that a project needs besides the generated sources for `scons` to build it.
-
-They are the board's runtime files, a linker script, a header, `board/board.json` and an SConstruct.
-"""
+"""A project's further files: runtime, linker script, header, `board/board.json`, SConstruct."""
 
 import json
 from collections.abc import Iterable

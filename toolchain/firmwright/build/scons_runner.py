@@ -1,8 +1,4 @@
-"""Runs SCons in a project folder and returns the built image.
-
-If the board's stack is fitted to the image, it is linked again with the first image's worst-case
-stack use.
-"""
+"""Runs SCons in a project folder and returns the image, linked again if its stack is fitted."""
 
 import json
 import os

@@ -43,12 +43,9 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     if board.is_host:
         return (*language_flags(c_standard), *runtime_defines(board), "-g")
     target = () if board.core in _WITHOUT_LIBRARY else zig_target(board)
-    code = (
-        *language_flags(c_standard),
-        *BARE_METAL,
-        *("-fomit-frame-pointer", "-fno-stack-protector"),
-    )
-    return (*target, *code, *runtime_defines(board), "-g") if target else ()
+    code = (*language_flags(c_standard), *BARE_METAL, "-fomit-frame-pointer")
+    more = ("-fno-stack-protector", *runtime_defines(board), "-g")
+    return (*target, *code, *more) if target else ()
 
 
 def zig_target(board: Board) -> tuple[str, ...]:

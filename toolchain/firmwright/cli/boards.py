@@ -29,17 +29,13 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _list(folders: list[Path]) -> Outcome:
     boards = list_boards(folders)
-    rows = [
-        [b.name, EVIDENCE[b.validation], _kib(b.flash_bytes), _kib(b.ram_bytes), b.description]
-        for b in boards
-    ]
+    rows: list[list[Cell]] = []
+    for b in boards:
+        kib = (size if size is None else size // 1024 for size in (b.flash_bytes, b.ram_bytes))
+        rows.append([b.name, EVIDENCE[b.validation], *kib, b.description])
     head = ["board", "validation", "flash KiB", "RAM KiB", ""]
     data = {"boards": [_board_to_json(board) for board in boards]}
     return Outcome(data, format_table(head, rows))
-
-
-def _kib(size_bytes: int | None) -> int | None:
-    return None if size_bytes is None else size_bytes // 1024
 
 
 def _board_to_json(board: Board) -> dict[str, Any]:

@@ -15,9 +15,8 @@ def check_several_models(args: argparse.Namespace, options: Mapping[str, object]
     """Raise UsageError if --concurrent or a used option does not fit the models' number."""
     if len(args.models) == 1:
         if args.concurrent:
-            raise UsageError(
-                "--concurrent needs several models.", hint="omit it, or name more models."
-            )
+            hint = "omit it, or name more models."
+            raise UsageError("--concurrent needs several models.", hint=hint)
         return
     single = {"--reference-model": args.reference_model, **options}
     rejected = [option for option, value in single.items() if value]

@@ -109,11 +109,6 @@ def linker_section(text: str) -> tuple[str, str]:
     return kind, section
 
 
-def byte_count(text: str) -> int:
-    """Parse a positive number of bytes, decimal or hexadecimal."""
-    return _integer(text, 1, "a number of bytes", base=0)
-
-
 def positive_seconds(text: str) -> float:
     try:
         value = float(text)
@@ -124,15 +119,7 @@ def positive_seconds(text: str) -> float:
     return value
 
 
-def positive_int(text: str) -> int:
-    return _integer(text, 1)
-
-
-def non_negative_int(text: str) -> int:
-    return _integer(text, 0)
-
-
-def _integer(text: str, minimum: int, what: str = "an integer", base: int = 10) -> int:
+def integer(text: str, minimum: int, what: str = "an integer", base: int = 10) -> int:
     try:
         value = int(text, base)
     except ValueError:

@@ -13,20 +13,18 @@ from firmwright.cli import option_values
 
 _Group = argparse.ArgumentParser | argparse._ArgumentGroup
 _TYPES: Mapping[str, Callable[[str], object]] = {
-    "BYTES": option_values.byte_count,
-    "COUNT": option_values.non_negative_int,
-    "HZ": option_values.non_negative_int,
-    "INDEX": option_values.non_negative_int,
+    **dict.fromkeys(
+        ("COUNT", "HZ", "INDEX", "RATE", "SEED"), partial(option_values.integer, minimum=0)
+    ),
+    "BYTES": partial(option_values.integer, minimum=1, what="a number of bytes", base=0),
     "KIND=SECTION": option_values.linker_section,
-    "N": option_values.positive_int,
+    "N": partial(option_values.integer, minimum=1),
     "NAME,NAME,...": option_values.names,
     "NAME=1,3,32,32": option_values.input_shape,
     "NAME=VALUES": option_values.input_values,
     "NAME[=BYTES][,SPEED=N...]": option_values.pool,
     "NAME[=BYTES][:HOW]": option_values.const_pool,
-    "RATE": option_values.non_negative_int,
     "S": option_values.positive_seconds,
-    "SEED": option_values.non_negative_int,
     "TENSOR=DEVICE[:POOL]": option_values.device_assignment,
     "TENSOR=POOL": partial(option_values.tensor_pair, form="TENSOR=POOL"),
     "TENSOR=TARGET[:PERCENT]": partial(

@@ -18,10 +18,7 @@ Cell = str | int | float | None
 def format_table(
     head: Sequence[str], rows: Sequence[Sequence[Cell]], indent: str = "", drop: Sequence[str] = ()
 ) -> str:
-    """Format columns under a heading; numbers are right-aligned, wide texts wrapped.
-
-    If words do not fit, the columns `drop` are omitted one by one; then names are broken.
-    """
+    """Format right-aligned numbers and wrapped texts; `drop` names columns to omit for room."""
     numeric = [
         any(isinstance(row[i], int | float) for row in rows) or not rows for i in range(len(head))
     ]

@@ -11,10 +11,7 @@ from firmwright.base.errors import FirmwrightError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a verb: `data` for `--json`, and for terminals `text` without a final newline.
-
-    `error` is a failure that is itself a result, such as differing outputs.
-    """
+    """A verb's result: `data` for `--json`, `text` without final newline, `error` if it failed."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""

@@ -1,7 +1,4 @@
-"""C literals of the values of an array, in lines of aligned columns.
-
-For speed, numpy formats 32-bit words, equal values once, and in parts to limit memory.
-"""
+"""C literals of an array in aligned columns; for speed, numpy formats equal values once."""
 
 import math
 from collections.abc import Iterator

@@ -113,10 +113,7 @@ def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
 
 
 def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
-    """Return the result of a comparison with a literal, or None if it depends on the value.
-
-    Compilers warn about comparisons with a constant result for the operand's C type.
-    """
+    """Return the constant result of a comparison, of which compilers warn, or None."""
     op, side, literal = str(node.op), a, node.b
     if isinstance(node.a, tir.IntImm):
         op, side, literal = _MIRRORED[node.op], b, node.a

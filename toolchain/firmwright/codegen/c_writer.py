@@ -1,7 +1,6 @@
 """A writer of C source: indentation, blocks, comments, and line breaks at 100 columns.
 
-Comments and strings may come from a user's model; sequences that would end them early or cause
-warnings are replaced.
+In comments and strings, which may come from a user's model, unsafe sequences are replaced.
 """
 
 import re

@@ -1,7 +1,6 @@
 """Constants as C arrays, or as the parameter block of a model that links no constants.
 
-Constants shared by several models of an image are declared in each header and defined once, by
-`emit_shared_constants`.
+Constants of several models are declared in each header, and defined by `emit_shared_constants`.
 """
 
 import json
@@ -60,10 +59,7 @@ def collect_linked_constants(
     shared: Mapping[str, str],
     default_section: str = DEFAULT_SECTION,
 ) -> dict[str, LinkedConstant]:
-    """Return the constants that `functions` use, by their names in the module.
-
-    Equal constants share an entry. Constants in pools with separate files are excluded.
-    """
+    """Return the linked constants that `functions` use, by name; equal ones share an entry."""
     functions = tuple(functions)
     used: dict[str, None] = {}
     widest: dict[str, int] = {}

@@ -13,10 +13,7 @@ _BYTES_PER_ROW = 16
 
 @dataclass(frozen=True, slots=True)
 class ConstantPoolFile:
-    """A constant pool in the C interface; its two files are named `file` plus an extension.
-
-    `offsets` has the position of each constant in `data`, by its name in the module.
-    """
+    """A constant pool in two files called `file`; `offsets` has its constants' places by name."""
 
     name: str
     scope: str

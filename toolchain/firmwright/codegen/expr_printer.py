@@ -27,10 +27,7 @@ _BYTE_TYPES = frozenset({"int8_t", "uint8_t", "void"})
 
 
 def cast_type(pointee: str) -> str:
-    """Return the type to cast a byte pointer to before it is assigned to a pointer to `pointee`.
-
-    The plan aligns wider elements, invisibly to the compiler (-Wcast-align).
-    """
+    """Return the type of an aligned byte pointer's cast to `pointee`, for -Wcast-align."""
     return pointee if pointee in _BYTE_TYPES else "void"
 
 
@@ -241,10 +238,7 @@ class ExprPrinter:
         return CExpr(f"{name}({', '.join(parts)})", dtype)
 
     def _saturated(self, node: tir.Expr, dtype: DType) -> CExpr:
-        """Print a clamp to the full range of a narrow type, with the shift that precedes it.
-
-        Compilers use Arm's one instruction for both only if the limits are literals.
-        """
+        """Print a clamp to a narrow type and the shift before it, for Arm's one instruction."""
         shift = 0
         match node:
             case tir.Binary("shr", shifted, tir.IntImm(amount)) if 0 < amount < 32:

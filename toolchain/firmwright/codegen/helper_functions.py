@@ -1,7 +1,6 @@
 """Helper functions for kernels: intrinsics, minima and maxima, saturation, unaligned access.
 
-All are `static inline`. An intrinsic uses the assembly for a CPU feature if the feature's macro is
-set, else portable C.
+All are `static inline`. An intrinsic uses assembly if the CPU feature's macro is set, else C.
 """
 
 import re

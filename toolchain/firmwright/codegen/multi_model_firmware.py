@@ -80,8 +80,7 @@ def emit_multi_model_firmware(
 ) -> SourceTree:
     """Emit several models as one firmware; raise UsageError if they cannot be combined.
 
-    `order` lists the models' positions in run order. `shared_bytes` holds the sizes of jointly
-    planned pools.
+    `order` lists positions in run order, `shared_bytes` the sizes of jointly planned pools.
     """
     check_models_combine(modules)
     shared = {}

@@ -1,8 +1,7 @@
 """`NAME_step`, which runs an inference in steps for cooperative main loops.
 
 A call executes an operator with its neighboring statements, a row of a row-streaming loop, or a
-whole branch or other loop. The position is kept in the caller's `struct NAME_progress` and all data
-in the pools.
+whole branch or other loop. The position is kept in the caller's `struct NAME_progress`.
 """
 
 from dataclasses import dataclass, replace
@@ -79,10 +78,7 @@ def _check(context: EmitContext) -> None:
 
 
 def _split_main(main: tir.Stmt) -> list[_StepPart]:
-    """Split the main after every operator.
-
-    Other statements join the next operator; at the end and before a loop, the previous one.
-    """
+    """Split the main after each operator; others join the next, before loops the previous."""
     parts: list[_StepPart] = []
     waiting: list[tir.Stmt] = []
 

@@ -1,7 +1,4 @@
-"""Flashing and debugging through the GDB stub of an emulator or a debug probe.
-
-Memory that the stub's memory map declares as flash is erased and written by flash packets.
-"""
+"""Flashing and debugging through a GDB stub, whose memory map declares which memory is flash."""
 
 import contextlib
 import re

@@ -1,7 +1,4 @@
-"""Execution of a model's C code in this process, as a shared library loaded with cffi.
-
-The declarations mirror the generated header, with all pointers as `void *`.
-"""
+"""Execution of a model's C code in this process, as a shared library loaded with cffi."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -32,10 +29,7 @@ class LibraryTensor:
 
 @dataclass(frozen=True, slots=True)
 class LibraryConstants:
-    """The bytes of a constant pool outside the library, and how the model accesses them.
-
-    `scope` is `external` (a pointer), `port` (a read function) or `async` (start and wait).
-    """
+    """A pool outside the library; `scope` is `external` (pointer), `port` (read) or `async`."""
 
     name: str
     scope: str

@@ -139,10 +139,7 @@ def cobs_decode(data: bytes) -> bytes | None:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """Return the bytes on the wire: a zero, the stuffed frame with its CRC-32, two zeros.
-
-    The first zero ends preceding noise; the last immediately exposes a damaged end.
-    """
+    """Return the stuffed frame with CRC-32, between zeros that end noise and expose damage."""
     header = struct.pack("<HHBb", frame.session, frame.sequence, frame.kind, frame.status)
     body = header + frame.payload
     return b"\0" + cobs_encode(body + struct.pack("<I", zlib.crc32(body))) + b"\0\0"

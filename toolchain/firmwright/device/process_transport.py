@@ -1,8 +1,4 @@
-"""A child process as a transport: the link uses stdin and stdout, or a pseudo terminal as UART.
-
-The process does not outlive its transport. Linux ties a child to its starting thread, so use and
-close a transport in one thread.
-"""
+"""A child process as a transport, by stdin and stdout or a pseudo terminal, for one thread."""
 
 import atexit
 import contextlib
@@ -116,10 +112,7 @@ class ProcessTransport:
 
 
 class PtyProcess(Closeable):
-    """Firmware with the pseudo terminal `name` as UART, which other programs open like a port.
-
-    The terminal stays open, so that the firmware continues when a client disconnects.
-    """
+    """Firmware with the pseudo terminal `name` as UART, which stays open between clients."""
 
     def __init__(self, command: Sequence[str | Path]) -> None:
         if not hasattr(os, "openpty"):

@@ -1,7 +1,6 @@
 """Reliable requests over an unreliable transport.
 
-Requests are numbered and repeated. The firmware executes each at most once; if its answer is lost,
-it sends the answer again.
+Numbered requests are repeated, but executed once; the firmware sends a lost answer again.
 """
 
 import secrets
@@ -234,10 +233,7 @@ class RequestChannel:
     # ---- The line's rate --------------------------------------------------------------------
 
     def change_baud(self, baud: int) -> bool:
-        """Change the baud rate and return whether it works; otherwise keep the old rate.
-
-        If the firmware receives no valid frame at the new rate, it returns to the old rate as well.
-        """
+        """Change the baud rate and return whether it works; else both sides keep the old one."""
         if not has_baud(self._transport):
             return False
         try:

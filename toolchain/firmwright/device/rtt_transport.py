@@ -1,7 +1,6 @@
 """The link through memory: ring buffers accessed through a GDB stub (`console_rtt.c`).
 
-A stub halts its target for each access; the target runs in between. For debug servers with an RTT
-port, use `socket://` instead.
+A stub halts its target for each access. For servers with an RTT port, use `socket://` instead.
 """
 
 import struct

@@ -1,7 +1,4 @@
-"""Sessions with running firmware: write inputs, run, read outputs, measure.
-
-Outputs are returned only if they were computed from the input that the caller wrote.
-"""
+"""Sessions with running firmware: write inputs, run, measure, read the outputs of these inputs."""
 
 import contextlib
 import time
@@ -136,10 +133,7 @@ class Session(Closeable):
     # ---- Running ----------------------------------------------------------------------------
 
     def execute(self, count: int = 1, *, checksums: bool = False) -> RunResult:
-        """Run the model `count` times on the inputs in memory and return the cost.
-
-        `checksums` collects a CRC-32 of each operator's first output (profile images only).
-        """
+        """Run `count` times; `checksums` collects CRC-32s of first outputs (profile images)."""
         request = link.run_request(count, checksums=checksums)
         try:
             answer = link.RunAnswer.decode(self._line.request_frame(Command.RUN, request).payload)
@@ -183,8 +177,7 @@ class Session(Closeable):
     def taps(self, operator: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Run once on the written inputs and yield each operator with its first output's bytes.
 
-        This needs a profile image. `operator` restricts the result to one operator, which is
-        yielded each time it runs.
+        This needs a profile image. A single `operator` is yielded each time it runs.
         """
         tap = link.TAP_ALL if operator is None else operator
         request = link.run_request(1, checksums=False, tap=tap)

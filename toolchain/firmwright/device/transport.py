@@ -14,10 +14,7 @@ class Transport(Protocol):
         ...
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Wait for data and return up to `limit` bytes, or b"" after the timeout.
-
-        Raise DeviceError if the other side has closed.
-        """
+        """Return up to `limit` bytes, or b"" after the timeout; raise DeviceError if closed."""
         ...
 
     def write(self, data: bytes) -> None:

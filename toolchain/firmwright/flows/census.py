@@ -1,7 +1,4 @@
-"""Census of a folder of models: import, compile, verify and optionally profile each one.
-
-Each model has its own process, so that a crash, a hang or exhausted memory affects no other.
-"""
+"""Census of a folder: import, compile, verify and profile each model in its own process."""
 
 import logging
 import pickle

@@ -1,8 +1,7 @@
 """The timeline of a run on two cores, with counted instructions and a modeled schedule.
 
 An emulator runs one core at a time, so the schedule is modeled from the instruction counts and the
-times of transfers (flows/run_schedule.py). Polling during waits is not counted. A cycle counts as
-an instruction.
+times of transfers (flows/run_schedule.py), without polling. A cycle counts as an instruction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Flashes firmware: chooses a runner, runs it, and compares the flash contents.
-
-A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a serial boot ROM
-(decision 0049).
-"""
+"""Flashes by a tool, a boot ROM's volume or serial port, or a GDB stub (decision 0049)."""
 
 import contextlib
 import logging

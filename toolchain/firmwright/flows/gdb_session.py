@@ -94,10 +94,7 @@ def check_operator(compiled: Compilation, operator: int | None) -> None:
 
 @contextlib.contextmanager
 def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
-    """Start the emulator halted with the profile image; yield the image and the stub's socket.
-
-    After GDB resumes the emulator, a session runs the model on sample 0 repeatedly.
-    """
+    """Yield the image and the stub's socket of a halted emulator; resumed, it runs sample 0."""
     board = compiled.board
     if board.run.kind != "qemu":
         hint = "use --board mps2-an386, or another emulated board."

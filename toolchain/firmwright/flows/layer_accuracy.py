@@ -1,7 +1,4 @@
-"""The error of each layer of a quantized model, compared with the float model on the same samples.
-
-The error of a layer includes the errors of all layers before it.
-"""
+"""The errors of a quantized model's layers against floats, with those of the layers before."""
 
 import logging
 import math

@@ -55,10 +55,7 @@ class ModelRun:
 
 
 def make_task(data: Dataset, input_shape: Shape, output_shape: Shape, metric: str = "") -> Task:
-    """Return the task for the labels of `data`, with `metric` or the one that they suggest.
-
-    Raise UsageError if the labels do not fit the metric and the shapes.
-    """
+    """Return the task with `metric` or the labels' own; raise UsageError if they do not fit."""
     labels, values = data.labels, math.prod(output_shape)
     if labels is not None and labels.size == len(labels) and values > 1 and _is_whole(labels):
         labels = labels.astype(np.int64)  # class indices, often stored as floats
@@ -148,8 +145,7 @@ def top_k_accuracy(scores: Array, labels: Array, k: int = 1) -> float:
 def area_under_curve(scores: Array, labels: Array) -> float | None:
     """Return the area under the ROC curve, or None if it is undefined.
 
-    With one score for each class, it is the mean over the classes that have both positive and
-    negative samples.
+    Of several classes, it is the mean of those with both positive and negative samples.
     """
     if scores.shape[1] == 1:
         return _curve(scores[:, 0], labels != 0)

@@ -83,7 +83,9 @@ def run_benchmark(
     warmups: int = 10,
 ) -> BenchmarkScore:
     """Measure the accuracy on all samples and the time on the first five."""
-    with open_benchmark(compiled, port=port, timeout_s=timeout_s) as session:
+    elf = Path() if port else build_image(compiled).elf
+    transport = open_transport(compiled.board, elf, port=port)
+    with MlperfSession(transport, timeout_s=timeout_s) as session:
         name = session.value("name", "m-name-dut-")
         log.info("%d samples through %s", len(samples), compiled.board.name)
         rows = []
@@ -111,14 +113,6 @@ def run_benchmark(
         results=tuple(tuple(float(value) for value in row) for row in rows),
         timings=tuple(timings),
     )
-
-
-def open_benchmark(
-    compiled: Compilation, *, port: str = "", timeout_s: float = 300.0
-) -> MlperfSession:
-    elf = Path() if port else build_image(compiled).elf
-    transport = open_transport(compiled.board, elf, port=port)
-    return MlperfSession(transport, timeout_s=timeout_s)
 
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:

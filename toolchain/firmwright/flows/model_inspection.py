@@ -1,7 +1,4 @@
-"""Describes a model file: tensors, operators, cost, and unsupported features.
-
-An unsupported model is not an error here; the unsupported items are part of the result.
-"""
+"""Describes a model file: tensors, operators, cost, and unsupported features (no error here)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,10 +33,7 @@ class ModelTensor:
 
 @dataclass(frozen=True, slots=True)
 class ModelOperator:
-    """An operator in the model file's terms, with its data inputs and outputs.
-
-    `macs` is None for an unsupported model and for functions defined in the module.
-    """
+    """An operator in the file's terms; `macs` is None if unsupported or defined in the module."""
 
     index: int
     kind: str

@@ -1,7 +1,4 @@
-"""Sessions with the running firmware of a compilation, in terms of the model's tensors.
-
-Opening a session builds and starts the firmware, and checks its model id.
-"""
+"""Sessions with running firmware, which are built, started and checked, by the model's tensors."""
 
 from __future__ import annotations
 
@@ -191,11 +188,7 @@ def c_prefix(compiled: Compilation) -> str:
 
 
 def constant_memory_files(compiled: Compilation, image: Image) -> tuple[PreloadedMemory, ...]:
-    """Return the files of constants outside the image, with their addresses.
-
-    Constants read through pointers are at the linker's addresses, others in the board's external
-    memory.
-    """
+    """Return the files of constants outside the image, at addresses or in external memory."""
     symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
     files = []
     for pool in unlinked_pool_images(compiled.module):

@@ -63,10 +63,7 @@ def quantize_onnx_model(
     how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING,
     compared: int = 32,
 ) -> QuantizationResult:
-    """Quantize `model` and compare layers over at most `compared` samples, evenly spaced.
-
-    Raise UsageError, UnsupportedError, ToolMissingError or ToolFailedError.
-    """
+    """Quantize `model` and compare layers over at most `compared` samples, evenly spaced."""
     source = float_onnx_source(model)
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
     source = preprocess_model(source, model.file, ModelOverrides(shapes))

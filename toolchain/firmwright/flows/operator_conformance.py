@@ -1,8 +1,4 @@
-"""Runs the operators' conformance cases on a board and compares the results with numpy.
-
-A firmware holds as many cases as fit the memory budget. The project's own tests run all cases on
-`EMULATED_BOARDS`.
-"""
+"""Runs the operators' conformance cases on a board and compares the results with numpy."""
 
 import logging
 import zlib
@@ -90,10 +86,7 @@ def run_operator_test(
     open_with: Callable[..., ModelSession] = open_session,
     **given: Any,
 ) -> OperatorTestResult:
-    """Run the cases of `ops` (by default all) on a board; `given` are compile options.
-
-    `one_each` runs one case of each operator; the board's name determines which.
-    """
+    """Run the cases of `ops` (or all) on a board, or `one_each`; `given` are compile options."""
     board = load_board(board_name, given.get("board_dirs", ()))
     unknown = sorted(set(ops) - set(op_table()))
     if unknown:

@@ -1,7 +1,4 @@
-"""Exports compiled models as a package for another build system, optionally with tests.
-
-The tests compare the model's outputs with the reference outputs for samples that `verify` uses.
-"""
+"""Exports models as packages for other build systems, with tests of reference outputs."""
 
 import io
 from dataclasses import replace

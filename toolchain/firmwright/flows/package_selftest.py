@@ -1,7 +1,4 @@
-"""A model's known-answer test in C: pseudo-random inputs, and a CRC or values of the outputs.
-
-The answers are those of the operators' references, which equal the reference runtime's.
-"""
+"""A model's known-answer test in C: pseudo-random inputs, and the references' CRC or values."""
 
 import textwrap
 import zlib

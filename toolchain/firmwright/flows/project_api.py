@@ -49,8 +49,7 @@ class ProjectInfo:
 class ProjectApi(Protocol):
     """A project API implementation, for one project at a time.
 
-    Every method raises a FirmwrightError on failure. `directory` is the project's folder; `options`
-    has values by the names in `info`.
+    Methods raise FirmwrightErrors. `options` has values by the names in `info`.
     """
 
     def info(self) -> ProjectInfo:

@@ -33,11 +33,7 @@ INTERPRETER_REFERENCE = "firmwright TIR interpreter"
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOutputs:
-    """Expected outputs by sample; `layers` has the available intermediate values.
-
-    An element of `layers` maps tensor names to values; ambiguous names are omitted. `note` is a
-    remark on the reference.
-    """
+    """Expected outputs by sample, with the values of `layers` that have unique names."""
 
     name: str
     outputs: tuple[Tensors, ...]
@@ -49,17 +45,13 @@ def compute_reference(
     compiled: Compilation, samples: Sequence[Tensors], *, layers: bool = False
 ) -> ReferenceOutputs:
     """Return the expected outputs of `samples`; raise ToolMissingError or ToolFailedError."""
-    if compiled.source is not None and not has_custom_operators(compiled.imported):
+    calls = [call.op for graph in compiled.imported.graphs for call in graph.body]
+    if compiled.source is not None and "custom" not in calls:
         runtime = reference_runtime(compiled)
         return run_oracle_reference(compiled, samples, runtime, layers=layers)
     if isinstance(compiled.imported.entry, Function):
         return run_numpy_reference(compiled.imported, samples)
     return run_interpreter(compiled.module, samples)
-
-
-def has_custom_operators(module: IRModule) -> bool:
-    graphs = [func for func in module.functions.values() if isinstance(func, Function)]
-    return any(call.op == "custom" for func in graphs for call in func.body)
 
 
 def quantized_values(module: IRModule, samples: Sequence[Tensors]) -> dict[str, Array]:

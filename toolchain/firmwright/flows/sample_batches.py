@@ -41,11 +41,7 @@ Tensors = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples by tensor name.
-
-    `stacked` means that arrays have a leading sample axis, `on_batch_axis` that it is the model's
-    own first axis.
-    """
+    """Samples by tensor name; `stacked` by a leading axis, maybe the model's (`on_batch_axis`)."""
 
     samples: tuple[Tensors, ...]
     stacked: bool = True

@@ -1,7 +1,4 @@
-"""Reads tuning logs, which consist of JSON lines and can be merged by concatenation.
-
-Incomplete lines and lines of other versions are skipped and counted in a warning.
-"""
+"""Reads tuning logs: JSON lines, which can be concatenated; unreadable ones are counted."""
 
 import logging
 from pathlib import Path

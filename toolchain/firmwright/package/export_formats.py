@@ -193,7 +193,11 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
         "tool_version": exported.models[0].tool_version,
         "compiler": " ".join([compiler["tool"], *compiler["flags"]]),
         "sources": list(sources),
-        "gcc_flags": {name: _gcc_flags(text) for name, text in sources.items()},
+        # those that the first comment requires
+        "gcc_flags": {
+            name: " ".join(re.findall(r"gcc flags: (.*)", text.split("*/")[0]))
+            for name, text in sources.items()
+        },
         "needs_math": any("#include <math.h>" in text for text in sources.values()),
         "headers": [name for name in sorted(files) if name.endswith(".h")],
         "prints_floats": any(t["is_float"] for model in models for t in model["outputs"]),
@@ -210,11 +214,6 @@ def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str |
         path = path.replace("VENDOR", values["package"].vendor)
         content[path.removesuffix(".j2").replace("NAME", values["name"])] = text
     return content
-
-
-def _gcc_flags(source: str) -> str:
-    """Return the flags that the first comment of a C file requires of gcc."""
-    return " ".join(re.findall(r"gcc flags: (.*)", source.split("*/")[0]))
 
 
 def _paths(folder: Traversable, above: str) -> Iterator[str]:

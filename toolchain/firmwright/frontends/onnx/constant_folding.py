@@ -1,8 +1,4 @@
-"""Evaluation of nodes with constant inputs by ONNX's reference, within limits.
-
-As small files can define huge constants, the sizes of results are inferred before they are
-computed.
-"""
+"""Evaluation of constant nodes by ONNX's reference, within limits on the inferred sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

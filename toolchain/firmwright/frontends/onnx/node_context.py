@@ -1,7 +1,4 @@
-"""The interface between the ONNX importer and operator importers: a node and emission of calls.
-
-A call with only constant inputs is evaluated by its operator's reference.
-"""
+"""The interface of operator importers: a node, and calls, evaluated if all inputs are constant."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -240,10 +237,7 @@ Importer: TypeAlias = Callable[["NodeContext"], "Results | OnnxValue"]
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """A node with its attributes, its inputs (None if omitted), the opset and the call emitter.
-
-    `body(graph, bound)` imports a subgraph in place and returns its outputs.
-    """
+    """A node with attributes, inputs (or None), opset and emitter; `body` imports a subgraph."""
 
     node: Message
     attrs: Mapping[str, Any]

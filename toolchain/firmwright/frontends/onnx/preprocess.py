@@ -1,8 +1,4 @@
-"""Completion of an ONNX file: input shapes, fixed inputs, external data, opset, class labels.
-
-The compiler and the reference runtime then read the same model. External data must be in the
-model's folder.
-"""
+"""Completion of an ONNX file: shapes, fixed inputs, data in its folder, opset, class labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +14,7 @@ from firmwright.frontends.onnx.reader import OPSET_MIN, parse_model
 
 @dataclass(frozen=True, slots=True)
 class ModelOverrides:
-    """The user's settings for a model: `shapes` of inputs, and constants for inputs (`bindings`).
-
-    A binding is an array, or a flat tuple of numbers with the input's type and shape.
-    """
+    """The user's shapes of inputs, and their constants (`bindings`: arrays or flat tuples)."""
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     bindings: Mapping[str, Array | tuple[float, ...]] = field(default_factory=dict)

@@ -1,7 +1,4 @@
-"""Access to the optional package `onnx`, which is loaded on first use, and its protobuf messages.
-
-Element types are named as in base/dtypes.py; other types keep ONNX's names in lower case.
-"""
+"""The optional package `onnx`, loaded on first use; types are named as in base/dtypes.py."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias

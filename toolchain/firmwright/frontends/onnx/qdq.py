@@ -51,10 +51,7 @@ QdqOperands: TypeAlias = Sequence[QdqValue | None]
 
 @dataclass(frozen=True, slots=True)
 class QdqParameters:
-    """Parameters of a QuantizeLinear: scale, int8 zero point, and whether the result is uint8.
-
-    If `by_reciprocal`, floats are multiplied by 1 / scale in float32, as PyTorch does.
-    """
+    """A QuantizeLinear's parameters; `by_reciprocal` multiplies by 1 / scale, as PyTorch does."""
 
     scale: float
     zero_point: int
@@ -120,10 +117,7 @@ def following_quantize(
     only_reader: Callable[[Message], Message | None],
     tensors: Mapping[str, QdqValue | None],
 ) -> tuple[tuple[float, float], QdqParameters, list[str]] | None:
-    """Return (bounds, parameters, outputs) of the QuantizeLinear after `node`, or None.
-
-    The bounds are those of a Relu or Clip between them.
-    """
+    """Return (bounds by Relu or Clip, parameters, outputs) of the next QuantizeLinear, or None."""
     following, names, bounds = only_reader(node), [], (-np.inf, np.inf)
     if following is not None and following.op_type in ("Relu", "Clip"):
         limits = [tensors.get(name) for name in (*following.input[1:], "", "")][:2]

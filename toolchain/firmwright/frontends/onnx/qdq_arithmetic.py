@@ -23,10 +23,7 @@ _NEAR = (0, 1, -1, 2, -2, 3, -3, 4, -4, 6, -6, 8, -8)
 
 @dataclass(frozen=True, slots=True)
 class BinaryOperands:
-    """The quantizations of two operands and of the result, which is in [low, high].
-
-    If the first operand is repeated along the last axis, ONNX Runtime adds it first.
-    """
+    """Quantizations of operands and result in [low, high]; a repeated operand is added first."""
 
     a: Quantization
     b: Quantization

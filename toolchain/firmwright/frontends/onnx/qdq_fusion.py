@@ -1,7 +1,4 @@
-"""Fusion of DequantizeLinear, an operator and QuantizeLinear into an integer operator.
-
-Data movement keeps the quantization. Elementwise functions become lookup tables.
-"""
+"""Fusion of operators between DequantizeLinear and QuantizeLinear; elementwise ones are tables."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -68,10 +65,7 @@ _BIAS_ERROR_MAX = 1 / 128
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """A node to replace by an integer operator, and the QuantizeLinear that follows.
-
-    `bounds` are those of a Relu or Clip before the QuantizeLinear, else infinite.
-    """
+    """A node and the next QuantizeLinear; `bounds` are those of a Relu or Clip, or infinite."""
 
     c: NodeContext
     operands: QdqOperands

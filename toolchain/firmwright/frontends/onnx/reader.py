@@ -1,8 +1,4 @@
-"""Reader of the ONNX container: decodes a preprocessed file to an `OnnxModel`.
-
-It checks that the file is a model with a graph and a known opset, and that each name is defined
-once, before its uses.
-"""
+"""Reader of the ONNX container; it checks graph, opset, and definitions of names before uses."""
 
 import contextlib
 import graphlib

@@ -1,8 +1,4 @@
-"""The container of torch.export: a zip archive with one file per tensor.
-
-Only uncompressed data are used, within limits that follow from the archive's size, and neither
-torch nor pickle.
-"""
+"""The container of torch.export, a zip archive, read within limits and without torch and pickle."""
 
 import io
 import math

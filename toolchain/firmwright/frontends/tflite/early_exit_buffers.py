@@ -2,8 +2,7 @@
 
 With attribute `cycles` n, TFLM's custom operator CIRCULAR_BUFFER ends all runs except every n-th
 early. The calls after it become a function that an `if` runs in every n-th run, counted by a state.
-In other runs results keep the values of the last complete run, initially zero; TFLM leaves them
-undefined.
+In other runs results keep those of the last complete run, initially zero (undefined in TFLM).
 """
 
 from collections.abc import Sequence

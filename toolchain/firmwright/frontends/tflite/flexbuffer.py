@@ -7,7 +7,6 @@ its end: the last byte is the root's width, the one before it its type.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from enum import IntEnum
 
 from firmwright.ir.core import Attr
@@ -23,18 +22,12 @@ class FlexType(IntEnum):
     UINT = 2
     FLOAT = 3
     STRING = 5
-    INDIRECT_INT = 6
-    INDIRECT_UINT = 7
-    INDIRECT_FLOAT = 8
     MAP = 9
     BOOL = 26
 
 
-_INDIRECT: Mapping[int, int] = {
-    FlexType.INDIRECT_INT: FlexType.INT,
-    FlexType.INDIRECT_UINT: FlexType.UINT,
-    FlexType.INDIRECT_FLOAT: FlexType.FLOAT,
-}
+_INDIRECT = {kind + 5: kind for kind in (FlexType.INT, FlexType.UINT, FlexType.FLOAT)}
+"""The types of offsets to a number."""
 
 
 class _BrokenError(Exception):

@@ -165,11 +165,8 @@ class _SubgraphImporter:
             name = tensor.name or f"tensor_{index}"
             return self.variables.read(index, name, self._type(tensor))
         if index not in self.values:
-            name, kind = (
-                unique_name(tensor.name or f"tensor_{index}", self.names),
-                self._type(tensor),
-            )
-            constant = None
+            name, kind = tensor.name or f"tensor_{index}", self._type(tensor)
+            name, constant = unique_name(name, self.names), None
             if tensor.buffer is not None:
                 data = Constant(name, kind.dtype, kind.shape, tensor.buffer)
                 constant = self.session.constant(data)
@@ -193,7 +190,8 @@ class _SubgraphImporter:
                 case "READ_VARIABLE":
                     self._read_variable(node)
                 case "ASSIGN_VARIABLE":
-                    self._assign_variable(node)
+                    key = self._handle(node)
+                    self.variables.assign(key, key[1], self._value(node.inputs[1]))
                 case "CALL_ONCE":
                     self._run_initialization(node)
                 case "IF":
@@ -412,10 +410,6 @@ class _SubgraphImporter:
         key = self._handle(node)
         tensor = self.graph.tensors[node.outputs[0]]
         self.values[tensor.index] = self.variables.read(key, key[1], self._type(tensor))
-
-    def _assign_variable(self, node: RawNode) -> None:
-        key = self._handle(node)
-        self.variables.assign(key, key[1], self._value(node.inputs[1]))
 
     def _handle(self, node: RawNode) -> tuple[str, str]:
         if not node.inputs or node.inputs[0] not in self.handles:

@@ -49,12 +49,6 @@ def read_tflite(data: bytes, file: str) -> RawModel:
         root.fail("version", f"schema version {version} is not {schema.SCHEMA_VERSION}.")
     buffers = list(map(_buffer, root.tables("buffers")))
     opcodes = list(map(_opcode, root.tables("operator_codes")))
-    return _model(root, file, buffers, opcodes)
-
-
-def _model(
-    root: FlatbufferTable, file: str, buffers: list[bytes], opcodes: list[tuple[str, int]]
-) -> RawModel:
     model = RawModel(
         file=file,
         description=root.text("description"),

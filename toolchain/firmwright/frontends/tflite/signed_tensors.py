@@ -105,7 +105,7 @@ class _Rewrite:
         self.nodes.append(replace(node, inputs=inputs, outputs=outputs, options=options))
         for index, twin in zip(node.outputs, outputs, strict=True):
             if index != twin:
-                self._convert(twin, index, node)
+                self.insert("QUANTIZE", (twin,), index, node)
 
     def signed(self, index: int, node: RawNode) -> int:
         """Return the int8 form of tensor `index`, which `node` reads."""
@@ -114,7 +114,7 @@ class _Rewrite:
         if index not in self.twins:
             twin = self._twin(index)
             if self.tensors[twin].buffer is None:
-                self._convert(index, twin, node)
+                self.insert("QUANTIZE", (index,), twin, node)
         return self.twins[index]
 
     def new_tensor(self, like: RawTensor, suffix: str) -> int:
@@ -148,9 +148,6 @@ class _Rewrite:
     def _written(self, index: int) -> int:
         needs_twin = index in self.kept and _is_unsigned(self.tensors[index])
         return self._twin(index) if needs_twin else index
-
-    def _convert(self, source: int, target: int, node: RawNode) -> None:
-        self.insert("QUANTIZE", (source,), target, node)
 
 
 def _concatenation(rewrite: _Rewrite, node: RawNode) -> RawNode:

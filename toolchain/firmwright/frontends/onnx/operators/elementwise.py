@@ -54,8 +54,7 @@ def _formula_with_attrs(formula: str, attributes: str, c: NodeContext) -> OnnxVa
 
 
 def _sign(c: NodeContext) -> OnnxValue:
-    kind = c.dtype(0).name
-    formula = f"where(a > 0, {kind}(1), where(a < 0, {kind}(-1), {kind}(0)))"
+    formula = "where(a > 0, K(1), where(a < 0, K(-1), K(0)))".replace("K", c.dtype(0).name)
     return c.emit.expression(formula, c.input(0))
 
 

@@ -1,7 +1,4 @@
-"""Matrix products: fully_connected if the weights are constant, else a reduction of products.
-
-Source of the semantics: ONNX's Gemm, MatMul, MatMulInteger, Einsum.
-"""
+"""ONNX's Gemm, MatMul, MatMulInteger and Einsum as fully_connected or reductions of products."""
 
 import math
 from collections.abc import Mapping

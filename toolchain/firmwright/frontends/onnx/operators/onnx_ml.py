@@ -1,7 +1,4 @@
-"""ONNX-ML importers: linear models, support vector machines and feature preprocessing.
-
-Source of the semantics: ONNX-ML's operators, and ONNX Runtime where the standard is silent.
-"""
+"""ONNX-ML's linear models, support vector machines and features, as ONNX Runtime computes them."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Pooling: max_pool2d and average_pool2d where they are equivalent, else N-d pooling.
-
-Source of the semantics: ONNX's MaxPool, AveragePool, LpPool and their global forms.
-"""
+"""ONNX's pools, by max_pool2d and average_pool2d where they are equivalent, else N-d pooling."""
 
 import math
 from collections.abc import Mapping

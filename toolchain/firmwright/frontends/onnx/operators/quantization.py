@@ -1,7 +1,4 @@
-"""QuantizeLinear, DequantizeLinear and the QLinear operators, expanded into simpler operators.
-
-Used where qdq_fusion.py emits no integer operator. Source: the ONNX operator specification.
-"""
+"""QuantizeLinear, DequantizeLinear and QLinear operators in floats where nothing is fused."""
 
 import math
 from collections.abc import Mapping

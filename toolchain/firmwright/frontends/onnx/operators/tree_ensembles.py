@@ -96,10 +96,8 @@ def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]
     count = len(c.attrs["nodes_nodeids"])
 
     def column(name: str, default: Any = 0) -> Sequence[Any]:
-        stored = c.attr(f"nodes_{name}")
-        if stored is None:
-            stored = c.attr(f"nodes_{name}_as_tensor")
-        values = (default,) * count if stored is None or not len(stored) else tuple(stored)
+        stored = c.attr(f"nodes_{name}", c.attr(f"nodes_{name}_as_tensor", ()))
+        values = tuple(stored) if len(stored) else (default,) * count
         if len(values) != count:
             raise NotSupportedError(f"{len(values)} {name} of {count} nodes")
         return values
@@ -132,9 +130,7 @@ def _weights(
 ) -> tuple[Array, set[int]]:
     names = (f"{prefix}_treeids", f"{prefix}_nodeids", f"{prefix}_ids")
     trees, nodes, targets = (c.attrs[name] for name in names)
-    weights = c.attr(f"{prefix}_weights")
-    if weights is None:
-        weights = c.attrs[f"{prefix}_weights_as_tensor"]
+    weights = c.attr(f"{prefix}_weights", c.attr(f"{prefix}_weights_as_tensor"))
     values = np.zeros((len(places), outputs))
     for tree, number, target, weight in zip(trees, nodes, targets, weights, strict=True):
         place = places.get((tree, number))
@@ -165,9 +161,8 @@ def _emit_tree_ensemble(
 
 
 def _bases(c: NodeContext) -> tuple[float, ...]:
-    bases = c.attr("base_values")
-    bases = c.attr("base_values_as_tensor") if bases is None else bases
-    return () if bases is None else tuple(float(value) for value in bases)
+    bases = c.attr("base_values", c.attr("base_values_as_tensor", ()))
+    return tuple(float(value) for value in bases)
 
 
 def _regressor(c: NodeContext) -> OnnxValue:

@@ -1,7 +1,4 @@
-"""Quantization as PT2E writes it, by quantize_per_tensor and others, and torchao's affine forms.
-
-They become QuantizeLinear and DequantizeLinear, which the ONNX importer fuses to integer operators.
-"""
+"""Quantization of PT2E and torchao as ONNX's operators, which the ONNX importer fuses."""
 
 import numpy as np
 
