@@ -61,6 +61,7 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
 
 
 def _row(item: SupportedOperator) -> Sequence[str]:
-    families = ", ".join(dict.fromkeys(name.split(".")[0] for name in item.schedules))
+    names = [name for name in item.schedules if not name.endswith(".unrolled")]
+    families = ", ".join(dict.fromkeys(name.split(".")[0] for name in names))
     tflite, dtypes = ", ".join(item.tflite), ", ".join(item.dtypes)
     return item.name, tflite, dtypes, str(item.cases or ""), families, item.limits

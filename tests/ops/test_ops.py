@@ -7,6 +7,7 @@ interpreter and the generated C: bit for bit for integers, within docs/numerics.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,12 @@ from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import NumericsProfile, OpCall, OpDef
 from firmwright.ir.tir.interpreter import Interpreter
+from firmwright.ir.tir.schedule import Schedule
 from firmwright.lower.lowering import make_op_call
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import import_table, op_table
+from firmwright.schedules.scalar import unrolled_loops
 
 Array = NDArray[np.generic]
 PROFILES: tuple[NumericsProfile, ...] = ("litert", "tflm")
@@ -100,10 +103,12 @@ def assert_agrees(
         assert excess.max() <= 0.0, f"{distance.max()} off, {excess.max()} more than allowed"
 
 
-def interpreted(call: OpCall) -> Callable[[Sequence[Array]], list[Array]]:
-    """Return a function that runs the default lowering of `call` on its variable inputs."""
+def interpreted(
+    call: OpCall, lower: Callable[[OpCall, Kernel], None] | None = None
+) -> Callable[[Sequence[Array]], list[Array]]:
+    """Return a function that runs a lowering of `call` on its variable inputs."""
     kernel = Kernel("kernel", call)
-    op_table()[call.op].lower(call, kernel)
+    (lower or op_table()[call.op].lower)(call, kernel)
     func = kernel.build(op=call.op)
     interpreter = Interpreter({func.name: func}, BASE_INTRINSICS, kernel.constants)
     inputs = [param.name for param in func.params if param.role == "in"]
@@ -169,6 +174,19 @@ def test_default_lowering_equals_the_reference(
     samples = draw(case) if deep else draw(case)[1:4]  # both extremes and one at random
     for arrays, results in run_samples(call, state, samples):
         assert_agrees(call, arrays, run(variable_arrays(call, arrays)), results)
+
+
+@pytest.mark.parametrize("schedule", unrolled_loops.SCHEDULES, ids=lambda schedule: schedule.op)
+def test_unrolled_loops_equal_the_default_ones(
+    schedule: Schedule, draw: Callable[[ConformanceCase], list[list[Array]]], deep: bool
+) -> None:
+    for case in islice(conformance_cases(schedule.op), None if deep else 2):
+        call, state = call_of(case, "litert")
+        runs = interpreted(call), interpreted(call, lambda op, b: schedule.build(op, {}, b))
+        for arrays, _ in run_samples(call, state, draw(case)[3:4]):
+            expected, got = (run(variable_arrays(call, arrays)) for run in runs)
+            for theirs, ours in zip(expected, got, strict=True):
+                np.testing.assert_array_equal(ours, theirs)
 
 
 CASES_A_PROGRAM = 40

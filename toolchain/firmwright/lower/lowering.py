@@ -146,12 +146,13 @@ class Lowering:
     def _offered(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
         """Return the candidates for `call` (`whole` or a part of it) by ascending cost."""
         op_call, tuned = make_op_call(call, self.module), self._tuned(call)
-        offered = [
-            self._scheduled(name, call, schedule, config, whole)
-            for schedule in self._fitting(call)
-            for config in tuned.configs(schedule, op_call)
-        ]
-        offered.append(self._default(name, call, whole))
+        offered = [self._default(name, call, whole)]
+        most = offered[0].instructions
+        for schedule in self._fitting(call):
+            for config in tuned.configs(schedule, op_call):
+                candidate = self._scheduled(name, call, schedule, config, whole)
+                if not schedule.time_max or candidate.instructions <= schedule.time_max * most:
+                    offered.append(candidate)
         measured = tuned.with_measured_costs(offered)
         return tuple(sorted(measured, key=lambda item: item.instructions + item.stall_cycles))
 

@@ -4,30 +4,31 @@
 float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no longer than VMUL and VADD,
 which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M without DSP extension. `thumb1`:
 Armv6-M, without a 32-bit high multiply and with few registers. `rvm`: integer multiply of RISC-V;
-`rvv`: its integer vectors (Zve32x). Source: the architecture reference manuals.
+`rvv`: its integer vectors (Zve32x). `offsets`: loads with wide offsets, which unrolled loops use.
+Source: the architecture reference manuals.
 """
 
 from collections.abc import Mapping
 
 from firmwright.targets.target_kind import TargetAttribute, TargetKind
 
-_DSP = {"thumb2", "mulh", "dsp", "fpu"}
+_DSP = {"thumb2", "offsets", "mulh", "dsp", "fpu"}
 _HELIUM = {*_DSP, "vmla", "mve", "mvefp"}
 _CORTEX_M: Mapping[str, frozenset[str]] = {
     "cortex-m0": frozenset({"thumb1"}),
     "cortex-m0plus": frozenset({"thumb1"}),
-    "cortex-m3": frozenset({"thumb2", "mulh", "mla"}),
+    "cortex-m3": frozenset({"thumb2", "offsets", "mulh", "mla"}),
     "cortex-m4": frozenset(_DSP),
     "cortex-m7": frozenset({*_DSP, "vmla"}),
     "cortex-m23": frozenset({"thumb1"}),
     "cortex-m33": frozenset({*_DSP, "vmla"}),
-    "cortex-m33+nodsp": frozenset({"thumb2", "mulh", "mla"}),  # no FPU either
+    "cortex-m33+nodsp": frozenset({"thumb2", "offsets", "mulh", "mla"}),  # no FPU either
     "cortex-m55": frozenset(_HELIUM),
     "cortex-m85": frozenset(_HELIUM),
 }
 _RV32: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(("rv32im", "rv32imc", "rv32imac"), frozenset({"rvm"})),
-    "rv32imac_zve32x": frozenset({"rvm", "rvv"}),
+    **dict.fromkeys(("rv32im", "rv32imc", "rv32imac"), frozenset({"rvm", "offsets"})),
+    "rv32imac_zve32x": frozenset({"rvm", "rvv", "offsets"}),
 }
 
 CORE_KINDS: Mapping[str, TargetKind] = {

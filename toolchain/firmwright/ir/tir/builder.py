@@ -182,6 +182,7 @@ class Builder:
         self.constants: dict[str, Constant] = {}
         self._wrappers: list[tuple[tir.Buffer, str]] = []
         self._block: list[tir.Stmt | _OpenScope] = []
+        self.transform: Callable[[tir.PrimFunc], tir.PrimFunc] | None = None
         self._names: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
@@ -333,7 +334,8 @@ class Builder:
         body = self._seq()
         for buffer, constant in reversed(self._wrappers):
             body = tir.AllocateConst(buffer, constant, body)
-        return tir.PrimFunc(self.name, tuple(self.params), body, dict(attrs), self.span)
+        func = tir.PrimFunc(self.name, tuple(self.params), body, dict(attrs), self.span)
+        return func if self.transform is None else self.transform(func)
 
     def _seq(self) -> tir.Stmt:
         """Return the current block, in which the statements after a declaration form its scope."""

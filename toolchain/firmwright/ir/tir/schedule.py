@@ -27,7 +27,8 @@ class Schedule:
     spill. A schedule with a `goal` is offered only under `--optimize GOAL`. `fold` accumulates rows
     if the call is computed row by row (see `RowReduction.accumulate`). `short_loops` returns a
     configuration with less unrolling, for flash with a small instruction cache.
-    `takes_weight_zero_point` is set if weights may have a zero point other than 0.
+    `takes_weight_zero_point` is set if weights may have a zero point other than 0. `time_max`, if
+    set, is the maximum share of the default loops' predicted instructions.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Schedule:
     fold: Callable[[OpCall, Any, Any, Any], None] | None = None
     takes_weight_zero_point: bool = False
     short_loops: Callable[[OpCall, Config], Config] | None = None
+    time_max: float = 0.0
 
     def with_short_loops(self) -> Schedule:
         """Return the schedule that offers short loops, and leaves the others to tuning."""

@@ -1,0 +1,98 @@
+"""The default loops of any operator, with innermost loops unrolled."""
+
+from dataclasses import replace
+
+from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.traversal import (
+    Node,
+    child_statements,
+    local_names,
+    make_sequence,
+    rewrite_stmt,
+    substitute,
+    with_body,
+)
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.passes.tir.unroll import rename_declarations
+
+# Repeating a short body saves counter and branch, and index arithmetic becomes offsets of loads.
+# Short loops disappear, so that the loop around them is the innermost one.
+
+_FACTORS = (8, 4, 2)
+_STATEMENTS_MAX = 24
+_TIME_MAX = 0.9
+"""Maximum share of the time of the default loops."""
+_WITH_KERNELS = {"conv2d", "depthwise_conv2d", "fully_connected", "hybrid_fully_connected", "lstm"}
+
+
+def unroll_inner_loops(func: tir.PrimFunc) -> tir.PrimFunc:
+    names = UniqueNamer(local_names(func))
+
+    def rule(node: Node) -> tir.Stmt | None:
+        if not isinstance(node, tir.For) or node.kind != "serial":
+            return None
+        size = _count_statements(node.body)
+        if size is None or not isinstance(node.extent, tir.IntImm):
+            return None
+        extent = node.extent.value
+        if extent * size <= _STATEMENTS_MAX:
+            return replace(node, kind="unrolled")
+        for factor in _FACTORS:
+            if factor * size <= _STATEMENTS_MAX and factor <= extent:
+                return _split(node, extent, factor, names)
+        return None
+
+    return with_body(func, rewrite_stmt(func.body, rule))
+
+
+def _count_statements(body: tir.Stmt) -> int | None:
+    """Return the number of statements after unrolling, or None if loops remain."""
+    match body:
+        case tir.While():
+            return None
+        case tir.For(extent=extent, kind=kind) if not (
+            kind == "unrolled" and isinstance(extent, tir.IntImm)
+        ):
+            return None
+    sizes = [_count_statements(part) for part in child_statements(body)]
+    if None in sizes:
+        return None
+    total = sum(size for size in sizes if size is not None)
+    if isinstance(body, tir.For) and isinstance(body.extent, tir.IntImm):
+        return total * body.extent.value
+    return total + 1
+
+
+def _split(loop: tir.For, extent: int, factor: int, names: UniqueNamer) -> tir.Stmt:
+    dtype, rest = loop.var.dtype, extent % factor
+    step = tir.Var(names.unique("u"), dtype)
+    first = tir.Binary("mul", loop.var, tir.IntImm(factor, dtype))
+    place = tir.Binary("add", loop.start, tir.Binary("add", first, step))
+    body = substitute(loop.body, {loop.var.name: place})
+    inner = tir.For(step, tir.IntImm(0, dtype), tir.IntImm(factor, dtype), body, "unrolled")
+    zero, trips = tir.IntImm(0, dtype), tir.IntImm(extent // factor, dtype)
+    blocks = replace(loop, start=zero, extent=trips, body=inner)
+    if not rest:
+        return blocks
+    start = tir.Binary("add", loop.start, tir.IntImm(extent - rest, dtype))
+    var = tir.Var(names.unique(loop.var.name), dtype)
+    tail = rename_declarations(substitute(loop.body, {loop.var.name: var}), names)
+    return make_sequence([blocks, tir.For(var, start, tir.IntImm(rest, dtype), tail, "unrolled")])
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    op_table()[op.op].lower(op, b)
+    b.transform = unroll_inner_loops
+
+
+SCHEDULES = tuple(
+    Schedule(
+        f"scalar.{op}.unrolled", op, frozenset({"offsets"}), lambda op: ({},), _build,
+        time_max=_TIME_MAX,
+    )
+    for op in sorted(op_table().keys() - _WITH_KERNELS)
+)  # fmt: skip
