@@ -157,13 +157,14 @@ def _lower_relu(call: OpCall, b: Kernel) -> None:
             requantize.store_requantized(b, offset, params, kind.dtype, store)
 
 
+def _relu_float32(call: OpCall, x: Any) -> Any:
+    return requantize.apply_activation(x, call.op)
+
+
+_RELU_FLOAT32 = elementwise.compute_elements(_relu_float32, _relu_float32)
 _RELU_INT8, _RELU_INT16 = (
     elementwise.ElementwiseKernel(_reference_relu, _lower_relu, check)
     for check in (elementwise.check_per_tensor, elementwise.check_symmetric_int16)
-)
-_RELU_FLOAT32 = elementwise.compute_elements(
-    lambda call, x: np.clip(x, *requantize.float_activation_range(call.op)).astype(np.float32),
-    lambda call, x: requantize.apply_activation(x, call.op),
 )
 OPDEFS: tuple[OpDef, ...] = (
     elementwise.unary_op(

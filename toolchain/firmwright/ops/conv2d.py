@@ -128,8 +128,8 @@ def reference_epilogue(call: OpCall, total: Array) -> Array:
         if call.numerics == "onnx" and not int16x8.is_int16x8(call):
             return requantize.apply_float32(call, acc)
         return int16x8.apply_int64_requant(requantization_of(call), acc, call.output.dtype)
-    low, high = requantize.float_activation_range(call.str_attr("activation"))
-    return np.asarray(np.clip(total + bias_of(call, "float32"), low, high), np.float32)
+    biased = total + bias_of(call, "float32")
+    return requantize.apply_activation(biased, call.str_attr("activation"))
 
 
 def _zero_point(call: OpCall) -> int:

@@ -95,9 +95,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype == INT8:
         acc = ((x - requantize.per_tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
         return (_requantized(call, acc + bias_of(call, "int32")).reshape(shape),)
-    low, high = requantize.float_activation_range(call.str_attr("activation"))
     total = x @ w.T + bias_of(call, "float32")
-    return (np.clip(total, low, high).astype(np.float32).reshape(shape),)
+    return (requantize.apply_activation(total, call.str_attr("activation")).reshape(shape),)
 
 
 def _requantized(call: OpCall, acc: Array) -> Array:
@@ -204,8 +203,8 @@ def reference_variable(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     bias = arrays[_BIAS].reshape(-1).astype(wide) if call.has_input(_BIAS) else wide(0)
     x = x.reshape(-1, w.shape[1])
     if is_float:
-        low, high = requantize.float_activation_range(call.str_attr("activation"))
-        return (np.clip(x @ w.T + bias, low, high).astype(np.float32).reshape(shape),)
+        total = x @ w.T + bias
+        return (requantize.apply_activation(total, call.str_attr("activation")).reshape(shape),)
     zero_points = [requantize.per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
     sums = (x - zero_points[0]) @ (w - zero_points[1]).T + bias
     step, kind = defined_requantization(call), call.output.dtype

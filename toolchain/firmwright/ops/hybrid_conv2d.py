@@ -27,7 +27,7 @@ from firmwright.ops.dynamic_range import (
     quantize_row,
 )
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.requantize import apply_activation, float_activation_range, quantization_of
+from firmwright.ops.requantize import apply_activation, quantization_of
 
 _DEPTHWISE = "hybrid_depthwise_conv2d"
 
@@ -52,7 +52,6 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0].astype(np.float32), arrays[1].astype(np.float64)
     scales = np.array(quantization_of(call.input(1)).scales, np.float32)
     bias = conv2d.bias_of(call, "float32")
-    low, high = float_activation_range(call.str_attr("activation"))
     results = []
     for batch in x:
         quantized, scale, offset = quantize_array(batch, asymmetric=is_asymmetric(call))
@@ -62,8 +61,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             scaled = scaled * (scales * scale)
         else:
             scaled = scaled * scales * scale
-        results.append(np.clip(scaled + bias, low, high))
-    return (np.concatenate(results).astype(np.float32),)
+        results.append(apply_activation(scaled + bias, call.str_attr("activation")))
+    return (np.concatenate(results),)
 
 
 def quantize_input(

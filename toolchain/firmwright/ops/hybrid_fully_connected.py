@@ -28,7 +28,7 @@ from firmwright.ops.dynamic_range import (
 )
 from firmwright.ops.fully_connected import macs, output_shape
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.requantize import apply_activation, float_activation_range, quantization_of
+from firmwright.ops.requantize import apply_activation, quantization_of
 
 _BIAS = 2
 
@@ -50,7 +50,6 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     w = arrays[1].astype(np.int64)
     bias = arrays[2].reshape(-1) if call.has_input(_BIAS) else np.float32(0)
     scales = np.array(quantization_of(call.input(1)).scales, np.float32)
-    low, high = float_activation_range(call.str_attr("activation"))
     rows = arrays[0].astype(np.float32).reshape(-1, w.shape[1])
     whole = quantize_array_onnx(rows) if is_whole(call) else None
     results = []
@@ -62,8 +61,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         else:
             quantized, scale, offset = whole[0][k], whole[1], whole[2]
         acc = (w @ (quantized.astype(np.int64) - offset)).astype(np.float32)
-        results.append(np.clip(acc * (scale * scales) + bias, low, high))
-    return (np.array(results, np.float32).reshape(call.output.shape),)
+        results.append(acc * (scale * scales) + bias)
+    y = apply_activation(np.array(results), call.str_attr("activation"))
+    return (y.reshape(call.output.shape),)
 
 
 def is_whole(call: OpCall) -> bool:

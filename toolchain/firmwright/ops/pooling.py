@@ -59,15 +59,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
 
-def clip_to_activation(call: OpCall, result: Array) -> Array:
-    """Clip wide values to the fused activation and convert to the output type."""
-    activation, y = call.str_attr("activation"), call.output
-    if y.dtype == FLOAT32:
-        low, high = requantize.float_activation_range(activation)
-        return np.clip(result, low, high).astype(np.float32)
-    return np.clip(result, *requantize.quantized_activation_range(activation, y)).astype(y.dtype.np)
-
-
 def lower_pool(
     call: OpCall,
     b: Kernel,
@@ -86,8 +77,8 @@ def lower_pool(
         b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(call, finish(at, acc.value)))
 
 
-def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:
-    """Emit the equivalent of `clip_to_activation`."""
+def narrow_to_output(call: OpCall, value: Any) -> Any:
+    """Clamp wide values, arrays or expressions, to the activation and convert them."""
     activation, y = call.str_attr("activation"), call.output
     if y.dtype == FLOAT32:
         return requantize.apply_activation(value, activation)
@@ -111,7 +102,7 @@ def _reference_max(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x = arrays[0].astype(np.float64)
     patches = conv_window.im2col(x, window, outside=_lowest(call))
     taps = patches.reshape(*patches.shape[:3], -1, x.shape[3])
-    return (clip_to_activation(call, taps.max(axis=-2)),)
+    return (narrow_to_output(call, taps.max(axis=-2)),)
 
 
 def _reference_average(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -121,11 +112,11 @@ def _reference_average(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     total = window_sums(x, window)  # of floats, in the order of the loops
     count = window_sums(np.ones_like(x), window)
     if is_float:
-        return (clip_to_activation(call, total / count),)
+        return (narrow_to_output(call, total / count),)
     if call.attrs.get("unsigned"):
-        return (clip_to_activation(call, np.floor((total + count // 2) / count)),)
+        return (narrow_to_output(call, np.floor((total + count // 2) / count)),)
     half_away = np.trunc((total + np.sign(total) * (count // 2)) / count)
-    return (clip_to_activation(call, half_away),)
+    return (narrow_to_output(call, half_away),)
 
 
 def window_sums(x: Array, window: conv_window.ConvWindow) -> Array:
@@ -205,7 +196,7 @@ def _infer_l2(call: OpCall) -> tuple[TensorType, ...]:
 def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     window, x = pool_window(call), arrays[0].astype(np.float64)
     mean = window_sums(x * x, window) / window_sums(np.ones_like(x), window)
-    return (clip_to_activation(call, np.sqrt(mean)),)
+    return (narrow_to_output(call, np.sqrt(mean)),)
 
 
 def _lower_l2(call: OpCall, b: Kernel) -> None:

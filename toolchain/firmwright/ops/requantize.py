@@ -68,8 +68,11 @@ def float_activation_range(activation: str) -> tuple[float, float]:
     return (-np.inf if low is None else low, np.inf if high is None else high)
 
 
-def apply_activation(value: ArithExpr, activation: str) -> ArithExpr:
+def apply_activation(value: _Value, activation: str) -> _Value:
+    """Clamp a float expression, or an array, which becomes float32."""
     low, high = float_activation_range(activation)
+    if not isinstance(value, ArithExpr):
+        return np.asarray(np.clip(value, low, high), np.float32)
     if low > -np.inf:
         value = maximum(value, low)
     if high < np.inf:

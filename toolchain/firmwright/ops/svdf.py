@@ -37,7 +37,6 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,
     apply_activation,
-    float_activation_range,
     import_activation,
     make_requantization,
     per_tensor_quant,
@@ -116,8 +115,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total = products.sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     new_state = state.reshape(batch, -1)
     if is_float:
-        low, high = float_activation_range(call.str_attr("activation"))
-        return np.clip(total, low, high).astype(np.float32), new_state
+        return apply_activation(total, call.str_attr("activation")), new_state
     return state_and_output_requant(call)[1].apply(total.astype(np.int32), INT8), new_state
 
 

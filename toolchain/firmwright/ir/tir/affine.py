@@ -16,7 +16,7 @@ from firmwright.ir.tir.traversal import walk
 
 Interval = tuple[int, int]
 _Terms = dict[tir.Expr, int]
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _SEARCH_DEPTH = 3  # maximum number of facts combined to bound an expression
 _FACTS_MAX = 12  # only the innermost assumptions are kept, to limit the search
 
@@ -177,8 +177,8 @@ class Bounds:
                 return self.assume(a).assume(b)
             case tir.Binary("or", a, b) if not holds and a.dtype == BOOL:
                 return self.assume(a, False).assume(b, False)
-            case tir.Binary(op, a, b) if op in _NEGATED and a.dtype.is_int:
-                return self._compare(op if holds else _NEGATED[op], a, b)
+            case tir.Binary(op, a, b) if op in NEGATED and a.dtype.is_int:
+                return self._compare(op if holds else NEGATED[op], a, b)
             case _:
                 return self
 
@@ -280,7 +280,7 @@ class Bounds:
                 return value, value
             case tir.Var(name, dtype):
                 return self.ranges.get(name) or dtype_range(dtype)
-            case tir.Binary(op) if op in _NEGATED:
+            case tir.Binary(op) if op in NEGATED:
                 return 0, 1
             case tir.Binary(op, a, b):
                 x, y = self.interval_of(a), self.interval_of(b)

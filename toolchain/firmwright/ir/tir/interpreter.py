@@ -173,7 +173,7 @@ class _StatementCompiler:
                 return lambda frame: store(frame, new(frame))
             case tir.Let(var, value, body):
                 bound = self.exprs.compile(value, scope.bounds)
-                inner = self.compile(body, scope.with_let(node))
+                inner = self.compile(body, scope.inside(node))
                 return _bind("variables", var.name, bound, inner)
             case tir.If():
                 return self._if(node, scope)
@@ -182,10 +182,9 @@ class _StatementCompiler:
             case tir.Seq(stmts):
                 return _run_in_order([self.compile(stmt, scope) for stmt in stmts])
             case tir.Allocate(buffer, body, _):
-                return self._allocate(buffer, self.compile(body, scope.with_memory(buffer)))
+                return self._allocate(buffer, self.compile(body, scope.inside(node)))
             case tir.AllocateConst(buffer, constant, body):
-                inner = self.compile(body, scope.with_memory(buffer))
-                return self._constant(buffer, constant, inner)
+                return self._constant(buffer, constant, self.compile(body, scope.inside(node)))
             case tir.DeclBuffer():
                 return self._window(node, scope)
             case tir.Evaluate(call):
@@ -196,7 +195,7 @@ class _StatementCompiler:
     def _for(self, node: tir.For, scope: LoopScope) -> Run:
         start = self.exprs.compile(node.start, scope.bounds)
         extent = self.exprs.compile(node.extent, scope.bounds)
-        body = self.compile(node.body, scope.inside_loop(node))
+        body = self.compile(node.body, scope.inside(node))
         loop = runtime.CompiledLoop(node.var.name, node.var.dtype, start, extent, body)
         table, own_bytes = self.program.intrinsics, private_bytes(node.body)
         if is_parallel(node, scope, table):
@@ -296,7 +295,7 @@ class _StatementCompiler:
         if need > have:
             raise self.exprs.error(f"the view {buffer.name} needs {need} bytes of {have}")
         source = self.exprs.pointer(node.source, scope.bounds)
-        body = self.compile(node.body, scope.with_view(buffer, node.source))
+        body = self.compile(node.body, scope.inside(node))
         return _bind(
             "views", buffer.name, lambda frame: runtime.make_view(buffer, source(frame)), body
         )

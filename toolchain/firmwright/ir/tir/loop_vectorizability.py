@@ -14,7 +14,15 @@ from dataclasses import dataclass, field, replace
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Affine, Bounds, Interval, has_load, linearize
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.traversal import bound_vars, free_vars, statements, walk
+from firmwright.ir.tir.traversal import (
+    Node,
+    bound_vars,
+    child_statements,
+    children,
+    free_vars,
+    statements,
+    walk,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +37,24 @@ class LoopScope:
     registers: frozenset[str] = frozenset()
     bounds: Bounds = field(default_factory=Bounds)
 
-    def with_memory(self, buffer: tir.Buffer) -> LoopScope:
-        if buffer.scope == "reg":
-            return replace(self, registers=self.registers | {buffer.name})
-        return replace(self, places={**self.places, buffer.name: (buffer.name, Affine({}, 0))})
+    def inside(self, node: tir.Stmt) -> LoopScope:
+        """Return the scope of the statements in `node`."""
+        match node:
+            case tir.For(var, start, extent):
+                return replace(self, bounds=self.bounds.with_loop(var, start, extent))
+            case tir.Let(var, value):
+                return replace(self, bounds=self.bounds.with_let(var, value))
+            case tir.Allocate(buffer) if buffer.scope == "reg":
+                return replace(self, registers=self.registers | {buffer.name})
+            case tir.Allocate(buffer) | tir.AllocateConst(buffer):
+                return self._with_place(buffer, (buffer.name, Affine({}, 0)))
+            case tir.DeclBuffer(buffer, source):
+                return self._with_place(buffer, self.address_of(source))
+            case _:
+                return self
 
-    def with_view(self, buffer: tir.Buffer, source: tir.AccessPtr) -> LoopScope:
-        return replace(self, places={**self.places, buffer.name: self.address_of(source)})
-
-    def with_let(self, node: tir.Let) -> LoopScope:
-        return replace(self, bounds=self.bounds.with_let(node.var, node.value))
-
-    def inside_loop(self, loop: tir.For) -> LoopScope:
-        return replace(self, bounds=self.bounds.with_loop(loop.var, loop.start, loop.extent))
+    def _with_place(self, buffer: tir.Buffer, place: tuple[str, Affine]) -> LoopScope:
+        return replace(self, places={**self.places, buffer.name: place})
 
     def linear(self, node: tir.Expr) -> Affine:
         return self.bounds.expand(linearize(node))
@@ -86,7 +99,7 @@ def is_parallel(
     """
     try:
         collector = _AccessCollector(scope, intrinsics)
-        accesses = list(collector.statement(loop.body, scope.inside_loop(loop)))
+        accesses = list(collector.statement(loop.body, scope.inside(loop)))
     except _SerialError:
         return False
     shared = {root for root, _ in scope.places.values()} & {a.root for a in accesses if a.write}
@@ -110,35 +123,20 @@ class _AccessCollector:
 
     def statement(self, node: tir.Stmt, scope: LoopScope) -> Iterator[MemoryAccess]:
         match node:
-            case tir.For(_, start, extent, body, _):
-                yield from self.reads(scope, start, extent)
-                yield from self.statement(body, scope.inside_loop(node))
-            case tir.BufferStore(buffer, indices, value):
-                yield from self.reads(scope, *indices, value)
-                yield from self.element(buffer, indices, True, scope)
-            case tir.Let(_, value, body):
-                yield from self.reads(scope, value)
-                yield from self.statement(body, scope.with_let(node))
-            case tir.If(cond, then, orelse):
-                yield from self.reads(scope, cond)
-                yield from self.statement(then, scope)
-                if orelse is not None:
-                    yield from self.statement(orelse, scope)
-            case tir.While(cond, body):
-                yield from self.reads(scope, cond)
-                yield from self.statement(body, scope)
-            case tir.Seq(stmts):
-                for stmt in stmts:
-                    yield from self.statement(stmt, scope)
-            case tir.Allocate(buffer, body, _) | tir.AllocateConst(buffer, _, body):
-                yield from self.statement(body, scope.with_memory(buffer))
-            case tir.DeclBuffer(buffer, source, body):
-                yield from self.reads(scope, source.offset)
-                yield from self.statement(body, scope.with_view(buffer, source))
             case tir.Evaluate(call):
                 yield from self._effects(call, scope)
-            case _:  # the effects of a PrimFuncCall are unknown here
+                return
+            case tir.PrimFuncCall():  # its effects are unknown here
                 raise _SerialError
+            case tir.DeclBuffer(source=source):  # a view accesses nothing
+                yield from self.reads(scope, source.offset)
+            case _:
+                own = children(node)[: -len(child_statements(node)) or None]
+                yield from self.reads(scope, *own)
+        if isinstance(node, tir.BufferStore):
+            yield from self.element(node.buffer, node.indices, True, scope)
+        for part in child_statements(node):
+            yield from self.statement(part, scope.inside(node))
 
     def _effects(self, call: tir.IntrinsicCall, scope: LoopScope) -> Iterator[MemoryAccess]:
         yield from self.reads(scope, *call.args)
@@ -149,7 +147,7 @@ class _AccessCollector:
             if operand.kind in ("out", "inout") and isinstance(arg, tir.BufferLoad):
                 yield from self.element(arg.buffer, arg.indices, True, scope)
 
-    def reads(self, scope: LoopScope, *nodes: tir.Expr) -> Iterator[MemoryAccess]:
+    def reads(self, scope: LoopScope, *nodes: Node) -> Iterator[MemoryAccess]:
         for part in (part for node in nodes for part in walk(node)):
             if isinstance(part, tir.BufferLoad):
                 yield from self.element(part.buffer, part.indices, False, scope)

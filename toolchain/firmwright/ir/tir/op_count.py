@@ -20,7 +20,7 @@ from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.tir.expr_evaluation import LaneValue, evaluate_lanes
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.traversal import Node, children, walk
+from firmwright.ir.tir.traversal import Node, child_statements, children, walk
 
 Samples: TypeAlias = NDArray[Any]
 
@@ -138,11 +138,9 @@ class _OperationCounter:
                     self.count_expr(cond)
                     self.charge("loop", 1)
                     self.count_stmt(body)
-            case tir.Seq(stmts=stmts):
-                for item in stmts:
+            case tir.Seq() | tir.Allocate() | tir.AllocateConst():
+                for item in child_statements(node):
                     self.count_stmt(item)
-            case tir.Allocate(body=body) | tir.AllocateConst(body=body):
-                self.count_stmt(body)
             case tir.DeclBuffer(buffer=buffer, source=source, body=body):
                 self.count_view(buffer, source)
                 self.count_stmt(body)

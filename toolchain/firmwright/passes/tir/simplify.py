@@ -8,7 +8,7 @@ memory is not assumed in its branch.
 
 from firmwright.base.dtypes import BOOL, DType
 from firmwright.ir import tir
-from firmwright.ir.tir.affine import Bounds, has_load, is_widening
+from firmwright.ir.tir.affine import NEGATED, Bounds, has_load, is_widening
 from firmwright.ir.tir.expr_evaluation import SCALAR_FUNCTIONS
 from firmwright.ir.tir.traversal import (
     EMPTY_STMT,
@@ -24,7 +24,6 @@ from firmwright.ir.tir.traversal import (
 from firmwright.passes.map_functions import tir_pass
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
-_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 
 
@@ -178,8 +177,7 @@ def _not(node: tir.Not) -> tir.Expr:
         case tir.Not(inner):
             return inner
         case tir.Binary(op, left, right) if op in tir.COMPARISONS and left.dtype.is_int:
-            opposite: dict[str, str] = _OPPOSITE
-            return tir.Binary(opposite[op], left, right)  # type: ignore[arg-type]  # a BinaryOp
+            return tir.Binary(NEGATED[op], left, right)  # type: ignore[arg-type]  # a BinaryOp
         case _:
             return node
 
