@@ -145,7 +145,6 @@ def _top_attrs(context: ImportContext) -> Attrs:
     return {"axis": axis, "k": constant_int(context, 1, "values of k"), "least": False}
 
 
-_NAMES = tuple(kind.name for kind in _NUMBERS)
 OPDEFS = (
     OpDef(
         "arg_min_max",

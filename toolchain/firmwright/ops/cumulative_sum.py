@@ -41,15 +41,8 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
     if {kind.shape for kind in kinds} != {x.shape}:
         raise NotSupportedError(f"a {call.op} of unequal shapes")
     if x.dtype == INT8:
-        if (
-            len(
-                {
-                    (per_tensor_quant(kind).scale, per_tensor_quant(kind).zero_point)
-                    for kind in kinds
-                }
-            )
-            > 1
-        ):
+        quants = map(per_tensor_quant, kinds)
+        if len({(quant.scale, quant.zero_point) for quant in quants}) > 1:
             raise NotSupportedError(f"a {call.op} of inputs with different quantization")
         if _output_requantization(call).shifts[0] > 0:
             raise NotSupportedError("an output scale too far below the input scale")

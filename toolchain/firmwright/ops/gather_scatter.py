@@ -200,9 +200,6 @@ def lower_write(call: OpCall, b: Kernel) -> None:
         b.store(b.y, position, value)
 
 
-_NAMES = tuple(kind.name for kind in DTYPES)
-
-
 # ---- dynamic_update_slice ----------------------------------------------------------------------
 
 

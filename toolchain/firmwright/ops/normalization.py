@@ -45,13 +45,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, radius = arrays[0].astype(np.float64), call.int_attr("radius")
     bias, alpha, beta = _parameters(call)
     depth = x.shape[-1]
-    sums = np.stack(
-        [
-            (x[..., max(c - radius, 0) : min(c + radius, depth)] ** 2).sum(axis=-1)
-            for c in range(depth)
-        ],
-        axis=-1,
-    )
+    windows = (x[..., max(c - radius, 0) : min(c + radius, depth)] for c in range(depth))
+    sums = np.stack([(window**2).sum(axis=-1) for window in windows], axis=-1)
     with np.errstate(all="ignore"):
         return ((x * (bias + alpha * sums) ** -beta).astype(np.float32),)
 

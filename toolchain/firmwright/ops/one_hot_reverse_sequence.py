@@ -20,8 +20,6 @@ from firmwright.ops.import_checks import constant_int, importer, input_rank, nor
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
 
-_NAMES = tuple(kind.name for kind in DTYPES)
-
 
 def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
     x, index_type = call.input(data), call.input(indices)

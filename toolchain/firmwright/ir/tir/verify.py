@@ -55,16 +55,10 @@ def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) ->
     """Raise ModelError with the diagnostics if a function, a table or the plan is invalid."""
     graphs = [f for f in module.functions.values() if isinstance(f, Function)]
     names = {f.name for f in graphs}
-    check_expansion(
-        {
-            f.name: (
-                len(f.body),
-                [n for call in f.body for n in called_functions(call) if n in names],
-            )
-            for f in graphs
-        },
-        module.name,
-    )
+    called = {
+        f.name: [n for c in f.body for n in called_functions(c) if n in names] for f in graphs
+    }
+    check_expansion({f.name: (len(f.body), called[f.name]) for f in graphs}, module.name)
     diagnostics = _diagnose_tables(module)
     for func in module.functions.values():
         if isinstance(func, Function):
