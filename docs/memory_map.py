@@ -1,6 +1,7 @@
 """Draw the memory plan of a model over a run: time to the right, bytes upwards.
 
-    python docs/memory_map.py MODEL -o plan.svg [--board B] [--pool sram] [--title TEXT]
+    python docs/memory_map.py MODEL -o plan.svg [--board B] [--optimize speed]
+        [--pool sram] [--title TEXT]
 
 The output is deterministic. The page of `firmwright report` has the same map with tooltips.
 """
@@ -24,10 +25,11 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--board", default="mps2-an386")
+    parser.add_argument("--optimize", default="speed")
     parser.add_argument("--pool", default="")
     parser.add_argument("--title", default="")
     args = parser.parse_args()
-    summary = compile_for(load_model(args.model), args.board).summary
+    summary = compile_for(load_model(args.model), args.board, optimize=args.optimize).summary
     pool = args.pool or next(name for name, pool in summary.pools.items() if pool.bytes)
     title = args.title or f"{summary.model} on {summary.board}, pool {pool}"
     args.output.write_text(render_svg(make_memory_map(summary, pool, title)), encoding="utf-8")

@@ -26,10 +26,10 @@ LIMITS = {
     ("kws_ref_model.tflite", "balanced"): 9_700,
     ("kws_ref_model.tflite", "ram"): 7_200,
     ("kws_ref_model.tflite", "ram+rows"): 6_900,
-    ("vww_96_int8.tflite", "balanced"): 38_500,
+    ("vww_96_int8.tflite", "balanced"): 28_900,
     ("vww_96_int8.tflite", "ram"): 28_900,
     ("vww_96_int8.tflite", "ram+rows"): 16_000,
-    ("pretrainedResnet_quant.tflite", "balanced"): 38_500,
+    ("pretrainedResnet_quant.tflite", "balanced"): 28_000,
     ("pretrainedResnet_quant.tflite", "ram"): 18_500,
     ("pretrainedResnet_quant.tflite", "ram+rows"): 15_500,
     ("ad01_int8.tflite", "balanced"): 2_100,
@@ -41,7 +41,7 @@ LIMITS = {
 FLASH_LIMITS = {
     "kws_ref_model.tflite": 48_000,
     "vww_96_int8.tflite": 270_000,
-    "pretrainedResnet_quant.tflite": 104_000,
+    "pretrainedResnet_quant.tflite": 108_000,
     "ad01_int8.tflite": 280_000,
     "str_ww_ref_model.tflite": 75_000,
 }

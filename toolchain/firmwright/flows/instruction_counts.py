@@ -311,6 +311,7 @@ def _by_operator(
         served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
         waiting.setdefault(f"{c_prefix(compiled)}_{served}", []).append((op, count))
     cells_by_op = {call.op: [] for call in prim_calls(main.body)}
+    moving = {n for n, group in waiting.items() if all(op == _NO_OPERATOR for op, _ in group)}
     has_devices = any(call.device for call in prim_calls(main.body))
     is_open = any(map(depends_on_data, walk(body)))
     members, shared = {name: len(group) for name, group in waiting.items()}, ""
@@ -318,7 +319,7 @@ def _by_operator(
         # A compiler's copy of a function has a suffix; a linker's veneer may precede it.
         names = [code.name_at(cell.address).partition(".")[0] for cell in cells]
         name = next((name for name in names if name in waiting), names[0])
-        if name not in waiting and has_devices:
+        if (name not in waiting and has_devices) or name in moving:
             cells_by_op.setdefault(_NO_OPERATOR, []).extend(cells)
             continue
         op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)

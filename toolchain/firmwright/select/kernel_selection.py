@@ -4,8 +4,9 @@ Time is predicted cycles if the core has a timing table, else predicted instruct
 
 * `speed`: the fastest candidate of every call; `size`: the candidate with the least flash.
 * `balanced`: of candidates nearly as fast as the fastest, the program with the lowest time^2 x
-  flash^2 x workspace (decision 0022). If this program or that of `speed` does not fit the pools,
-  the fastest program that fits.
+  flash^2 x workspace (decision 0022); where its memory peaks, calls are streamed by rows if that
+  lowers the product and hardly takes time. If this program or that of `speed` does not fit the
+  pools, the fastest program that fits.
 * `ram`: the program with the lowest peak among those that are not much slower.
 * with `ram_bytes`: the fastest program within that many bytes.
 
@@ -81,7 +82,8 @@ class KernelSelector:
         is_free, fed = "ram_bytes" not in self.module.attrs, self.module.io.stream_input_rows
         whole_calls = [self._best_whole_calls()] if is_free and not fed else []
         if whole_calls and goal != "ram" and fits(whole_calls[0].module):
-            return whole_calls[0].module
+            best = whole_calls[0]
+            return (self._with_streamed_peak(best) if goal == "balanced" else best).module
         programs = self.programs() or self.programs(thresholds.UNLIMITED_PERCENT)
         if not programs:
             raise UsageError(
@@ -130,9 +132,26 @@ class KernelSelector:
         near = [(call, _nearly_fastest(candidates)) for call, candidates in self.candidates]
         ordered = _sort_candidates(near, cost_of)
         search = ProgramSearch(module, ordered, _no_rows, estimate, percent, cost_of)
-        return min(
-            search.candidates(), key=lambda p: (p.time * p.image_bytes) ** 2 * p.workspace_bytes
+        return min(search.candidates(), key=_balance)
+
+    def _with_streamed_peak(self, best: ProgramCandidate) -> ProgramCandidate:
+        """Return `best`, or its variant with row streaming where the memory peaks."""
+        if best.workspace_bytes < thresholds.STREAMED_BYTES_MIN:
+            return best
+        search = ProgramSearch(
+            self.module,
+            best.calls,
+            self.rows_of,
+            self.oracle.estimate,
+            streamed_percent=thresholds.STREAMED_NEED_PERCENT,
         )
+        limit = thresholds.STREAMED_TIME_PERCENT * best.time
+        fast = [item for item in (best, *search.candidates()) if 100 * item.time <= limit]
+        return min(fast, key=_balance)
+
+
+def _balance(program: ProgramCandidate) -> int:
+    return (program.time * program.image_bytes) ** 2 * program.workspace_bytes
 
 
 def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCost:

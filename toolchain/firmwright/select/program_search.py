@@ -94,7 +94,10 @@ def refine_choice(
 
 @dataclass(frozen=True, slots=True)
 class ProgramCandidate:
-    """A lowered module with its estimates; `segments` are ranges (first, end) of call indices."""
+    """A lowered module with its estimates; `segments` are ranges (first, end) of call indices.
+
+    `calls` has the one candidate of each call that the program uses outside of segments.
+    """
 
     module: IRModule
     time: int
@@ -102,6 +105,7 @@ class ProgramCandidate:
     workspace_bytes: int
     image_bytes: int
     segments: tuple[tuple[int, int], ...] = ()
+    calls: CandidatesPerCall = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ class ProgramSearch:
     """Search for programs; a kernel may take `percent` percent of the time of the fastest one.
 
     `ordered` lists each call's candidates by ascending `cost_of`, which is time, or time blended
-    with flash.
+    with flash. With `streamed_percent`, each segment contains a call that needs more than that
+    share of the highest need, and takes no more flash than the first candidates of its calls.
     """
 
     module: IRModule
@@ -118,6 +123,7 @@ class ProgramSearch:
     estimate: Callable[[IRModule], PlanEstimate]
     percent: int = thresholds.CANDIDATE_PERCENT_MAX
     cost_of: CandidateCost = attrgetter("time")
+    streamed_percent: int | None = None
 
     def whole_calls(self) -> ProgramCandidate:
         """Return the program without row streaming in which each call has its first candidate."""
@@ -165,8 +171,16 @@ class ProgramSearch:
         pairs = zip(self.ordered, widths, strict=True)
         allowed = [candidates[:count] for (_, candidates), count in pairs]
         singles = single_call_candidates(allowed, needs, self.cost_of)
-        segments = SegmentCandidates(self.module, entry, SegmentBuilder(entry, self.rows_of))
-        regions = [region for region in singles if region.first or not fed] + segments.regions()
+        builder = SegmentBuilder(entry, self.rows_of)
+        percent, image_bytes = -1, list[int]()
+        if self.streamed_percent is not None:
+            percent = self.streamed_percent
+            image_bytes = [items[0].image_bytes if items else 0 for _, items in self.ordered]
+        segments = SegmentCandidates(self.module, entry, builder, image_bytes)
+        peak_bytes = max((region.peak_bytes for region in singles), default=0)
+        high = {r.first for r in singles if 100 * r.peak_bytes > percent * peak_bytes}
+        regions = [region for region in singles if region.first or not fed]
+        regions += segments.regions(high)
         if not fed:
             return regions
         # Rows that the caller feeds are read once: the first segment contains all readers.
@@ -227,11 +241,15 @@ class ProgramSearch:
         kernels = [*chosen, *(pick for segment in segments for pick in segment.picks)]
         return ProgramCandidate(
             self._build_module(picks, segments),
-            sum(item.time for item in chosen) + sum(region.cost for region in by_rows),
+            sum(item.time for item in chosen) + sum(s.time for s in segments),
             sum(item.instructions for item in chosen) + sum(s.instructions for s in segments),
             estimate.workspace_bytes,
             sum(item.image_bytes for item in kernels),
             spans,
+            [
+                (call, items[k : k + 1])
+                for (call, items), k in zip(self.ordered, picks, strict=True)
+            ],
         )
 
 

@@ -29,7 +29,7 @@ ROW_ALIGNMENT = 16
 class FusedSegment:
     """Calls of the entry from index `first`, computed together row by row.
 
-    `picks` has the chosen kernel of each call. `instructions` is the prediction for one run.
+    `picks` has the chosen kernel of each call. Time and instructions are predicted for one run.
     """
 
     first: int
@@ -38,6 +38,7 @@ class FusedSegment:
     picks: tuple[LoweringCandidate, ...]
     stages: tuple[RowStage, ...]
     plan: RowStreamingPlan
+    time: int = 0
     instructions: int = 0
 
     @property

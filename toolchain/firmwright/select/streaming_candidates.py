@@ -1,6 +1,7 @@
 """Candidate regions (single calls by kernel, row-streamed segments) and their Pareto front."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import add, attrgetter
@@ -12,7 +13,7 @@ from firmwright.ir.graph.opdef import RowReduction, RowWindow
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate, RowKernels
 from firmwright.select import thresholds
-from firmwright.select.flash_budget import CandidateCost
+from firmwright.select.flash_budget import CandidateCost, solve_knapsack
 from firmwright.select.row_streaming_loop import ROW_ALIGNMENT, FusedSegment
 from firmwright.select.row_streaming_plan import RowStage, StreamedTensor, plan_row_streaming
 
@@ -244,21 +245,29 @@ def drop_dominated(regions: Sequence[ProgramRegion]) -> list[ProgramRegion]:
 
 @dataclass(frozen=True)
 class SegmentCandidates:
-    """The fused segments of a function as regions of a program."""
+    """The fused segments of a function as regions of a program.
+
+    A segment takes at most the `image_bytes` of its calls, with a few percent of slack.
+    """
 
     module: IRModule
     entry: Function
     segments: SegmentBuilder
+    image_bytes: Sequence[int] = ()
 
-    def regions(self) -> list[ProgramRegion]:
-        count = len(self.entry.body)
+    def regions(self, calls: AbstractSet[int]) -> list[ProgramRegion]:
+        """Return the segments that contain one of `calls`, and end near them."""
+        around = thresholds.SEGMENT_MARGIN_CALLS
+        count = min(len(self.entry.body), max(calls, default=-1) + 1 + around)
         regions: list[ProgramRegion] = []
-        for first in range(count):
+        for first in range(max(min(calls, default=0) - around, 0), count):
             is_fed = self.module.io.stream_input_rows and first == 0
             last = min(count, first + thresholds.SEGMENT_CALLS_MAX)
             for end in range(first + (1 if is_fed else 2), last + 1):
                 if self.segments.kernels(end - 1, 1) is None:
                     break
+                if calls.isdisjoint(range(first, end)):
+                    continue
                 own: list[ProgramRegion] = []
                 for band in thresholds.BAND_ROWS:
                     segment = self.segments.segment(first, end, band, feed=is_fed)
@@ -272,15 +281,39 @@ class SegmentCandidates:
         stages_bytes = _stage_bytes(segment, types)
         kernels = [item for row_kernels in segment.kernels for item in row_kernels.candidates]
         for limit in sorted({item.scratch_bytes for item in kernels}):
-            lean = _with_scratch_limit(segment, limit)
+            lean = self._with_scratch_limit(segment, limit)
             if lean is None:
                 continue
             scratch = [_align_up(pick.scratch_bytes) for pick in lean.picks]
             peak_bytes = ends_bytes + max(map(add, stages_bytes, scratch))
-            time = _total_over_rows(lean, [pick.time for pick in lean.picks]) + overhead
-            instructions = _total_over_rows(lean, [pick.instructions for pick in lean.picks])
-            priced = replace(lean, instructions=instructions + overhead)
+            runs = list(zip(lean.picks, lean.stages, strict=True))
+            time = sum(stage.height * pick.time for pick, stage in runs) + overhead
+            instructions = sum(stage.height * pick.instructions for pick, stage in runs) + overhead
+            priced = replace(lean, time=time, instructions=instructions)
             yield ProgramRegion(segment.first, segment.end, peak_bytes, time, segment=priced)
+
+    def _with_scratch_limit(self, segment: FusedSegment, limit_bytes: int) -> FusedSegment | None:
+        """Return the segment with the fastest kernels within the limit, or None without any."""
+        lean = [
+            [item for item in row_kernels.candidates if item.scratch_bytes <= limit_bytes]
+            for row_kernels in segment.kernels
+        ]
+        if not all(lean):
+            return None
+        picks = list(map(fastest_kernel, lean))
+        own_bytes = sum(self.image_bytes[segment.first : segment.end])
+        budget = own_bytes * thresholds.STREAMED_FLASH_PERCENT // 100
+        if self.image_bytes and sum(pick.image_bytes for pick in picks) > budget:
+            times = [
+                [stage.height * item.time for item in items]
+                for items, stage in zip(lean, segment.stages, strict=True)
+            ]
+            sizes = [[item.image_bytes for item in items] for items in lean]
+            chosen = solve_knapsack(times, sizes, budget)
+            if chosen is None:
+                return None
+            picks = [items[index] for items, index in zip(lean, chosen, strict=True)]
+        return replace(segment, picks=tuple(picks))
 
     def _end_bytes(self, segment: FusedSegment) -> int:
         source, result = segment.plan.source, segment.calls[-1].outputs[0]
@@ -341,15 +374,6 @@ class SegmentCandidates:
 # ---- cost of a segment -------------------------------------------------------------------------
 
 
-def _with_scratch_limit(segment: FusedSegment, limit_bytes: int) -> FusedSegment | None:
-    """Return the segment with the fastest kernels within the limit, or None if a call has none."""
-    lean = [
-        [item for item in row_kernels.candidates if item.scratch_bytes <= limit_bytes]
-        for row_kernels in segment.kernels
-    ]
-    return replace(segment, picks=tuple(map(fastest_kernel, lean))) if all(lean) else None
-
-
 def _stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> list[int]:
     """Return the live bytes at each stage without the segment's source, result and scratch."""
     plan = segment.plan
@@ -366,10 +390,6 @@ def _stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> list
             for index in range(producer, last_user[stage.result] + 1):
                 live_bytes[index] += size[stage.result]
     return live_bytes
-
-
-def _total_over_rows(segment: FusedSegment, costs: Sequence[int]) -> int:
-    return sum(s.height * cost for s, cost in zip(segment.stages, costs, strict=True))
 
 
 def _overhead_instructions(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:

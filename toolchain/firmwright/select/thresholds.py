@@ -43,8 +43,19 @@ KNAPSACK_STATES_MAX = 2048
 
 # ---- row streaming -----------------------------------------------------------------------------
 
+STREAMED_BYTES_MIN = 12 * 1024
+"""Minimum workspace of programs in which `balanced` looks for calls to stream by rows, ..."""
+STREAMED_NEED_PERCENT = 70
+"""... minimum need of one of these calls, in percent of the highest, ..."""
+STREAMED_TIME_PERCENT = 102
+"""... and maximum time of the program with these calls, ..."""
+STREAMED_FLASH_PERCENT = 101
+"""... with maximum flash of the calls, in percent of what they take otherwise."""
+
 BAND_ROWS = (1, 2, 4)
 """Numbers of rows per band to try: more rows take more memory and have less overhead."""
+SEGMENT_MARGIN_CALLS = 4
+"""Maximum number of calls of a segment before, and after, those that need the most memory."""
 SEGMENT_CALLS_MAX = 24
 """Maximum number of calls of a segment; the number of segments grows with its square."""
 MOVE_INSTRUCTIONS_PERCENT = 70
