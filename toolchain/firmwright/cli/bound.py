@@ -2,18 +2,21 @@
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from firmwright.base.errors import UsageError
-from firmwright.base.json_input import parse_json
+from firmwright.artifacts import SourceTree
+from firmwright.base.templates import render_template
 from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import write_file
 from firmwright.flows.time_bound import TimeBound, bound_time
+from firmwright.package.project_writer import write_project
+from firmwright.pipeline import Compilation
+from firmwright.pipeline.configuration import make_emit_options
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -22,7 +25,7 @@ def run(args: argparse.Namespace) -> Outcome:
     bound = bound_time(compiled, compiler=args.compiler, timing_board=timing_board)
     data = bound_to_json(bound)
     if args.output:
-        _write_to_project(Path(args.output), data)
+        write_project(with_bound(compiled, data), Path(args.output))
     if args.measure:
         opener = arguments.make_session_opener(args)
         more = {"compiler": args.compiler, "timing_board": timing_board}
@@ -62,22 +65,13 @@ def format_summary(bound: TimeBound, measured: dict[str, Any] | None) -> str:
     return f"{format_pairs(rows)}\n\n{format_table(head, table)}"
 
 
-def _write_to_project(folder: Path, data: dict[str, Any]) -> None:
-    """Add the bound to metadata.json of a project, and write the header NAME_bound.h."""
-    file = folder / "metadata.json"
-    if not file.is_file():
-        raise UsageError(
-            "there is no metadata.json.", where=str(folder), hint="name a built project."
-        )
-    metadata = parse_json(file.read_text(encoding="utf-8"))
-    write_file(str(file), (json.dumps({**metadata, "bound": data}, indent=2) + "\n").encode())
-    name, longest = data["model"], data["longest_operator"] or {"instructions": 0}
-    macros = {
-        "RUN_MAX_INSTRUCTIONS": data["instructions"],
-        "RUN_MAX_CYCLES": data["cycles"],
-        "RUN_MAX_STACK_BYTES": data["stack_bytes"],
-        "OPERATOR_MAX_INSTRUCTIONS": longest["instructions"],
-    }
-    lines = [f"/* Upper bounds of {name}_run on {data['board']}, without interrupts. */"]
-    lines += [f"#define {name.upper()}_{key} {value}u" for key, value in macros.items() if value]
-    write_file(str(folder / f"model/{name}_bound.h"), ("\n".join(lines) + "\n").encode())
+def with_bound(compiled: Compilation, data: Mapping[str, Any]) -> SourceTree:
+    """Return the project with a bound in metadata.json and in the header NAME_bound.h."""
+    project, header = compiled.project().files, f"model/{compiled.module.name}_bound.h"
+    emitted = make_emit_options(compiled.board, compiled.options)
+    notice = {"spdx": emitted.spdx, "banner": emitted.banner}
+    macros = render_template("firmwright.package", "bound/NAME_bound.h.j2", bound=data, **notice)
+    metadata = json.loads(project["metadata.json"])
+    metadata |= {"bound": data, "files": sorted([*metadata["files"], header])}
+    text = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
+    return SourceTree({**project, "metadata.json": text, header: macros})

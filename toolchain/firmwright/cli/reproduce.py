@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jinja2 import UndefinedError
+
 from firmwright.base.errors import MismatchError, ModelError, UsageError
 from firmwright.base.json_input import parse_json
 from firmwright.base.version import VERSION
+from firmwright.cli.bound import with_bound
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
@@ -97,7 +100,14 @@ def reproduce(
     whole: Compilation | Bundle = compilations[0]
     if "models" in facts:
         whole = bundle(compilations, concurrent=facts["concurrent"])
-    return _compare(folder, whole, str(facts["model"]))
+    tree = whole.project()
+    if "bound" in facts:
+        try:
+            tree = with_bound(compilations[0], facts["bound"])
+        except (TypeError, UndefinedError) as error:
+            what = "metadata.json has a bound that cannot be read."
+            raise ModelError(what, where=str(folder), hint="run bound again.") from error
+    return _compare(folder, tree.encoded(), str(facts["model"]))
 
 
 def _read_metadata(folder: Path) -> Mapping[str, Any]:
@@ -173,8 +183,7 @@ def recorded_options(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any
     return options
 
 
-def _compare(folder: Path, project: Compilation | Bundle, model: str) -> ReproductionResult:
-    files = project.project().encoded()
+def _compare(folder: Path, files: Mapping[str, bytes], model: str) -> ReproductionResult:
     different, missing = [], []
     for path, data in sorted(files.items()):
         if not (folder / path).is_file():
