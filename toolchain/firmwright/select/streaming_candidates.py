@@ -45,8 +45,8 @@ class SegmentBuilder:
         calls = self.entry.body[first:end]
         if any(_height(call) % band or executing_device(call) for call in calls):
             return None
-        found = [self.kernels(index, band) for index in range(first, end)]
-        kernels = [row_kernels for row_kernels in found if row_kernels is not None]
+        by_call = (self.kernels(index, band) for index in range(first, end))
+        kernels = [row_kernels for row_kernels in by_call if row_kernels is not None]
         if len(kernels) < len(calls) or not self._is_closed(first, end):
             return None
         if any(isinstance(row_kernels.rows, RowReduction) for row_kernels in kernels[:-1]):

@@ -67,8 +67,8 @@ def _joint_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> _Jo
         if c.modulus < 2 and c.lo <= -b.size_bytes and c.hi >= a.size_bytes:
             apart.add(pair)
         joint[pair] = max(joint.get(pair, 0), _joint(a, b, c))
-    kept = (pair for pair in joint if pair not in apart)
-    return {pair: (joint[pair], place) for place, pair in enumerate(kept)}
+    together = (pair for pair in joint if pair not in apart)
+    return {pair: (joint[pair], place) for place, pair in enumerate(together)}
 
 
 def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int:
