@@ -112,7 +112,5 @@ def _check_region(table: TomlTable, region: MemoryRegion, earlier: list[MemoryRe
             if getattr(region, key) and getattr(region, key) == getattr(other, key):
                 raise table.error(key, f"{other.name} already defines a pool of this name.")
         if region.start < other.end and other.start < region.end:
-            raise table.error(
-                "start",
-                f"{region.name} overlaps {other.name} at {max(region.start, other.start):#x}.",
-            )
+            at = max(region.start, other.start)
+            raise table.error("start", f"{region.name} overlaps {other.name} at {at:#x}.")

@@ -89,13 +89,14 @@ def build_project(
     empty = read_sizes(directory / "build" / "empty" / "firmware.elf", build.regions)
     stack, firmware_stack = _stack_use(build)
     has_library = build.port == "host" and variant == "release"
+    others = {file.suffix: file for file in elf.parent.glob("firmware.*")}
     return Image(
         board=build.board,
         variant=variant,
         directory=directory,
         elf=elf,
-        bin=_find_image_format(elf, ".bin"),
-        hex=_find_image_format(elf, ".hex"),
+        bin=others.get(".bin"),
+        hex=others.get(".hex"),
         library=elf.with_name("libmodel.so") if has_library else None,
         sizes=sizes,
         model_flash_bytes=sizes.flash_bytes - empty.flash_bytes,
@@ -103,11 +104,6 @@ def build_project(
         stack=stack,
         firmware_stack=firmware_stack,
     )
-
-
-def _find_image_format(elf: Path, suffix: str) -> Path | None:
-    file = elf.with_suffix(suffix)
-    return file if file.is_file() else None
 
 
 def read_project_board(directory: Path) -> str:

@@ -9,7 +9,7 @@ otherwise the run fails.
 from dataclasses import replace
 
 from firmwright.base.templates import render_template
-from firmwright.codegen.c_writer import CWriter, format_lines
+from firmwright.codegen.c_writer import format_lines
 from firmwright.codegen.function_printer import (
     AotMainPrinter,
     without_calls,
@@ -22,7 +22,11 @@ from firmwright.ir.tir.traversal import statements
 
 
 def print_multi_device_main(context: EmitContext, main: tir.PrimFunc) -> str:
-    parts = [_call_optional(context)]
+    name = context.names.c("call_optional")
+    head = f"static int32_t {name}(int32_t (*step)(void *context), void *context)"
+    parts = [
+        render_template("firmwright.codegen", "call_optional.c.j2", head=format_lines(head, 0))
+    ]
     for device in context.interface.devices:
         if device.is_copier:
             parts.append(_copy_device(context, device))
@@ -31,15 +35,6 @@ def print_multi_device_main(context: EmitContext, main: tir.PrimFunc) -> str:
     fallback = bool(context.module.attrs.get("fallback"))
     parts.append(_MultiDeviceRunPrinter(context, fallback=fallback).run(main))
     return "\n".join(parts)
-
-
-def _call_optional(context: EmitContext) -> str:
-    out = CWriter()
-    out.comment(["Calls an optional function of a device."])
-    name = context.names.c("call_optional")
-    with out.function(f"static int32_t {name}(int32_t (*step)(void *context), void *context)"):
-        out.line("return step == NULL ? 0 : step(context);")
-    return out.text()
 
 
 # ---- functions of the devices ------------------------------------------------------------------

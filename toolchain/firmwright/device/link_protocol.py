@@ -79,19 +79,9 @@ class TextKind(IntEnum):
     OUTPUT_NAME = 5
 
 
-# numpy names by fwr.h's enum fwr_dtype.
-DTYPE_NAMES = {
-    1: "int8",
-    2: "uint8",
-    3: "int16",
-    4: "uint16",
-    5: "int32",
-    6: "uint32",
-    7: "int64",
-    8: "float32",
-    9: "bool",
-    10: "uint64",
-}
+_DTYPES = "int8 uint8 int16 uint16 int32 uint32 int64 float32 bool uint64"
+DTYPE_NAMES = dict(enumerate(_DTYPES.split(), 1))
+"""numpy's names by the values of fwr.h's enum fwr_dtype."""
 
 
 # ---- Frames ---------------------------------------------------------------------------------

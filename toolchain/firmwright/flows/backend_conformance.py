@@ -219,10 +219,9 @@ class _ChainRun:
 
 def _cases_by_buffer(module: IRModule) -> dict[str, int]:
     """Return the cases of all buffers, as their tensors begin with the case's number."""
-    main = module.aot_main
     return {
         arg.buffer.name: int(call.span.tensor.partition(".")[0])
-        for call in prim_calls(main.body)
+        for call in prim_calls(module.aot_main.body)
         for arg in call.args
         if isinstance(arg, tir.AccessPtr) and call.span.tensor
     }
@@ -325,5 +324,5 @@ def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
         io=replace(module.io, inputs=inputs, outputs=outputs),
         plan=replace(plan, placements=placements, buffers=tuple(infos)),
     )
-    given = compiled.imported, compiled.board, compiled.options, compiled.source
-    return GuardedFirmware(emit_compilation(module, *given), buffers)
+    origin = compiled.imported, compiled.board, compiled.options, compiled.source
+    return GuardedFirmware(emit_compilation(module, *origin), buffers)

@@ -145,11 +145,7 @@ def _has_layout_of(expected: Array, shape: tuple[int, ...] | None, *, is_moved: 
 def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
     """Map buffer names to layers if only one layer has the name."""
     names = [to_c_identifier(layer) for layer in layers]
-    return {
-        to_c_identifier(layer): layer
-        for layer in layers
-        if names.count(to_c_identifier(layer)) == 1
-    }
+    return {n: layer for n, layer in zip(names, layers, strict=True) if names.count(n) == 1}
 
 
 def _buffer_types(module: IRModule) -> dict[str, tuple[tuple[int, ...], DType]]:

@@ -41,7 +41,7 @@ from firmwright.partitioning.target_resolution import canonical_target_string, w
 from firmwright.pipeline.configuration import configure_module, make_emit_options
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.pass_list import remaining_passes
-from firmwright.report.notebook_html import compilation_html
+from firmwright.report.memory_map import compilation_html
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.usmp.joint_plan import check_concurrent_fit, plan_jointly
 

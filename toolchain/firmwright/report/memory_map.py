@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from markupsafe import Markup
+
+from firmwright.base.html_fragments import render_notebook_item
 from firmwright.compilation_summary import CompilationSummary, PlannedBuffer
 from firmwright.report.page_template import render_report_template
 
@@ -16,24 +19,17 @@ HEIGHT = 330
 LETTER = 6.1
 """The approximate width of a character of 11 px text."""
 
-KIND_LABELS: Final[Mapping[str, str]] = {
-    "activation": "activation",
-    "input": "input",
-    "output": "output",
-    "scratch": "scratch of one operator",
-    "state": "state",
-    "ring": "rows of one tensor",
-    "const": "constants in RAM",
+_KINDS: Final = {
+    "activation": ("activation", "#7aa6d8"),
+    "input": ("input", "#8cc084"),
+    "output": ("output", "#e0a458"),
+    "scratch": ("scratch of one operator", "#b79ad0"),
+    "state": ("state", "#d98880"),
+    "ring": ("rows of one tensor", "#79bdb8"),
+    "const": ("constants in RAM", "#b8b39a"),
 }
-KIND_COLORS: Final[Mapping[str, str]] = {
-    "activation": "#7aa6d8",
-    "input": "#8cc084",
-    "output": "#e0a458",
-    "scratch": "#b79ad0",
-    "state": "#d98880",
-    "ring": "#79bdb8",
-    "const": "#b8b39a",
-}
+KIND_LABELS: Final = {kind: label for kind, (label, _) in _KINDS.items()}
+KIND_COLORS: Final = {kind: color for kind, (_, color) in _KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +125,18 @@ def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
         labels=KIND_LABELS,
         colors=KIND_COLORS,
         letter=LETTER,
+    )
+
+
+def compilation_html(summary: CompilationSummary) -> str:
+    """Render a compilation for notebooks: summary, operators, and a map of each pool."""
+    titles = {
+        name: f"{summary.model} on {summary.board}, pool {name}"
+        for name, pool in summary.pools.items()
+        if pool.bytes
+    }
+    maps = [Markup(render_svg(make_memory_map(summary, *item))) for item in titles.items()]
+    rows = [(op.name, op.kind, op.macs or None, op.schedule) for op in summary.operators]
+    return render_notebook_item(
+        "firmwright.report", "compilation.html.j2", summary=summary, rows=rows, maps=maps
     )
