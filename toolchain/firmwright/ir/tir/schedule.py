@@ -20,8 +20,9 @@ class Schedule:
     `configs` returns the configurations to try for a call, most promising first, or none if the
     schedule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`. A call may
     compute a band of a layer's rows, without vertical padding. All schedules give identical results
-    except those with `fuses`, which round float sums less often than the default loops; they are
-    offered only if no operator of the model is sensitive to the last bit.
+    except functions such as tanh, within the same bounds, and schedules with `fuses`, which round
+    float sums less often than the default loops; those are offered only if no operator of the model
+    is sensitive to the last bit.
 
     `disable_scheduling` marks kernels with loads that gcc's first scheduling pass would hoist and
     spill. A schedule with a `goal` is offered only under `--optimize GOAL`. `fold` accumulates rows

@@ -1,0 +1,87 @@
+"""float32 logistic, tanh and softmax with an FPU: exponentials in line, without calls of libm."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum, select
+from firmwright.ir.tir.intrinsic import read_intrinsics
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.elementwise import loop_over_elements
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.softmax import softmax_beta
+
+# Arguments of the exponentials are at most 0, so the only limit to test is the lower one. A tanh
+# near 0, where 1 - e^-2x cancels, is x plus an odd polynomial, fitted to the relative error.
+
+_EXP = "fpu_exp_below_f32"
+_LOGISTIC_IS_EXP = -9.0
+_SMALL = 0.625
+_UNROLL = (8, 7, 6, 5, 4, 3, 2)
+_ODD = (-3.33332777e-1, 1.33313805e-1, -5.37352003e-2, 2.06258949e-2, -5.69152692e-3)
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    return ({},) if op.input(0).dtype == FLOAT32 else ()
+
+
+def _exp(x: ArithExpr) -> ArithExpr:
+    return call_intrinsic(_EXP, [x], FLOAT32)
+
+
+def _build_logistic(op: OpCall, config: Config, b: Kernel) -> None:
+    with loop_over_elements(b) as (loaded, store):
+        x = b.let("x", loaded[0])
+        power = b.let("power", _exp(minimum(x, 0.0 - x)))
+        rest = select(x < _LOGISTIC_IS_EXP, 0.0, power)
+        store(select(x < 0.0, power, 1.0) / (rest + 1.0))
+
+
+def _build_tanh(op: OpCall, config: Config, b: Kernel) -> None:
+    with loop_over_elements(b) as (loaded, store):
+        x = b.let("x", loaded[0])
+        below = b.let("below", minimum(x, 0.0 - x))
+        with b.if_(below > -_SMALL):
+            square = b.let("square", x * x)
+            odd = square * _ODD[-1]
+            for factor in _ODD[-2:0:-1]:
+                odd = (odd + factor) * square
+            store(x + x * (square * (odd + _ODD[0])))
+        with b.else_():
+            power = b.let("power", _exp(below * 2.0))
+            size = b.let("size", (1.0 - power) / (power + 1.0))
+            store(select(x < 0.0, 0.0 - size, size))
+
+
+def _build_softmax(op: OpCall, config: Config, b: Kernel) -> None:
+    depth, beta = op.input(0).shape[-1], softmax_beta(op)
+    rows = op.input(0).elements // depth
+    x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
+    with b.for_("row", rows) as row:
+        highest = b.register("highest", FLOAT32, b.load(x, [row, 0]))
+        with b.unrolled("i", depth, *_UNROLL) as i:
+            highest.set(maximum(highest.value, b.load(x, [row, i])))
+        total = b.register("total", FLOAT32, 0.0)
+        with b.for_("i", depth) as i:
+            below = b.load(x, [row, i]) - highest.value
+            power = b.let("power", _exp(below if beta == 1.0 else below * beta))
+            b.store(y, [row, i], power)
+            total.add(power)
+        with b.unrolled("i", depth, *_UNROLL) as i:
+            b.store(y, [row, i], b.load(y, [row, i]) / total.value)
+
+
+_BUILDS: dict[str, Callable[[OpCall, Config, Kernel], None]] = {
+    "logistic": _build_logistic,
+    "tanh": _build_tanh,
+    "softmax": _build_softmax,
+}
+
+INTRINSICS = tuple(read_intrinsics(__file__, {_EXP: partial(np.exp, dtype=np.float32)}).values())
+SCHEDULES = tuple(
+    Schedule(f"fpu.{op}.exponentials", op, frozenset({"fpu"}), _configs, build)
+    for op, build in _BUILDS.items()
+)
