@@ -50,9 +50,7 @@ def test_a_machine_started_empty_is_programmed_verified_and_runs(name: str, tmp_
     run = board.run
     command = QemuCommand(run.machine, None, run.program, tuple(run.args), gdb=str(path))
     transport = start_qemu(command)
-    deadline = time.monotonic() + 20
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    _wait_for_server(path)
     with GdbClient(f"unix:{path}") as stub:
         with pytest.raises(DeviceError, match=r"at 0x\w+ there is 0x00"):
             stub.verify(content)
@@ -67,6 +65,17 @@ def test_a_machine_started_empty_is_programmed_verified_and_runs(name: str, tmp_
         x[0] = 1
         outputs = session.run({session.info.inputs[0].name: x})
         assert np.array_equal(next(iter(outputs.values())), 2 * x)
+
+
+def _wait_for_server(path: Path) -> None:
+    """Wait until the socket listens: it exists slightly earlier."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        sockets = Path("/proc/net/unix").read_text()
+        # The flags of a listening socket are 00010000.
+        if re.search(rf" 00010000 .* {re.escape(str(path))}$", sockets, re.MULTILINE):
+            return
+        time.sleep(0.01)
 
 
 @dataclass
