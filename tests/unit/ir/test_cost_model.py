@@ -60,6 +60,19 @@ def test_conditions_of_two_loops_multiply():
     assert count_operations(function(body), {}).done["store"] == pytest.approx(16, abs=2)
 
 
+def test_a_branch_whose_tests_are_known_or_made_before_is_free():
+    """As for windows at a border: one column in range, then the next one of the same row."""
+    row = tir.Binary("lt", I, number(4))
+
+    def within(limit: int) -> tir.If:
+        return tir.If(tir.Binary("and", row, tir.Binary("lt", J, number(limit))), copy(J))
+
+    body = tir.Seq((within(6), within(6), within(8)))
+    done = count_operations(function(loop(I, 8, loop(J, 8, body))), {}).done
+    assert done["branch"] == 64
+    assert done["taken"] == pytest.approx(24 + 24 + 32, abs=4)  # the rarer sides
+
+
 def test_a_condition_on_data_counts_half():
     cond = tir.Binary("lt", tir.BufferLoad(X, (I,)), tir.IntImm(0, INT8))
     assert count_operations(function(loop(I, 10, tir.If(cond, copy(I)))), {}).done["store"] == 5

@@ -86,7 +86,7 @@ CORE_TARGET_NAME = "cpu"
 
 
 def resolve_targets(board: Board, text: str) -> dict[str, Target]:
-    known = parse_targets(", ".join(board.targets)) if board.targets else ()
+    known = parse_targets(", ".join((str(board_target(board)), *board.targets)))
     requested = parse_targets(text, known) if text else ()
     table = {CORE_TARGET_NAME: resolve_core(board, find_core(requested))}
     return {**table, **name_targets(filter(is_backend, requested))}
@@ -149,7 +149,8 @@ def board_target(board: Board) -> Target:
         return parse_target("host")
     if board.core.startswith("cortex-m"):
         return parse_target(f"cortex-m -mcpu={board.core}")
-    return parse_target(f"riscv32 -march={board.core}")
+    mcpu = f" -mcpu={board.pipeline}" if board.pipeline else ""
+    return parse_target(f"riscv32 -march={board.core}{mcpu}")
 
 
 def format_targets(targets: Sequence[Target]) -> str:

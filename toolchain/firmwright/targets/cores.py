@@ -45,7 +45,10 @@ CORE_KINDS: Mapping[str, TargetKind] = {
         TargetKind(
             "riscv32",
             "32-bit RISC-V with multiply (RV32IM and up)",
-            {"march": TargetAttribute("rv32imac", "the instruction set", tuple(_RV32))},
+            {
+                "march": TargetAttribute("rv32imac", "the instruction set", tuple(_RV32)),
+                "mcpu": TargetAttribute("", "the core, if its timing is known", ("sifive-e31",)),
+            },
             lambda target: _RV32[str(target.attr("march", "rv32imac"))],
         ),
     )

@@ -8,8 +8,7 @@ from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights
 from firmwright.ir.tir.op_count import REGISTERS
 from firmwright.targets.registry import target_features
 
-_CYCLES = {"cortex-m3": "cortex-m3", "cortex-m4": "cortex-m4", "cortex-m33": "cortex-m4"}
-"""The column of each core's cycles."""
+_SAME_CYCLES = {"cortex-m33": "cortex-m4"}
 _CALL_BYTES = 8.0
 """Code bytes of a call of a float routine."""
 _FPU_CODE_BYTES = 4.0
@@ -22,9 +21,10 @@ def cost_weights_for(target: Target | None) -> CostWeights:
     """Return the weights for a target, or generic ones if its family was not measured."""
     if target is None or target.kind not in ("cortex-m", "riscv32"):
         return GENERIC_WEIGHTS
+    mcpu = str(target.attr("mcpu"))
     if target.kind == "riscv32":
-        return _weights("riscv32", "riscv", registers=_RISCV_REGISTERS)
-    mcpu, has = str(target.attr("mcpu")), target_features(target)
+        return _weights("riscv32", "riscv", mcpu, _RISCV_REGISTERS)
+    has = target_features(target)
     if "dsp" in has:
         family, name = ("helium", "Helium") if "mve" in has else ("dsp", "DSP")
         weights = _weights(f"cortex-m with {name}", family, mcpu)
@@ -34,10 +34,10 @@ def cost_weights_for(target: Target | None) -> CostWeights:
     return _weights("cortex-m without DSP", "thumb2", mcpu)
 
 
-def _weights(name: str, family: str, mcpu: str = "", registers: int = REGISTERS) -> CostWeights:
+def _weights(name: str, family: str, mcpu: str, registers: int = REGISTERS) -> CostWeights:
     soft = _SOFT_FLOAT.get(family, {})
-    timed = _CYCLES.get(mcpu, "")
-    cycles = {**_WORK[timed], **_SOFT_FLOAT.get(timed, {})} if timed else {}
+    timed = _SAME_CYCLES.get(mcpu, mcpu)
+    cycles = {**_WORK[timed], **_SOFT_FLOAT.get(timed, soft)} if timed in _WORK else {}
     code_bytes = {**_CODE_BYTES[family], **dict.fromkeys(soft, _CALL_BYTES)}
     return CostWeights(name, {**_WORK[family], **soft}, cycles, code_bytes, registers)
 

@@ -79,7 +79,8 @@ def parse_target(text: str, known: Sequence[Target] = ()) -> Target:
 
 def _missing_attrs(kind: TargetKind, known: Sequence[Target]) -> dict[str, int | bool | str]:
     like = next((target for target in known if target.kind == kind.name), Target(kind.name))
-    return {name: spec.default for name, spec in kind.attrs.items()} | dict(like.attrs)
+    defaults = {name: spec.default for name, spec in kind.attrs.items() if spec.default != ""}
+    return defaults | dict(like.attrs)
 
 
 def _checked(kind: TargetKind, name: str, spec: TargetAttribute, value: str) -> int | bool | str:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -126,9 +127,10 @@ class _OperationCounter:
                     self.data.add(var.name)
                 self.count_stmt(body)
             case tir.If(cond=cond, then=then, orelse=orelse):
-                self.count_expr(cond)
-                self.charge("branch", 1)
+                self.count_condition(cond)
                 share = self.condition_fraction(cond)
+                then_runs = float((self.weight * share).mean())
+                self.done["taken"] += min(then_runs, self.runs - then_runs)
                 with self.scale(share):
                     self.count_stmt(then)
                 with self.scale(1.0 - share):
@@ -149,6 +151,20 @@ class _OperationCounter:
                 self.charge_asm_block(call)
             case tir.PrimFuncCall(args=args):
                 self.charge("alu", len(args) + 1)
+
+    def count_condition(self, cond: tir.Expr) -> None:
+        """Charge a branch, and comparisons that are neither known nor made before in this loop."""
+        seen = self.levels[-1].seen
+        tests = [test for test in _conjuncts(cond) if not self.always_true(test)]
+        self.charge("branch", any(("test", test) not in seen for test in tests))
+        seen.update(("test", test) for test in tests)
+        for test, after in zip_longest(tests, tests[1:]):
+            if after is None or not _is_range(test, after):
+                self.count_expr(test)
+
+    def always_true(self, test: tir.Expr) -> bool:
+        value = evaluate_lanes(test, self.values)
+        return value is not None and bool(np.all(value))
 
     def count_store(self, node: tir.BufferStore) -> None:
         """Charge a store; a store to a register costs a move only if the value already exists."""
@@ -377,6 +393,12 @@ def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None
     if not (isinstance(node.b, tir.IntImm) and isinstance(inner.b, tir.IntImm)):
         return None
     return (inner.b.value, node.b.value) if node.op == "min" else (node.b.value, inner.b.value)
+
+
+def _conjuncts(cond: tir.Expr) -> tuple[tir.Expr, ...]:
+    if isinstance(cond, tir.Binary) and cond.op == "and":
+        return _conjuncts(cond.a) + _conjuncts(cond.b)
+    return (cond,)
 
 
 def _is_range(first: tir.Expr, second: tir.Expr) -> bool:
