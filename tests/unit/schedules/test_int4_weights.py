@@ -18,12 +18,13 @@ from firmwright.flows.reference_outputs import run_numpy_reference
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.schedules.cortex_m_dsp import conv2d_fully_connected as dsp_gemm
 from firmwright.schedules.helium import conv2d as helium_conv2d
 from firmwright.schedules.helium import fully_connected as helium_matrix
 from firmwright.schedules.scalar.int4_weights import SCHEDULES, pack_int4_weights
 
 OF = {schedule.op: schedule for schedule in SCHEDULES}
-VECTORS = (helium_conv2d.SCHEDULES[0], helium_matrix.SCHEDULES[0])
+PACKED = (helium_conv2d.SCHEDULES[0], helium_matrix.SCHEDULES[0], dsp_gemm.SCHEDULES[0])
 
 
 def narrow(call: OpCall, least: int = -8) -> OpCall:
@@ -64,7 +65,7 @@ def packed_configs(schedule: Schedule, call: OpCall) -> list[Config]:
     return [config for config in schedule.configs(call) if config.get("weights") == "int4"]
 
 
-@pytest.mark.parametrize("schedule", VECTORS, ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize("schedule", PACKED, ids=lambda schedule: schedule.name)
 def test_kernels_of_two_weights_to_a_byte_match_the_reference(
     schedule: Schedule, judge, random_convolution, random_row, random_fully_connected
 ) -> None:

@@ -75,7 +75,7 @@ def by_arithmetic(
             yield finish.fitted
 
 
-_ODD_SHIFT = 8
+ODD_SHIFT = 8
 """Left shift of odd-channel accumulators in paired-channel micro-kernels."""
 _USUAL_SHIFTS = (12, 8, 16, 20)
 """Final shifts to try, in this order, so that layers can share code."""
@@ -105,8 +105,9 @@ class RequantizeEpilogue:
 
     Those in `narrow` are relative to `fixed`.
     `factors[c]` scales weights and bias of channel c: 1, or 2^k if the left shift was folded into
-    them. If `is_paired`, odd channels pass 256 times their accumulator. If no left shift exceeds 8,
-    `has_odd_right_shift` is set and the table holds a right shift for odd channels.
+    them. Odd channels pass their accumulator shifted left by `odd_shift`. If no left shift exceeds
+    that, `has_odd_right_shift` is set and the table holds a right shift for odd channels; if all
+    are as great, `has_odd_left_shift` is set and it holds the remaining left shift.
     """
 
     params: Requantization
@@ -118,8 +119,9 @@ class RequantizeEpilogue:
     fixed: Mapping[str, int]
     dtype: DType
     factors: tuple[int, ...]
-    is_paired: bool = False
+    odd_shift: int = 0
     has_odd_right_shift: bool = False
+    has_odd_left_shift: bool = False
 
     @property
     def is_mixed(self) -> bool:
@@ -138,7 +140,7 @@ class RequantizeEpilogue:
         """Bind the parameters of channel `index`, which is number `place` in its block."""
         is_single = self.table is not None and self.table.shape[0] == 1
         bound = shared or self._bound(b, 0 if is_single else index, place)
-        is_odd = self.is_paired and place % 2 == 1
+        is_odd = self.odd_shift > 0 and place % 2 == 1
         if not self.is_mixed:
             return lambda acc: self._finish(acc, bound, is_odd)
         params = replace(self.params, rounding=Rounding.ONCE)
@@ -162,21 +164,24 @@ class RequantizeEpilogue:
         return bound
 
     def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:
-        if is_odd and not self.has_odd_right_shift:
-            acc = acc >> _ODD_SHIFT
+        if is_odd and not self.has_odd_right_shift and not self.has_odd_left_shift:
+            acc = acc >> self.odd_shift
         if self.folded is None:
             return requantize_value(
                 acc, bound["multiplier"], bound["shift"], self.params, self.dtype
             )
         sign = bound["sign"] if self.folded.has_sign else None
-        if not (is_odd and self.has_odd_right_shift):
+        has_left_column = "left" in (*self.columns, *self.narrow_columns)
+        if is_odd and self.has_odd_left_shift and not has_left_column:
+            shifted = acc << (self.fixed["left"] - self.odd_shift)
+        elif not (is_odd and self.has_odd_right_shift):
             shifted = acc << bound["left"]
         elif "right" in self.columns:
             shifted = acc >> bound["right"]
-        elif "left" in (*self.columns, *self.narrow_columns):
+        elif has_left_column:
             shifted = acc >> bound["left"]
         else:
-            shifted = acc >> (_ODD_SHIFT - self.fixed["left"])
+            shifted = acc >> (self.odd_shift - self.fixed["left"])
         return apply_folded_requantize(
             self.folded, shifted, acc, bound["multiplier"], bound["addend"], sign, self.dtype
         )
@@ -184,7 +189,7 @@ class RequantizeEpilogue:
 
 def make_epilogue(
     b: Kernel, params: Requantization, bounds: tuple[Array, Array], dtype: DType, rows: int,
-    bake: Array | None = None, *, is_paired: bool = False, may_fit: bool = True,
+    bake: Array | None = None, *, odd_shift: int = 0, may_fit: bool = True,
 ) -> RequantizeEpilogue:  # fmt: skip
     """Build the epilogue of a layer with accumulators within `bounds`.
 
@@ -203,7 +208,7 @@ def make_epilogue(
         factors = tuple(1 << left for left in folded.left)
         folded = replace(folded, left=(0,) * channels)
     elif folded is not None and fitted is None:
-        folded = _prefer_common_shift(folded, params, bounds, is_paired=is_paired)
+        folded = _prefer_common_shift(folded, params, bounds, odd_shift)
     if folded is None:
         values = {"multiplier": params.multipliers, "shift": params.shifts}
     else:
@@ -214,20 +219,20 @@ def make_epilogue(
     fixed = {name: items[0] for name, items in values.items() if name not in columns}
     table = narrow = None
     narrow_columns: tuple[str, ...] = ()
-    has_odd_right_shift = (
-        is_paired and folded is not None and max(folded.left[1::2], default=0) <= _ODD_SHIFT
-    )
+    lefts = folded.left[1::2] if folded is not None and odd_shift else ()
+    has_odd_right_shift = bool(lefts) and max(lefts) <= odd_shift
+    has_odd_left_shift = bool(lefts) and min(lefts) >= odd_shift and not has_odd_right_shift
     if not columns and not params.per_channel and has_odd_right_shift:
         # Layers that differ in these alone can then share their code.
-        values["right"] = (_ODD_SHIFT - values["left"][0],)
+        values["right"] = (odd_shift - values["left"][0],)
         columns, fixed = tuple(values), {}
         row = np.array([[items[0] for items in values.values()]], np.int64)
         table = b.constant("requant", row, INT32)
     elif columns:
         data = np.array([values[name] for name in columns], np.int64).T
-        if has_odd_right_shift and "left" in columns:
+        if (has_odd_right_shift or has_odd_left_shift) and "left" in columns:
             at = columns.index("left")
-            data[1::2, at] = _ODD_SHIFT - data[1::2, at]
+            data[1::2, at] = abs(odd_shift - data[1::2, at])
         padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
         middle = (2 * params.zero_point + 1) << (folded.shift - 1) if folded is not None else 0
         bases = {name: middle if name == "addend" else 0 for name in columns}
@@ -236,8 +241,8 @@ def make_epilogue(
         fixed |= {name: bases[name] for name in narrow_columns}
         columns = tuple(name for name in columns if name not in narrow_columns)
     return RequantizeEpilogue(
-        params, folded, table, columns, narrow, narrow_columns, fixed, dtype, factors, is_paired,
-        has_odd_right_shift,
+        params, folded, table, columns, narrow, narrow_columns, fixed, dtype, factors, odd_shift,
+        has_odd_right_shift, has_odd_left_shift,
     )  # fmt: skip
 
 
@@ -261,15 +266,16 @@ def _fits(values: Array, kind: DType) -> Array:
 
 
 def _prefer_common_shift(
-    minimal: FoldedRequantize, params: Requantization, bounds: tuple[Array, Array], *,
-    is_paired: bool,
-) -> FoldedRequantize:  # fmt: skip
+    minimal: FoldedRequantize, params: Requantization, bounds: tuple[Array, Array], odd_shift: int
+) -> FoldedRequantize:
     """Return an equivalent fold with a common shift, if any."""
     for shift in _USUAL_SHIFTS:
         folded = fold_requantize(params, *bounds, shift) if shift >= minimal.shift else None
-        if folded is not None and not (
-            is_paired and max(folded.left[1::2], default=0) > _ODD_SHIFT
-        ):
+        if folded is None:
+            continue
+        lefts = folded.left[1::2]
+        is_reduced = odd_shift < ODD_SHIFT and min(lefts, default=odd_shift) >= odd_shift
+        if not odd_shift or is_reduced or max(lefts, default=0) <= odd_shift:
             return folded
     return minimal
 

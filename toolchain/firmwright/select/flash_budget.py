@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from firmwright.base.errors import DoesNotFitError
 from firmwright.ir import tir
@@ -17,7 +17,8 @@ from firmwright.select import thresholds
 
 CallCandidates: TypeAlias = tuple[Call, Sequence[LoweringCandidate]]
 CandidatesPerCall: TypeAlias = Sequence[CallCandidates]
-CandidateCost: TypeAlias = Callable[[LoweringCandidate], int]
+CandidateCost: TypeAlias = Callable[[Any], int]
+"""The cost of a candidate of a call, or of a program."""
 
 
 def dedupe_code_cost(

@@ -131,7 +131,7 @@ class ProgramSearch:
         return self._candidate((), picks, self._estimate_plan(picks, ()))
 
     def candidates(self) -> tuple[ProgramCandidate, ...]:
-        """Return the programs on the Pareto front of time and memory, fastest first."""
+        """Return the programs on the Pareto front of cost and memory, cheapest first."""
         widths = self._widths(self.percent)
         needs = memory_need_per_candidate(widths, lambda picks: self._estimate_plan(picks, ()))
         regions = self._regions(widths, needs)
@@ -146,7 +146,7 @@ class ProgramSearch:
         for program, estimate in zip(programs, estimates, strict=True):
             found += self._variants(program, needs, estimate)
         front: list[ProgramCandidate] = []
-        for item in sorted(found, key=lambda c: (c.time, c.workspace_bytes)):
+        for item in sorted(found, key=lambda c: (self.cost_of(c), c.workspace_bytes)):
             if not front or item.workspace_bytes < front[-1].workspace_bytes:
                 front.append(item)
         return tuple(front)

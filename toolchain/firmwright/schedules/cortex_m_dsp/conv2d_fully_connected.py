@@ -12,7 +12,7 @@ from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant, weight_zero_point
-from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
+from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, fits_int4, plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import (
     SHORT_UNROLL,
@@ -47,17 +47,27 @@ def _configs(op: OpCall) -> Sequence[Config]:
             configs.append({"pixels": count})
         if 1 < count < pixels:
             configs.append({"pixels": count, "order": "backward"})
+    most = max(CHANNELS_BY_PIXELS)
+    if pixels >= most and _fits_int4(op):
+        configs += [{**c, "weights": "int4"} for c in configs if c["pixels"] == most]
     return configs
+
+
+def _fits_int4(op: OpCall) -> bool:
+    kernel = conv2d.weights_of(op)
+    bias = fold_zero_point_into_bias(op, kernel)
+    return not has_weight_zero_point(op) and fits_int4(layer_layout(op), kernel, bias)
 
 
 def _space(op: OpCall) -> Sequence[Config]:
     unrolls = alternative_unrolls(layer_layout(op).words)
-    return [{**config, "steps": steps} for config in _configs(op) for steps in unrolls]
+    configs = (config for config in _configs(op) if "weights" not in config)
+    return [{**config, "steps": steps} for config in configs for steps in unrolls]
 
 
 def _short_loops(op: OpCall, config: Config) -> Config:
     words = layer_layout(op).words
-    if config.get("input") == "bytes":
+    if config.get("input") == "bytes" or "weights" in config:
         words //= 2
     return {**config, "steps": default_unroll(words, SHORT_UNROLL, SHORT_UNROLL)}
 
@@ -68,7 +78,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     block = block_pixels(int(config["pixels"]), op.output.elements // op.output.shape[3])
     channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
-    gemm = plan_gemm(b, layout, kernel, bias, params, channels, block, weight_zero_point(op))
+    gemm = plan_gemm(
+        b, layout, kernel, bias, params, channels, block, weight_zero_point(op),
+        is_int4="weights" in config,
+    )  # fmt: skip
     if "steps" in config:
         gemm = replace(gemm, steps=int(config["steps"]))
     source = Im2colSource(b.input(0), layout, per_tensor_quant(op.input(0)).zero_point)
@@ -114,7 +127,7 @@ def convolve_in_blocks(
             if pixels % block:  # the last block is moved so that it is whole
                 start = maximum(start, 0) if backward else minimum(start, pixels - block)
             at = b.let("at", start)
-        columns = b.allocate("columns", UINT32, (layout.words, block), 8)
+        columns = b.allocate("columns", UINT32, (layout.words + gemm.is_int4, block), 8)
         packer = Im2colPacker(b, layout, columns, source.x, source.zero_point)
         if window.pointwise:
             packer.points([(at + p) * layout.channels for p in range(block)])

@@ -23,8 +23,13 @@ from firmwright.schedules.constant_channels import (
     select_channels,
 )
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
-from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
+from firmwright.schedules.cortex_m_dsp.microkernels import (
+    INT4_STEPS_MAX,
+    MAX_UNROLL,
+    default_unroll,
+)
 from firmwright.schedules.epilogue import (
+    ODD_SHIFT,
     FinishElement,
     accumulator_bounds,
     by_arithmetic,
@@ -43,6 +48,8 @@ _ACCUMULATORS = 8
 _UNROLL = 4
 _PAIRED_LIMIT = 1 << 23
 _ONES = 0x00010001
+_INT4_OFFSET = 8
+"""Number in each even weight of the packing `int4`; it acts like a zero point."""
 
 
 class ChannelEpilogue(Protocol):
@@ -75,6 +82,7 @@ class GemmKernel:
     epilogue: ChannelEpilogue
     steps: int | None = None
     zero_point: int = 0
+    is_int4: bool = False
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         self.constant_channels.emit_stores(b, at, self.pixels)
@@ -87,6 +95,15 @@ class GemmKernel:
         sums = b.reg("column_sum", INT32, self.pixels)
         for pixel in range(self.pixels):
             b.store(sums, [pixel], 0)
+        if self.is_int4:
+            steps = default_unroll(self.words)
+            with b.for_("j", self.words // steps) as j:
+                x = b.pointer(columns, j * (steps * self.pixels), steps * self.pixels)
+                shares = [b.load(sums, [pixel]) for pixel in range(self.pixels)]
+                b.evaluate(f"int4_shares_{steps}", [x, *shares])
+            for pixel, share in enumerate(shares):
+                b.store(columns, [self.words, pixel], share.cast(UINT32))
+            return sums
         ones = ArithExpr(immediate(_ONES, UINT32))
         with b.for_("j", self.words) as j:
             for pixel in range(self.pixels):
@@ -114,7 +131,7 @@ class GemmKernel:
             start = b.let(f"start{channel}", self._start(b, index * self.block + channel))
             for pixel in range(self.pixels):
                 total = start
-                if corrections is not None:
+                if corrections is not None and not self.is_int4:
                     total = self._corrected(start, b.load(corrections, [pixel]), channel)
                 b.store(acc, [channel * self.pixels + pixel], total)
         if is_bytes and self.is_paired:
@@ -125,7 +142,7 @@ class GemmKernel:
             self._multiply_blocks(b, acc, columns, index)
         else:
             self._multiply_steps(b, acc, columns, index)
-        if self.is_paired:
+        if self.is_paired and not self.is_int4:
             for place in range(self.block * self.pixels):
                 if (place // self.pixels) % 2:
                     sums = [b.load(acc, [place]), b.load(acc, [place - self.pixels])]
@@ -144,6 +161,8 @@ class GemmKernel:
 
     @property
     def _assembly(self) -> str:
+        if self.is_int4:
+            return "int4_2x4"
         if self.is_paired:
             return f"paired_{self.block}x{self.pixels}"
         return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
@@ -151,18 +170,28 @@ class GemmKernel:
     def _unroll(self, words: int, limit: int = MAX_UNROLL) -> int:
         if self.steps is None:
             return default_unroll(words, limit)
-        return default_unroll(words, self.steps, self.steps)
+        return default_unroll(words, min(self.steps, limit), self.steps)
 
     def _multiply_blocks(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
     ) -> None:
-        steps, pairs = self._unroll(self.words), self.block // 2
+        words, limit = self.weights.shape[1], INT4_STEPS_MAX if self.is_int4 else MAX_UNROLL
+        steps, pairs = self._unroll(words, limit), self.block // 2
+        size = steps * self.pixels * (self.words // words)
         registers = [b.load(acc, [i]) for i in range(self.block * self.pixels)]
-        with b.for_("j", self.words // steps) as j:
-            start = index * (self.words * pairs) + j * (steps * pairs)
+
+        def multiply(j: ArithExpr, end: int = 0) -> None:
+            start = index * (words * pairs) + j * (steps * pairs)
             w = b.pointer(self.weights, start, steps * pairs)
-            x = b.pointer(columns, j * (steps * self.pixels), steps * self.pixels)
-            b.evaluate(f"{self._assembly}_{steps}", [w, x, *registers])
+            x = b.pointer(columns, j * size, size + end * self.pixels)
+            b.evaluate(f"{self._assembly}_{steps}{'_end' * end}", [w, x, *registers])
+
+        count = words // steps
+        if not self.is_int4 or count > 1:
+            with b.for_("j", count - self.is_int4) as j:
+                multiply(j)
+        if self.is_int4:
+            multiply(index * 0 + (count - 1), end=1)
 
     def _multiply_byte_blocks(
         self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr
@@ -230,11 +259,12 @@ class GemmKernel:
 
 def plan_gemm(
     b: Kernel, layout: Im2colLayout, kernel: Array, bias: Array, params: Requantization, block: int,
-    pixels: int, zero_point: int = 0,
+    pixels: int, zero_point: int = 0, *, is_int4: bool = False,
 ) -> GemmKernel:  # fmt: skip
     """Plan `kernel` [outputs, rows, columns, channels] in tiles of `block` x `pixels`.
 
-    The weights are relative to `zero_point`, and so is the zero point's share of the bias.
+    The weights are relative to `zero_point`, and so is the zero point's share of the bias. With
+    `is_int4`, they are within four bits, and `zero_point` is 0.
     """
     outputs = len(kernel)
     offsets = kernel.astype(np.int16) - zero_point
@@ -245,17 +275,28 @@ def plan_gemm(
     start = bias[rows]
     low, high = accumulator_bounds(start, offsets[rows])
     is_paired = block * pixels == _ACCUMULATORS and _can_pair_channels(flat, low, high)
-    if is_paired:
-        mixed = 256 * start[1::2] + start[0::2]
+    odd_shift = 4 if is_int4 else ODD_SHIFT if is_paired else 0
+    if odd_shift:
+        mixed = (start[1::2] << odd_shift) + start[0::2]
         start[1::2] = mixed.astype(np.uint32).astype(np.int32)
-    packed = layout.pack_weights(kernel[rows], block, is_paired=is_paired)
+    packing = "int4" if is_int4 else "paired" if is_paired else "mac"
+    packed = layout.pack_weights(kernel[rows], block, packing)
     weights, biases = b.constant("weights", packed, UINT32), b.constant("bias", start, INT32)
     params = select_channels(params, rows)
-    epilogue = make_epilogue(b, params, (low, high), INT8, len(rows), is_paired=is_paired)
+    epilogue = make_epilogue(b, params, (low, high), INT8, len(rows), odd_shift=odd_shift)
     return GemmKernel(
-        outputs, len(rows) // block, block, pixels, is_paired, layout.words,
-        weights, biases, order, constant_channels, epilogue, zero_point=zero_point,
+        outputs, len(rows) // block, block, pixels, odd_shift > 0, layout.words, weights, biases,
+        order, constant_channels, epilogue, zero_point=_INT4_OFFSET if is_int4 else zero_point,
+        is_int4=is_int4,
     )  # fmt: skip
+
+
+def fits_int4(layout: Im2colLayout, kernel: Array, bias: Array) -> bool:
+    """Return whether weights fit four bits, with sums that fit 28 and an even number of words."""
+    low, high = accumulator_bounds(bias, kernel)
+    reach = max(-int(low.min()), int(high.max()))
+    is_narrow = kernel.min() >= -_INT4_OFFSET and kernel.max() < _INT4_OFFSET
+    return bool(is_narrow) and reach < 1 << 27 and layout.words % 2 == 0
 
 
 def plan_gemm_without_bias(
@@ -273,7 +314,8 @@ def plan_gemm_without_bias(
     flat = packed.reshape(len(packed), -1)
     no_bias = np.zeros(len(packed), np.int64)
     is_paired = _can_pair_channels(flat, *accumulator_bounds(no_bias, flat))
-    weights = b.constant("weights", layout.pack_weights(packed, block, is_paired=is_paired), UINT32)
+    packing = "paired" if is_paired else "mac"
+    weights = b.constant("weights", layout.pack_weights(packed, block, packing), UINT32)
     return GemmKernel(
         len(kernel), len(packed) // block, block, pixels, is_paired, layout.words,
         weights, None, order, constant_channels, end(order, is_paired),

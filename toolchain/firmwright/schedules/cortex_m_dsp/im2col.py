@@ -57,19 +57,25 @@ class Im2colLayout:
         pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
         return np.array(pairs)
 
-    def pack_weights(self, weights: Array, block: int, *, is_paired: bool) -> Array:
+    def pack_weights(self, weights: Array, block: int, packing: str) -> Array:
         """Pack [oc, kh, kw, ic] int8 as uint32 [oc / block, words, block / 2].
 
         A word holds two taps of two adjacent channels, in column order (see microkernels.py): lanes
-        256 b + a if `is_paired`, else bytes a, b, a', b'.
+        256 b + a if `packing` is `paired`, bytes a, b, a', b' if it is `mac`. For `int4` it holds
+        four taps in bytes 16 b + a + 8, and there are half as many words.
         """
         shape = len(weights), self.window.size[0], self.row_elements
         rows = weights.astype(np.int8).reshape(shape)  # bytes, of integers of any width
         padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
         lanes = padded[..., self._taps()].reshape(-1, block // 2, 2, self.words, 2)
         ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
-        if is_paired:
-            wide = ordered.astype(np.int16)
+        wide = ordered.astype(np.int16)
+        if packing == "int4":
+            both = (16 * wide[..., 1] + wide[..., 0] + 8).astype(np.int8)
+            halves = both.reshape(-1, self.words // 2, 2, block // 2, 2).transpose(0, 1, 3, 4, 2)
+            words = np.ascontiguousarray(halves).reshape(-1).view(np.uint32)
+            return np.asarray(words.reshape(halves.shape[:3]))
+        if packing == "paired":
             ordered = (256 * wide[..., 1] + wide[..., 0])[..., None]
         packed: Array = np.ascontiguousarray(ordered).reshape(-1).view(np.uint32)
         return packed.reshape(-1, self.words, block // 2)

@@ -10,7 +10,8 @@ class DspMicrokernel:
     """A micro-kernel's assembly and a form that needs one register fewer (`narrow`).
 
     `{wN}` and `{xN}` are the addresses of word N of weights and columns in a step. With `is_fresh`,
-    the first step multiplies with SMUAD.
+    the first step multiplies with SMUAD. The form `fpu` first loads the weights of all steps to
+    float registers, so that the register of their address is free (`t`).
     """
 
     kind: str
@@ -20,10 +21,15 @@ class DspMicrokernel:
     narrow: str
     instructions: int
     is_fresh: bool = False
+    fpu: str = ""
 
     @property
     def words(self) -> int:
         return self.pairs * (2 if self.has_wide_weights or self.kind == "bytes" else 1)
+
+    @property
+    def column_words(self) -> int:
+        return self.pixels * (2 if self.kind == "int4" else 1)
 
     @property
     def channels(self) -> int:
@@ -44,7 +50,10 @@ class DspMicrokernel:
 
 def _microkernel(kind: str, pairs: int, pixels: int, instructions: int) -> DspMicrokernel:
     name = f"{kind}_{2 * pairs}x{pixels}"
-    return DspMicrokernel(kind, pairs, pixels, _STEPS[name], _STEPS[f"{name}_narrow"], instructions)
+    return DspMicrokernel(
+        kind, pairs, pixels, _STEPS[name], _STEPS[f"{name}_narrow"], instructions,
+        fpu=_STEPS.get(f"{name}_fpu", ""),
+    )  # fmt: skip
 
 
 _STEPS = read_sections(__file__, ".txt")
@@ -54,6 +63,7 @@ MAC_2X4 = _microkernel("mac", 1, 4, 13)
 PAIRED_2X4 = _microkernel("paired", 1, 4, 12)
 PAIRED_4X2 = _microkernel("paired", 2, 2, 12)
 PAIRED_8X1 = _microkernel("paired", 4, 1, 15)
+INT4_2X4 = _microkernel("int4", 1, 4, 25)
 BYTES_8X1 = _microkernel("bytes", 4, 1, 31)
 COLUMN_MICROKERNELS = (WIDE_2X4, FRESH_2X4, MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1)
 """Micro-kernels over columns of int16 pairs."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,12 @@ from firmwright.schedules.asm_macros import (
     operand_lines,
     repeat_macro,
     string_lines,
+    wrap_assembly,
 )
 from firmwright.schedules.cortex_m_dsp.microkernel_assembly import (
     BYTES_8X1,
     COLUMN_MICROKERNELS,
+    INT4_2X4,
     PAIRED_8X1,
     WIDE_2X4,
     DspMicrokernel,
@@ -55,9 +57,16 @@ _C = read_sections(__file__)
 #   fits 24 bits; the caller must prove both.
 # - `bytes`: `paired` 8x1 over a column of plain int8. A step widens the word of four
 #   taps itself: k0 and k2, then k1 and k3. 31 instructions for 32 products.
+# - `int4`: bytes 16 b + a + 8 of four taps, in the order of `bytes`. SXTB16 extracts the operands
+#   of the odd channel, and a mask those of the even one, which contain 8. The odd accumulator holds
+#   16 times the odd sum plus the even one. `end` separates them, and adds to the even sums the word
+#   after each column: -8 times its sum (`int4_shares`). 25 instructions for 32 products if float
+#   registers hold the weights, else 26.
 
 MAX_UNROLL = 32
 """Maximum number of steps; the code is then about 1.5 KB."""
+INT4_STEPS_MAX = 16
+"""Steps of `int4`, of four taps; their weights fill half of the float registers."""
 SHORT_UNROLL = 8
 """The steps of loops that fit an instruction cache of 1 KB together with the store."""
 
@@ -86,13 +95,13 @@ _TEMPORARIES = {"u": "r8", "v": "r9", "p": "r10", "q": "lr"}
 """Fixed registers of the temporaries; see the comment at the top."""
 
 
-_NAMES = re.compile(r"\b(c[0-7]|[uvpq])\b")
+_NAMES = re.compile(r"\b(c[0-7]|[tuvpq])\b")
 _ADDRESS = re.compile(r"\{([wx])([0-7])\}")
 
 
 @cache  # the assembly of a micro-kernel does not depend on its number of steps
 def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
-    strides = {"w": 4 * shape.words, "x": 4 * shape.pixels}
+    strides = {"w": 4 * shape.words, "x": 4 * shape.column_words}
 
     def address(match: re.Match[str]) -> str:
         array, word = match[1], int(match[2])
@@ -105,7 +114,7 @@ def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
         if multiply in named:
             sums = f", {named.split()[1].rstrip(',')}"
             named += sums if multiply == "smlad" else ""
-        operations.append(_ADDRESS.sub(address, named))
+        operations.append(_ADDRESS.sub(address, named).replace("{s}", 's" #i "'))
     return string_lines(operations)
 
 
@@ -115,6 +124,11 @@ def _statement(shape: DspMicrokernel, text: str) -> str:
     constraint = "=&r" if shape.is_fresh else "+r"
     outputs = [f'[{name}] "{constraint}"({name})' for name in _ACCUMULATORS]
     outputs += [f'[{name}] "=&r"({name})' for name in names]
+    inputs_, clobbered = '[w] "r"(r11), [x] "r"(r12)', '"memory"'
+    if text == shape.fpu:
+        outputs.append('[t] "+&r"(r11)')
+        inputs_ = '[x] "r"(r12)'
+        clobbered = ", ".join(f'"s{i}"' for i in range(INT4_STEPS_MAX)) + ', "memory"'
     first, *others = operand_lines(outputs)
     return define(
         f"{shape.macro}(steps)",
@@ -123,26 +137,48 @@ def _statement(shape: DspMicrokernel, text: str) -> str:
             "    __asm__(steps",
             f"        : {first}",
             *(f"          {line}" for line in others),
-            '        : [w] "r"(r11), [x] "r"(r12)',
-            '        : "memory")',
+            f"        : {inputs_}",
+            *(f"        {line}" for line in wrap_assembly(": ", clobbered.split(", "), ")")),
         ],
     )
+
+
+def _int4_end(pair: str) -> str:
+    """Return the macro that separates odd from even sums, and adds the shares after the columns."""
+    odd = [f"sub %[c{i + 4}], %[c{i + 4}], %[c{i}]" for i in range(4)]
+    first, second = (f"%[{name}]" for name in pair.split(", "))
+    even = [
+        line
+        for half in (0, 2)
+        for line in (
+            f'ldrd {first}, {second}, [%[x], #" #at "+{4 * half}]',
+            f"add %[c{half}], %[c{half}], {first}",
+            f"add %[c{half + 1}], %[c{half + 1}], {second}",
+        )
+    ]
+    return define("INT4_2X4_END(at)", string_lines(odd + even))
 
 
 def _macros(shape: DspMicrokernel) -> str:
     """Return the step and statement macros of both forms; `fresh` shares the steps of `wide`."""
     forms = []
-    for text in (shape.narrow, shape.wide):
+    for text in filter(None, (shape.narrow, shape.wide, shape.fpu)):
         step = _step(shape, text, "smuad" if shape.is_fresh else "smlad")
         name = "START" if shape.is_fresh else "STEP"
-        forms.append(f"{define(f'{shape.macro}_{name}(i)', step)}\n{_statement(shape, text)}")
+        form = f"{define(f'{shape.macro}_{name}(i)', step)}\n{_statement(shape, text)}"
+        if shape.fpu:
+            form += "\n" + _int4_end("p, q" if "q" in _NAMES.findall(text) else "u, v")
+            load = '"vldmia %[t], {s0-s" #last "}\\n\\t"' if text == shape.fpu else ""
+            form = f"#define {shape.macro}_LOAD(last) {load}".rstrip() + f"\n{form}"
+        forms.append(form)
     tile = f"{shape.channels} channels x {shape.pixels} pixels"
+    with_fpu = f"#elif defined(__ARM_FP)\n{forms[2]}\n" if shape.fpu else ""
     return f"""\
 /* Micro-kernel of {tile}. The first form needs one register
  * less, for clang and for the loops of cores with Helium. */
 #if defined(__clang__) || defined(__ARM_FEATURE_MVE)
 {forms[0]}
-#else
+{with_fpu}#else
 {forms[1]}
 #endif"""
 
@@ -157,7 +193,8 @@ def _body(shape: DspMicrokernel, steps: int) -> str:
     first = f"{macro}_START" if shape.is_fresh else f"{macro}_STEP"
     step = f"{WIDE_2X4.macro}_STEP" if shape.is_fresh else first
     pin = "" if shape.is_fresh else "PIN_ACCUMULATORS();\n"
-    return f"{pin}{_POINTERS}\n{macro}(STEPS_{steps}({first}, {step}));"
+    load = f"{macro}_LOAD({steps - 1}) " if shape.fpu else ""
+    return f"{pin}{_POINTERS}\n{macro}({load}STEPS_{steps}({first}, {step}));"
 
 
 def _signed(bits: Any, size: int) -> Any:
@@ -224,7 +261,7 @@ def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:
     return Intrinsic(
         name=f"{shape.name}_{steps}",
         operands=(
-            *pointers(UINT32, w=shape.words * steps, x=shape.pixels * steps),
+            *pointers(UINT32, w=shape.words * steps, x=shape.column_words * steps),
             *(Operand(c, "out" if shape.is_fresh else "inout", INT32) for c in _ACCUMULATORS),
         ),
         meaning=_meaning(shape),
@@ -270,6 +307,79 @@ def _bytes_intrinsic(groups: int) -> Intrinsic:
     )
 
 
+def _int4_meaning(steps: int, w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
+    """Unpack the weights to int16 and evaluate the wide micro-kernel."""
+    words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
+    rows = []
+    for half in (0, 1):
+        low, high = (_signed(words >> np.uint32(8 * half + 16 * lane), 8) for lane in (0, 1))
+        rows += [(low & 15) | (high & 15) << 16, (low & 0xFFFF) | (high & 0xFFFF) << 16]
+    wide = np.stack(rows, axis=1).reshape(-1, *words.shape[1:]).astype(np.uint32)
+    totals = _meaning(WIDE_2X4)(wide, columns[: 8 * steps], *sums)
+    shares = columns[8 * steps :].astype(np.int64)
+    if not len(shares):
+        return totals
+    even, odd = (np.stack(part).astype(np.int64) for part in (totals[:4], totals[4:]))
+    return tuple((np.concatenate([even + shares, odd - even])).astype(np.uint32).astype(np.int32))
+
+
+def _int4_intrinsic(steps: int, *, is_end: bool) -> Intrinsic:
+    plain, shape = _intrinsic(INT4_2X4, steps), INT4_2X4
+    portable, body = [_C["int4_portable"], _RESULTS], _body(shape, steps)
+    if is_end:
+        portable.insert(1, _C["int4_end_portable"])
+        body = body.replace("));", f") INT4_2X4_END({32 * steps}));")
+    return replace(
+        plain,
+        name=plain.name + "_end" * is_end,
+        operands=(*pointers(UINT32, w=steps, x=8 * steps + 4 * is_end), *plain.operands[2:]),
+        meaning=partial(_int4_meaning, steps),
+        portable=fill_text("\n".join(portable), steps=steps),
+        doc=f"{4 * steps} taps of 2 channels x 4 pixels, int4 weights{', separated' * is_end}.",
+        text={"gnu": body},
+        instructions=shape.instructions * steps + 1 + 10 * is_end,
+    )
+
+
+def _shares_meaning(x: Any, *sums: Any) -> tuple[Any, ...]:
+    words = np.asarray(x, np.uint32)
+    totals = (_signed(words, 16) + _signed(words >> np.uint32(16), 16)).reshape(
+        -1, 4, *words.shape[1:]
+    )
+    return tuple(
+        (np.asarray(s) - 8 * t).astype(np.int32) for s, t in zip(sums, totals.sum(0), strict=True)
+    )
+
+
+_SUMMED = ("r8", "r9", "r10", "r12")
+_INT4_SHARES = define(
+    "INT4_SHARES(i)",
+    string_lines(
+        [
+            f"ldmia %[x]!, {{{', '.join(_SUMMED)}}}",
+            *(f"smlad %[s{i}], {name}, %[factors], %[s{i}]" for i, name in enumerate(_SUMMED)),
+        ]
+    ),
+)
+
+
+def _int4_shares(steps: int) -> Intrinsic:
+    return Intrinsic(
+        name=f"int4_shares_{steps}",
+        operands=(
+            *pointers(UINT32, x=4 * steps),
+            *(Operand(f"s{i}", "inout", INT32) for i in range(4)),
+        ),
+        meaning=_shares_meaning,
+        portable=fill_text(_C["int4_shares_portable"], steps=steps),
+        doc=f"Adds -8 times the values of four columns of {steps} words.",
+        requires="dsp",
+        text={"gnu": fill_text(_C["int4_shares"], steps=steps)},
+        definitions=(_INT4_SHARES, repeat_macro(steps)),
+        instructions=5 * steps + 2,
+    )
+
+
 EXTRACT_ODD_SUM = Intrinsic(
     "extract_odd_sum",
     inputs(INT32, "odd", "even"),
@@ -303,5 +413,11 @@ INTRINSICS = (
         for shape in COLUMN_MICROKERNELS
         for steps in range(1, MAX_UNROLL + 1)
     ),
+    *(
+        _int4_intrinsic(steps, is_end=is_end)
+        for is_end in (False, True)
+        for steps in range(1, INT4_STEPS_MAX + 1)
+    ),
+    *(_int4_shares(steps) for steps in range(1, MAX_UNROLL + 1)),
     *(_bytes_intrinsic(groups) for groups in range(1, MAX_UNROLL // 2 + 1)),
 )
