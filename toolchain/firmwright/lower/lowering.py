@@ -208,6 +208,8 @@ class Lowering:
         schedules = [s for s in self.rules if s.op == call.op and s.requires <= available]
         if self.module.attrs.get("short_loops"):
             schedules = [schedule.with_short_loops() for schedule in schedules]
+        elif self.module.attrs.get("optimize") == "size":
+            schedules = [schedule.with_short_loops(only=False) for schedule in schedules]
         if has_weight_zero_point(make_op_call(call, self.module)):
             schedules = [s for s in schedules if s.takes_weight_zero_point]
         if any(s.fuses for s in schedules) and has_discontinuity(self.entry):

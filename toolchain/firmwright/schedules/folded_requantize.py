@@ -116,9 +116,9 @@ def _fit(
     points = np.where((points >= least) & (points < end), points, 0)
     is_reached = np.concatenate([first < end, first > least])
     for shift in _FITTED_SHIFTS:
-        found = _fit_multipliers(params, outputs, points, is_reached, shift)
-        if found is not None:
-            addend, sign, multiplier = found
+        columns = _fit_multipliers(params, outputs, points, is_reached, shift)
+        if columns is not None:
+            addend, sign, multiplier = columns
             return FoldedRequantize(
                 shift, (FITTED_LEFT,) * len(low), tuple(multiplier.tolist()),
                 tuple(addend.tolist()), tuple(sign.tolist()), params.clamp_min, params.clamp_max,

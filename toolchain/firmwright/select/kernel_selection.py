@@ -2,7 +2,8 @@
 
 Time is predicted cycles if the core has a timing table, else predicted instructions. The goals are:
 
-* `speed`: the fastest candidate of every call; `size`: the candidate with the least flash.
+* `speed`: the fastest candidate of every call; `size`: the smallest image that is not much slower
+  than the fastest program within the default flash budget (`smallest_image`).
 * `balanced`: of candidates nearly as fast as the fastest, the program with the lowest time^2 x
   flash^2 x workspace (decision 0022); where its memory peaks, calls are streamed by rows if that
   lowers the product and hardly takes time. If this program or that of `speed` does not fit the
@@ -34,6 +35,7 @@ from firmwright.select.flash_budget import (
     fit_flash_budget,
 )
 from firmwright.select.program_search import PlanEstimate, ProgramCandidate, ProgramSearch
+from firmwright.select.smallest_image import SmallestImage
 from firmwright.select.streaming_candidates import RowsOf
 
 _BY_TIME: CandidateCost = attrgetter("time")
@@ -70,6 +72,7 @@ class KernelSelector:
         limit = module.attrs.get("flash_bytes")
         self.flash_bytes = None if limit is None else int(str(limit))
         self._programs: dict[int, tuple[ProgramCandidate, ...]] = {}
+        self._undivided = candidates_per_call
         self.candidates = dedupe_code_cost(candidates_per_call, oracle.key)
         if self.flash_bytes is not None:
             self.candidates = fit_flash_budget(self.candidates, self.flash_bytes)
@@ -125,8 +128,11 @@ class KernelSelector:
     def _best_whole_calls(self) -> ProgramCandidate:
         module, estimate = self.module, self.oracle.estimate
         if self.goal not in thresholds.PROGRAM_PERCENT_MAX:
-            by_size = self.goal == "size"
-            ordered = _sort_candidates(self.candidates, _BY_TIME, by_size=by_size)
+            ordered = _sort_candidates(self.candidates, _BY_TIME)
+            if self.goal == "size" and self.flash_bytes is None:
+                time = fastest_time(apply_default_flash_budget(module, self.candidates))
+                time_max = thresholds.SIZE_PERCENT_MAX * time // 100
+                ordered = SmallestImage(self._undivided, self.oracle.key, time_max).choose()
             return ProgramSearch(module, ordered, _no_rows, estimate).whole_calls()
         cost_of, percent = _blend_time_and_flash(self.candidates), thresholds.SMALL_PERCENT_MAX
         near = [(call, _nearly_fastest(candidates)) for call, candidates in self.candidates]
@@ -178,11 +184,9 @@ def _no_rows(index: int, band: int) -> None: ...
 
 
 def _sort_candidates(
-    candidates_per_call: CandidatesPerCall, cost_of: CandidateCost, *, by_size: bool = False
+    candidates_per_call: CandidatesPerCall, cost_of: CandidateCost
 ) -> CandidatesPerCall:
     def key(item: LoweringCandidate) -> tuple[int, int]:
-        if by_size:
-            return item.image_bytes, item.time
         return cost_of(item), item.scratch_bytes
 
     return [(call, sorted(candidates, key=key)) for call, candidates in candidates_per_call]

@@ -46,14 +46,16 @@ class Schedule:
     short_loops: Callable[[OpCall, Config], Config] | None = None
     time_max: float = 0.0
 
-    def with_short_loops(self) -> Schedule:
-        """Return the schedule that offers short loops, and leaves the others to tuning."""
+    def with_short_loops(self, *, only: bool = True) -> Schedule:
+        """Return the schedule that offers short loops; if `only`, others are left to tuning."""
         shorten = self.short_loops
         if shorten is None:
             return self
 
         def configs(call: OpCall) -> tuple[Config, ...]:
-            return tuple(shorten(call, config) for config in self.configs(call))
+            own = tuple(self.configs(call))
+            short = tuple(shorten(call, config) for config in own)
+            return short if only else (*own, *(one for one in short if one not in own))
 
         return replace(self, configs=configs, space=self.tunable_configs)
 

@@ -4,8 +4,7 @@ Runs on a planned module. The kernels of a group get the attribute `code`, the n
 function, and their differences become parameters. They remain separate in the module but are
 printed as the same C text (decision 0073).
 
-The predicted slowdown of a call is at most SLOWDOWN_PERCENT_MAX, unlimited with `--optimize size`;
-nothing is shared with `speed`.
+The predicted slowdown of a call is at most SLOWDOWN_PERCENT_MAX; nothing is shared with `speed`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,9 +35,8 @@ from firmwright.passes.tir.shape_abstraction import (
     make_template,
 )
 
-SLOWDOWN_PERCENT_MAX: Mapping[str, int | None] = {"balanced": 2, "ram": 2, "size": None}
-"""Maximum slowdown of a call in percent, by goal; None means unlimited. Other goals share
-nothing."""
+SLOWDOWN_PERCENT_MAX: Mapping[str, int] = {"balanced": 2, "ram": 2, "size": 10}
+"""Maximum slowdown of a call in percent, by goal; other goals share nothing."""
 _NUMBERS_MAX = 24
 _ARGUMENT_BYTES, _ARGUMENT_TIME = 6, 3
 """Cost of each additional argument of a call."""
@@ -188,7 +186,7 @@ def _members(
 
 
 def _profitable_groups(
-    members: Sequence[_SharedKernel], price: EstimateCost, limit: int | None
+    members: Sequence[_SharedKernel], price: EstimateCost, limit: int
 ) -> Iterator[_OutlinedGroup]:
     sets: dict[tuple[object, ...], list[_SharedKernel]] = {}
     for member in members:
@@ -199,11 +197,11 @@ def _profitable_groups(
         yield from _split_until_profitable(_OutlinedGroup(alike, price), limit)
 
 
-def _split_until_profitable(sharing: _OutlinedGroup, limit: int | None) -> Iterator[_OutlinedGroup]:
+def _split_until_profitable(sharing: _OutlinedGroup, limit: int) -> Iterator[_OutlinedGroup]:
     """Yield `sharing` if profitable, else profitable subgroups with an equal costliest number."""
     if not sharing.places:
         return
-    is_quick = limit is None or max(sharing.losses) <= limit
+    is_quick = max(sharing.losses) <= limit
     if is_quick and len(sharing.places) <= _NUMBERS_MAX and sharing.saved_bytes > 0:
         yield sharing
         return

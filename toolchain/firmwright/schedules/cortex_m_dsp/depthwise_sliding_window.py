@@ -1,6 +1,6 @@
 """depthwise_conv2d on the DSP extension: a window that slides over rows or columns."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -46,6 +46,14 @@ from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
 _MAX_ACCUMULATORS = 3
 _MAX_ACROSS = 4
+_SPLITS: Mapping[int, Sequence[Callable[[ArithExpr], ArithExpr]]] = {
+    1: (
+        lambda word: call_intrinsic("sxtb16", [word], UINT32),
+        lambda word: call_intrinsic("sxtb16_ror8", [word], UINT32),
+    ),
+    256: (lambda word: (word << 8) & 0xFF00FF00, lambda word: word & 0xFF00FF00),
+}
+"""Factor of the weights -> how the int16 pairs of even and odd bytes of a word are separated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +183,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     epilogue = make_epilogue(b, params, bounds, INT8, len(flat), bake=flat)
     factors = np.array(epilogue.factors, np.int64)
     ordered = taps if is_vertical else taps.transpose(0, 2, 1)
-    packed = b.constant("weights", _pack(ordered * factors[:, None, None]), UINT32)
+    weights = _plan_weights(b, ordered, factors)
     bias_table = b.constant("bias", bias * factors, INT32)
     channels = op.output.shape[3]
     multiplier = channels // op.input(0).shape[3]
@@ -188,7 +196,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         target = b.let("channel", order.channel(b, index))
         finish = epilogue.bind_channel(b, index)
         start = b.let("channel_bias", b.load(bias_table, [index]))
-        words = [b.let(f"w{i}", b.load(packed, [index, i])) for i in range(packed.shape[1])]
+        words = weights.bind(b, index)
         with b.for_("n", op.output.shape[0]) as n:
             for form in by_arithmetic(b, finish, is_tile=False):
                 channel = _ChannelRegisters(start, words, across.taps, form)
@@ -198,8 +206,39 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
                     )
 
 
+@dataclass(frozen=True, slots=True)
+class _WindowWeights:
+    """Packed weights: words of int16, or bytes of two words that `split` separates."""
+
+    table: tir.Buffer
+    words: int
+    split: Sequence[Callable[[ArithExpr], ArithExpr]]
+
+    def bind(self, b: Kernel, index: ArithExpr) -> list[ArithExpr]:
+        loads = [b.load(self.table, [index, i]) for i in range(self.table.shape[1])]
+        if self.split:
+            loads = [b.let(f"bytes{i}", load) for i, load in enumerate(loads)]
+            loads = [form(load) for load in loads for form in self.split]
+        return [b.let(f"w{i}", word) for i, word in enumerate(loads[: self.words])]
+
+
+def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
+    """Plan the weights [channel, along, across]; int8 with a factor of 1 or 256 remain bytes."""
+    halves, factor = _pack(taps), int(factors[0])
+    words = halves.shape[1] // 2
+    is_int8 = INT8.min <= taps.min() and taps.max() <= INT8.max
+    if not is_int8 or factor not in _SPLITS or (factors != factor).any():
+        wide = _pack(taps * factors[:, None, None]).astype(np.int16).view(np.uint32)
+        return _WindowWeights(b.constant("weights", wide, UINT32), words, ())
+    padded = np.pad(halves, [(0, 0), (0, -2 * words % 4)]).reshape(len(taps), -1, 2, 2)
+    packed = np.ascontiguousarray(padded.swapaxes(2, 3)).astype(np.int8).reshape(len(taps), -1)
+    return _WindowWeights(
+        b.constant("weights", packed.view(np.uint32), UINT32), words, _SPLITS[factor]
+    )
+
+
 def _pack(taps: Array) -> Array:
-    """Pack weights [channel, along, across] as uint32 [channel, word].
+    """Pack weights [channel, along, across] as [channel, half word].
 
     A word holds two neighboring taps of the `across` axis. If that is odd, its last taps follow,
     paired along the other axis and zero-padded.
@@ -209,9 +248,7 @@ def _pack(taps: Array) -> Array:
     paired = taps[:, :, :even].reshape(channels, -1)
     last_taps = taps[:, :, even:].reshape(channels, -1)
     odd = np.zeros((channels, last_taps.shape[1] % 2), np.int64)
-    halves = np.ascontiguousarray(np.concatenate([paired, last_taps, odd], axis=1).astype(np.int16))
-    words: Array = halves.view(np.uint32)
-    return words
+    return np.ascontiguousarray(np.concatenate([paired, last_taps, odd], axis=1))
 
 
 def _group(
