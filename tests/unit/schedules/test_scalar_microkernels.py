@@ -18,6 +18,7 @@ from firmwright.schedules.scalar import (
     conv2d_fully_connected,
     depthwise_conv2d,
     rv32_microkernels,
+    swar_conv2d,
     thumb1_conv2d_fully_connected,
     thumb2_microkernels,
 )
@@ -209,6 +210,7 @@ def test_layers_with_constant_channels_match_the_reference(
     for schedule in (
         *conv2d_fully_connected.SCHEDULES[:3],
         thumb1_conv2d_fully_connected.SCHEDULES[0],
+        *swar_conv2d.SCHEDULES[:2],
     ):
         for config in schedule.configs(call):
             judge(call, schedule, config)
@@ -218,10 +220,10 @@ def test_layers_with_constant_channels_match_the_reference(
 def test_depthwise_layers_with_constant_channels_match_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
-    (schedule,) = depthwise_conv2d.SCHEDULES
     call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
-    for config in schedule.configs(call):
-        judge(call, schedule, config)
+    for schedule in depthwise_conv2d.SCHEDULES:
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
 
 
 @pytest.mark.parametrize("family", [MLA_FAMILY, RV32M_FAMILY])

@@ -27,6 +27,7 @@ from firmwright.schedules.folded_requantize import (
     fit_requantize,
     fold_requantize,
 )
+from firmwright.schedules.narrow_requantize import NarrowRequantize, narrow_requantize
 
 # A table holds the parameters that differ between channels, one row per channel, and a second one
 # those that fit a smaller type; parameters common to all channels become immediates. If a folded
@@ -122,6 +123,7 @@ class RequantizeEpilogue:
     odd_shift: int = 0
     has_odd_right_shift: bool = False
     has_odd_left_shift: bool = False
+    in_32_bits: NarrowRequantize | None = None
 
     @property
     def is_mixed(self) -> bool:
@@ -164,6 +166,8 @@ class RequantizeEpilogue:
         return bound
 
     def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:
+        if self.in_32_bits is not None:
+            return self.in_32_bits.apply(acc, **bound, dtype=self.dtype)
         if is_odd and not self.has_odd_right_shift and not self.has_odd_left_shift:
             acc = acc >> self.odd_shift
         if self.folded is None:
@@ -190,18 +194,22 @@ class RequantizeEpilogue:
 def make_epilogue(
     b: Kernel, params: Requantization, bounds: tuple[Array, Array], dtype: DType, rows: int,
     bake: Array | None = None, *, odd_shift: int = 0, may_fit: bool = True,
+    in_32_bits: bool = False,
 ) -> RequantizeEpilogue:  # fmt: skip
     """Build the epilogue of a layer with accumulators within `bounds`.
 
     The table has `rows` rows; rows beyond the last channel repeat it. With `bake`, the weights
     [channel, tap], the left shift is folded into weights and bias if the weights then fit int16.
+    With `in_32_bits`, products of 32 bits are preferred.
     """
     low, high = bounds
+    by_32 = narrow_requantize(params, low, high, dtype) if in_32_bits else None
     has_fit = params.per_channel or params.rounding is Rounding.FLOAT32
+    may_fit = may_fit and by_32 is None
     fitted = fit_requantize(params, low, high) if has_fit and may_fit and dtype == INT8 else None
     if fitted is not None:
         params = replace(params, rounding=Rounding.ONCE)
-    folded = fitted or fold_requantize(params, low, high)
+    folded = None if by_32 else fitted or fold_requantize(params, low, high)
     channels = len(low)
     factors = (1,) * channels
     if folded is not None and bake is not None and _fits_int16(bake, folded.left):
@@ -209,12 +217,7 @@ def make_epilogue(
         folded = replace(folded, left=(0,) * channels)
     elif folded is not None and fitted is None:
         folded = _prefer_common_shift(folded, params, bounds, odd_shift)
-    if folded is None:
-        values = {"multiplier": params.multipliers, "shift": params.shifts}
-    else:
-        values = {"multiplier": folded.multiplier, "addend": folded.addend, "left": folded.left} | (
-            {"sign": folded.sign} if folded.has_sign else {}
-        )
+    values = _channel_parameters(params, folded, by_32)
     columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
     fixed = {name: items[0] for name, items in values.items() if name not in columns}
     table = narrow = None
@@ -242,8 +245,19 @@ def make_epilogue(
         columns = tuple(name for name in columns if name not in narrow_columns)
     return RequantizeEpilogue(
         params, folded, table, columns, narrow, narrow_columns, fixed, dtype, factors, odd_shift,
-        has_odd_right_shift, has_odd_left_shift,
+        has_odd_right_shift, has_odd_left_shift, by_32,
     )  # fmt: skip
+
+
+def _channel_parameters(
+    params: Requantization, folded: FoldedRequantize | None, by_32: NarrowRequantize | None
+) -> dict[str, tuple[int, ...]]:
+    if by_32 is not None:
+        return {"coarse": by_32.coarse, "fine": by_32.fine, "addend": by_32.addend}
+    if folded is None:
+        return {"multiplier": params.multipliers, "shift": params.shifts}
+    values = {"multiplier": folded.multiplier, "addend": folded.addend, "left": folded.left}
+    return values | ({"sign": folded.sign} if folded.has_sign else {})
 
 
 def _make_tables(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class _ScalarChannel:
         return total
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: Config, b: Kernel, *, in_32_bits: bool = False) -> None:
     kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
@@ -76,7 +77,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     order = order_computed_channels(b, constant_channels)
     chosen = list(order.rows)
     params = select_channels(requantization_of(op), chosen) if op.input(0).dtype == INT8 else None
-    layer = plan_scalar_layer(b, op, flat, params, chosen, may_bake=True)
+    layer = plan_scalar_layer(
+        b, op, flat, params, chosen, may_bake=not in_32_bits, in_32_bits=in_32_bits
+    )
     is_wide = layer.factors.max() > 1 or flat.dtype == INT16.np
     kind = INT16 if layer.dtype == INT8 and is_wide else layer.dtype
     packed = b.constant("weights", flat[chosen] * layer.factors[:, None], kind)
@@ -213,6 +216,10 @@ def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExp
         b.store(acc, [j], sums[j + 1])
 
 
+def _narrow_configs(op: OpCall) -> Sequence[Config]:
+    return _configs(op) if op.input(0).dtype == INT8 else ()
+
+
 SCHEDULES = (
     Schedule(
         "scalar.depthwise.channel",
@@ -220,6 +227,14 @@ SCHEDULES = (
         frozenset(),
         _configs,
         _build,
+        takes_weight_zero_point=True,
+    ),
+    Schedule(
+        "thumb1.depthwise.channel",
+        "depthwise_conv2d",
+        frozenset({"thumb1"}),
+        _narrow_configs,
+        partial(_build, in_32_bits=True),
         takes_weight_zero_point=True,
     ),
 )

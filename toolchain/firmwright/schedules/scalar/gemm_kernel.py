@@ -58,12 +58,14 @@ class ScalarGemm:
 def plan_scalar_gemm(
     b: Kernel, op: OpCall, weights: Array, params: Requantization, rows_for: Callable[[int], int],
     dtype: DType = INT8, offset: int = 0,
+    encode: Callable[[Array, Array], tuple[Array, Array]] | None = None, in_32_bits: bool = False,
 ) -> ScalarGemm:  # fmt: skip
     """Plan a layer with `weights` [output, tap] relative to their zero point.
 
     They are stored as `dtype` with `offset` added, which the caller has to correct.
 
-    `rows_for` returns the rows per block for a number of computed channels.
+    `rows_for` returns the rows per block for a number of computed channels; `encode` replaces the
+    layout of weights and biases.
     """
     wide = weights.astype(np.int64)
     bias = epilogue.fold_zero_point_into_bias(op, wide)
@@ -74,12 +76,16 @@ def plan_scalar_gemm(
     order = constant_channels.order_computed_channels(b, constants, rows)
     chosen = list(order.rows)
     params, bounds = constant_channels.select_channels(params, chosen), (low[chosen], high[chosen])
-    packed = (wide[chosen] + offset).reshape(-1, rows, depth).transpose(0, 2, 1).reshape(-1)
+    if encode is None:
+        packed = (wide[chosen] + offset).reshape(-1, rows, depth).transpose(0, 2, 1).reshape(-1)
+        start = bias[chosen]
+    else:
+        packed, start = encode(wide[chosen], bias[chosen])
     most = max(-int(low.min()), int(high.max())) - depth * INT8.min * abs(offset)
     return ScalarGemm(
         outputs, depth, rows, offset, most > INT32.max, b.constant("weights", packed, dtype),
-        b.constant("bias", bias[chosen], INT32), order, constants,
-        epilogue.make_epilogue(b, params, bounds, INT8, len(chosen)),
+        b.constant("bias", start, INT32), order, constants,
+        epilogue.make_epilogue(b, params, bounds, INT8, len(chosen), in_32_bits=in_32_bits),
     )  # fmt: skip
 
 

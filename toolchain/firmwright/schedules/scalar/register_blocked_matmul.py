@@ -57,7 +57,7 @@ class ScalarLayerPlan:
 
 def plan_scalar_layer(
     b: Kernel, op: OpCall, weights: Array, params: Requantization | None,
-    channels: Sequence[int] | None = None, *, may_bake: bool = False,
+    channels: Sequence[int] | None = None, *, may_bake: bool = False, in_32_bits: bool = False,
 ) -> ScalarLayerPlan:  # fmt: skip
     """Plan `op` with `weights` [output channels, taps]; only int8 has `params`.
 
@@ -74,7 +74,7 @@ def plan_scalar_layer(
     folded = fold_zero_point_into_bias(op, weights)[chosen]
     bounds = accumulator_bounds(folded, selected)
     bake = selected.astype(np.int64) if may_bake else None
-    epilogue = make_epilogue(b, params, bounds, INT8, len(selected), bake)
+    epilogue = make_epilogue(b, params, bounds, INT8, len(selected), bake, in_32_bits=in_32_bits)
     factors = np.array(epilogue.factors, np.int64)
     bias = b.constant("bias", folded * factors, INT32)
     return ScalarLayerPlan(INT8, INT32, zero_point, bias, epilogue, factors)

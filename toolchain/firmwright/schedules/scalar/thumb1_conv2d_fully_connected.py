@@ -157,7 +157,9 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel, offset = weight_offsets(op), WEIGHT_OFFSET + weight_zero_point(op)
     flat, params = kernel.reshape(len(kernel), -1), layer_requantization(op)
-    gemm = plan_scalar_gemm(b, op, flat, params, lambda computed: ROWS, UINT8, offset)
+    gemm = plan_scalar_gemm(
+        b, op, flat, params, lambda computed: ROWS, UINT8, offset, in_32_bits=True
+    )
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
     with b.for_("pixel", op.output.elements // len(kernel)) as at:
         column = pack_columns(b, op, zero_point, window, at, (1, gemm.depth))

@@ -1,0 +1,111 @@
+"""Exact requantization by products of 32 bits, for cores without a 64-bit product.
+
+    y = clamp((acc * coarse + (acc * fine >> split) + addend) >> shift)
+
+The definition is given by its steps, the least accumulator of each output. They bound the addend of
+a channel from both sides; a multiplier is exact if an addend is left between the bounds.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, Array, DType
+from firmwright.base.quant import Rounding
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs
+from firmwright.ops.requantize import Requantization
+
+_NEARBY = (0, 1, -1, 2, -2, 3, -3)
+"""Distances from the rounded multiplier to try."""
+_UNBOUNDED = 1 << 60
+
+
+def _meaning(acc: Any, coarse: Any, fine: Any, addend: Any, split: int, shift: int) -> Any:
+    wide = np.asarray(acc, np.int64)
+    y = (wide * coarse + ((wide * fine) >> split) + addend) >> shift
+    return y.astype(np.int32)
+
+
+INTRINSICS = (
+    Intrinsic(
+        "requantize_narrow",
+        (*inputs(INT32, "acc", "coarse", "fine", "addend"), *immediates("split", "shift")),
+        _meaning,
+        "return (acc * coarse + ((acc * fine) >> split) + addend) >> shift;",
+        doc="Requantization by products of 32 bits, before the bounds of the output.",
+        result=INT32,
+        instructions=9,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowRequantize:
+    """The parameters of each channel, and the shifts and bounds of all."""
+
+    coarse: tuple[int, ...]
+    fine: tuple[int, ...]
+    addend: tuple[int, ...]
+    split: int
+    shift: int
+    clamp_min: int
+    clamp_max: int
+
+    def apply(
+        self, acc: ArithExpr, coarse: ArithExpr, fine: ArithExpr, addend: ArithExpr, dtype: DType
+    ) -> ArithExpr:
+        y = call_intrinsic(
+            "requantize_narrow", [acc, coarse, fine, addend, self.split, self.shift], INT32
+        )
+        return minimum(maximum(y, self.clamp_min), self.clamp_max).cast(dtype)
+
+
+def narrow_requantize(
+    params: Requantization, low: Array, high: Array, dtype: DType
+) -> NarrowRequantize | None:
+    """Return the narrow form for accumulators in [low[c], high[c]], or None if it is not exact."""
+    reach = np.maximum(np.maximum(-low, high), 1)
+    split = 31 - int(reach.max()).bit_length()
+    scale = np.ldexp(np.array(params.multipliers, float), np.array(params.shifts) - 31)
+    scale = np.broadcast_to(scale, low.shape)
+    most_output = float((reach * scale).max()) + abs(params.zero_point) + 2
+    shift = 31 - int(most_output).bit_length()
+    if params.rounding is Rounding.FLOAT32 or split < 1 or shift < 1:
+        return None
+    outputs = np.arange(params.clamp_min + 1, params.clamp_max + 1)[:, None]
+    steps = _find_steps(params, low, high, dtype, outputs)
+    ends = outputs << (shift + split)
+    usual = (2 * params.zero_point + 1) << (shift - 1)
+    multiplier, addend = np.full(low.shape, -1), np.zeros(low.shape, np.int64)
+    for distance in _NEARBY:
+        tried = np.floor(np.ldexp(scale, shift + split)).astype(np.int64) + distance
+        least = -((steps * tried - ends) >> split)
+        most = (ends - 1 - (steps - 1) * tried) >> split
+        least = np.where(steps <= high, least, -_UNBOUNDED).max(axis=0, initial=-_UNBOUNDED)
+        most = np.where(steps > low, most, _UNBOUNDED).min(axis=0, initial=_UNBOUNDED)
+        is_new = (least <= most) & (multiplier < 0)
+        multiplier = np.where(is_new, tried, multiplier)
+        addend = np.where(is_new, np.clip(usual, least, most), addend)
+    if (multiplier < 0).any():
+        return None
+    parts = (multiplier >> split, multiplier & ((1 << split) - 1), addend)
+    coarse, fine, addends = (tuple(map(int, part)) for part in parts)
+    return NarrowRequantize(coarse, fine, addends, split, shift, params.clamp_min, params.clamp_max)
+
+
+def _find_steps(
+    params: Requantization, low: Array, high: Array, dtype: DType, outputs: Array
+) -> Array:
+    """Return the least accumulator [output, channel] of each output or a greater one."""
+    first, last = (np.broadcast_to(end, (len(outputs), len(low))) for end in (low, high + 1))
+    while (first < last).any():
+        middle = (first + last) >> 1
+        reaches = params.apply(np.minimum(middle, high), dtype) >= outputs
+        is_open = first < last
+        first, last = (
+            np.where(is_open & ~reaches, middle + 1, first),
+            np.where(is_open & reaches, middle, last),
+        )
+    return first

@@ -1,0 +1,190 @@
+"""conv2d on cores without SIMD: two products per multiplication (SWAR)."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, Array
+from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import weight_offsets
+from firmwright.ops.conv_window import kernel_window
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import per_tensor_quant
+from firmwright.schedules import epilogue, narrow_requantize
+from firmwright.schedules.row_band import pixel_blocks
+from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
+from firmwright.schedules.scalar.gemm_kernel import ScalarGemm, plan_scalar_gemm
+
+_C = read_sections(__file__)
+
+# Two pixels share a word, a + 2^16 b, so that one multiplication gives two products. A word of sums
+# begins with 2^15 and is exact while both sums fit 16 bits, that is, while the absolute weights add
+# up to about 256. The compiler divides the weights of each channel into such segments. After a
+# segment, the word and its high half are added to two totals of 32 bits, `all` and `high`; the
+# sums are all - 2^16 high and high. A stream holds the weights: the length of a segment before its
+# weights, and 0 at the end. Micro-kernels multiply one channel by eight pixels.
+
+PIXELS = 8
+WORDS = PIXELS // 2
+_UNROLL = 8
+_LONGEST = 16
+"""Maximum weights of a segment: the micro-kernels jump into 16 unrolled steps."""
+_START = 1 << 15
+
+_COSTS = {"thumb1": (12, 32, 45), "mla": (6, 21, 20), "rvm": (13, 21, 30)}
+"""Instructions of each family for a weight, a segment and a channel."""
+
+
+def divide_row(weights: Sequence[int]) -> list[list[int]]:
+    """Divide a row of weights into the longest segments of exact sums."""
+    segments: list[list[int]] = [[]]
+    low = high = 0
+    for weight in weights:
+        ends = weight * INT8.min, weight * INT8.max
+        low, high = low + min(ends), high + max(ends)
+        if len(segments[-1]) == _LONGEST or low < INT16.min or high > INT16.max:
+            segments.append([])
+            low, high = min(ends), max(ends)
+        segments[-1].append(weight)
+    return segments
+
+
+def pack_streams(weights: Array, bias: Array) -> tuple[Array, Array]:
+    """Return the streams of all rows, padded to one length, and the initial totals of each."""
+    rows = [divide_row(row) for row in weights.tolist()]
+    streams = [[value for part in row for value in (len(part), *part)] for row in rows]
+    packed = np.zeros((len(rows), max(map(len, streams)) + 1), np.int64)
+    for row, stream in zip(packed, streams, strict=True):
+        row[: len(stream)] = stream
+    counts = np.array([len(row) for row in rows], np.int64)
+    totals = np.stack([(bias << 16) + bias - _START * counts, bias], axis=1)
+    return packed.reshape(-1), totals.astype(np.int32).reshape(-1)
+
+
+def _sum_products(stream: Array, words: Array, start: Array) -> Array:
+    """Return the sums of eight columns for a stream of weights."""
+    weights: list[int] = []
+    at = segments = 0
+    while count := int(stream[at]):
+        weights += stream[at + 1 : at + 1 + count].tolist()
+        at, segments = at + 1 + count, segments + 1
+    columns = words[: WORDS * len(weights)].reshape(-1, WORDS)
+    low = (columns & 0xFFFF ^ _START) - _START
+    first = start[0] - (start[1] << 16) + _START * segments
+    sums = first + np.array(weights) @ low, start[1] + np.array(weights) @ ((columns - low) >> 16)
+    return np.stack(sums, axis=1).reshape(-1)
+
+
+def _meaning(w: Any, x: Any, start: Any, *_: Any) -> Any:
+    """Return the sums; operands are [element, lane]."""
+    operands = [np.asarray(values, np.int64).T for values in (w, x, start)]
+    lanes = max(map(len, operands))
+    rows = zip(*(np.broadcast_to(each, (lanes, each.shape[1])) for each in operands), strict=True)
+    sums = np.stack([_sum_products(*row) for row in rows], axis=1)
+    return sums.astype(np.uint32).astype(np.int32)
+
+
+def _text(family: str) -> str:
+    ends = (("low", "r8", "r9"), ("high", "r10", "r11"))
+    values = {
+        f"flush_{name}": fill_text(_C["thumb1_flush"], first=first, second=second)
+        for name, first, second in ends
+    }
+    if family == "rvm":
+        for part in ("flush", "split"):
+            texts = (
+                fill_text(_C[f"rvm_{part}"], at=i, low=8 * i, high=8 * i + 4) for i in range(WORDS)
+            )
+            values[part] = "\n".join(texts)
+    return fill_text(_C[family], **{"split": _C["thumb1_split"], **values})
+
+
+def _count(family: str, arguments: Sequence[int]) -> int:
+    *_, steps, segments = arguments
+    each, segment, channel = _COSTS[family]
+    return steps * each + segments * segment + channel
+
+
+INTRINSICS = (
+    tuple(
+        Intrinsic(
+            name=f"{family}_swar_1x8",
+            operands=(
+                *pointers(INT8, w=1),
+                *pointers(INT32, x=WORDS, start=2),
+                *pointers(INT32, "w", sums=PIXELS),
+                *immediates("steps", "segments"),
+            ),
+            meaning=_meaning,
+            portable=_C["portable"],
+            doc="Products of a row of weights in segments with eight columns, two in a word.",
+            requires=family,
+            text={"gnu": _text(family)},
+            count=partial(_count, family),
+        )
+        for family in _COSTS
+    )
+    + narrow_requantize.INTRINSICS
+)
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    is_int8 = op.input(0).dtype == op.input(1).dtype == INT8
+    return ({},) if is_int8 and op.output.elements // op.output.shape[3] >= PIXELS else ()
+
+
+def _build(op: OpCall, config: Config, b: Kernel, family: str) -> None:
+    kernel = weight_offsets(op)
+    flat, params = kernel.reshape(len(kernel), -1), epilogue.layer_requantization(op)
+    gemm = plan_scalar_gemm(
+        b, op, flat, params, lambda computed: 1, encode=pack_streams,
+        in_32_bits=family == "thumb1",
+    )  # fmt: skip
+    window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
+    segments = round(float(np.mean([len(divide_row(row)) for row in flat.tolist()])))
+    words = b.allocate("words", INT32, (gemm.depth, WORDS))
+    sums = b.allocate("sums", INT32, (PIXELS,))
+    with pixel_blocks(b, op.output.elements // len(kernel), PIXELS) as at:
+        with b.for_("pair", WORDS) as pair:
+            pixels = pack_columns(b, op, zero_point, window, at + pair * 2, (2, gemm.depth))
+            with b.unrolled("k", gemm.depth, _UNROLL, 4, 2) as k:
+                low, high = b.load_i32(pixels, [0, k]), b.load_i32(pixels, [1, k])
+                b.store(words, [k, pair], low + high * (1 << 16))
+        _emit_channels(b, gemm, family, words, sums, at, segments)
+
+
+def _emit_channels(
+    b: Kernel, gemm: ScalarGemm, family: str, words: tir.Buffer, sums: tir.Buffer, at: ArithExpr,
+    segments: int,
+) -> None:  # fmt: skip
+    gemm.constants.emit_stores(b, at, PIXELS)
+    channels = len(gemm.order.rows)
+    size = gemm.weights.elements // channels
+    with b.for_("index", channels) as index:
+        stream = b.pointer(gemm.weights, index * size, size)
+        start = b.pointer(gemm.bias, index * 2, 2)
+        x, y = b.pointer(words, 0, words.elements), b.pointer(sums, 0, PIXELS, "w")
+        b.evaluate(f"{family}_swar_1x8", [stream, x, start, y, gemm.depth, segments])
+        channel = b.let("channel", gemm.order.channel(b, index))
+        finish = gemm.epilogue.bind_channel(b, index)
+        place = at * gemm.outputs + channel
+        out = b.view("out", b.y, place, (PIXELS,), strides=(gemm.outputs,), access="w")
+        for form in epilogue.by_arithmetic(b, finish):
+            with b.unrolled("pixel", PIXELS, 4 if family == "thumb1" else PIXELS) as pixel:
+                b.store(out, [pixel], form(b.load(sums, [pixel])))
+
+
+SCHEDULES = tuple(
+    Schedule(
+        f"{family}.conv2d.swar", "conv2d", frozenset({family}), _configs,
+        partial(_build, family=family), disable_scheduling=True,
+    )
+    for family in _COSTS
+)  # fmt: skip
