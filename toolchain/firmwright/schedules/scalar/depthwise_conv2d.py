@@ -216,25 +216,14 @@ def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExp
         b.store(acc, [j], sums[j + 1])
 
 
-def _narrow_configs(op: OpCall) -> Sequence[Config]:
-    return _configs(op) if op.input(0).dtype == INT8 else ()
-
-
 SCHEDULES = (
     Schedule(
-        "scalar.depthwise.channel",
-        "depthwise_conv2d",
-        frozenset(),
-        _configs,
-        _build,
+        "scalar.depthwise.channel", "depthwise_conv2d", frozenset(), _configs, _build,
         takes_weight_zero_point=True,
     ),
     Schedule(
-        "thumb1.depthwise.channel",
-        "depthwise_conv2d",
-        frozenset({"thumb1"}),
-        _narrow_configs,
-        partial(_build, in_32_bits=True),
-        takes_weight_zero_point=True,
+        "thumb1.depthwise.channel", "depthwise_conv2d", frozenset({"thumb1"}),
+        lambda op: _configs(op) if op.input(0).dtype == INT8 else (),
+        partial(_build, in_32_bits=True), takes_weight_zero_point=True,
     ),
-)
+)  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array
-from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
@@ -91,25 +91,9 @@ def _meaning(w: Any, x: Any, start: Any, *_: Any) -> Any:
     return sums.astype(np.uint32).astype(np.int32)
 
 
-def _text(family: str) -> str:
-    ends = (("low", "r8", "r9"), ("high", "r10", "r11"))
-    values = {
-        f"flush_{name}": fill_text(_C["thumb1_flush"], first=first, second=second)
-        for name, first, second in ends
-    }
-    if family == "rvm":
-        for part in ("flush", "split"):
-            texts = (
-                fill_text(_C[f"rvm_{part}"], at=i, low=8 * i, high=8 * i + 4) for i in range(WORDS)
-            )
-            values[part] = "\n".join(texts)
-    return fill_text(_C[family], **{"split": _C["thumb1_split"], **values})
-
-
 def _count(family: str, arguments: Sequence[int]) -> int:
-    *_, steps, segments = arguments
     each, segment, channel = _COSTS[family]
-    return steps * each + segments * segment + channel
+    return arguments[-2] * each + arguments[-1] * segment + channel
 
 
 INTRINSICS = (
@@ -126,7 +110,7 @@ INTRINSICS = (
             portable=_C["portable"],
             doc="Products of a row of weights in segments with eight columns, two in a word.",
             requires=family,
-            text={"gnu": _text(family)},
+            text={"gnu": _C[family]},
             count=partial(_count, family),
         )
         for family in _COSTS
@@ -150,22 +134,20 @@ def _build(op: OpCall, config: Config, b: Kernel, family: str) -> None:
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
     segments = round(float(np.mean([len(divide_row(row)) for row in flat.tolist()])))
     words = b.allocate("words", INT32, (gemm.depth, WORDS))
-    sums = b.allocate("sums", INT32, (PIXELS,))
     with pixel_blocks(b, op.output.elements // len(kernel), PIXELS) as at:
         with b.for_("pair", WORDS) as pair:
             pixels = pack_columns(b, op, zero_point, window, at + pair * 2, (2, gemm.depth))
             with b.unrolled("k", gemm.depth, _UNROLL, 4, 2) as k:
                 low, high = b.load_i32(pixels, [0, k]), b.load_i32(pixels, [1, k])
                 b.store(words, [k, pair], low + high * (1 << 16))
-        _emit_channels(b, gemm, family, words, sums, at, segments)
+        _emit_channels(b, gemm, family, words, at, segments)
 
 
 def _emit_channels(
-    b: Kernel, gemm: ScalarGemm, family: str, words: tir.Buffer, sums: tir.Buffer, at: ArithExpr,
-    segments: int,
-) -> None:  # fmt: skip
+    b: Kernel, gemm: ScalarGemm, family: str, words: tir.Buffer, at: ArithExpr, segments: int
+) -> None:
     gemm.constants.emit_stores(b, at, PIXELS)
-    channels = len(gemm.order.rows)
+    sums, channels = b.allocate("sums", INT32, (PIXELS,)), len(gemm.order.rows)
     size = gemm.weights.elements // channels
     with b.for_("index", channels) as index:
         stream = b.pointer(gemm.weights, index * size, size)
