@@ -79,10 +79,7 @@ def format_span(span: Span) -> str:
 
 
 def format_quantization(quantization: Quantization) -> str:
-    """Format as `quant(SCALES, ZEROS)`.
-
-    Per-channel values are lists; equal zero points are written as one number.
-    """
+    """Format as `quant(SCALES, ZEROS)`: lists per channel, one number for equal zero points."""
     scales, zeros = quantization.scales, quantization.zero_points
     if quantization.axis is None:
         return f"quant({format_float(scales[0])}, {zeros[0]})"

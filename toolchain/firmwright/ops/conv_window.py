@@ -29,10 +29,7 @@ class OutputPosition:
 
 @dataclass(frozen=True, slots=True)
 class ConvWindow:
-    """A 2-D window; size, stride and dilation are (vertical, horizontal).
-
-    `padding` is (top, bottom, left, right).
-    """
+    """A 2-D window: pairs (vertical, horizontal), and padding (top, bottom, left, right)."""
 
     size: tuple[int, int]
     stride: tuple[int, int]

@@ -144,11 +144,7 @@ ETHOS_U_BACKENDS = (
 
 
 def _read_program(call: OpCall, target: Target) -> NpuProgram:
-    """Return the program of a model that Vela has compiled.
-
-    Raises:
-        UsageError: it was compiled for another NPU.
-    """
+    """Return the program of a model that Vela compiled; raise UsageError for another NPU."""
     commands, weights = (constant.data for constant in call.constants[:2] if constant)
     config = int.from_bytes(commands[_CONFIG], "little")
     accelerator = f"ethos-{_PRODUCTS.get(config >> 28)}-{1 << (config & 15)}"

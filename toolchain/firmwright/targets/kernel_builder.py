@@ -69,11 +69,7 @@ class BackendKernel(Builder):
         return tuple(make_op_call(call, self.module) for call in self.calls)
 
     def call(self, *names: str) -> OpCall:
-        """Return the first call of one of these operators.
-
-        Raises:
-            InternalError: the region has none.
-        """
+        """Return the first call of one of these operators, or raise InternalError."""
         op_call = self.find(*names)
         if op_call is None:
             raise InternalError(f"{self.name} has no call of {' or '.join(names)}")

@@ -19,11 +19,7 @@ from firmwright.targets.target_kind import TargetAttribute, TargetKind
 
 
 def target_kind_of(target: Target) -> TargetKind:
-    """Return the kind of a target.
-
-    Raises:
-        UsageError: the kind is unknown.
-    """
+    """Return the kind of a target; raise UsageError for an unknown one."""
     core = CORE_KINDS.get(target.kind)
     if core is not None:
         return core

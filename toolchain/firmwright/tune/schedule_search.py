@@ -139,10 +139,7 @@ class _LayerSearch:
         return self.digest, kernel_digest(self.kernel(choice).function), choice, at
 
     def proposals(self, plan: SearchOptions) -> Sequence[ConfiguredSchedule]:
-        """Return the next choices to try, or none when the search is complete.
-
-        The default choice comes first.
-        """
+        """Return the next choices, the default one first, or none when the search is complete."""
         space = SearchSpace(self.choices, self.predicted)
         if len(self.choices) <= plan.trials:
             return space.untried(self.seen)
@@ -358,10 +355,7 @@ def propose_random(
 def propose_by_cost_model(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
-    """Propose the choices with the least predicted cost.
-
-    The measured error of a schedule corrects its predictions.
-    """
+    """Propose choices by predicted cost, corrected by the measured error of each schedule."""
     untried = space.untried(seen)
     corrections = _corrections(space, seen)
     overall = corrections.get("", 1.0)

@@ -77,10 +77,7 @@ def _collect(expr: tir.Expr, scale: int, terms: _Terms) -> int:
 
 
 def _join_div_mod(terms: _Terms) -> int:
-    """Combine c*d*(a / d) + c*(a % d) into c*a.
-
-    Returns the constant part of the combined terms.
-    """
+    """Combine c*d*(a / d) + c*(a % d) into c*a; return the constant part of these terms."""
     constant = 0
     for atom, scale in list(terms.items()):
         match atom:

@@ -310,10 +310,7 @@ class _OperationCounter:
         self.charge_arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
 
     def charge_arithmetic(self, node: tir.Expr, kind: str) -> None:
-        """Charge pure arithmetic.
-
-        Index arithmetic is charged once, outside the loops that do not change it.
-        """
+        """Charge arithmetic; that of indices once, outside of the loops that do not change it."""
         if self.is_data(node):
             self.charge(kind, 1)
         else:

@@ -122,10 +122,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A placement for every buffer.
-
-    `lower_bound_bytes` is a proven minimum of the workspace size.
-    """
+    """A placement for every buffer; `lower_bound_bytes` is a proven minimum of its size."""
 
     planner: str
     placements: Mapping[str, Placement]

@@ -37,10 +37,7 @@ class SumEpilogue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScalarLayerPlan:
-    """Constants of a layer; `bias` is None if sums begin at 0.
-
-    `factors` [channel] scale the weights.
-    """
+    """Constants of a layer; `bias` may be None. `factors` [channel] scale the weights."""
 
     dtype: DType
     sum_dtype: DType
