@@ -3,6 +3,7 @@
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import UndefinedError as UndefinedError
 
 
 @cache

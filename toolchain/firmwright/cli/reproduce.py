@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import UndefinedError
-
 from firmwright.base.errors import MismatchError, ModelError, UsageError
 from firmwright.base.json_input import parse_json
+from firmwright.base.templates import UndefinedError
 from firmwright.base.version import VERSION
 from firmwright.cli.bound import with_bound
 from firmwright.cli.verb import Outcome, fields_of
