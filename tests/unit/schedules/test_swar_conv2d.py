@@ -71,12 +71,15 @@ def source(block: str, text: str) -> str:
         f"static const {kind} {name}[] = {{{', '.join(map(str, values.tolist()))}}};"
         for kind, name, values in arrays
     )
+    names = [f"c{pixel}" for pixel in range(swar_conv2d.PIXELS)]
+    stores = "\n".join(f"sums[{pixel}] = {name};" for pixel, name in enumerate(names))
+    registers = f"int32_t {', '.join(names)};\n{text}\n{stores}"
     return f"""#include <stdint.h>
 {data}
 static inline __attribute__((always_inline)) void block(const int8_t *w, const int32_t *x,
     const int32_t *start, int32_t *sums, int32_t steps, int32_t segments)
 {{
-{text}
+{registers if "c0" in text else text}
 }}
 void run(int32_t *sums);
 void run(int32_t *sums)

@@ -11,7 +11,7 @@ from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.conv_window import kernel_window
@@ -37,8 +37,10 @@ _UNROLL = 8
 _LONGEST = 16
 """Maximum weights of a segment: the micro-kernels jump into 16 unrolled steps."""
 _START = 1 << 15
+_REGISTERS = tuple(Operand(f"c{pixel}", "out", INT32) for pixel in range(PIXELS))
+"""The sums on RV32, whose registers hold all of them."""
 
-_COSTS = {"thumb1": (12, 32, 45), "mla": (6, 21, 20), "rvm": (13, 21, 30)}
+_COSTS = {"thumb1": (12, 32, 45), "mla": (6, 21, 20), "rvm": (13, 21, 22)}
 """Instructions of each family for a weight, a segment and a channel."""
 
 
@@ -93,7 +95,7 @@ def _meaning(w: Any, x: Any, start: Any, *_: Any) -> Any:
 
 def _count(family: str, arguments: Sequence[int]) -> int:
     each, segment, channel = _COSTS[family]
-    return arguments[-2] * each + arguments[-1] * segment + channel
+    return arguments[3] * each + arguments[4] * segment + channel
 
 
 INTRINSICS = (
@@ -103,11 +105,11 @@ INTRINSICS = (
             operands=(
                 *pointers(INT8, w=1),
                 *pointers(INT32, x=WORDS, start=2),
-                *pointers(INT32, "w", sums=PIXELS),
                 *immediates("steps", "segments"),
+                *(_REGISTERS if family == "rvm" else pointers(INT32, "w", sums=PIXELS)),
             ),
-            meaning=_meaning,
-            portable=_C["portable"],
+            meaning=(lambda *each: tuple(_meaning(*each))) if family == "rvm" else _meaning,
+            portable=_C["portable_rvm" if family == "rvm" else "portable"],
             doc="Products of a row of weights in segments with eight columns, two in a word.",
             requires=family,
             text={"gnu": _C[family]},
@@ -147,20 +149,31 @@ def _emit_channels(
     b: Kernel, gemm: ScalarGemm, family: str, words: tir.Buffer, at: ArithExpr, segments: int
 ) -> None:
     gemm.constants.emit_stores(b, at, PIXELS)
-    sums, channels = b.allocate("sums", INT32, (PIXELS,)), len(gemm.order.rows)
+    channels, in_registers = len(gemm.order.rows), family == "rvm"
+    sums = None if in_registers else b.allocate("sums", INT32, (PIXELS,))
     size = gemm.weights.elements // channels
     with b.for_("index", channels) as index:
         stream = b.pointer(gemm.weights, index * size, size)
         start = b.pointer(gemm.bias, index * 2, 2)
-        x, y = b.pointer(words, 0, words.elements), b.pointer(sums, 0, PIXELS, "w")
-        b.evaluate(f"{family}_swar_1x8", [stream, x, start, y, gemm.depth, segments])
+        x = b.pointer(words, 0, words.elements)
+        acc = sums or b.reg("acc", INT32, PIXELS)
+        results = (
+            [b.load(acc, [pixel]) for pixel in range(PIXELS)]
+            if in_registers
+            else [b.pointer(acc, 0, PIXELS, "w")]
+        )
+        b.evaluate(f"{family}_swar_1x8", [stream, x, start, gemm.depth, segments, *results])
         channel = b.let("channel", gemm.order.channel(b, index))
         finish = gemm.epilogue.bind_channel(b, index)
         place = at * gemm.outputs + channel
         out = b.view("out", b.y, place, (PIXELS,), strides=(gemm.outputs,), access="w")
         for form in epilogue.by_arithmetic(b, finish):
+            if in_registers:
+                for pixel, total in enumerate(results):
+                    b.store(out, [pixel], form(total))
+                continue
             with b.unrolled("pixel", PIXELS, 4 if family == "thumb1" else PIXELS) as pixel:
-                b.store(out, [pixel], form(b.load(sums, [pixel])))
+                b.store(out, [pixel], form(b.load(acc, [pixel])))
 
 
 SCHEDULES = tuple(
