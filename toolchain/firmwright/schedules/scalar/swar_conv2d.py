@@ -157,20 +157,18 @@ def _emit_channels(
         start = b.pointer(gemm.bias, index * 2, 2)
         x = b.pointer(words, 0, words.elements)
         acc = sums or b.reg("acc", INT32, PIXELS)
-        results = (
-            [b.load(acc, [pixel]) for pixel in range(PIXELS)]
-            if in_registers
-            else [b.pointer(acc, 0, PIXELS, "w")]
-        )
-        b.evaluate(f"{family}_swar_1x8", [stream, x, start, gemm.depth, segments, *results])
+        loads = [b.load(acc, [i]) for i in range(PIXELS)] if in_registers else []
+        memory = () if in_registers else (b.pointer(acc, 0, PIXELS, "w"),)
+        operands = [stream, x, start, gemm.depth, segments, *loads, *memory]
+        b.evaluate(f"{family}_swar_1x8", operands)
         channel = b.let("channel", gemm.order.channel(b, index))
         finish = gemm.epilogue.bind_channel(b, index)
-        place = at * gemm.outputs + channel
-        out = b.view("out", b.y, place, (PIXELS,), strides=(gemm.outputs,), access="w")
+        start_at = at * gemm.outputs + channel
+        out = b.view("out", b.y, start_at, (PIXELS,), strides=(gemm.outputs,), access="w")
         for form in epilogue.by_arithmetic(b, finish):
+            for place, total in enumerate(loads):
+                b.store(out, [place], form(total))
             if in_registers:
-                for pixel, total in enumerate(results):
-                    b.store(out, [pixel], form(total))
                 continue
             with b.unrolled("pixel", PIXELS, 4 if family == "thumb1" else PIXELS) as pixel:
                 b.store(out, [pixel], form(b.load(acc, [pixel])))
