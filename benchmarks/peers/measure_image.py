@@ -6,7 +6,12 @@ r"""Count the instructions of an inference of another system's image, and write 
 
 Build the image as its project describes, for the machine of --board (bare-metal, ends by
 semihosting) or, with --user, as a static Linux program for QEMU's user mode. It must call FUNCTION
-(by default `root`) for each inference; the last call counts, as in Firmwright's own figures.
+(by default `root`, not inlined) for each inference; the last call counts, as in Firmwright's own
+figures. The column `obtained` states compiler and options of each image, and `root` calls
+
+- TFLM: `MicroInterpreter::Invoke`, with the int8 variants of the model's operators registered;
+- microTVM: `tvmgen_default_run` of the generated C, with an allocator for its workspace;
+- muRISCV-NN: as TFLM, with `--user qemu-riscv32` (for vectors also `-cpu rv32,v=true,vlen=128`).
 """
 
 import argparse
