@@ -63,6 +63,25 @@ def loop_net() -> bytes:
     return net.model(net.node("Loop", trips, go, x, body=loop))
 
 
+def quantized_scan_net() -> bytes:
+    """Apply a sigmoid between DequantizeLinear and QuantizeLinear to each row."""
+    names = ["scale", "point"]
+    body = [
+        helper.make_node("DequantizeLinear", ["row", *names], ["real"]),
+        helper.make_node("Sigmoid", ["real"], ["curved"]),
+        helper.make_node("QuantizeLinear", ["curved", *names], ["whole"]),
+        helper.make_node("DequantizeLinear", ["whole", *names], ["y"]),
+    ]
+    net = Net()
+    x = net.input("x", SHAPE)
+    for name, value in zip(names, (np.float32(1 / 64), np.int8(3)), strict=True):
+        net.weights.append(numpy_helper.from_array(np.array(value), name))
+    row = helper.make_tensor_value_info("row", TensorProto.INT8, SHAPE[1:])
+    scan = graph("row", body, [row], ["y"])
+    quantized = net.node("QuantizeLinear", x, *names)
+    return net.model(net.node("Scan", quantized, body=scan, num_scan_inputs=1))
+
+
 def compare(model: bytes, samples: list[dict[str, Array]]) -> None:
     module = imported(model)
     for sample, outputs in zip(
@@ -93,3 +112,12 @@ def test_a_loop_ends_by_a_condition_at_run_time() -> None:
     scales = (0.01, 1, 5, 100)
     samples = [{"x": floats(scale), "go": np.array(True)} for scale in scales]
     compare(loop_net(), [*samples, {"x": floats(1), "go": np.array(False)}])
+
+
+def test_quantized_operators_of_a_scan_are_integers() -> None:
+    model = quantized_scan_net()
+    ops = [call.op for call in imported(model).entry.body]
+    assert ops.count("byte_table") == SHAPE[0]
+    assert ops.count("expression") == 1
+    draw = np.random.Generator(np.random.PCG64(1))
+    compare(model, [{"x": draw.uniform(-3, 3, SHAPE).astype(np.float32)} for _ in range(4)])

@@ -100,6 +100,12 @@ class Net:
         order = (x, factors) if self.rng.random() < 0.5 else (factors, x)
         return self.call("mul", *order, activation="none")
 
+    def pool(self, x: Value, rows: int, padding: int, stride: int = 2) -> Value:
+        return self.call(
+            "max_pool2d", x, scale=x.type.quantization, size=(rows, 1), stride=(stride, 1),
+            dilation=(1, 1), padding=(padding, padding, 0, 0), activation="none",
+        )  # fmt: skip
+
     def layer(self, x: Value) -> Value:
         match self.rng.randrange(6):
             case 5:
@@ -109,11 +115,7 @@ class Net:
             case 1:
                 return self.conv(x, op="depthwise_conv2d")
             case 2 if x.type.shape[1] > 2:
-                return self.call(
-                    "max_pool2d", x, scale=x.type.quantization,
-                    size=(3, 1), stride=(2, 1), dilation=(1, 1), padding=(1, 1, 0, 0),
-                    activation="none",
-                )  # fmt: skip
+                return self.pool(x, 3, 1)
             case 3:
                 inner = self.conv(self.conv(x, same=True), same=True)
                 return self.call("add", x, inner, activation="relu")
@@ -188,6 +190,15 @@ def test_streamed_random_networks_equal_the_graph(target: str, deep: bool) -> No
         calls = max(calls, len(segment.calls))
     assert {1, 2} <= bands
     assert calls > 3
+
+
+def test_a_pool_may_leave_out_the_last_row() -> None:
+    net = Net(0)
+    net.x = Value("x", TensorType((1, 9, WIDTH, 4), INT8, net._scale()))
+    module = net.giving(net.pool(net.pool(net.x, 5, 2, stride=1), 2, 0))
+    streamed = _streamed(replace(module, targets={"cpu": parse_target("c")}), random.Random(2))
+    assert streamed is not None
+    verify_module(streamed[0], OPS, INTRINSICS)
 
 
 def _squeezed_twice(seed: int) -> IRModule:

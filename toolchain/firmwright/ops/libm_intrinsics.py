@@ -14,6 +14,8 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.intrinsic import Intrinsic, inputs
 
 _COST = 40
+_RINT = "fabsf(x) < 8388608.0f ? copysignf(fabsf(x) + 8388608.0f - 8388608.0f, x) : x"
+"""rintf, which few cores have as an instruction: a sum of this size has no fractional bits."""
 
 
 def _evaluate_in_double(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +42,7 @@ _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
     ("erfc_f32", "erfcf(x)", _erfc, "1 minus the error function of x."),
     ("floor_f32", "floorf(x)", np.floor, "The greatest integer <= x."),
     ("ceil_f32", "ceilf(x)", np.ceil, "The least integer >= x."),
-    ("rint_f32", "rintf(x)", np.rint, "The nearest integer, halves to even."),
+    ("rint_f32", _RINT, np.rint, "The nearest integer, halves to even."),
     ("erf_f32", "erff(x)", _erf, "The error function of x."),
     ("log1p_f32", "log1pf(x)", np.log1p, "The natural logarithm of 1 + x."),
     ("tan_f32", "tanf(x)", np.tan, "The tangent of x radians."),
@@ -69,7 +71,7 @@ def _intrinsic(name: str, text: str, meaning: Callable[..., Any], doc: str, args
         meaning=_evaluate_in_double(meaning),
         portable=f"return {text};",
         doc=doc,
-        instructions=_COST,
+        instructions=12 if text == _RINT else _COST,
     )
 
 

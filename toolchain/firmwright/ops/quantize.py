@@ -59,7 +59,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     if call.input(0).dtype == FLOAT32:
-        with loop_over_elements(b, 4, 2) as (values, store):
+        with loop_over_elements(b) as (values, store):
             store(_quantize_float(values[0], call.output))
         return
     if _flips_sign_bits(call):

@@ -151,7 +151,7 @@ class _RowStreamingLoopBuilder:
         args = (*reading, self._output_pointer(stage, ArithExpr(row)))
         name = self._function(pick.function)
         kernel_call = tir.PrimFuncCall(name, args, call.span, segment.first + index)
-        turns = segment.plan.steps // period
+        turns = -(-segment.plan.steps // period)  # the last may not be complete
         stmt = self._guard_band(stage.result, ArithExpr(row), stage.height, turns, lag, kernel_call)
         stmt = tir.Let(row, as_expr(ArithExpr(step) / period - lag), stmt)
         if period == 1:

@@ -98,6 +98,7 @@ class _OnnxImporter:
     tensors: dict[str, QdqValue | None] = field(default_factory=dict)
     readers: dict[str, list[Message]] = field(default_factory=dict)
     fused_outputs: set[str] = field(default_factory=set)
+    outputs: set[str] = field(default_factory=set)
     new_names: dict[str, str] = field(default_factory=dict)
     materialized: dict[int, tuple[QdqValue, OnnxValue]] = field(default_factory=dict)
     folder: ConstantFolder = field(default_factory=ConstantFolder)
@@ -107,9 +108,7 @@ class _OnnxImporter:
     def run(self) -> Function:
         for name, array in self.model.initializers.items():
             self.tensors[name] = ConstantValue(array, name)
-        for node in self.model.nodes:
-            for name in node.input:
-                self.readers.setdefault(name, []).append(node)
+        self._enter(self.model.nodes, self.model.outputs)
         params = [self._import_input(item) for item in self.model.inputs]
         current = {name: self._import_state(name) for name in self.model.updates}
         for index, node in enumerate(self.model.nodes):
@@ -172,9 +171,8 @@ class _OnnxImporter:
 
     def _shape(self, item: OnnxValueInfo, where: str) -> tuple[int, ...] | None:
         if item.shape is None:
-            self._refuse(
-                "DYNAMIC_SHAPE", where, f"no shape; add --input-shape {item.name}=SIZE,SIZE,..."
-            )
+            why = f"no shape; add --input-shape {item.name}=SIZE,SIZE,..."
+            self._refuse("DYNAMIC_SHAPE", where, why)
             return None
         open_axes = [axis for axis, size in enumerate(item.shape) if not isinstance(size, int)]
         # An open batch size becomes 1.
@@ -236,8 +234,7 @@ class _OnnxImporter:
             self._refuse(title, str(span), str(error))
             results = None
         if results is None:
-            for name in node.output:
-                self.tensors[name] = None
+            self.tensors.update(dict.fromkeys(node.output))
             return
         for name, tensor in zip(node.output, results, strict=False):
             if name:
@@ -295,7 +292,7 @@ class _OnnxImporter:
     def _emit_custom(self, c: NodeContext) -> Results:
         """Emit a call of `custom`; its type rule or the file determines the result types."""
         value_infos = {item.name: item for item in self.model.values}
-        declared = [_declared_type(value_infos.get(name)) for name in c.outputs]
+        declared = map(_declared_type, map(value_infos.get, c.outputs))
         results = self.emitter.multi_call(
             "custom",
             *c.inputs,
@@ -353,8 +350,7 @@ class _OnnxImporter:
         return []
 
     def _only_reader(self, node: Message) -> Message | None:
-        outputs = {item.name for item in self.model.outputs}
-        if len(node.output) != 1 or node.output[0] in outputs:
+        if len(node.output) != 1 or node.output[0] in self.outputs:
             return None
         reader, *others = self.readers.get(node.output[0], [None])
         return None if others else reader
@@ -418,16 +414,22 @@ class _OnnxImporter:
                     raise NotSupportedError(self.items.pop().why)
         return []  # importing the inner nodes has defined the outputs
 
+    def _enter(self, nodes: Sequence[Message], outputs: Iterable[Message | OnnxValueInfo]) -> None:
+        """Start a graph, in which only its own nodes read its values."""
+        self.readers, self.fused_outputs, self.outputs = {}, set(), {x.name for x in outputs}
+        for name, node in ((name, item) for item in nodes for name in item.input):
+            self.readers.setdefault(name, []).append(node)
+
     def _import_subgraph(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:
-        outer = dict(self.tensors)
-        self.tensors.update(bound)
-        for item in graph.initializer:
-            self.tensors[item.name] = ConstantValue(tensor_array(item), item.name)
+        outer = self.tensors, self.readers, self.fused_outputs, self.outputs
+        constants = {x.name: ConstantValue(tensor_array(x), x.name) for x in graph.initializer}
+        self.tensors = {**self.tensors, **bound, **constants}
+        self._enter(graph.node, graph.output)
         with self.inlining.level(len(graph.node)):
             for node in graph.node:
                 self._import_or_refuse(node, self.model.opset)
         results = [self.tensors.get(item.name) for item in graph.output]
-        self.tensors = outer
+        self.tensors, self.readers, self.fused_outputs, self.outputs = outer
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
         return [item for item in self._materialize_all(results) if item is not None]
@@ -437,8 +439,7 @@ class _OnnxImporter:
         return replace(call, inputs=inputs, outputs=tuple(map(self._rename_value, call.outputs)))
 
     def _rename_value(self, value: Value) -> Value:
-        name = self.new_names.get(value.name)
-        return value if name is None else replace(value, name=name)
+        return replace(value, name=self.new_names.get(value.name, value.name))
 
 
 def _declared_type(tensor: OnnxValueInfo | None) -> TensorType | None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import maximum
@@ -24,7 +26,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     (height, width), (_, rows, cols, channels) = window.size, op.input(0).shape
     wide = FLOAT32 if dtype == FLOAT32 else INT32
     across = (width,) if width <= _MAX_UNROLLED else _UNROLL
-    down = (height,) if width * height <= _MAX_UNROLLED else () if width > 1 else _UNROLL
+    down = () if width > 1 else _UNROLL
     with output_positions(b, op.output.shape) as at:
         first = (at.n * rows + at.oy * window.stride[0]) * cols + at.ox * window.stride[1]
         taps = b.view(
@@ -33,8 +35,12 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         )  # fmt: skip
         with b.for_("c", channels) as c:
             most = b.register("most", wide, b.load(taps, [0, 0, c]).cast(wide))
-            with b.unrolled("ky", height, *down) as ky, b.unrolled("kx", width, *across) as kx:
-                most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
+            if width * height <= _MAX_UNROLLED:
+                for ky, kx in list(np.ndindex(height, width))[1:]:
+                    most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
+            else:
+                with b.unrolled("ky", height, *down) as ky, b.unrolled("kx", width, *across) as kx:
+                    most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
             b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(op, most.value))
 
 

@@ -1,5 +1,6 @@
 """The default loops of any operator, with innermost loops unrolled."""
 
+import math
 from dataclasses import replace
 
 from firmwright.base.c_identifiers import UniqueNamer
@@ -24,7 +25,7 @@ from firmwright.passes.tir.unroll import rename_declarations
 
 _FACTORS = (8, 4, 2)
 _STATEMENTS_MAX = 24
-_TIME_MAX = 0.9
+_TIME_MAX = 0.95
 """Maximum share of the time of the default loops."""
 _WITH_KERNELS = {"conv2d", "depthwise_conv2d", "fully_connected", "hybrid_fully_connected", "lstm"}
 
@@ -35,10 +36,9 @@ def unroll_inner_loops(func: tir.PrimFunc) -> tir.PrimFunc:
     def rule(node: Node) -> tir.Stmt | None:
         if not isinstance(node, tir.For) or node.kind != "serial":
             return None
-        size = _count_statements(node.body)
-        if size is None or not isinstance(node.extent, tir.IntImm):
+        if not isinstance(node.extent, tir.IntImm):
             return None
-        extent = node.extent.value
+        size, extent = _count_statements(node.body), node.extent.value
         if extent * size <= _STATEMENTS_MAX:
             return replace(node, kind="unrolled")
         for factor in _FACTORS:
@@ -49,21 +49,14 @@ def unroll_inner_loops(func: tir.PrimFunc) -> tir.PrimFunc:
     return with_body(func, rewrite_stmt(func.body, rule))
 
 
-def _count_statements(body: tir.Stmt) -> int | None:
-    """Return the number of statements after unrolling, or None if loops remain."""
+def _count_statements(body: tir.Stmt) -> float:
+    """Return the number of statements after unrolling, infinite if loops remain."""
+    total = sum(map(_count_statements, child_statements(body)))
     match body:
-        case tir.While():
-            return None
-        case tir.For(extent=extent, kind=kind) if not (
-            kind == "unrolled" and isinstance(extent, tir.IntImm)
-        ):
-            return None
-    sizes = [_count_statements(part) for part in child_statements(body)]
-    if None in sizes:
-        return None
-    total = sum(size for size in sizes if size is not None)
-    if isinstance(body, tir.For) and isinstance(body.extent, tir.IntImm):
-        return total * body.extent.value
+        case tir.For(extent=tir.IntImm(value=trips), kind="unrolled"):
+            return trips * total
+        case tir.For() | tir.While():
+            return math.inf
     return total + 1
 
 
