@@ -26,7 +26,7 @@ from firmwright.ops.double_requantize import (
 from firmwright.ops.registry import op_table
 from firmwright.ops.requantize import Requantization
 from firmwright.oracle.reference_runner import run_reference
-from firmwright.oracle.reference_worker import is_quantized
+from firmwright.oracle.reference_worker import is_quantized, with_unsigned_weights
 from firmwright.schedules.registry import INTRINSICS
 
 Reals = NDArray[np.float32]
@@ -201,3 +201,30 @@ def test_only_quantized_models_run_with_graph_optimizations() -> None:
     assert is_quantized(made(0))
     net = Net(1)
     assert not is_quantized(net.model(net.node("Relu", net.input("x", (1, 4)))))
+
+
+@pytest.mark.parametrize("is_integer", [True, False])
+def test_products_of_uint8_and_int8_do_not_saturate(is_integer: bool):
+    # 2 * 255 * 127 exceeds 16 bits, where ONNX Runtime saturates on CPUs without VNNI.
+    rng = np.random.default_rng(3)
+    data, net = rng.integers(200, 256, (4, 64)).astype(np.uint8), Net()
+    weights = rng.integers(100, 128, (64, 8)).astype(np.int8)
+    operands = [net.weight(np.array(4, np.uint8)), net.weight(np.array(3, np.int8))]
+    exact = (data.astype(np.int32) - 4) @ (weights.astype(np.int32) - 3)
+    x = net.input("x", data.shape, onnx.TensorProto.UINT8)
+    if is_integer:
+        y = net.node("MatMulInteger", x, net.weight(weights), *operands)
+    else:
+        one = net.weight(np.array(1, np.float32))
+        scale = net.weight(np.array(2.0**14, np.float32))
+        real = net.node("DequantizeLinear", x, one, operands[0])
+        w = net.node("DequantizeLinear", net.weight(weights), one, operands[1])
+        y = net.node("QuantizeLinear", net.node("MatMul", real, w), scale, operands[0])
+        exact = np.rint(exact / 2**14) + 4
+    model = net.model(y)
+    (outputs,) = run_reference(model, [{"x": data}], "onnxruntime").outputs
+    assert np.array_equal(outputs[y], exact)
+    stored = onnx.load_from_string(with_unsigned_weights(model)).graph
+    names = {tensor.name: tensor.data_type for tensor in stored.initializer}
+    read = [names[name] for node in stored.node for name in node.input if name in names]
+    assert onnx.TensorProto.INT8 not in read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +23,8 @@ from firmwright.targets.backend_registry import BACKENDS
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 OTHER = ROOT / "examples" / "02_keyword" / "keyword.tflite"
-KEYWORD = ROOT.parent / "shared" / "models" / "kws_ref_model.tflite"
+MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
+KEYWORD = MODELS / "kws_ref_model.tflite"
 
 
 @pytest.mark.qemu

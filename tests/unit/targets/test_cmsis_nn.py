@@ -37,7 +37,7 @@ from firmwright.tune.region_costs import run_passes_before_reordering
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
-MODELS = ROOT.parent / "shared" / "models"
+MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
 REAL = os.environ.get(PATH_VARIABLE, "")
 NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")
 IN_THE_GATE = ("kws_ref_model", "ad01_int8")  # --deep runs the others

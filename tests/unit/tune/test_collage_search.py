@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from firmwright.tune.region_costs import RegionCostEstimator
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
-MODELS = ROOT.parent / "shared" / "models"
+MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
 NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")
 GIVEN = {"board": "mps2-an386", "target": "cmsis-nn", "numerics": "tflm", "optimize": "speed"}
 

@@ -75,7 +75,7 @@ class LibrarySession(Closeable):
             what = f"the library cannot be loaded: {error}."
             raise DeviceError(what, where=str(library)) from error
         self._memory: list[NDArray[np.uint8]] = []
-        self._worker: threading.Thread | None = None
+        self._is_running = False
         self._pools = self._struct("workspace_pools")
         self._in = self._struct("inputs")
         self._out = self._struct("outputs")
@@ -87,7 +87,7 @@ class LibrarySession(Closeable):
         self._map_memory()
 
     def close(self) -> None:
-        if self._library is not None and not (self._worker and self._worker.is_alive()):
+        if self._library is not None and not self._is_running:
             self._ffi.dlclose(self._library)
             self._library = None
 
@@ -109,11 +109,14 @@ class LibrarySession(Closeable):
 
         def execute() -> None:  # its references outlive an interrupted session
             statuses.append(run(self._in, self._out, self._pools, *more))
+            self._is_running = False
 
-        # In a thread, since no signal is handled during a call of C.
-        self._worker = threading.Thread(target=execute, daemon=True)
-        self._worker.start()
-        self._worker.join()
+        # In a thread, since no signal is handled during a call of C. A signal that comes before
+        # the start leaves the library loaded.
+        self._is_running = True
+        worker = threading.Thread(target=execute, daemon=True)
+        worker.start()
+        worker.join()
         if statuses != [0]:
             raise DeviceError(f"the model's run returned {statuses[0]}.", where=self._model.name)
         return {tensor.name: self._read(tensor) for tensor in self._model.outputs}

@@ -3,11 +3,19 @@
 All disable gcc's first scheduling pass, since the kernels order loads for register pressure.
 """
 
+from collections.abc import Callable
 from functools import partial
 
-from firmwright.ir.tir.schedule import Schedule
+from firmwright.base.dtypes import DType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.schedule import Config, Schedule
 
 dsp_schedule = partial(Schedule, requires=frozenset({"dsp"}), disable_scheduling=True)
 helium_schedule = partial(Schedule, requires=frozenset({"mve"}), disable_scheduling=True)
 helium_float_schedule = partial(Schedule, requires=frozenset({"mvefp"}), disable_scheduling=True)
 thumb1_schedule = partial(Schedule, requires=frozenset({"thumb1"}), disable_scheduling=True)
+
+
+def for_inputs_of(dtype: DType) -> Callable[[OpCall], tuple[Config, ...]]:
+    """Return `configs` of a schedule for all calls whose first input is of `dtype`."""
+    return lambda op: ({},) if op.input(0).dtype == dtype else ()

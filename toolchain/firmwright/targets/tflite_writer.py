@@ -285,17 +285,14 @@ def _write_table(builder: Any, name: str, values: Table) -> Any:
     written = {key: _write_value(builder, fields[key].type, v) for key, v in values.items()}
     builder.StartObject(1 + max((item.slot for item in fields.values()), default=0))
     for key, value in written.items():
-        kind, slot = _scalar_kind(fields[key].type), fields[key].slot
+        name, slot = fields[key].type, fields[key].slot
+        kind = "Int8" if name in ENUMERATIONS else _SCALARS.get(name, "")
         if kind:
             flags = getattr(_flatbuffers().number_types, f"{kind}Flags")
             builder.PrependSlot(flags, slot, value, fields[key].default)
         else:
             builder.PrependUOffsetTRelativeSlot(slot, value, 0)
     return builder.EndObject()
-
-
-def _scalar_kind(kind: str) -> str:
-    return "Int8" if kind in ENUMERATIONS else _SCALARS.get(kind, "")
 
 
 def _write_value(builder: Any, kind: str, value: Any) -> Any:

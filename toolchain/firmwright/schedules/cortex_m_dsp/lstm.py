@@ -1,7 +1,5 @@
 """lstm of int8 on the DSP extension: both products of a step by the int8 GEMM."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16
@@ -21,15 +19,11 @@ from firmwright.ops.lstm_layer import (
     weights_at,
 )
 from firmwright.schedules.cortex_m_dsp.vector_product import VectorProduct
-from firmwright.schedules.schedule_factories import dsp_schedule
+from firmwright.schedules.schedule_factories import dsp_schedule, for_inputs_of
 
 # A step copies x and the hidden values to columns padded to words, if needed, multiplies
 # each by the weights of all gates, and then updates the units. Rows of weights are in the order
 # [unit, gate], so that the gate of each of a block's eight rows is known; the units are even.
-
-
-def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == INT8 else ()
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -72,4 +66,4 @@ def _product(
     return VectorProduct(b, kernel, bias, convert, "bias" if x_steps is None else "recurrent_bias")
 
 
-SCHEDULES = (dsp_schedule("dsp.lstm.steps", "lstm", configs=_configs, build=_build),)
+SCHEDULES = (dsp_schedule("dsp.lstm.steps", "lstm", configs=for_inputs_of(INT8), build=_build),)

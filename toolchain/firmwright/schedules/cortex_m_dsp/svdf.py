@@ -1,6 +1,6 @@
 """svdf of int8 on the DSP extension: the features by the int8 GEMM."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,11 +11,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.svdf import emit_units, folded_feature_biases, requantize_state, weights_at
 from firmwright.schedules.cortex_m_dsp.vector_product import ROWS, VectorProduct
-from firmwright.schedules.schedule_factories import dsp_schedule
-
-
-def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == INT8 else ()
+from firmwright.schedules.schedule_factories import dsp_schedule, for_inputs_of
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -32,4 +28,4 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     emit_units(op, b, start)
 
 
-SCHEDULES = (dsp_schedule("dsp.svdf.features", "svdf", configs=_configs, build=_build),)
+SCHEDULES = (dsp_schedule("dsp.svdf.features", "svdf", configs=for_inputs_of(INT8), build=_build),)

@@ -1,6 +1,6 @@
 """float32 logistic, tanh and softmax with an FPU: exponentials in line, without calls of libm."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,7 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.softmax import softmax_beta
+from firmwright.schedules.schedule_factories import for_inputs_of
 
 # Arguments of the exponentials are at most 0, so the only limit to test is the lower one. A tanh
 # near 0, where 1 - e^-2x cancels, is x plus an odd polynomial, fitted to the relative error.
@@ -22,10 +23,6 @@ _LOGISTIC_IS_EXP = -9.0
 _SMALL = 0.625
 _UNROLL = (8, 7, 6, 5, 4, 3, 2)
 _ODD = (-3.33332777e-1, 1.33313805e-1, -5.37352003e-2, 2.06258949e-2, -5.69152692e-3)
-
-
-def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == FLOAT32 else ()
 
 
 def _exp(x: ArithExpr) -> ArithExpr:
@@ -82,6 +79,6 @@ _BUILDS: dict[str, Callable[[OpCall, Config, Kernel], None]] = {
 
 INTRINSICS = tuple(read_intrinsics(__file__, {_EXP: partial(np.exp, dtype=np.float32)}).values())
 SCHEDULES = tuple(
-    Schedule(f"fpu.{op}.exponentials", op, frozenset({"fpu"}), _configs, build)
+    Schedule(f"fpu.{op}.exponentials", op, frozenset({"fpu"}), for_inputs_of(FLOAT32), build)
     for op, build in _BUILDS.items()
 )

@@ -31,7 +31,7 @@ from firmwright.schedules.int16_accumulation import (
     longest_chunk,
     plan_int16_accumulation,
 )
-from firmwright.schedules.schedule_factories import helium_schedule
+from firmwright.schedules.schedule_factories import for_inputs_of, helium_schedule
 
 # Convolutions run as for int8 (conv2d.py) on the bytes of the input: a pixel of C values is one of
 # 2 C bytes, and both are padded with 0. If sums provably fit 32 bits, the micro-kernel requantizes.
@@ -168,20 +168,12 @@ def _plan_rows(op: OpCall, b: Kernel) -> _Int16RowGemm:
     return _Int16RowGemm(packed, sums, outputs, 2 * depth, chunk)
 
 
-def _matrix_configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == INT16 else ()
-
-
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     rows = _plan_rows(op, b)
     batch = op.output.elements // rows.outputs
     x = b.view("bytes", b.input(0), 0, (batch * rows.taps,), dtype=INT8, alignment=4)
     with b.for_("n", batch) as n:
         rows.pixel(b, x, n * rows.taps, n)
-
-
-def _rows_configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == INT16 and not _conv_configs(op) else ()
 
 
 def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
@@ -192,13 +184,14 @@ def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 INT16_ROW_RULE = helium_schedule(
-    "helium.conv2d.int16_rows", "conv2d", configs=_rows_configs, build=_build_rows
-)
+    "helium.conv2d.int16_rows", "conv2d", build=_build_rows,
+    configs=lambda op: () if _conv_configs(op) else for_inputs_of(INT16)(op),
+)  # fmt: skip
 SCHEDULES = (
     INT16_ROW_RULE,
     helium_schedule("helium.conv2d.int16", "conv2d", configs=_conv_configs, build=_build_conv),
     helium_schedule(
-        "helium.fully_connected.int16", "fully_connected", configs=_matrix_configs,
+        "helium.fully_connected.int16", "fully_connected", configs=for_inputs_of(INT16),
         build=_build_matrix,
     ),
 )  # fmt: skip

@@ -70,10 +70,6 @@ def _conv_space(op: OpCall) -> Sequence[Config]:
     )
 
 
-def _matrix_configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if _supports(op) else ()
-
-
 def _matrix_space(op: OpCall) -> Sequence[Config]:
     pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8)) if _supports(op) else ()
     usual = _LANES["fully_connected"], DEFAULT_UNROLL
@@ -172,8 +168,9 @@ SCHEDULES = (
         for family in _FAMILIES
     ),
     Schedule(
-        "scalar.fully_connected.groups", "fully_connected", frozenset(), _matrix_configs,
-        _build, disable_scheduling=True, space=_matrix_space,
+        "scalar.fully_connected.groups", "fully_connected", frozenset(),
+        lambda op: ({},) if _supports(op) else (), _build, disable_scheduling=True,
+        space=_matrix_space,
         takes_weight_zero_point=True,
     ),
     *(

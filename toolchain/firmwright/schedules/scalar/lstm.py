@@ -1,7 +1,5 @@
 """lstm with the weights of all gates side by side."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from firmwright.ir import tir
@@ -41,12 +39,8 @@ class _PackedLoops(UnitLoops):
             add(last)
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},)
-
-
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     emit_steps(op, b, _PackedLoops(op, b))
 
 
-SCHEDULES = (Schedule("scalar.lstm.packed", "lstm", frozenset(), _configs, _build),)
+SCHEDULES = (Schedule("scalar.lstm.packed", "lstm", frozenset(), lambda op: ({},), _build),)
