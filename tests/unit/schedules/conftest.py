@@ -53,7 +53,7 @@ def random_row() -> Callable[..., OpCall]:
 
 
 @pytest.fixture
-def narrow_depthwise() -> Callable[[int, int], OpCall]:
+def narrow_depthwise() -> Callable[..., OpCall]:
     return _narrow_depthwise
 
 
@@ -142,12 +142,12 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
     )
 
 
-def _narrow_depthwise(width: int, size: int) -> OpCall:
-    """Windows of `size` columns over an input of width `width`, with as many outputs as inputs."""
+def _narrow_depthwise(width: int, size: int, rows: int = 3) -> OpCall:
+    """Windows of `rows` x `size` over an input of width `width`, with as many outputs as inputs."""
     rng = np.random.Generator(np.random.PCG64([width, size, 9]))
     sides = same_padding(width, size, 1, 1)
     quantization = Quantization((0.01, 0.02, 0.004), (0, 0, 0), 3)
-    shape = (1, 3, size, 3)
+    shape = (1, rows, size, 3)
     return OpCall(
         "depthwise_conv2d",
         (
@@ -159,7 +159,7 @@ def _narrow_depthwise(width: int, size: int) -> OpCall:
         {
             "stride": (1, 1),
             "dilation": (1, 1),
-            "padding": (1, 1, *sides),
+            "padding": (rows // 2, rows // 2, *sides),
             "activation": "none",
             "depth_multiplier": 1,
         },

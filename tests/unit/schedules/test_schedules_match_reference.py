@@ -56,6 +56,15 @@ def test_windows_wider_than_their_input_match_the_reference(
             judge(call, schedule, config)
 
 
+@pytest.mark.parametrize("size", [5, 10, 16])
+def test_long_windows_of_one_row_match_the_reference(size: int, judge, narrow_depthwise) -> None:
+    (schedule,) = (s for s in SCHEDULES if s.name == "dsp.depthwise.sliding_window")
+    call = narrow_depthwise(20, size, rows=1)
+    assert {"along": "y"} in schedule.configs(call)
+    for config in schedule.configs(call):
+        judge(call, schedule, config)
+
+
 @pytest.mark.parametrize(
     "schedule", [*_rules("conv2d"), *_rules("depthwise_conv2d")], ids=lambda schedule: schedule.name
 )

@@ -46,6 +46,8 @@ from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
 _MAX_ACCUMULATORS = 3
 _MAX_ACROSS = 4
+_MAX_LINE = 16
+"""Maximum taps across in a window of one line: their pairs take eight registers."""
 _SPLITS: Mapping[int, Sequence[Callable[[ArithExpr], ArithExpr]]] = {
     1: (
         lambda word: call_intrinsic("sxtb16", [word], UINT32),
@@ -157,7 +159,8 @@ def _configs(op: OpCall) -> Sequence[Config]:
     vertical, horizontal = window_axes(op)
     configs: list[Config] = []
     for name, along, across in (("x", horizontal, vertical), ("y", vertical, horizontal)):
-        fits = SlidingWindow(along).accumulators <= _MAX_ACCUMULATORS and across.taps <= _MAX_ACROSS
+        max_across = _MAX_ACROSS if along.taps > 1 else _MAX_LINE
+        fits = SlidingWindow(along).accumulators <= _MAX_ACCUMULATORS and across.taps <= max_across
         empty = any(not axis.valid(o) for axis in (along, across) for o in axis.outputs)
         if fits and not empty:
             configs.append({"along": name})
