@@ -19,11 +19,13 @@ from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.schedules.cortex_m_dsp import depthwise_sliding_window
 from firmwright.schedules.dsp_and_scalar import depthwise_strips, int16_im2col
 from firmwright.schedules.helium import depthwise_channel_groups, int16_conv2d_fully_connected
 from firmwright.schedules.registry import INTRINSICS
 
 SCHEDULES = (
+    *depthwise_sliding_window.SCHEDULES,
     *(
         schedule
         for schedule in int16_conv2d_fully_connected.SCHEDULES
@@ -34,8 +36,9 @@ SCHEDULES = (
     *depthwise_strips.SCHEDULES,
 )
 LARGE = (*depthwise_channel_groups.SCHEDULES, *depthwise_strips.SCHEDULES[1:])
+FOR_32_BIT_SUMS = ("helium.depthwise", "helium.conv2d", "dsp.depthwise.sliding_window")
 DEEP = (
-    *(r for r in SCHEDULES if not r.name.startswith(("helium.depthwise", "helium.conv2d"))),
+    *(r for r in SCHEDULES if not r.name.startswith(FOR_32_BIT_SUMS)),
     int16_conv2d_fully_connected.INT16_ROW_RULE,
 )
 """Schedules for sums that exceed 32 bits."""

@@ -104,6 +104,23 @@ def test_folded_requantization_is_exact_up_to_its_bounds(layers: range) -> None:
         np.testing.assert_array_equal(result, params.apply(acc, INT8), err_msg=str(seed))
 
 
+def test_16_bit_multipliers_need_no_left_shift(layers: range) -> None:
+    for seed in layers:
+        rng = generator(seed, 8)
+        least = int(rng.integers(-14, -1))
+        shifts = rng.integers(least - int(rng.integers(0, 16)), least + 1, CHANNELS)
+        drawn = drawn_requant(rng, Rounding.ONCE, shifts)
+        multipliers = tuple(value >> 16 << 16 for value in drawn.multipliers)
+        params = Requantization(multipliers, drawn.shifts, Rounding.ONCE, 0, INT16.min, INT16.max)
+        reach = np.full(CHANNELS, (1 << 31) - 1)
+        folded = fold_requantize(params, -reach, reach)
+        assert folded is not None
+        assert not any(folded.left)
+        acc = accumulators(rng, params, reach)
+        expected = params.apply(acc, INT16)
+        np.testing.assert_array_equal(folded_result(folded, acc, acc), expected, err_msg=str(seed))
+
+
 def test_larger_shifts_are_exact_while_their_proof_holds(layers: range) -> None:
     for seed in layers:
         params, minimal, acc = folded_layer(seed, 1)

@@ -285,7 +285,7 @@ def _prefer_common_shift(
     """Return an equivalent fold with a common shift, if any."""
     for shift in _USUAL_SHIFTS:
         folded = fold_requantize(params, *bounds, shift) if shift >= minimal.shift else None
-        if folded is None:
+        if folded is None or (any(folded.left) and not any(minimal.left)):
             continue
         lefts = folded.left[1::2]
         is_reduced = odd_shift < ODD_SHIFT and min(lefts, default=odd_shift) >= odd_shift

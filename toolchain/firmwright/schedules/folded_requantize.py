@@ -13,7 +13,9 @@ with s_c the right shift of channel c, S = max s_c + 1 or more, and
 
 A negative s_c is a left shift before the multiply. The form is exact if, for every reachable acc,
 acc << k_c fits 32 bits and |A_c| < 2^30. If the lower clamp equals the zero point (ReLU), the sign
-term affects only clamped values and is dropped. If the definition multiplies in float32, the form
+term affects only clamped values and is dropped. With one rounding, k_c may be negative if m_c has
+as many low zeros: m_c is shifted right instead, as the 16-bit multipliers of int16 layers allow. If
+the definition multiplies in float32, the form
 is exact except near ties, which are tested for in channels with an odd multiplier
 (ops/float32_requantize.py); the others have a fitted one.
 
@@ -33,6 +35,8 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimu
 from firmwright.ops.requantize import Requantization
 
 _ADDEND_LIMIT = 1 << 30
+SPARE_BITS = 16
+"""Low zeros of the multipliers of layers with 64-bit biases."""
 FITTED_LEFT = 8
 """The left shift of fitted forms: one byte, so that weights can be baked as high bytes."""
 _FITTED_SHIFTS = (12, 11, 10, 13, 14, 9, 8)
@@ -68,6 +72,11 @@ def fold_requantize(
     right = np.broadcast_to(-np.array(params.shifts, np.int64), channels)
     multiplier = np.broadcast_to(np.array(params.multipliers, np.int64), channels)
     shift = max(int(right.max()) + 1, least_shift)
+    least = max(least_shift, int(right.max()) - 1 - SPARE_BITS)
+    has_spare_bits = params.rounding is Rounding.ONCE and not (multiplier % (1 << SPARE_BITS)).any()
+    if has_spare_bits and least < right.min():
+        shift, multiplier = least, multiplier >> (right - 1 - least)
+        right = np.full(channels, shift + 1)
     left = shift + 1 - right
     reach = np.maximum(np.abs(np.asarray(low, object)), np.abs(np.asarray(high, object)))
     if any(int(value) << int(k) >= 1 << 31 for value, k in zip(reach, left, strict=True)):

@@ -6,15 +6,17 @@ from functools import cached_property
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of, weight_offsets
+from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.constant_channels import (
+    ConstantChannels,
     find_constant_channels,
     order_computed_channels,
     select_channels,
@@ -154,7 +156,9 @@ class _ChannelRegisters:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != INT8 or op.ints_attr("dilation") != (1, 1):
+    kind = op.input(0).dtype
+    is_int16 = kind == INT16 and accumulator_dtype(op, 3) == INT32
+    if not (is_int16 or kind == INT8) or op.ints_attr("dilation") != (1, 1):
         return ()
     vertical, horizontal = window_axes(op)
     configs: list[Config] = []
@@ -176,14 +180,19 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     zero_point = per_tensor_quant(op.input(0)).zero_point
     bias = fold_zero_point_into_bias(op, flat)
     params = requantization_of(op)
-    low, high = accumulator_bounds(bias, flat)
+    kind = op.input(0).dtype
+    low, high = accumulator_bounds(bias, flat, kind.min, kind.max)
     is_foldable = fold_requantize(params, low, high) is not None
-    constant_channels = find_constant_channels(b, params, low, high, only_if_many=is_foldable)
+    constant_channels = (
+        find_constant_channels(b, params, low, high, only_if_many=is_foldable)
+        if kind == INT8
+        else ConstantChannels({}, len(flat), None)
+    )
     order = order_computed_channels(b, constant_channels)
     taps, flat, bias = (array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias))
-    bounds = accumulator_bounds(bias, flat)
+    bounds = accumulator_bounds(bias, flat, kind.min, kind.max)
     params = select_channels(params, order.rows)
-    epilogue = make_epilogue(b, params, bounds, INT8, len(flat), bake=flat)
+    epilogue = make_epilogue(b, params, bounds, kind, len(flat), bake=flat)
     factors = np.array(epilogue.factors, np.int64)
     ordered = taps if is_vertical else taps.transpose(0, 2, 1)
     weights = _plan_weights(b, ordered, factors)

@@ -44,14 +44,11 @@ class _DepthwiseTaps:
     x: tir.Buffer
     zero_point: int = 0
 
-    def weights(self, b: Kernel, ky: ArithExpr, kx: int, block: ArithExpr) -> ArithExpr:
-        load = b.load if self.channels == _PAIR else b.load_i32
-        return load(self.taps, [ky, kx, block])
+    def weights(self, b: Kernel, at: Sequence[ArithExpr | int]) -> ArithExpr:
+        return b.load(self.taps, at) if self.channels == _PAIR else b.load_i32(self.taps, at)
 
-    def value(self, b: Kernel, at: Sequence[ArithExpr], block: ArithExpr) -> ArithExpr:
-        if self.channels == _PAIR:
-            return b.load(self.x, [*at, block])
-        value = b.load_i32(self.x, [*at, block])
+    def value(self, b: Kernel, at: Sequence[ArithExpr]) -> ArithExpr:
+        value = b.load(self.x, at) if self.channels == _PAIR else b.load_i32(self.x, at)
         return value - self.zero_point if self.zero_point else value
 
     def product(self, total: ArithExpr, x: ArithExpr, w: ArithExpr, channel: int) -> ArithExpr:
@@ -123,11 +120,11 @@ class _Strips:
         lanes = self.taps.channels
         inputs: dict[int, ArithExpr] = {}
         for tap in columns:
-            weights = b.let("w", self.taps.weights(b, ky, tap, block))
+            weights = b.let("w", self.taps.weights(b, [ky, tap, block]))
             for pixel in range(acc.shape[0] // lanes):
                 offset = pixel * stride + (tap - columns.start) * dilation
                 if offset not in inputs:
-                    inputs[offset] = b.let("x", self.taps.value(b, [n, iy, left + offset], block))
+                    inputs[offset] = b.let("x", self.taps.value(b, [n, iy, left + offset, block]))
                 for c in range(lanes):
                     total = b.load(acc, [pixel * lanes + c])
                     product = self.taps.product(total, inputs[offset], weights, c)
@@ -173,19 +170,16 @@ def _single_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build_single(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel = weights_of(op)[0]
+    kernel, zero_point = weights_of(op)[0], per_tensor_quant(op.input(0)).zero_point
     by_channel = np.moveaxis(kernel, 2, 0)
-    zero_point = per_tensor_quant(op.input(0)).zero_point
     taps = _DepthwiseTaps(1, b.constant("weights", kernel, INT8), b.input(0), zero_point)
-    if op.input(0).dtype == INT16:
-        sums = plan_int16_accumulation(b, op, by_channel, axis=3)
-    else:
-        sums = _int8_sums(b, op, by_channel, zero_point)
-    _build_strips(op, config, b, taps, sums)
+    is_int16 = op.input(0).dtype == INT16
+    sums = plan_int16_accumulation if is_int16 else _int8_sums
+    _build_strips(op, config, b, taps, sums(b, op, by_channel, 3))
 
 
-def _int8_sums(b: Kernel, op: OpCall, kernel: Array, zero_point: int) -> Int16Accumulation:
-    bias = bias_of(op, "int32")
+def _int8_sums(b: Kernel, op: OpCall, kernel: Array, axis: int) -> Int16Accumulation:
+    bias, zero_point = bias_of(op, "int32"), per_tensor_quant(op.input(0)).zero_point
     bounds = accumulator_bounds(bias, kernel, INT8.min - zero_point, INT8.max - zero_point)
     biases = b.constant("bias", bias, INT32)
     epilogue = make_epilogue(b, requantization_of(op), bounds, INT8, len(kernel))
