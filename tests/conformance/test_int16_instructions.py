@@ -1,7 +1,6 @@
 """int16 layers of usual scales execute at most three instructions per multiply-add on DSP cores.
 
-The epilogue takes at least six instructions per output (bias, multiplier, two for requantization
-and saturation, store, loop), so layers with one or two products per output cannot.
+The layers have at least three products per output; the scales keep sums and bias in 32 bits.
 """
 
 from __future__ import annotations
