@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from firmwright.base import quant
-from firmwright.base.dtypes import UINT8
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, read_intrinsics
+from firmwright.base.dtypes import INT32, UINT8
+from firmwright.base.text_sections import read_sections
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers, read_intrinsics
 from firmwright.ops.fixed_point import FIXED_POINT_INTRINSICS, two_over_one_plus
 from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32
 from firmwright.ops.float_sum_order import ADD_RUN
@@ -121,6 +122,17 @@ CONST_LOAD_WAIT = _constant_load(
 )
 CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})
 
+COPY_8_WORDS = Intrinsic(
+    name="copy_8_words",
+    operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),
+    meaning=lambda y, x: x,
+    portable="for (int32_t i = 0; i < 8; ++i) {\n    y[i] = x[i];\n}",
+    doc="Copies eight words that do not overlap.",
+    requires="dsp",
+    text={"gnu": read_sections(__file__)["copy_8_words_dsp"]},
+    instructions=2,
+)
+
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     **read_intrinsics(__file__, {
         "bit_length": bit_length,
@@ -146,7 +158,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     **{
         item.name: item
         for item in (
-            REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32, ADD_RUN,
+            REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32, ADD_RUN, COPY_8_WORDS,
             CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT,
         )
     },

@@ -5,6 +5,7 @@ import numpy as np
 from firmwright.base.dtypes import INT32, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder
+from firmwright.ops.intrinsics import COPY_8_WORDS
 
 _UNROLLED = 4
 
@@ -50,7 +51,7 @@ def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.P
     y = b.buffer_param("y", dtype, (elements,), "out", 4 if by_words else 1)
     if by_words:
         w = b.view("words", y, 0, [size_bytes // 4], dtype=INT32, access="w", alignment=4)
-        with b.for_("i", size_bytes // 4) as i:
+        with b.unrolled("i", size_bytes // 4, _UNROLLED) as i:
             b.store(w, [i], word)
     else:
         with b.for_("i", elements) as i:
@@ -68,5 +69,11 @@ def _move(b: Builder, x: tir.Buffer, start: int, y: tir.Buffer, elements: int) -
     words = elements * size // 4
     source = b.view("from", x, start, [words], dtype=INT32, access="r", alignment=4)
     target = b.view("to", y, 0, [words], dtype=INT32, access="w", alignment=4)
+    block = COPY_8_WORDS.operands[0].extent
+    if words % block == 0 and (x is not y or 4 * block <= start * size):
+        with b.for_("i", words // block) as i:
+            ends = b.pointer(target, i * block, block, "w"), b.pointer(source, i * block, block)
+            b.evaluate(COPY_8_WORDS.name, ends)
+        return
     with b.unrolled("i", words, _UNROLLED) as word:
         b.store(target, [word], b.load(source, [word]))

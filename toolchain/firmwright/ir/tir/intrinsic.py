@@ -55,8 +55,8 @@ class Intrinsic:
     `portable` and `text` are C statements over the operand names, ending in `return` if there is a
     result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `rare` continues
     `portable`, if that does not return, out of line. `definitions` are preprocessor macros that
-    `text` uses, printed once per file. `instructions` and `cycles` (issue cost, per core) feed the
-    cost model; `count` computes the instructions from immediate arguments (0 for other arguments).
+    `text` uses, printed once per file. `instructions` feeds the cost model; `count` computes the
+    instructions from immediate arguments (0 for other arguments).
     An intrinsic with a `symbol` is an external C function, declared in `header` ("": the header of
     its operands).
     """
@@ -72,7 +72,6 @@ class Intrinsic:
     rare: str = ""
     definitions: tuple[str, ...] = ()
     instructions: int = 1
-    cycles: Mapping[str, int] = field(default_factory=dict)
     count: Callable[[Sequence[int]], int] | None = None
     symbol: str = ""
     header: str = ""
