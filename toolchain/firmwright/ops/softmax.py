@@ -149,10 +149,13 @@ def lower_exponential_sum(
     b: Kernel, x: tir.Buffer, row: ArithExpr
 ) -> tuple[Register, Register, tir.Buffer]:
     """Emit the sum of exponentials; return registers of row maximum and sum, and the table."""
-    table = b.constant("exponentials", exponential_table(b.call), INT32)
+    powers = exponential_table(b.call)
+    # Powers that the sum rounds to 0 do not reach half a unit of the output either.
+    powers = np.append(powers[powers >= 1 << (SUM_INTEGER_BITS - 1)], 0)
+    table = b.constant("exponentials", powers, INT32)
     highest, total = lower_row_maximum(b, x, row, INT32, INT8.min)
     with b.for_("i", x.shape[1]) as i:
-        power = b.let("power", b.load(table, [_distance_index(b, highest, x, row, i)]))
+        power = b.let("power", b.load(table, [_distance_index(b, highest, x, row, i, table)]))
         # Half up equals half away from zero, since powers are not negative; adding the half first
         # could exceed 32 bits.
         rounded = (power >> SUM_INTEGER_BITS) + ((power >> (SUM_INTEGER_BITS - 1)) & 1)
@@ -165,7 +168,7 @@ def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None
     headroom = b.let("headroom", call_intrinsic("clz", [total.value], INT32))
     inverse, shift = _bind_reciprocal(b, total.value, headroom, x.shape[1], y.dtype)
     with b.for_("i", x.shape[1]) as i:
-        power = b.load(table, [_distance_index(b, highest, x, row, i)])
+        power = b.load(table, [_distance_index(b, highest, x, row, i, table)])
         value = call_intrinsic("requantize_twice", [power, inverse, shift], INT32) + y.dtype.min
         b.store(y, [row, i], clamp(value, y.dtype.min, y.dtype.max, y.dtype))
 
@@ -184,10 +187,10 @@ def _bind_reciprocal(
 
 
 def _distance_index(
-    b: Kernel, highest: Register, x: tir.Buffer, row: ArithExpr, i: ArithExpr
+    b: Kernel, highest: Register, x: tir.Buffer, row: ArithExpr, i: ArithExpr, table: tir.Buffer
 ) -> ArithExpr:
     distance = highest.value - b.load_i32(x, [row, i])
-    return minimum(maximum(distance, 0), _TABLE_SIZE - 1).cast(INDEX)
+    return minimum(maximum(distance, 0), table.elements - 1).cast(INDEX)
 
 
 def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:

@@ -10,7 +10,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, Array, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, immediate
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
@@ -78,6 +78,8 @@ def by_arithmetic(
 
 ODD_SHIFT = 8
 """Left shift of odd-channel accumulators in paired-channel micro-kernels."""
+_HALF = 0x80
+"""Half a unit of the first rounding, before the final shift, for a multiplier of 32 bits."""
 _USUAL_SHIFTS = (12, 8, 16, 20)
 """Final shifts to try, in this order, so that layers can share code."""
 
@@ -104,7 +106,7 @@ def accumulator_bounds(
 class RequantizeEpilogue:
     """The epilogue of one layer; `columns` names the parameters that differ between channels.
 
-    Those in `narrow` are relative to `fixed`.
+    Those in `narrow` are relative to `fixed`. With `addend_base`, addend and sign are computed.
     `factors[c]` scales weights and bias of channel c: 1, or 2^k if the left shift was folded into
     them. Odd channels pass their accumulator shifted left by `odd_shift`. If no left shift exceeds
     that, `has_odd_right_shift` is set and the table holds a right shift for odd channels; if all
@@ -124,6 +126,7 @@ class RequantizeEpilogue:
     has_odd_right_shift: bool = False
     has_odd_left_shift: bool = False
     in_32_bits: NarrowRequantize | None = None
+    addend_base: int | None = None
 
     @property
     def is_mixed(self) -> bool:
@@ -163,6 +166,10 @@ class RequantizeEpilogue:
             assert self.narrow is not None
             value = b.load(self.narrow, [row, position]).cast(INT32) + self.fixed[name]
             bound[name] = b.let(f"{name}{place or ''}", value)
+        if self.addend_base is not None:
+            value = call_intrinsic("half_unit", [bound["multiplier"]], INT32)
+            half = b.let(f"half{place or ''}", value)
+            bound |= {"addend": half + self.addend_base, "sign": half * -2}
         return bound
 
     def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:
@@ -194,13 +201,13 @@ class RequantizeEpilogue:
 def make_epilogue(
     b: Kernel, params: Requantization, bounds: tuple[Array, Array], dtype: DType, rows: int,
     bake: Array | None = None, *, odd_shift: int = 0, may_fit: bool = True,
-    in_32_bits: bool = False,
+    in_32_bits: bool = False, has_clz: bool = False,
 ) -> RequantizeEpilogue:  # fmt: skip
     """Build the epilogue of a layer with accumulators within `bounds`.
 
     The table has `rows` rows; rows beyond the last channel repeat it. With `bake`, the weights
     [channel, tap], the left shift is folded into weights and bias if the weights then fit int16.
-    With `in_32_bits`, products of 32 bits are preferred.
+    With `in_32_bits`, products of 32 bits are preferred; with `has_clz`, addends may be computed.
     """
     low, high = bounds
     by_32 = narrow_requantize(params, low, high, dtype) if in_32_bits else None
@@ -218,6 +225,12 @@ def make_epilogue(
     elif folded is not None and fitted is None:
         folded = _prefer_common_shift(folded, params, bounds, odd_shift)
     values = _channel_parameters(params, folded, by_32)
+    addend_base = None
+    if has_clz and fitted is not None and len(set(fitted.addend)) > 1:
+        middle = (2 * params.zero_point + 1) << (fitted.shift - 1)
+        if _has_usual_halves(fitted, middle):
+            addend_base = middle
+            values = {name: values[name] for name in ("multiplier", "left")}
     columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
     fixed = {name: items[0] for name, items in values.items() if name not in columns}
     table = narrow = None
@@ -245,8 +258,15 @@ def make_epilogue(
         columns = tuple(name for name in columns if name not in narrow_columns)
     return RequantizeEpilogue(
         params, folded, table, columns, narrow, narrow_columns, fixed, dtype, factors, odd_shift,
-        has_odd_right_shift, has_odd_left_shift, by_32,
+        has_odd_right_shift, has_odd_left_shift, by_32, addend_base,
     )  # fmt: skip
+
+
+def _has_usual_halves(fitted: FoldedRequantize, middle: int) -> bool:
+    """Return whether each addend is `middle` plus the half of the right shift, as 0x80 >> clz."""
+    halves = [_HALF >> (32 - multiplier.bit_length()) for multiplier in fitted.multiplier]
+    signs = [-2 * half if fitted.has_sign else 0 for half in halves]
+    return [middle + half for half in halves] == [*fitted.addend] and signs == [*fitted.sign]
 
 
 def _channel_parameters(

@@ -192,7 +192,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     taps, flat, bias = (array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias))
     bounds = accumulator_bounds(bias, flat, kind.min, kind.max)
     params = select_channels(params, order.rows)
-    epilogue = make_epilogue(b, params, bounds, kind, len(flat), bake=flat)
+    epilogue = make_epilogue(b, params, bounds, kind, len(flat), bake=flat, has_clz=True)
     factors = np.array(epilogue.factors, np.int64)
     ordered = taps if is_vertical else taps.transpose(0, 2, 1)
     weights = _plan_weights(b, ordered, factors)
@@ -227,7 +227,17 @@ class _WindowWeights:
     split: Sequence[Callable[[ArithExpr], ArithExpr]]
 
     def bind(self, b: Kernel, index: ArithExpr) -> list[ArithExpr]:
-        loads = [b.load(self.table, [index, i]) for i in range(self.table.shape[1])]
+        taps, start = self.table.shape[1], index * self.table.shape[1]
+        if self.table.dtype == INT8:
+            whole = b.view("taps", self.table, start, (taps // 4,), dtype=UINT32, alignment=1)
+            loads = [b.load(whole, [i]) for i in range(taps // 4)]
+            if taps % 4 == 1:
+                loads.append(b.load_i32(self.table, [index, taps - 1]).cast(UINT32))
+            else:
+                two = [b.load(self.table, [index, taps - i]) for i in (2, 1)]
+                loads.append(call_intrinsic("pkhbt", [tap.cast(INT32) for tap in two], UINT32))
+        else:
+            loads = [b.load(self.table, [index, i]) for i in range(taps)]
         if self.split:
             loads = [b.let(f"bytes{i}", load) for i, load in enumerate(loads)]
             loads = [form(load) for load in loads for form in self.split]
@@ -235,7 +245,10 @@ class _WindowWeights:
 
 
 def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
-    """Plan the weights [channel, along, across]; int8 with a factor of 1 or 256 remain bytes."""
+    """Plan the weights [channel, along, across]; int8 with a factor of 1 or 256 remain bytes.
+
+    Bytes are in words, except the last one or two.
+    """
     halves, factor = _pack(taps), int(factors[0])
     words = halves.shape[1] // 2
     is_int8 = INT8.min <= taps.min() and taps.max() <= INT8.max
@@ -244,9 +257,14 @@ def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
         return _WindowWeights(b.constant("weights", wide, UINT32), words, ())
     padded = np.pad(halves, [(0, 0), (0, -2 * words % 4)]).reshape(len(taps), -1, 2, 2)
     packed = np.ascontiguousarray(padded.swapaxes(2, 3)).astype(np.int8).reshape(len(taps), -1)
-    return _WindowWeights(
-        b.constant("weights", packed.view(np.uint32), UINT32), words, _SPLITS[factor]
-    )
+    count = taps[0].size
+    if count > 2 and count % 4 in {1, 2}:
+        ends = packed[:, count - count % 4 :: 2]
+        whole = packed[:, : count - count % 4]
+        table = b.constant("weights", np.concatenate([whole, ends[:, : count % 4]], axis=1), INT8)
+    else:
+        table = b.constant("weights", packed.view(np.uint32), UINT32)
+    return _WindowWeights(table, words, _SPLITS[factor])
 
 
 def _pack(taps: Array) -> Array:

@@ -283,7 +283,10 @@ def plan_gemm(
     packed = layout.pack_weights(kernel[rows], block, packing)
     weights, biases = b.constant("weights", packed, UINT32), b.constant("bias", start, INT32)
     params = select_channels(params, rows)
-    epilogue = make_epilogue(b, params, (low, high), INT8, len(rows), odd_shift=odd_shift)
+    has_sign = params.clamp_min < params.zero_point  # then computed addends cost time
+    epilogue = make_epilogue(
+        b, params, (low, high), INT8, len(rows), odd_shift=odd_shift, has_clz=not has_sign
+    )
     return GemmKernel(
         outputs, len(rows) // block, block, pixels, odd_shift > 0, layout.words, weights, biases,
         order, constant_channels, epilogue, zero_point=_INT4_OFFSET if is_int4 else zero_point,

@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT32
 from firmwright.ir.tir.intrinsic import Intrinsic, read_intrinsics
+from firmwright.ops.intrinsics import leading_zeros
 
 
 def _wrap(value: Any) -> Any:
@@ -83,6 +84,10 @@ return {variable};"""
     return replace(item, text=item.text or {"gnu": assembly})
 
 
+def _half_unit(multiplier: Any) -> Any:
+    return (0x80 >> leading_zeros(multiplier)).astype(np.int32)
+
+
 _MEANINGS: Mapping[str, Callable[..., Any]] = {
     "smlad": _smlad,
     "smlabb": _multiply_halves(0, 0),
@@ -97,5 +102,6 @@ _MEANINGS: Mapping[str, Callable[..., Any]] = {
     "sadd16": _combine_halves(np.add),
     "ssub16": _combine_halves(np.subtract),
     "smax8": _smax8,
+    "half_unit": _half_unit,
 }
 INTRINSICS = tuple(map(_with_instruction, read_intrinsics(__file__, _MEANINGS, "dsp").values()))
