@@ -225,12 +225,9 @@ def make_epilogue(
     elif folded is not None and fitted is None:
         folded = _prefer_common_shift(folded, params, bounds, odd_shift)
     values = _channel_parameters(params, folded, by_32)
-    addend_base = None
-    if has_clz and fitted is not None and len(set(fitted.addend)) > 1:
-        middle = (2 * params.zero_point + 1) << (fitted.shift - 1)
-        if _has_usual_halves(fitted, middle):
-            addend_base = middle
-            values = {name: values[name] for name in ("multiplier", "left")}
+    addend_base = _usual_addend_base(fitted) if has_clz and fitted is not None else None
+    if addend_base is not None:
+        values = {name: values[name] for name in ("multiplier", "left")}
     columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
     fixed = {name: items[0] for name, items in values.items() if name not in columns}
     table = narrow = None
@@ -262,11 +259,13 @@ def make_epilogue(
     )  # fmt: skip
 
 
-def _has_usual_halves(fitted: FoldedRequantize, middle: int) -> bool:
-    """Return whether each addend is `middle` plus the half of the right shift, as 0x80 >> clz."""
+def _usual_addend_base(fitted: FoldedRequantize) -> int | None:
+    """Return the common part of different addends if each rest is the usual half, 0x80 >> clz."""
+    middle = (2 * fitted.zero_point + 1) << (fitted.shift - 1)
     halves = [_HALF >> (32 - multiplier.bit_length()) for multiplier in fitted.multiplier]
     signs = [-2 * half if fitted.has_sign else 0 for half in halves]
-    return [middle + half for half in halves] == [*fitted.addend] and signs == [*fitted.sign]
+    is_usual = [middle + half for half in halves] == [*fitted.addend] and signs == [*fitted.sign]
+    return middle if is_usual and len(set(fitted.addend)) > 1 else None
 
 
 def _channel_parameters(
