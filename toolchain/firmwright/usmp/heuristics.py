@@ -247,7 +247,7 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
         buffer = problem.buffers[index]
         for pool in buffer.pools:
             active = [c for c in problem.constraints[index] if pools[c.a] == pool]
-            offset = lowest_offset(active, offsets, buffer.alignment)
+            offset = lowest_offset(active, offsets, buffer.alignment) if active else 0
             end = offset + buffer.size_bytes
             limit = problem.limits[pool]
             if limit is None or end <= limit:
@@ -263,10 +263,8 @@ def lowest_offset(
     constraints: Sequence[OffsetConstraint[int]], offsets: Sequence[int], alignment: int
 ) -> int:
     """Return the lowest aligned offset of b that all constraints with placed buffers a allow."""
-    by_start = sorted((offsets[c.a] + c.lo, offsets[c.a] + c.hi, c) for c in constraints)
-    # One sweep suffices for plain intervals. An allowed offset inside a periodic interval may be
-    # inside an interval that the sweep has passed, so sweeps repeat until the offset is stable.
-    periodic = any(c.modulus > 1 for c in constraints)
+    by_start = [(offsets[c.a] + c.lo, offsets[c.a] + c.hi, c) for c in constraints]
+    by_start.sort()
     offset, moved = 0, True
     while moved:
         moved = False
@@ -274,19 +272,22 @@ def lowest_offset(
             if offset <= start:
                 break
             if offset < end:
-                allowed = _next_allowed(offset, end, constraint, offsets[constraint.a], alignment)
-                moved = moved or (periodic and allowed != offset)
+                allowed = -(-end // alignment) * alignment
+                if constraint.modulus > 1:
+                    other = offsets[constraint.a]
+                    allowed = _next_allowed(offset, allowed, constraint, other, alignment)
+                moved = moved or allowed != offset
                 offset = allowed
+        # One sweep suffices for plain intervals. An allowed offset inside a periodic interval may
+        # be inside an interval that the sweep has passed: sweeps repeat until the offset is stable.
+        moved = moved and any(c.modulus > 1 for c in constraints)
     return offset
 
 
 def _next_allowed(
-    offset: int, end: int, constraint: OffsetConstraint[int], other: int, alignment: int
+    offset: int, past: int, constraint: OffsetConstraint[int], other: int, alignment: int
 ) -> int:
-    """Return the lowest aligned offset >= `offset` that is at least `end` or matches the period."""
-    past = -(-end // alignment) * alignment
-    if constraint.modulus < 2:
-        return past
+    """Return the lowest aligned offset >= `offset` that is `past` or matches the period."""
     # Solve x = 0 mod alignment and x = other + residue mod modulus.
     target = other + constraint.residue
     common = math.gcd(alignment, constraint.modulus)

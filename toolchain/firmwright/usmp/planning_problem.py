@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import TypeAlias
 
 from firmwright.base.errors import DoesNotFitError, InternalError, RegionOverflow
@@ -17,6 +17,8 @@ from firmwright.ir.tir.plan import (
 )
 from firmwright.usmp.lower_bound import lower_bound_bytes, peak_buffers
 
+_LAYOUTS_KEPT = 64
+"""Selection plans the same buffers again and again: for each budget, and to explain a failure."""
 _PEAK_SHOWN = 4
 """Number of buffers live at the peak that the error message names."""
 
@@ -88,14 +90,27 @@ def make_planner(name: str) -> Callable[[Solver], Planner]:
     """
 
     def decorate(solve: Solver) -> Planner:
+        @lru_cache(_LAYOUTS_KEPT)
+        def solved(
+            buffers: tuple[BufferInfo, ...],
+            constraints: tuple[tuple[OffsetConstraint[int], ...], ...],
+            limits: tuple[tuple[str, int | None], ...],
+            bound_bytes: int,
+        ) -> Layout:
+            return solve(PlanningProblem(buffers, constraints, dict(limits), bound_bytes))
+
+        def solve_once(problem: PlanningProblem) -> Layout:
+            limits = tuple(problem.limits.items())
+            return solved(problem.buffers, problem.constraints, limits, problem.lower_bound_bytes)
+
         @wraps(solve)
         def planner(
             buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
         ) -> Plan:
             problem = build_problem(buffers, constraints, pools)
-            layout = solve(problem)
+            layout = solve_once(problem)
             if layout.unplaced_bytes:
-                layout = _solve_with_unlimited_pools(problem, solve)
+                layout = _solve_with_unlimited_pools(problem, solve_once)
             rows = zip(problem.buffers, layout.pools, layout.offsets, strict=True)
             placements = {buffer.name: Placement(pool, offset) for buffer, pool, offset in rows}
             tops = {p.name: layout.tops[p.name] for p in pools if layout.tops.get(p.name)}

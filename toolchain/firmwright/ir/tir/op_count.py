@@ -95,6 +95,7 @@ class _OperationCounter:
         self.weight: Samples = np.ones(_SAMPLE_COUNT)
         self.levels = [_OpenLoop(1.0, 1.0)]
         self.visited: set[int] = set()
+        self.is_data_by_id: dict[int, bool] = {}  # within one statement, as `visited`
         self.values: dict[str, LaneValue] = dict(self.arguments)
         self.depth: dict[str, int] = {}
         self.data: set[str] = set()  # variables computed from memory
@@ -113,7 +114,7 @@ class _OperationCounter:
         self.weight, self.runs, self.copies = before
 
     def count_stmt(self, node: tir.Stmt | None) -> None:
-        self.visited = set()
+        self.visited, self.is_data_by_id = set(), {}
         match node:
             case tir.For():
                 self.count_loop(node)
@@ -322,8 +323,12 @@ class _OperationCounter:
                 return True
             case tir.Var(name=name):
                 return name in self.data
-            case _:
-                return any(map(self.is_data, children(node)))
+            case tir.IntImm() | tir.FloatImm():
+                return False
+        known = self.is_data_by_id.get(id(node))
+        if known is None:
+            known = self.is_data_by_id[id(node)] = any(map(self.is_data, children(node)))
+        return known
 
     def charge_once(self, node: object, kind: str, depth: int) -> None:
         level = self.levels[min(depth, len(self.levels) - 1)]
@@ -360,6 +365,8 @@ class _OperationCounter:
                 return self.depth.get(name, 0)
             case tir.BufferLoad() | tir.IntrinsicCall() | tir.AccessPtr():
                 return len(self.levels) - 1
+            case tir.IntImm() | tir.FloatImm():
+                return 0
             case _:
                 return max(map(self.loop_level, children(node)), default=0)
 

@@ -17,8 +17,9 @@ Node: TypeAlias = tir.Expr | tir.Stmt
 N = TypeVar("N", bound=Node)
 
 
+_LEAVES = frozenset((tir.IntImm, tir.FloatImm, tir.Var))
 _CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
-    **dict.fromkeys((tir.IntImm, tir.FloatImm, tir.Var), lambda node: ()),
+    **dict.fromkeys(_LEAVES, lambda node: ()),
     tir.Binary: attrgetter("a", "b"),
     tir.Not: lambda node: (node.a,),
     tir.Cast: lambda node: (node.value,),
@@ -91,7 +92,7 @@ def map_children(node: N, change: Callable[[Any], Node]) -> N:
     for index, part in enumerate(parts):
         new = change(part)
         if new is not part:
-            following = [change(part) for part in parts[index + 1 :]]
+            following = map(change, parts[index + 1 :])
             return cast(N, _REBUILD[type(node)](node, (*parts[:index], new, *following)))
     return node
 
@@ -102,9 +103,9 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        parts = _CHILDREN[type(top)](top)
-        if parts:
-            stack.extend(parts[::-1])
+        kind = type(top)
+        if kind not in _LEAVES:
+            stack.extend(_CHILDREN[kind](top)[::-1])
 
 
 def child_statements(node: tir.Stmt) -> tuple[tir.Stmt, ...]:
@@ -174,6 +175,8 @@ def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
     """Apply `rule` to every statement and expression in `node`, innermost first."""
 
     def visit(node: Node) -> Node:
+        if type(node) in _LEAVES:
+            return node if (result := rule(node)) is None else result
         rebuilt: Node = map_children(node, visit)
         if rebuilt is not node:
             match rebuilt:

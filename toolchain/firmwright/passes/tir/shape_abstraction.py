@@ -86,16 +86,20 @@ class _TemplateBuilder:
             if isinstance(node, tir.IntImm):
                 self._number(Hole(self.literals, node, role, runs, stored))
                 continue
+            if isinstance(node, tir.Var):
+                self.key += ("Var", node.name, node.dtype.short)
+                continue
             self.key.append(type(node).__name__)
             self._own(node)
-            values = _is_value(node, stored)
-            below = zip(children(node), self._roles(node, role), strict=True)
+            values = stored and _is_value(node)
+            nodes = children(node)
+            below = zip(nodes, self._roles(node, role, len(nodes)), strict=True)
             parts = [(part, kind, runs, values) for part, kind in below]
             if isinstance(node, tir.BufferStore):
                 parts[-1] = (node.value, "number", runs, node.value.dtype.is_int)
-            if isinstance(node, tir.For) and isinstance(node.extent, tir.IntImm):
+            elif isinstance(node, tir.For) and isinstance(node.extent, tir.IntImm):
                 parts[-1] = (node.body, "number", runs * node.extent.value, False)
-            stack.extend(reversed(parts))
+            stack += parts[::-1]
 
     def _number(self, number: Hole) -> None:
         dtype = number.value.dtype
@@ -106,7 +110,7 @@ class _TemplateBuilder:
             self.key += (number.value.value, dtype.short)
         self.literals += 1
 
-    def _roles(self, node: Node, role: str) -> list[str]:
+    def _roles(self, node: Node, role: str, count: int) -> list[str]:
         match node:
             case tir.BufferLoad(buffer, indices):
                 return ["" if buffer.scope == "reg" else "number"] * len(indices)
@@ -124,14 +128,12 @@ class _TemplateBuilder:
                 below = "limit" if op in tir.COMPARISONS else _ROLES.get(op, "number")
                 return [below if role else ""] * 2
             case _:
-                return [role] * len(children(node))
+                return [role] * count
 
     def _own(self, node: Node) -> None:
         match node:
             case tir.FloatImm(value, dtype):
                 self.key += (value, dtype.short)
-            case tir.Var():
-                self._var(node)
             case tir.Binary(op):
                 self.key.append(op)
             case tir.Cast(dtype):
@@ -173,14 +175,11 @@ class _TemplateBuilder:
         self.shapes += (*buffer.shape, *(buffer.strides or ()))
 
 
-def _is_value(node: Node, stored: bool) -> bool:
-    match node:
-        case tir.Binary(op):
-            return stored and op in _SCALAR
-        case tir.Cast() | tir.Select() | tir.IntrinsicCall():
-            return stored
-        case _:
-            return False
+def _is_value(node: Node) -> bool:
+    """Return whether the children of `node`, which is stored, are stored too."""
+    if isinstance(node, tir.Binary):
+        return node.op in _SCALAR
+    return isinstance(node, tir.Cast | tir.Select | tir.IntrinsicCall)
 
 
 def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimFunc:
