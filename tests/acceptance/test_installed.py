@@ -144,7 +144,8 @@ def installed(folder: Path) -> Firmwright:
     place.mkdir()
     python = home / "bin" / "python"
     make = [sys.executable, "-m", "venv", "--without-pip", str(home)]
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", str(ROOT)]
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    install = [*pip, "install", "-q", "--no-compile", str(ROOT)]  # few of the modules are used
     for command in (make, install):
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=INSTALL_TIMEOUT_S

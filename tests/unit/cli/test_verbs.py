@@ -274,8 +274,14 @@ def test_invalid_profile_baseline_is_a_usage_error(fw, tmp_path: Path, digits_pa
 
 
 @pytest.mark.qemu
-def test_model_that_does_not_fit_is_reported(fw, digits_path: Path):
-    said = fw("verify", digits_path, "--board", "mps2-an386", "--ram", 100, "--json")
+def test_model_that_does_not_fit_is_reported(fw, tmp_path: Path):
+    model = tmp_path / "relu.fwir"
+    model.write_text(
+        "firmwright ir 1\nmodule @net\n"
+        "graph @main(%x: i8[1,64] quant(0.1, 0)) -> (%y) {\n"
+        "  %y: i8[1,64] quant(0.1, 0) = relu(%x)\n}\n"
+    )
+    said = fw("verify", model, "--board", "mps2-an386", "--ram", 10, "--json")
     assert said.status == 1
     error = said.json["error"]
     assert error["code"] == "does_not_fit"
