@@ -18,7 +18,7 @@ from firmwright.schedules.cortex_m_dsp import conv2d_fully_connected, depthwise_
 from firmwright.schedules.registry import INTRINSICS
 
 SEEDS = range(100, 112)
-CONVOLUTION, MATRIX = conv2d_fully_connected.SCHEDULES
+CONVOLUTION, MATRIX, SHARED = conv2d_fully_connected.SCHEDULES
 
 
 def symmetric(call: OpCall) -> OpCall:
@@ -59,6 +59,15 @@ def test_convolutions_with_paired_channels_match_the_reference(
             judge(call, CONVOLUTION, config)
             paired += "paired_" in built(call, config)
     assert paired > len(SEEDS)
+
+
+def test_convolutions_in_shared_code_match_the_reference(judge, random_convolution) -> None:
+    calls = (symmetric(random_convolution(seed, depthwise=False)) for seed in range(100, 300))
+    fitting = [call for call in calls if SHARED.configs(call)]
+    assert len(fitting) > len(SEEDS)
+    for call in fitting[: len(SEEDS)]:
+        for config in SHARED.configs(call):
+            judge(call, SHARED, config)
 
 
 @pytest.mark.parametrize("dead", [False, True])

@@ -13,6 +13,7 @@ from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.passes.tir.shape_abstraction import make_template
+from firmwright.passes.tir.simplify import simplify
 from firmwright.pipeline.options import Options
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.kernel_selection import SelectionOracle
@@ -69,7 +70,8 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
         return False
 
     def key(kernel: tir.PrimFunc) -> Hashable:
-        template = make_template(kernel, INTRINSICS)
-        return template.key if options.optimize == "size" else template.merging_key
+        if options.optimize == "size":
+            return make_template(simplify(kernel), INTRINSICS).key
+        return make_template(kernel, INTRINSICS).merging_key
 
     return SelectionOracle(estimate, fits, key)

@@ -201,7 +201,7 @@ class RequantizeEpilogue:
 def make_epilogue(
     b: Kernel, params: Requantization, bounds: tuple[Array, Array], dtype: DType, rows: int,
     bake: Array | None = None, *, odd_shift: int = 0, may_fit: bool = True,
-    in_32_bits: bool = False, has_clz: bool = False,
+    in_32_bits: bool = False, has_clz: bool = False, has_common_form: bool = False,
 ) -> RequantizeEpilogue:  # fmt: skip
     """Build the epilogue of a layer with accumulators within `bounds`.
 
@@ -227,6 +227,8 @@ def make_epilogue(
     values = _channel_parameters(params, folded, by_32)
     addend_base = _usual_addend_base(fitted) if has_clz and fitted is not None else None
     if addend_base is not None:
+        if has_common_form and folded is not None:  # the sign changes only values that are clamped
+            folded = replace(folded, sign=(1,) * channels)
         values = {name: values[name] for name in ("multiplier", "left")}
     columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
     fixed = {name: items[0] for name, items in values.items() if name not in columns}

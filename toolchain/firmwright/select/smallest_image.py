@@ -11,11 +11,11 @@ from firmwright.select.flash_budget import CandidatesPerCall
 
 # Kernels with one key share their code, so the cost of a kernel depends on those of other calls. A
 # descent changes one call, or all calls that can use one key, as long as bytes + weight * time
-# becomes less. The weight is the least one that keeps the time.
+# becomes less. Of the results for different weights, the smallest one within the time is best.
 
 _UNIT = 1 << 20
 """One byte in the units of cost; a weight is the cost of a unit of time."""
-_WEIGHTS = [(4 + step % 4 << step // 4) // 4 for step in range(160)]
+_WEIGHTS = [(2 + step % 2 << step // 2) // 2 for step in range(8, 60)]
 _ROUNDS_MAX = 8
 
 
@@ -34,16 +34,9 @@ class SmallestImage:
 
     def choose(self) -> CandidatesPerCall:
         """Return each call with its one candidate, or without one."""
-        low, high = 0, len(_WEIGHTS) - 1
-        best = self._descend(_WEIGHTS[high])
-        while low < high:
-            middle = (low + high) // 2
-            picks = self._descend(_WEIGHTS[middle])
-            if self._time(picks) > self.time_max:
-                low = middle + 1
-                continue
-            high = middle
-            best = min(best, picks, key=self._bytes)
+        plans = map(self._descend, reversed(_WEIGHTS))
+        within = [picks for picks in plans if self._time(picks) <= self.time_max]
+        best = min(within, key=self._bytes, default=self._descend(_WEIGHTS[-1]))
         chosen = iter(own[pick][0] for own, pick in zip(self._options, best, strict=True))
         return [
             (call, (next(chosen),) if candidates else ())

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT16, INT32, INT64, DType
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
@@ -231,6 +231,13 @@ class Builder:
         if start is not None:
             register.set(start)
         return register
+
+    def variable(self, name: str, value: int, dtype: DType = INT16) -> ArithExpr:
+        """Return `value` from a register: no simplification uses it, and shared code takes any."""
+        return self.register(name, dtype, value).value.cast(INDEX)
+
+    def extent(self, name: str, count: int, is_variable: bool) -> ArithExpr | int:
+        return minimum(self.variable(name, count), count) if is_variable else count
 
     def allocate(
         self, name: str, dtype: DType, shape: Sequence[int], alignment: int = 4

@@ -45,6 +45,8 @@ def evaluate_lanes(node: tir.Expr, values: Mapping[str, LaneValue]) -> LaneValue
             return value if -(1 << 63) <= value < 1 << 63 else None
         case tir.Var(name):
             return values.get(name)
+        case tir.BufferLoad(buffer) if buffer.scope == "reg":
+            return values.get(buffer.name)
         case tir.Binary(op, a, b):
             x, y = evaluate_lanes(a, values), evaluate_lanes(b, values)
             if x is None or y is None:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.base.dtypes import INT16
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.tir.expr_evaluation import LaneValue, evaluate_lanes
@@ -171,6 +172,8 @@ class _OperationCounter:
         """Charge a store; a store to a register costs a move only if the value already exists."""
         self.count_expr(node.value)
         self.charge_address_arguments(node.indices)
+        if node.buffer.dtype == INT16 and node.buffer.scope == "reg":  # the number of a shape
+            self.values[node.buffer.name] = evaluate_lanes(node.value, self.values)
         if node.buffer.scope != "reg":
             self.charge("float_store" if node.buffer.dtype.is_float else "store", 1)
         elif isinstance(node.value, tir.IntImm | tir.FloatImm | tir.Var):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from firmwright.base.dtypes import INT8, UINT32
+from firmwright.base.dtypes import INT8, UINT8, UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
@@ -27,6 +27,9 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 # exact because padding holds the zero point. The last block overlaps its predecessor if the pixels
 # do not divide evenly. Backward order computes blocks from the end, for an output placed above the
 # input that it overwrites.
+#
+# With `code=shared`, for the goal `size`, layers of many shapes have the same code: no number that
+# simplification would use (a stride of 1, one tap) is a literal; requantization has one form.
 #
 # fully_connected widens the input vector once to int16 pairs in the order of SXTB16, and each block
 # of eight weight rows multiplies it. With `input=bytes` the vector stays int8: it needs no scratch
@@ -59,6 +62,14 @@ def _fits_int4(op: OpCall) -> bool:
     return not has_weight_zero_point(op) and fits_int4(layer_layout(op), kernel, bias)
 
 
+def _shared_configs(op: OpCall) -> Sequence[Config]:
+    fits = {"pixels": 2} in _configs(op) and op.output.shape[0] == 1
+    if not fits or op.input(1).shape[-1] % _WORD or has_weight_zero_point(op):
+        return ()
+    fitting = (steps for steps in (8, 4) if layer_layout(op).words % steps == 0)
+    return [{"pixels": 2, "steps": steps, "code": "shared"} for steps in fitting]
+
+
 def _space(op: OpCall) -> Sequence[Config]:
     unrolls = alternative_unrolls(layer_layout(op).words)
     configs = (config for config in _configs(op) if "weights" not in config)
@@ -80,7 +91,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
     gemm = plan_gemm(
         b, layout, kernel, bias, params, channels, block, weight_zero_point(op),
-        is_int4="weights" in config,
+        is_int4="weights" in config, is_shared="code" in config,
     )  # fmt: skip
     if "steps" in config:
         gemm = replace(gemm, steps=int(config["steps"]))
@@ -114,7 +125,7 @@ def convolve_in_blocks(
     _, out_height, out_width, _ = shape
     rows = shape[0] * out_height
     pixels = rows * out_width
-    in_rows = out_width % block == 0 and not window.pointwise
+    in_rows = out_width % block == 0 and not window.pointwise and not gemm.is_shared
     with Nest() as enter:
         if in_rows:
             row = _counted(b, enter, "row", rows, backward=backward)
@@ -124,12 +135,14 @@ def convolve_in_blocks(
         else:
             index = enter(b.for_("pixel_block", -(-pixels // block)))
             start = (pixels - block) - index * block if backward else index * block
-            if pixels % block:  # the last block is moved so that it is whole
+            if gemm.is_shared:
+                start = minimum(start + b.variable("zero", 0, UINT8), pixels - block)
+            elif pixels % block:  # the last block is moved so that it is whole
                 start = maximum(start, 0) if backward else minimum(start, pixels - block)
             at = b.let("at", start)
         columns = b.allocate("columns", UINT32, (layout.words + gemm.is_int4, block), 8)
-        packer = Im2colPacker(b, layout, columns, source.x, source.zero_point)
-        if window.pointwise:
+        packer = Im2colPacker(b, layout, columns, source.x, source.zero_point, gemm.is_shared)
+        if window.pointwise and not gemm.is_shared:
             packer.points([(at + p) * layout.channels for p in range(block)])
         elif in_rows:
             packer.block(_position(b, window, row, first_column, shape))
@@ -137,19 +150,20 @@ def convolve_in_blocks(
             with b.for_("p", block) as p:
                 pixel = b.let("pixel", at + p)
                 row, column = pixel // out_width, pixel % out_width
-                packer.pixel(_position(b, window, row, column, shape), p)
+                packer.pixel(_position(b, window, row, column, shape, gemm.is_shared), p)
         gemm.emit(b, columns, at + first)
 
 
 def _position(
     b: Kernel, window: ConvWindow, row: ArithExpr, column: ArithExpr,
-    shape: Sequence[int],
+    shape: Sequence[int], is_shared: bool = False,
 ) -> Position:  # fmt: skip
     """Return the origin (n, y, x) of an output's window; `row` counts through the batch."""
     batch, height, _, _ = shape
     n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
-    top = oy * window.stride[0] - window.padding[0]
-    left = column * window.stride[1] - window.padding[2]
+    fixed = (*window.stride, *window.padding[::2])
+    numbers = [b.variable("shape", value) if is_shared else value for value in fixed]
+    top, left = oy * numbers[0] - numbers[2], column * numbers[1] - numbers[3]
     return n, b.let("top", top), b.let("left", left)
 
 
@@ -207,4 +221,5 @@ SCHEDULES = (
         configs=_matrix_configs, build=_build_matrix, space=_matrix_space,
         short_loops=_short_loops, takes_weight_zero_point=True,
     ),
+    dsp_schedule("dsp.conv2d.shared", "conv2d", configs=_shared_configs, build=_build, goal="size"),
 )  # fmt: skip

@@ -83,6 +83,7 @@ class GemmKernel:
     steps: int | None = None
     zero_point: int = 0
     is_int4: bool = False
+    is_shared: bool = False
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         self.constant_channels.emit_stores(b, at, self.pixels)
@@ -188,7 +189,7 @@ class GemmKernel:
 
         count = words // steps
         if not self.is_int4 or count > 1:
-            with b.for_("j", count - self.is_int4) as j:
+            with b.for_("j", b.extent("repeats", count - self.is_int4, self.is_shared)) as j:
                 multiply(j)
         if self.is_int4:
             multiply(index * 0 + (count - 1), end=1)
@@ -259,7 +260,7 @@ class GemmKernel:
 
 def plan_gemm(
     b: Kernel, layout: Im2colLayout, kernel: Array, bias: Array, params: Requantization, block: int,
-    pixels: int, zero_point: int = 0, *, is_int4: bool = False,
+    pixels: int, zero_point: int = 0, *, is_int4: bool = False, is_shared: bool = False,
 ) -> GemmKernel:  # fmt: skip
     """Plan `kernel` [outputs, rows, columns, channels] in tiles of `block` x `pixels`.
 
@@ -285,12 +286,13 @@ def plan_gemm(
     params = select_channels(params, rows)
     has_sign = params.clamp_min < params.zero_point  # then computed addends cost time
     epilogue = make_epilogue(
-        b, params, (low, high), INT8, len(rows), odd_shift=odd_shift, has_clz=not has_sign
-    )
+        b, params, (low, high), INT8, len(rows), odd_shift=odd_shift,
+        has_clz=is_shared or not has_sign, has_common_form=is_shared,
+    )  # fmt: skip
     return GemmKernel(
         outputs, len(rows) // block, block, pixels, odd_shift > 0, layout.words, weights, biases,
         order, constant_channels, epilogue, zero_point=_INT4_OFFSET if is_int4 else zero_point,
-        is_int4=is_int4,
+        is_int4=is_int4, is_shared=is_shared,
     )  # fmt: skip
 
 

@@ -83,13 +83,14 @@ class Im2colLayout:
 
 @dataclass(frozen=True, slots=True)
 class Im2colPacker:
-    """Packs windows of the input `x` into `columns` [word, pixel]."""
+    """Packs windows of the input `x` into `columns` [word, pixel] of a `GemmKernel`."""
 
     b: Kernel
     layout: Im2colLayout
     columns: tir.Buffer
     x: tir.Buffer
     zero_point: int | ArithExpr
+    is_shared: bool = False
 
     def block(self, position: Position) -> None:
         """Pack adjacent pixels of an output row; the first window begins at `position`.
@@ -128,7 +129,7 @@ class Im2colPacker:
         height, width = window.input_size
         with self._rows(top) as (iy, word):
             offset = ((n * height + iy) * width + left) * self.layout.channels
-            if not window.guarded(0) and not window.guarded(1):
+            if not (self.is_shared or window.guarded(0) or window.guarded(1)):
                 self._runs([offset], self.layout.row_elements, word, [pixel])
                 return
             inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - window.size[1])
@@ -147,7 +148,7 @@ class Im2colPacker:
     def _rows(self, top: ArithExpr) -> Iterator[tuple[ArithExpr, ArithExpr]]:
         """Loop over the rows of the window at `top` and yield (input row, first word)."""
         window = self.layout.window
-        with self.b.for_("ky", window.size[0]) as ky:
+        with self.b.for_("ky", self.b.extent("rows", window.size[0], self.is_shared)) as ky:
             iy = self.b.let("iy", top + ky * window.dilation[0])
             yield iy, ky * self.layout.words_per_row
 
@@ -173,7 +174,8 @@ class Im2colPacker:
                 b.view(_name("window", p), self.x, at, (groups,), dtype=UINT32, alignment=alignment)
                 for at, p in zip(offsets, pixels, strict=True)
             ]
-            preferred = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
+            usual = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
+            preferred = (2,) if self.is_shared else usual
             group = enter(b.unrolled("i", groups, *preferred))
             groups_of_bytes = [
                 b.let(_name("bytes", p), b.load(run, [group]))
@@ -212,7 +214,7 @@ class Im2colPacker:
         if layout.channels % 4:
             self._border_elements(at, word, pixel)
             return
-        with b.for_("kx", layout.window.size[1]) as kx:
+        with b.for_("kx", b.extent("columns", layout.window.size[1], self.is_shared)) as kx:
             ix = b.let("ix", left + kx)
             first = word + kx * (layout.channels // 2)
             with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
