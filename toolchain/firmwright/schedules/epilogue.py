@@ -217,8 +217,7 @@ def make_epilogue(
     if fitted is not None:
         params = replace(params, rounding=Rounding.ONCE)
     folded = None if by_32 else fitted or fold_requantize(params, low, high)
-    channels = len(low)
-    factors = (1,) * channels
+    channels, factors = len(low), (1,) * len(low)
     if folded is not None and bake is not None and _fits_int16(bake, folded.left):
         factors = tuple(1 << left for left in folded.left)
         folded = replace(folded, left=(0,) * channels)
