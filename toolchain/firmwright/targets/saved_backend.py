@@ -69,11 +69,10 @@ class SavedBackend(Backend):
 
     def _intrinsic(self, record: Any) -> Intrinsic:
         data = _with_dtype(dict(record), "result")
-        operands = (_with_dtype(dict(operand), "dtype") for operand in data["operands"])
-        tables = {name: dict(data[name]) for name in ("text", "cycles")}
-        more = {**data, **tables, "operands": tuple(Operand(**operand) for operand in operands)}
+        operands = (_with_dtype(dict(item), "dtype") for item in data["operands"])
+        values = {"text": dict(data["text"]), "operands": tuple(Operand(**item) for item in operands)}
         what = f"the function {data['name']} cannot be evaluated"
-        return Intrinsic(meaning=self._missing(what), **more)
+        return Intrinsic(meaning=self._missing(what), **{**data, **values})
 
     def _missing(self, problem: str) -> Callable[..., NoReturn]:
         def run(*values: Any) -> NoReturn:
