@@ -1,6 +1,11 @@
 #include "m.h"
 
 #include <limits.h>
+
+#if defined(INT_MAX) && INT_MAX < 2147483647
+#error "The model needs an int of at least 32 bits: compile it for a 32-bit processor."
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,10 +20,6 @@
 #endif
 
 /* ---- Compiler ---- */
-
-#if defined(INT_MAX) && INT_MAX < 2147483647
-#error "The model needs an int of at least 32 bits: compile it for a 32-bit processor."
-#endif
 
 /* Assembly blocks need all registers, also with -fno-omit-frame-pointer. */
 #if defined(__GNUC__) && !defined(__clang__)
