@@ -23,9 +23,10 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import Compilation, remaining_passes
 
 BOARD = "mps2-an386"
-LAYER_LOSS = 0.02
-"""What one kernel's own cycles differ by from image to image: gcc orders loads by what
-stands beside it in the file (one depthwise kernel: 237 or 245 thousand cycles)."""
+LAYER_LOSS = 0.04
+"""The cost model's error for one layer: 3.5 percent for the first convolution of digits, whose
+pixels=2 it prefers to pixels=4. The cycles of one kernel also differ from image to image, since
+gcc orders loads by the code around it (one depthwise kernel: 237 or 245 thousand)."""
 MODEL_LOSS = 0.01
 MODELS = (
     "kws_ref_model.tflite",
