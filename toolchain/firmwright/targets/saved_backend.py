@@ -70,9 +70,9 @@ class SavedBackend(Backend):
     def _intrinsic(self, record: Any) -> Intrinsic:
         data = _with_dtype(dict(record), "result")
         operands = (_with_dtype(dict(item), "dtype") for item in data["operands"])
-        values = {"text": dict(data["text"]), "operands": tuple(Operand(**item) for item in operands)}
+        own = {"text": dict(data["text"]), "operands": tuple(Operand(**item) for item in operands)}
         what = f"the function {data['name']} cannot be evaluated"
-        return Intrinsic(meaning=self._missing(what), **{**data, **values})
+        return Intrinsic(meaning=self._missing(what), **{**data, **own})
 
     def _missing(self, problem: str) -> Callable[..., NoReturn]:
         def run(*values: Any) -> NoReturn:
