@@ -26,6 +26,7 @@ from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.oracle.compare import Comparison, compare_tensor
+from firmwright.passes.graph.fold_constant_channels import KEPT_CHANNELS
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,8 @@ class _ComparableOperator:
     """An operator for which the reference has the first output, under the name `layer`.
 
     `is_moved` means that the channels are the last axis on the device but the second in the
-    reference. `is_signed` marks int8 values; those of a uint8 reference are 128 higher.
+    reference. `is_signed` marks int8 values; those of a uint8 reference are 128 higher. `kept` are
+    the indices of the last axis that the device computes, or () for all.
     """
 
     summary: OperatorSummary
@@ -94,6 +96,7 @@ class _ComparableOperator:
     is_moved: bool
     is_float: bool
     is_signed: bool
+    kept: tuple[int, ...]
 
     @property
     def index(self) -> int:
@@ -103,12 +106,14 @@ class _ComparableOperator:
         values = layers[self.layer]
         if self.is_signed and values.dtype == np.uint8:
             values = (values ^ _UNSIGNED_OFFSET).view(np.int8)
-        return np.ascontiguousarray(np.moveaxis(values, 1, -1) if self.is_moved else values)
+        values = np.moveaxis(values, 1, -1) if self.is_moved else values
+        return np.ascontiguousarray(values[..., self.kept] if self.kept else values)
 
 
 def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_ComparableOperator]:
     types, layers_by_buffer = _buffer_types(compiled.module), _layers_by_buffer(layers)
     parts = _partial_buffers(compiled.module)
+    kept: dict[str, tuple[int, ...]] = dict(compiled.module.attrs.get(KEPT_CHANNELS, ()))  # type: ignore[arg-type]  # pairs
     operators = []
     for summary in compiled.summary.operators:
         name, tensor = summary.name, summary.tensor
@@ -120,7 +125,10 @@ def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_Compa
         shape, dtype = types.get(name, (None, None))
         if is_own or (layer and _has_layout_of(layers[layer], shape, is_moved=is_moved)):
             is_float = layers[layer].dtype.kind == "f"
-            operators.append(_ComparableOperator(summary, layer, is_moved, is_float, dtype == INT8))
+            operator = _ComparableOperator(
+                summary, layer, is_moved, is_float, dtype == INT8, kept.get(tensor, ())
+            )
+            operators.append(operator)
     return operators
 
 

@@ -153,6 +153,32 @@ def make_requantization(
     )
 
 
+def output_bounds(params: Requantization, low: Array, high: Array) -> tuple[Array, Array]:
+    """Return the least and the greatest int8 output of each channel for sums in [low, high].
+
+    Requantization is monotonic, as multipliers are not negative. Channels whose sums may overflow
+    32 bits on the way have the bounds of the activation.
+    """
+    shifts = np.broadcast_to(np.array(params.shifts, np.int64), len(low))
+    reach = np.maximum(np.abs(low), np.abs(high)).tolist()
+    fits = np.array(
+        [
+            value << max(shift, 0) < _SUM_LIMIT << (shift < 0)
+            for value, shift in zip(reach, shifts.tolist(), strict=True)
+        ]
+    )
+    clamps = params.clamp_min, params.clamp_max
+    bounds = (params.apply(np.where(fits, bound, 0), INT64) for bound in (low, high))
+    least, most = (
+        np.where(fits, bound, clamp) for bound, clamp in zip(bounds, clamps, strict=True)
+    )
+    return least, most
+
+
+_SUM_LIMIT = 1 << 30
+"""Bound that leaves room to add the output zero point after a left shift."""
+
+
 def tensor_scales(call: OpCall) -> list[float]:
     inputs = [call.input(index) for index in range(len(call.inputs))]
     return [per_tensor_quant(kind).scale for kind in (*inputs, call.output)]

@@ -9,6 +9,7 @@ from firmwright.ir.module import Pass
 from firmwright.passes.graph import (
     cse,
     depthwise_to_conv2d,
+    fold_constant_channels,
     fold_pad,
     fold_scale,
     fold_transpose,
@@ -39,6 +40,7 @@ _MODULES = (
     fold_transpose,
     fold_pad,
     depthwise_to_conv2d,
+    fold_constant_channels,
     graph_dce,
     unroll,
     simplify,

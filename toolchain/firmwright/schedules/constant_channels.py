@@ -5,24 +5,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, Array
+from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, Array
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, minimum
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization
+from firmwright.ops.requantize import Requantization, output_bounds
 
-# Trained networks contain dead channels: their scale is so small, or their bias so large, that no
-# input changes the output. Requantization is monotonic (multipliers are not negative), so a channel
-# is constant if its least and greatest accumulators give the same output and neither overflows 32
-# bits on the way. Kernels store these values directly; their weights take no flash.
+# `fold-constant-channels` removes constant channels where their readers allow it. Kernels store the
+# values of the others directly; their weights take no flash.
 
 _WORD = 4
 _UNROLL = 4
 _MANY = 4
 """Skipping pays if at least one channel in this many is constant."""
-_LIMIT = 1 << 30
-"""Bound that leaves room to add the output zero point after a left shift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +115,5 @@ def select_channels(params: Requantization, channels: Sequence[int]) -> Requanti
 
 
 def constant_channel_values(params: Requantization, low: Array, high: Array) -> dict[int, int]:
-    shifts = np.broadcast_to(np.array(params.shifts, np.int64), len(low))
-    reach = np.maximum(np.abs(low), np.abs(high)).tolist()
-    fits = np.array(
-        [
-            value << max(shift, 0) < _LIMIT << (shift < 0)
-            for value, shift in zip(reach, shifts.tolist(), strict=True)
-        ]
-    )
-    safe_low, safe_high = np.where(fits, low, 0), np.where(fits, high, 0)
-    least, most = (params.apply(bound, INT8) for bound in (safe_low, safe_high))
-    return {
-        channel: int(least[channel]) for channel in np.flatnonzero(fits & (least == most)).tolist()
-    }
+    least, most = output_bounds(params, low, high)
+    return {channel: int(least[channel]) for channel in np.flatnonzero(least == most).tolist()}

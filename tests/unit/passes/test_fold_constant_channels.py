@@ -1,0 +1,136 @@
+"""Constant channels are removed, and the results stay equal bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import firmwright as fw
+from firmwright.graph_builder import GraphBuilder
+from firmwright.ir.graph.evaluate import evaluate_graph
+from firmwright.ir.graph.nodes import Value
+from firmwright.ir.graph.verify import diagnose_graph
+from firmwright.ir.module import IRModule
+from firmwright.ops.registry import op_table
+from firmwright.passes.graph.fold_constant_channels import KEPT_CHANNELS, PASS
+
+OPS = op_table()
+ZERO, FULL = -1_000_000, 1_000_000
+"""Biases with which a layer returns its lower clamp, the zero point, and its upper clamp."""
+
+
+class Network(GraphBuilder):
+    """Builds int8 layers with random weights; `special` maps channels to biases."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__("net")
+        self.rng = np.random.default_rng(seed)
+        self.x = self.input("x", (1, 7, 6, 3), scale=0.05, zero_point=3)
+
+    def layer(
+        self,
+        op: str,
+        x: Value,
+        shape: tuple[int, ...],
+        axis: int,
+        special: dict[int, int],
+        unused: tuple[int, ...] = (),
+        scale: float = 0.1,
+        **attrs: object,
+    ) -> Value:
+        weights = self.rng.integers(-127, 128, shape).astype(np.int8)
+        weights[..., unused] = 0
+        bias = self.rng.integers(-2000, 2000, shape[axis]).astype(np.int32)
+        bias[list(special)] = list(special.values())
+        scales = self.rng.uniform(0.002, 0.02, shape[axis]).tolist()
+        w = self.constant(weights, scale=scales, axis=axis)
+        operands = (x, w, self.constant(bias))
+        return self.call(op, *operands, scale=scale, zero_point=-100, activation="relu", **attrs)
+
+    def conv(self, x: Value, outputs: int, special: dict[int, int], pad: int = 0, **more) -> Value:
+        size, window = 2 * pad + 1, {"stride": (1, 1), "dilation": (1, 1), "padding": (pad,) * 4}
+        shape = (outputs, size, size, x.shape[3])
+        return self.layer("conv2d", x, shape, 0, special, **window, **more)
+
+    def depthwise(self, x: Value, special: dict[int, int], pad: int = 1) -> Value:
+        window = {"stride": (1, 1), "dilation": (1, 1), "padding": (pad,) * 4}
+        return self.layer("depthwise_conv2d", x, (1, 3, 3, x.shape[3]), 3, special, **window)
+
+    def pool(self, x: Value, op: str) -> Value:
+        window = {"size": (2, 2), "stride": (2, 2), "dilation": (1, 1), "padding": (0,) * 4}
+        kind = {"scale": 0.1, "zero_point": -100}
+        return self.call(op, x, **window, **kind, activation="none")
+
+
+def channels_left(module: IRModule) -> list[int]:
+    """Compare the values before and after; return the channels of the values with fewer."""
+    folded = PASS(module)
+    assert diagnose_graph(folded.entry, folded, OPS) == []
+    kept = dict(folded.attrs.get(KEPT_CHANNELS, ()))
+    for seed in range(3):
+        x = np.random.default_rng(seed).integers(-128, 128, (1, 7, 6, 3)).astype(np.int8)
+        before, after = (evaluate_graph(one, {"x": x}, OPS, {}) for one in (module, folded))
+        for name, values in before.items():
+            expected = values[..., kept[name]] if name in kept else values
+            np.testing.assert_array_equal(expected, after[name], name)
+        assert len(np.unique(before[module.entry.results[0].name])) > 5
+    return [len(channels) for channels in kept.values()]
+
+
+def test_a_chain_computes_only_the_channels_that_vary() -> None:
+    net = Network()
+    y = net.conv(net.x, 16, {1: ZERO, 4: ZERO, 5: ZERO, 6: FULL, 9: ZERO, 15: ZERO})
+    y = net.conv(net.pool(net.depthwise(y, {}), "max_pool2d"), 8, {})
+    assert channels_left(net.module(y)) == [12, 12, 12]
+
+
+def test_constants_other_than_zero_become_biases() -> None:
+    net = Network()
+    y = net.conv(net.x, 8, dict.fromkeys(range(4), FULL))
+    y = net.conv(net.pool(y, "average_pool2d"), 8, {})
+    assert channels_left(net.module(y)) == [4, 4]
+
+
+def test_padded_windows_keep_constants_other_than_zero() -> None:
+    net = Network()
+    y = net.conv(net.conv(net.x, 8, dict.fromkeys(range(4), FULL)), 8, {}, pad=1)
+    assert channels_left(net.module(y)) == []
+
+
+def test_channels_without_weights_in_their_reader_are_removed() -> None:
+    net = Network()
+    y = net.conv(net.conv(net.x, 8, {}), 8, {}, pad=1, unused=(0, 2, 3, 7))
+    assert channels_left(net.module(y)) == [4]
+
+
+def test_every_reader_decides() -> None:
+    net = Network()
+    y = net.conv(net.x, 8, dict.fromkeys(range(4), ZERO))
+    assert channels_left(net.module(net.conv(y, 8, {}), net.conv(y, 4, {}))) == [4]
+    assert channels_left(net.module(net.conv(y, 8, {}), y)) == []
+
+
+def test_flattened_channels_are_removed_from_fully_connected_layers() -> None:
+    net = Network()
+    y = net.conv(net.x, 8, {0: ZERO, 3: ZERO, 4: FULL, 7: ZERO})
+    y = net.call("reshape", y, shape=(1, 336), scale=0.1, zero_point=-100)
+    y = net.layer("fully_connected", y, (12, 336), 0, {}, scale=2.0, keep_dims=False)
+    assert channels_left(net.module(y)) == [4, 168]
+
+
+def test_one_group_of_channels_always_remains() -> None:
+    net = Network()
+    y = net.conv(net.conv(net.x, 12, dict.fromkeys(range(12), FULL)), 8, {})
+    module = PASS(net.module(y))
+    assert [len(channels) for _, channels in module.attrs[KEPT_CHANNELS]] == [4]
+
+
+@pytest.mark.models
+def test_a_person_detector_loses_its_constant_channels(model_path) -> None:
+    compiled = fw.compile(fw.load(model_path("vww_96_int8.tflite")), board="host")
+    kept = dict(compiled.module.attrs[KEPT_CHANNELS])
+    assert len(kept) == 19
+    assert min(map(len, kept.values())) == 16
+    result = fw.verify(compiled, samples=3, find_first_divergence=True)
+    assert result.exact
+    assert (result.layers_compared, result.layer) == (30, None)

@@ -1,0 +1,272 @@
+"""Removal of channels that are constant: their consumers take the constants into their biases.
+
+Trained networks contain channels whose output no input changes: the scale is so small, or the bias
+so large, that the activation always clamps. Interval arithmetic finds them, from the weights and
+the bounds of the input channels. A channel is removed from the layer that computes it and from all
+calls that work channel by channel, if every layer that reads it can add a constant to its bias
+instead. Where a layer pads its input, this requires the zero point, so that all windows add the
+same. The results are equal bit for bit.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, Array, DType
+from firmwright.base.quant import Quantization
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ops import conv2d, fully_connected, requantize
+
+KEPT_CHANNELS = "kept_channels"
+"""Attribute of the module: names of values, each with the indices of its last axis that remain."""
+_MULTIPLE = 4
+"""The number of channels that remain is a multiple of this, as schedules prefer."""
+_INPUT_CHANNELS = {"conv2d": 3, "fully_connected": 1}
+_OUTPUT_CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0}
+"""The axes of weights, by operator."""
+_POOLS = ("max_pool2d", "average_pool2d")
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """The least and the greatest value of each channel.
+
+    The channel of an element is its flat index modulo their number, also after a reshape.
+    """
+
+    low: Array
+    high: Array
+
+
+def run(module: IRModule) -> IRModule:
+    functions, constants = dict(module.functions), dict(module.constants)
+    kept: dict[str, tuple[int, ...]] = {}
+    for name, function in module.functions.items():
+        if isinstance(function, Function) and not function.attrs.get("target"):
+            folding = _Folding(module, function, constants)
+            functions[name] = folding.folded()
+            kept |= folding.kept
+    if not kept:
+        return module
+    attrs = {**module.attrs, KEPT_CHANNELS: tuple(kept.items())}
+    return replace(module, functions=functions, constants=constants, attrs=attrs)
+
+
+@dataclass(slots=True)
+class _Folding:
+    """The folding of one function; `constants` receives the new weights and biases."""
+
+    module: IRModule
+    function: Function
+    constants: dict[str, Constant]
+    kept: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _body: list[Call] = field(default_factory=list)
+    _readers: dict[str, list[int]] = field(default_factory=dict)
+    _bounds: dict[str, _Bounds] = field(default_factory=dict)
+
+    def folded(self) -> Function:
+        self._body = list(self.function.body)
+        for index, call in enumerate(self._body):
+            for value in call.variables:
+                self._readers.setdefault(value.name, []).append(index)
+            if _is_layer(call) or _is_channelwise(call):
+                self._bounds[call.outputs[0].name] = self._bounds_of(call)
+        sinks = {value.name for value in self.function.sinks}
+        for index, call in enumerate(self.function.body):
+            if call.op in _INPUT_CHANNELS and _is_layer(call):
+                value = call.outputs[0]
+                kept = _kept_channels(self._removable(value, value.shape[-1], sinks))
+                if len(kept) < value.shape[-1]:
+                    self._keep(index, kept)
+        if not self.kept:
+            return self.function
+        return replace(self.function, body=tuple(map(self._renewed, self._body)))
+
+    def _op_call(self, call: Call) -> OpCall:
+        return make_op_call(call, replace(self.module, constants=self.constants))
+
+    # ---- analysis ----------------------------------------------------------------------------
+
+    def _bounds_of(self, call: Call) -> _Bounds:
+        source, y = call.variables[0], call.outputs[0]
+        x = self._bounds.get(source.name) or _unknown(source.shape[-1])
+        if call.op == "reshape":
+            return x if y.shape[-1] % len(x.low) == 0 else _unknown(y.shape[-1])
+        if not _is_layer(call):
+            clamps = requantize.quantized_activation_range(str(call.attrs["activation"]), y.type)
+            return _Bounds(np.clip(x.low, *clamps), np.clip(x.high, *clamps))
+        layer, zero_point = self._op_call(call), _zero_point(source)
+        low, high = x.low - zero_point, x.high - zero_point
+        if _is_padded(call):
+            low, high = np.minimum(low, 0), np.maximum(high, 0)
+        step = (
+            fully_connected.int8_requantization(layer)
+            if call.op == "fully_connected"
+            else conv2d.requantization_of(layer)
+        )
+        if not isinstance(step, requantize.Requantization):
+            return _unknown(y.shape[-1])
+        return _Bounds(*requantize.output_bounds(step, *_sum_bounds(layer, low, high)))
+
+    def _removable(self, value: Value, channels: int, sinks: set[str]) -> Array:
+        """Return the channels that every reader of `value` can do without."""
+        readers = self._readers.get(value.name, ())
+        removable = np.full(channels, bool(readers) and value.name not in sinks)
+        for index in readers:
+            call = self._body[index]
+            if _is_channelwise(call) and call.outputs[0].shape[-1] % channels == 0:
+                removable &= self._removable(call.outputs[0], channels, sinks)
+            elif call.op in _INPUT_CHANNELS and _is_layer(call):
+                removable &= self._foldable(call, value, channels)
+            else:
+                removable[:] = False
+        return removable
+
+    def _foldable(self, call: Call, value: Value, channels: int) -> Array:
+        """Return the channels of `value` that `call` can take into its bias."""
+        weights, bounds = conv2d.weight_offsets(self._op_call(call)), self._bounds[value.name]
+        if weights.shape[-1] % channels:
+            return np.zeros(channels, bool)
+        constant = bounds.low == bounds.high
+        if _is_padded(call):
+            constant &= bounds.low == _zero_point(value)
+        return np.asarray(constant | ~weights.reshape(-1, channels).any(axis=0))
+
+    # ---- change ------------------------------------------------------------------------------
+
+    def _keep(self, index: int, kept: tuple[int, ...]) -> None:
+        """Keep only these channels of the layer at `index`."""
+        channels = self._body[index].outputs[0].shape[-1]
+        changed = [index]
+        for at in changed:
+            call = self._body[at]
+            if call.op in _OUTPUT_CHANNELS:
+                self._body[at] = self._with_outputs(call, kept)
+            value = call.outputs[0]
+            elements = np.arange(value.shape[-1]).reshape(-1, channels)
+            self.kept[value.name] = tuple(elements[:, kept].ravel().tolist())
+            for reader in self._readers[value.name]:
+                if _is_channelwise(self._body[reader]):
+                    changed.append(reader)
+                else:
+                    call = self._body[reader]
+                    self._body[reader] = self._without_inputs(call, value, kept, channels)
+
+    def _with_outputs(self, call: Call, kept: tuple[int, ...]) -> Call:
+        axis, stem = _OUTPUT_CHANNELS[call.op], call.outputs[0].name
+        x, weights, *bias = call.inputs
+        assert weights is not None
+        inputs = [x, self._taken(weights, f"{stem}/weights", axis, kept)]
+        inputs += [v and self._taken(v, f"{stem}/bias", 0, kept) for v in bias]
+        return replace(call, inputs=tuple(inputs))
+
+    def _taken(self, value: Value, name: str, axis: int, kept: tuple[int, ...]) -> Value:
+        array, quantization = self.constants[str(value.constant)].array(), value.type.quantization
+        if quantization is not None and len(quantization.scales) > 1:
+            scales = tuple(quantization.scales[channel] for channel in kept)
+            zero_points = tuple(quantization.zero_points[channel] for channel in kept)
+            quantization = replace(quantization, scales=scales, zero_points=zero_points)
+        return self._constant(name, array.take(kept, axis), value.type.dtype, quantization)
+
+    def _without_inputs(
+        self, call: Call, value: Value, kept: tuple[int, ...], channels: int
+    ) -> Call:
+        """Return the layer that reads only `kept`, with the constants of the others in its bias."""
+        x, weights, *bias = call.inputs
+        assert weights is not None
+        stem, layer = call.outputs[0].name, self._op_call(call)
+        offsets = conv2d.weight_offsets(layer).astype(np.int64)
+        sums = offsets.reshape(len(offsets), -1, channels).sum(axis=1)
+        constants = self._bounds[value.name].low - _zero_point(value)
+        constants[list(kept)] = 0
+        added = sums @ constants
+        if added.any():
+            total = conv2d.bias_of(layer, "int64") + added
+            kind = bias[0].type.quantization if bias and bias[0] is not None else None
+            bias = [self._constant(f"{stem}/bias", total, INT32, kind)]
+        array = self.constants[str(weights.constant)].array()
+        lead = array.shape[:-1]
+        fewer = array.reshape(*lead, -1, channels).take(kept, -1).reshape(*lead, -1)
+        kind = weights.type.quantization
+        taken = self._constant(f"{stem}/weights", fewer, weights.type.dtype, kind)
+        return replace(call, inputs=(x, taken, *bias))
+
+    def _constant(
+        self, name: str, array: Array, dtype: DType, quantization: Quantization | None
+    ) -> Value:
+        name = unique_name(name, set(self.constants))
+        self.constants[name] = Constant.from_array(name, array, dtype)
+        return Value(name, TensorType(array.shape, dtype, quantization), name)
+
+    def _renewed(self, call: Call) -> Call:
+        """Return the call with the new shapes of its values."""
+
+        def renewed(value: Value) -> Value:
+            kept = self.kept.get(value.name)
+            if kept is None:
+                return value
+            return replace(value, type=replace(value.type, shape=(*value.shape[:-1], len(kept))))
+
+        inputs = tuple(v and renewed(v) for v in call.inputs)
+        return replace(call, inputs=inputs, outputs=tuple(map(renewed, call.outputs)))
+
+
+def _sum_bounds(layer: OpCall, low: Array, high: Array) -> tuple[Array, Array]:
+    """Return the least and the greatest sums if input offsets are in [low, high] by channel."""
+    weights = conv2d.weight_offsets(layer).astype(np.int64)
+    positive, negative = np.maximum(weights, 0), np.minimum(weights, 0)
+    if layer.op == "depthwise_conv2d":
+        positive, negative = (part.sum(axis=(0, 1, 2)) for part in (positive, negative))
+        low, high = (np.repeat(part, len(positive) // len(part)) for part in (low, high))
+        least, most = positive * low + negative * high, positive * high + negative * low
+    else:
+        shape = (len(weights), -1, len(low))
+        positive, negative = (part.reshape(shape).sum(axis=1) for part in (positive, negative))
+        least, most = positive @ low + negative @ high, positive @ high + negative @ low
+    bias = conv2d.bias_of(layer, "int64")
+    return least + bias, most + bias
+
+
+def _is_layer(call: Call) -> bool:
+    """Whether `call` is an int8 layer with constant weights and bias."""
+    if call.op not in _OUTPUT_CHANNELS:
+        return False
+    x, weights, *bias = call.inputs
+    operands = [weights, *(value for value in bias if value is not None)]
+    is_int8 = x is not None and x.type.dtype == INT8 and call.outputs[0].type.dtype == INT8
+    return is_int8 and all(v is not None and v.constant is not None for v in operands)
+
+
+def _is_channelwise(call: Call) -> bool:
+    """Whether each channel of the int8 result depends on the same channel of the input alone."""
+    if not call.variables or call.variables[0].type.dtype != INT8:
+        return False
+    same = call.variables[0].shape[-1] == call.outputs[0].shape[-1]
+    is_depthwise = call.op == "depthwise_conv2d" and _is_layer(call)
+    return call.op == "reshape" or ((is_depthwise or call.op in _POOLS) and same)
+
+
+def _kept_channels(removable: Array) -> tuple[int, ...]:
+    channels = np.arange(len(removable))
+    needed, others = channels[~removable], channels[removable]
+    spare = -len(needed) % _MULTIPLE or (0 if len(needed) else _MULTIPLE)
+    return tuple(sorted((*needed.tolist(), *others[:spare].tolist())))
+
+
+def _unknown(channels: int) -> _Bounds:
+    return _Bounds(np.full(channels, INT8.min), np.full(channels, INT8.max))
+
+
+def _zero_point(value: Value) -> int:
+    return requantize.per_tensor_quant(value.type).zero_point
+
+
+def _is_padded(call: Call) -> bool:
+    return any(call.attrs.get("padding", ()))  # type: ignore[arg-type]  # a tuple of ints
+
+
+PASS = Pass("fold-constant-channels", run)
