@@ -12,7 +12,7 @@ from firmwright.ir.graph.nodes import Value
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
-from firmwright.passes.graph.fold_constant_channels import KEPT_CHANNELS, PASS
+from firmwright.passes.graph.fold_constant_channels import LIVE_CHANNELS, PASS
 
 OPS = op_table()
 ZERO, FULL = -1_000_000, 1_000_000
@@ -66,15 +66,15 @@ def channels_left(module: IRModule) -> list[int]:
     """Compare the values before and after; return the channels of the values with fewer."""
     folded = PASS(module)
     assert diagnose_graph(folded.entry, folded, OPS) == []
-    kept = dict(folded.attrs.get(KEPT_CHANNELS, ()))
+    live = dict(folded.attrs.get(LIVE_CHANNELS, ()))
     for seed in range(3):
         x = np.random.default_rng(seed).integers(-128, 128, (1, 7, 6, 3)).astype(np.int8)
         before, after = (evaluate_graph(one, {"x": x}, OPS, {}) for one in (module, folded))
         for name, values in before.items():
-            expected = values[..., kept[name]] if name in kept else values
+            expected = values[..., live[name]] if name in live else values
             np.testing.assert_array_equal(expected, after[name], name)
         assert len(np.unique(before[module.entry.results[0].name])) > 5
-    return [len(channels) for channels in kept.values()]
+    return [len(channels) for channels in live.values()]
 
 
 def test_a_chain_computes_only_the_channels_that_vary() -> None:
@@ -122,15 +122,15 @@ def test_one_group_of_channels_always_remains() -> None:
     net = Network()
     y = net.conv(net.conv(net.x, 12, dict.fromkeys(range(12), FULL)), 8, {})
     module = PASS(net.module(y))
-    assert [len(channels) for _, channels in module.attrs[KEPT_CHANNELS]] == [4]
+    assert [len(channels) for _, channels in module.attrs[LIVE_CHANNELS]] == [4]
 
 
 @pytest.mark.models
 def test_a_person_detector_loses_its_constant_channels(model_path) -> None:
     compiled = fw.compile(fw.load(model_path("vww_96_int8.tflite")), board="host")
-    kept = dict(compiled.module.attrs[KEPT_CHANNELS])
-    assert len(kept) == 19
-    assert min(map(len, kept.values())) == 16
+    live = dict(compiled.module.attrs[LIVE_CHANNELS])
+    assert len(live) == 19
+    assert min(map(len, live.values())) == 16
     result = fw.verify(compiled, samples=3, find_first_divergence=True)
     assert result.exact
     assert (result.layers_compared, result.layer) == (30, None)

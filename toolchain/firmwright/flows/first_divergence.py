@@ -26,7 +26,7 @@ from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.oracle.compare import Comparison, compare_tensor
-from firmwright.passes.graph.fold_constant_channels import KEPT_CHANNELS
+from firmwright.passes.graph.fold_constant_channels import LIVE_CHANNELS
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class _ComparableOperator:
     """An operator for which the reference has the first output, under the name `layer`.
 
     `is_moved` means that the channels are the last axis on the device but the second in the
-    reference. `is_signed` marks int8 values; those of a uint8 reference are 128 higher. `kept` are
+    reference. `is_signed` marks int8 values; those of a uint8 reference are 128 higher. `live` are
     the indices of the last axis that the device computes, or () for all.
     """
 
@@ -96,7 +96,7 @@ class _ComparableOperator:
     is_moved: bool
     is_float: bool
     is_signed: bool
-    kept: tuple[int, ...]
+    live: tuple[int, ...]
 
     @property
     def index(self) -> int:
@@ -107,13 +107,15 @@ class _ComparableOperator:
         if self.is_signed and values.dtype == np.uint8:
             values = (values ^ _UNSIGNED_OFFSET).view(np.int8)
         values = np.moveaxis(values, 1, -1) if self.is_moved else values
-        return np.ascontiguousarray(values[..., self.kept] if self.kept else values)
+        return np.ascontiguousarray(values[..., self.live] if self.live else values)
 
 
 def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_ComparableOperator]:
     types, layers_by_buffer = _buffer_types(compiled.module), _layers_by_buffer(layers)
     parts = _partial_buffers(compiled.module)
-    kept: dict[str, tuple[int, ...]] = dict(compiled.module.attrs.get(KEPT_CHANNELS, ()))  # type: ignore[arg-type]  # pairs
+    live: dict[str, tuple[int, ...]] = dict(
+        compiled.module.attrs.get(LIVE_CHANNELS, ())  # type: ignore[arg-type]  # pairs
+    )
     operators = []
     for summary in compiled.summary.operators:
         name, tensor = summary.name, summary.tensor
@@ -126,7 +128,7 @@ def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_Compa
         if is_own or (layer and _has_layout_of(layers[layer], shape, is_moved=is_moved)):
             is_float = layers[layer].dtype.kind == "f"
             operator = _ComparableOperator(
-                summary, layer, is_moved, is_float, dtype == INT8, kept.get(tensor, ())
+                summary, layer, is_moved, is_float, dtype == INT8, live.get(tensor, ())
             )
             operators.append(operator)
     return operators

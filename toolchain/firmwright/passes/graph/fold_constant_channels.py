@@ -21,7 +21,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops import conv2d, fully_connected, requantize
 
-KEPT_CHANNELS = "kept_channels"
+LIVE_CHANNELS = "live_channels"
 """Attribute of the module: names of values, each with the indices of its last axis that remain."""
 _MULTIPLE = 4
 """The number of channels that remain is a multiple of this, as schedules prefer."""
@@ -44,15 +44,15 @@ class _Bounds:
 
 def run(module: IRModule) -> IRModule:
     functions, constants = dict(module.functions), dict(module.constants)
-    kept: dict[str, tuple[int, ...]] = {}
+    live: dict[str, tuple[int, ...]] = {}
     for name, function in module.functions.items():
         if isinstance(function, Function) and not function.attrs.get("target"):
             folding = _Folding(module, function, constants)
             functions[name] = folding.folded()
-            kept |= folding.kept
-    if not kept:
+            live |= folding.live
+    if not live:
         return module
-    attrs = {**module.attrs, KEPT_CHANNELS: tuple(kept.items())}
+    attrs = {**module.attrs, LIVE_CHANNELS: tuple(live.items())}
     return replace(module, functions=functions, constants=constants, attrs=attrs)
 
 
@@ -63,7 +63,7 @@ class _Folding:
     module: IRModule
     function: Function
     constants: dict[str, Constant]
-    kept: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    live: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _body: list[Call] = field(default_factory=list)
     _readers: dict[str, list[int]] = field(default_factory=dict)
     _bounds: dict[str, _Bounds] = field(default_factory=dict)
@@ -79,10 +79,10 @@ class _Folding:
         for index, call in enumerate(self.function.body):
             if call.op in _INPUT_CHANNELS and _is_layer(call):
                 value = call.outputs[0]
-                kept = _kept_channels(self._removable(value, value.shape[-1], sinks))
-                if len(kept) < value.shape[-1]:
-                    self._keep(index, kept)
-        if not self.kept:
+                live = _live_channels(self._removable(value, value.shape[-1], sinks))
+                if len(live) < value.shape[-1]:
+                    self._restrict(index, live)
+        if not self.live:
             return self.function
         return replace(self.function, body=tuple(map(self._renewed, self._body)))
 
@@ -138,51 +138,51 @@ class _Folding:
 
     # ---- change ------------------------------------------------------------------------------
 
-    def _keep(self, index: int, kept: tuple[int, ...]) -> None:
-        """Keep only these channels of the layer at `index`."""
+    def _restrict(self, index: int, live: tuple[int, ...]) -> None:
+        """Compute only the live channels of the layer at `index`."""
         channels = self._body[index].outputs[0].shape[-1]
         changed = [index]
         for at in changed:
             call = self._body[at]
             if call.op in _OUTPUT_CHANNELS:
-                self._body[at] = self._with_outputs(call, kept)
+                self._body[at] = self._with_outputs(call, live)
             value = call.outputs[0]
             elements = np.arange(value.shape[-1]).reshape(-1, channels)
-            self.kept[value.name] = tuple(elements[:, kept].ravel().tolist())
+            self.live[value.name] = tuple(elements[:, live].ravel().tolist())
             for reader in self._readers[value.name]:
                 if _is_channelwise(self._body[reader]):
                     changed.append(reader)
                 else:
                     call = self._body[reader]
-                    self._body[reader] = self._without_inputs(call, value, kept, channels)
+                    self._body[reader] = self._without_inputs(call, value, live, channels)
 
-    def _with_outputs(self, call: Call, kept: tuple[int, ...]) -> Call:
+    def _with_outputs(self, call: Call, live: tuple[int, ...]) -> Call:
         axis, stem = _OUTPUT_CHANNELS[call.op], call.outputs[0].name
         x, weights, *bias = call.inputs
         assert weights is not None
-        inputs = [x, self._taken(weights, f"{stem}/weights", axis, kept)]
-        inputs += [v and self._taken(v, f"{stem}/bias", 0, kept) for v in bias]
+        inputs = [x, self._sliced(weights, f"{stem}/weights", axis, live)]
+        inputs += [v and self._sliced(v, f"{stem}/bias", 0, live) for v in bias]
         return replace(call, inputs=tuple(inputs))
 
-    def _taken(self, value: Value, name: str, axis: int, kept: tuple[int, ...]) -> Value:
+    def _sliced(self, value: Value, name: str, axis: int, live: tuple[int, ...]) -> Value:
         array, quantization = self.constants[str(value.constant)].array(), value.type.quantization
         if quantization is not None and len(quantization.scales) > 1:
-            scales = tuple(quantization.scales[channel] for channel in kept)
-            zero_points = tuple(quantization.zero_points[channel] for channel in kept)
+            scales = tuple(quantization.scales[channel] for channel in live)
+            zero_points = tuple(quantization.zero_points[channel] for channel in live)
             quantization = replace(quantization, scales=scales, zero_points=zero_points)
-        return self._constant(name, array.take(kept, axis), value.type.dtype, quantization)
+        return self._constant(name, array.take(live, axis), value.type.dtype, quantization)
 
     def _without_inputs(
-        self, call: Call, value: Value, kept: tuple[int, ...], channels: int
+        self, call: Call, value: Value, live: tuple[int, ...], channels: int
     ) -> Call:
-        """Return the layer that reads only `kept`, with the constants of the others in its bias."""
+        """Return the layer that reads the live channels, with a bias for the others."""
         x, weights, *bias = call.inputs
         assert weights is not None
         stem, layer = call.outputs[0].name, self._op_call(call)
         offsets = conv2d.weight_offsets(layer).astype(np.int64)
         sums = offsets.reshape(len(offsets), -1, channels).sum(axis=1)
         constants = self._bounds[value.name].low - _zero_point(value)
-        constants[list(kept)] = 0
+        constants[list(live)] = 0
         added = sums @ constants
         if added.any():
             total = conv2d.bias_of(layer, "int64") + added
@@ -190,10 +190,10 @@ class _Folding:
             bias = [self._constant(f"{stem}/bias", total, INT32, kind)]
         array = self.constants[str(weights.constant)].array()
         lead = array.shape[:-1]
-        fewer = array.reshape(*lead, -1, channels).take(kept, -1).reshape(*lead, -1)
+        fewer = array.reshape(*lead, -1, channels).take(live, -1).reshape(*lead, -1)
         kind = weights.type.quantization
-        taken = self._constant(f"{stem}/weights", fewer, weights.type.dtype, kind)
-        return replace(call, inputs=(x, taken, *bias))
+        sliced = self._constant(f"{stem}/weights", fewer, weights.type.dtype, kind)
+        return replace(call, inputs=(x, sliced, *bias))
 
     def _constant(
         self, name: str, array: Array, dtype: DType, quantization: Quantization | None
@@ -206,10 +206,10 @@ class _Folding:
         """Return the call with the new shapes of its values."""
 
         def renewed(value: Value) -> Value:
-            kept = self.kept.get(value.name)
-            if kept is None:
+            live = self.live.get(value.name)
+            if live is None:
                 return value
-            return replace(value, type=replace(value.type, shape=(*value.shape[:-1], len(kept))))
+            return replace(value, type=replace(value.type, shape=(*value.shape[:-1], len(live))))
 
         inputs = tuple(v and renewed(v) for v in call.inputs)
         return replace(call, inputs=inputs, outputs=tuple(map(renewed, call.outputs)))
@@ -250,7 +250,7 @@ def _is_channelwise(call: Call) -> bool:
     return call.op == "reshape" or ((is_depthwise or call.op in _POOLS) and same)
 
 
-def _kept_channels(removable: Array) -> tuple[int, ...]:
+def _live_channels(removable: Array) -> tuple[int, ...]:
     channels = np.arange(len(removable))
     needed, others = channels[~removable], channels[removable]
     spare = -len(needed) % _MULTIPLE or (0 if len(needed) else _MULTIPLE)
