@@ -97,10 +97,14 @@ class _Folding:
         if call.op == "reshape":
             return x if y.shape[-1] % len(x.low) == 0 else _unknown(y.shape[-1])
         if not _is_layer(call):
-            clamps = requantize.quantized_activation_range(str(call.attrs["activation"]), y.type)
+            activation = str(call.attrs.get("activation", "none"))
+            clamps = requantize.quantized_activation_range(activation, y.type)
             return _Bounds(np.clip(x.low, *clamps), np.clip(x.high, *clamps))
         layer, zero_point = self._op_call(call), _zero_point(source)
-        low, high = x.low - zero_point, x.high - zero_point
+        inputs = source.shape[-1] if call.op not in _INPUT_CHANNELS else layer.input(1).shape[-1]
+        periods, rest = divmod(inputs, len(x.low))
+        x, periods = (_unknown(inputs), 1) if rest else (x, periods)
+        low, high = (np.tile(bound, periods) - zero_point for bound in (x.low, x.high))
         if _is_padded(call):
             low, high = np.minimum(low, 0), np.maximum(high, 0)
         step = (
@@ -117,8 +121,10 @@ class _Folding:
         readers = self._readers.get(value.name, ())
         removable = np.full(channels, bool(readers) and value.name not in sinks)
         for index in readers:
-            call = self._body[index]
-            if _is_channelwise(call) and call.outputs[0].shape[-1] % channels == 0:
+            call, last = self._body[index], self._body[index].outputs[0].shape[-1]
+            if _is_channelwise(call) and (
+                last == channels or (call.op == "reshape" and last % channels == 0)
+            ):
                 removable &= self._removable(call.outputs[0], channels, sinks)
             elif call.op in _INPUT_CHANNELS and _is_layer(call):
                 removable &= self._foldable(call, value, channels)
