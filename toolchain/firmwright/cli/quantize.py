@@ -10,14 +10,11 @@ from firmwright.cli import arguments
 from firmwright.cli.evaluate import format_layers
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
+from firmwright.flows import onnx_quantization
 from firmwright.flows.evaluation import compare_models
 from firmwright.flows.labeled_data import convert_samples, read_dataset
 from firmwright.flows.model import load_model, model_inputs, write_file
-from firmwright.flows.onnx_quantization import (
-    QuantizationResult,
-    float_onnx_source,
-    quantize_onnx_model,
-)
+from firmwright.flows.onnx_quantization import QuantizationResult
 from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOptions
 from firmwright.report.evaluation import RunScores, format_scores
 
@@ -27,7 +24,7 @@ ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
 
 def run(args: argparse.Namespace) -> Outcome:
     model = load_model(args.model, overrides=arguments.model_overrides(args))
-    float_onnx_source(model)
+    onnx_quantization.float_onnx_source(model)
     if Path(args.out).suffix != ".onnx":
         raise UsageError("the quantized model is an ONNX model.", where=args.out, hint="-o Q.onnx.")
     inputs = model_inputs(model)
@@ -35,7 +32,7 @@ def run(args: argparse.Namespace) -> Outcome:
     samples = convert_samples(data.samples, inputs, inputs, data.where)
     method, activations = METHODS[args.method], ACTIVATIONS[args.activations]
     how = QuantizeOptions(method, activations, not args.per_tensor, tuple(args.exclude))
-    result = quantize_onnx_model(model, samples, how, args.compare)
+    result = onnx_quantization.quantize_onnx_model(model, samples, how, args.compare)
     write_file(args.out, result.model)
     scores: tuple[RunScores, ...] = ()
     if data.labels is not None:

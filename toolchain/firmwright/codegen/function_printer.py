@@ -18,15 +18,9 @@ from firmwright.codegen.stmt_printer import EmitContext, StmtPrinter, collect_us
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir import traversal
 from firmwright.ir.tir.flat_index import fold_index
-from firmwright.ir.tir.traversal import (
-    Node,
-    callees,
-    prim_calls,
-    rewrite_stmt,
-    statements,
-    used_buffers,
-)
+from firmwright.ir.tir.traversal import Node
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT, CONSTANT_LOADS
 
 _READ_ROLES = ("in", "const")
@@ -37,7 +31,7 @@ def without_calls(body: tir.Stmt, matches: Callable[[tir.PrimFuncCall], bool]) -
     def rule(node: Node) -> Node | None:
         return tir.Seq(()) if isinstance(node, tir.PrimFuncCall) and matches(node) else None
 
-    return rewrite_stmt(body, rule)
+    return traversal.rewrite_stmt(body, rule)
 
 
 def without_constant_copies(module: IRModule, body: tir.Stmt) -> tir.Stmt:
@@ -48,14 +42,16 @@ def without_constant_copies(module: IRModule, body: tir.Stmt) -> tir.Stmt:
 def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFunc, ...]:
     body = without_constant_copies(module, main.body)
     executed = without_calls(body, lambda call: is_copy_device(call.device))
-    return tuple(_get_kernel(module, name) for name in callees(executed))
+    return tuple(_get_kernel(module, name) for name in traversal.callees(executed))
 
 
 def ram_constants(module: IRModule, main: tir.PrimFunc) -> Iterator[tuple[str, str]]:
     """Yield the RAM-resident constants, each with the buffer of `main` that holds it."""
-    declared = (node for node in statements(main.body) if isinstance(node, tir.AllocateConst))
+    declared = (
+        node for node in traversal.statements(main.body) if isinstance(node, tir.AllocateConst)
+    )
     sources = {node.buffer.name: node.constant for node in declared}
-    for call in prim_calls(main.body):
+    for call in traversal.prim_calls(main.body):
         if is_ram_constant_copy(module, call):
             source, target = call.args
             assert isinstance(source, tir.AccessPtr)
@@ -86,7 +82,7 @@ def print_kernels(
 ) -> str:
     """Print each distinct kernel once; PrimFuncs that share code must print identically."""
     numbers: dict[str, set[int]] = {}
-    for call in prim_calls(main.body):
+    for call in traversal.prim_calls(main.body):
         numbers.setdefault(_get_kernel(context.module, call.callee).code, set()).add(call.op)
     served: dict[str, list[tir.PrimFunc]] = {}
     for function in functions:
@@ -165,7 +161,7 @@ def print_main(context: EmitContext, main: tir.PrimFunc) -> str:
     printer = AotMainPrinter(context, ("in", "out", "pools", "params"))
     with printer.out.function(context.definition("run")):
         printer.check_arguments(("in", "out"))
-        printer.declare_params(main.params, used_buffers(main.body))
+        printer.declare_params(main.params, traversal.used_buffers(main.body))
         if not context.interface.pools and not context.const_pools:
             printer.out.line("(void)pools;")
         printer.main_body(main.body)
@@ -287,7 +283,7 @@ class AotMainPrinter(StmtPrinter):
         body = without_constant_copies(self.context.module, body)
         self.used_names = set()
         collect_used_names(self.own(body), self.used_names)
-        for node in statements(body):
+        for node in traversal.statements(body):
             if _is_placed(node) and node.buffer.name in self.used_names:
                 self._declare_placed(node)
         self.stmt(body)
@@ -316,7 +312,7 @@ class AotMainPrinter(StmtPrinter):
         if isinstance(node, tir.For | tir.Let):
             self.out.gap()
         if isinstance(node, tir.For):
-            ops = [call.op for call in prim_calls(node) if call.op >= 0]
+            ops = [call.op for call in traversal.prim_calls(node) if call.op >= 0]
             if ops:
                 self.out.comment([f"Operators {min(ops)} to {max(ops)}, streamed by rows."])
         super().stmt(node)

@@ -14,38 +14,13 @@ from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
 from firmwright.base.templates import render_template
 from firmwright.base.version import ABI
+from firmwright.codegen import c_writer, constant_arrays, constant_pool_files, function_printer
 from firmwright.codegen import helper_functions as helpers
 from firmwright.codegen.array_literals import format_rows
 from firmwright.codegen.c_names import ModelNames
-from firmwright.codegen.c_writer import (
-    LINE_COLUMNS,
-    CWriter,
-    escape_comment,
-    format_c_string,
-    format_lines,
-)
-from firmwright.codegen.constant_arrays import (
-    DEFAULT_SECTION,
-    PARAMS_ALIGNMENT,
-    ParamsBlock,
-    build_params_block,
-    collect_linked_constants,
-    format_weights_header,
-)
-from firmwright.codegen.constant_pool_files import (
-    find_constant_pools,
-    format_data_files,
-    format_pool_files,
-)
+from firmwright.codegen.c_writer import CWriter
+from firmwright.codegen.constant_arrays import ParamsBlock
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
-from firmwright.codegen.function_printer import (
-    backend_version_checks,
-    print_kernels,
-    print_main,
-    print_map_io,
-    ram_constants,
-    reachable_kernels,
-)
 from firmwright.codegen.microtvm_interface import format_microtvm_files
 from firmwright.codegen.model_identity import format_model_id, insert_model_id, with_interface_hash
 from firmwright.codegen.model_interface import ModelInterface, build_interface
@@ -76,14 +51,16 @@ def emit_model(
     if interface.devices and options.emit_probe_callback:
         what = "--devices and --emit-probe-callback do not go together."
         raise UsageError(what, where=module.name, hint="omit one of them.")
-    kernels = reachable_kernels(module, main)
+    kernels = function_printer.reachable_kernels(module, main)
     shared = options.shared if interface.linked else {}
-    section = options.section("const") or DEFAULT_SECTION
-    constants = collect_linked_constants(module, (*kernels, main), names, shared, section)
-    const_pools = find_constant_pools(module, names)
+    section = options.section("const") or constant_arrays.DEFAULT_SECTION
+    constants = constant_arrays.collect_linked_constants(
+        module, (*kernels, main), names, shared, section
+    )
+    const_pools = constant_pool_files.find_constant_pools(module, names)
     context = EmitContext(module, interface, intrinsics, options, constants, const_pools)
-    kernel_text = print_kernels(context, kernels, main)
-    print_any_main = print_main
+    kernel_text = function_printer.print_kernels(context, kernels, main)
+    print_any_main = function_printer.print_main
     if interface.rows:
         print_any_main = print_row_streaming_main
     elif interface.devices:
@@ -105,12 +82,12 @@ def _source_tree(
     module, interface, options = context.module, context.interface, context.options
     name = context.names.prefix
     constants = tuple({item.symbol: item for item in context.constants.values()}.values())
-    params = None if interface.linked else build_params_block(constants)
+    params = None if interface.linked else constant_arrays.build_params_block(constants)
     has_weights = interface.linked and bool(constants or not context.const_pools)
     places = {place.buffer.name: place for place in interface.placed}
     copied = [
         (context.constants[constant].symbol, places[buffer])
-        for constant, buffer in ram_constants(module, main)
+        for constant, buffer in function_printer.ram_constants(module, main)
     ]
     external = params or context.const_pools
     copies = bool(copied or interface.state or interface.copies or external)
@@ -126,22 +103,22 @@ def _source_tree(
             foreign_headers=helpers.library_headers(context.used),
             is_unscheduled=any(func.attrs.get("disable_scheduling") for func in kernels),
             has_ramfuncs=any(func.attrs.get("ramfunc") for func in kernels),
-            checks=[function for function, _ in backend_version_checks(module)],
+            checks=[function for function, _ in function_printer.backend_version_checks(module)],
             **helpers.template_values(context.used, context.names, inline_asm=options.inline_asm),
             kernels=kernel_text,
             main=main_text,
             definition=context.definition,
-            map_io=print_map_io(context) if interface.in_pools else "",
+            map_io=function_printer.print_map_io(context) if interface.in_pools else "",
             format_rows=format_rows,
         ),
     }
     if has_weights:
-        weights = format_weights_header(interface, constants, options)
+        weights = constant_arrays.format_weights_header(interface, constants, options)
         files[f"model/{name}_weights.h"] = weights
     if params is not None:
-        files |= format_data_files(f"{name}.params", params.data, options.spdx)
+        files |= constant_pool_files.format_data_files(f"{name}.params", params.data, options.spdx)
         files[f"model/{name}.params.json"] = params.index(name) + "\n"
-    files |= format_pool_files(context.const_pools, options.spdx)
+    files |= constant_pool_files.format_pool_files(context.const_pools, options.spdx)
     files |= {**module.files, **format_descriptor(context)}
     identity = insert_model_id(files, name)
     files["firmware/fwr_app.c"] = _render(
@@ -169,13 +146,13 @@ def _render(
         module=module,
         io=interface,
         options=options,
-        source=f"model file sha256 {escape_comment(sha256[:16])}" if sha256 else "",
-        notes=[escape_comment(note) for note in options.notes],
+        source=f"model file sha256 {c_writer.escape_comment(sha256[:16])}" if sha256 else "",
+        notes=[c_writer.escape_comment(note) for note in options.notes],
         params=params,
         const_pools=pools,
         readers=sorted({pool.scope for pool in pools if not pool.addressable}),
-        params_alignment=PARAMS_ALIGNMENT,
-        c_line=format_lines,
+        params_alignment=constant_arrays.PARAMS_ALIGNMENT,
+        c_line=c_writer.format_lines,
         more_arguments=(", &params" if params else "")
         + (", &devices" if interface.devices else "")
         + (", NULL" if interface.has_probe_callback else ""),
@@ -183,8 +160,8 @@ def _render(
         waits=dict(cast("tuple[tuple[str, str], ...]", module.attrs.get(DEVICE_WAITS_ATTR, ()))),
         plan_rows=_plan_rows(interface),
         placed_pools=sorted({place.pool for place in interface.placed if place.direct}),
-        c_string=format_c_string,
-        comment=escape_comment,
+        c_string=c_writer.format_c_string,
+        comment=c_writer.escape_comment,
         format_id=format_model_id,
         version=f"{name}, firmwright {options.tool_version}".rstrip(),
         **more,
@@ -208,7 +185,9 @@ def _plan_rows(interface: ModelInterface) -> list[str]:
     for name, *numbers in rows:
         columns = " ".join(n.rjust(w) for n, w in zip(numbers, widths[1:], strict=True))
         aligned = f"{name.ljust(widths[0])} {columns});"
-        out.line(aligned if len(aligned) <= LINE_COLUMNS else f"{name} {' '.join(numbers)});")
+        out.line(
+            aligned if len(aligned) <= c_writer.LINE_COLUMNS else f"{name} {' '.join(numbers)});"
+        )
     return out.text().splitlines()
 
 
@@ -220,7 +199,7 @@ def format_descriptor(context: EmitContext) -> dict[str, str]:
     if io.rows or io.devices or not io.linked or context.const_pools:
         what = "a descriptor cannot describe row-streamed inputs, devices or external constants."
         raise UsageError(what, where=name, hint="omit --emit-descriptor or the other option.")
-    values = {"name": name, "NAME": name.upper(), "io": io, "c_string": format_c_string}
+    values = {"name": name, "NAME": name.upper(), "io": io, "c_string": c_writer.format_c_string}
     names = {"firmwright_model.h": "firmwright_model.h.j2"}
     names |= {f"{name}_descriptor.{end}": f"descriptor.{end}.j2" for end in "ch"}
     return {

@@ -9,12 +9,9 @@ otherwise the run fails.
 from dataclasses import replace
 
 from firmwright.base.templates import render_template
+from firmwright.codegen import function_printer
 from firmwright.codegen.c_writer import format_lines
-from firmwright.codegen.function_printer import (
-    AotMainPrinter,
-    without_calls,
-    without_constant_copies,
-)
+from firmwright.codegen.function_printer import AotMainPrinter
 from firmwright.codegen.model_interface import DeviceCalls
 from firmwright.codegen.stmt_printer import EmitContext, collect_used_names
 from firmwright.ir import tir
@@ -131,7 +128,7 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
             steps = [f"devices->{name}.{s}" for name in self.devices for s in ("start", "wait")]
             self.refuse([f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null")
             buffers: set[str] = set()
-            body = without_constant_copies(self.context.module, main.body)
+            body = function_printer.without_constant_copies(self.context.module, main.body)
             collect_used_names(self.own(body), buffers)
             self.declare_params(main.params, buffers)
             if not self.fallback:
@@ -152,7 +149,7 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         return out.text()
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        return without_calls(body, lambda call: bool(call.device))
+        return function_printer.without_calls(body, lambda call: bool(call.device))
 
     def call_prim(self, node: tir.PrimFuncCall) -> None:
         if not node.device:

@@ -12,14 +12,9 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
 from firmwright.base.templates import render_template
+from firmwright.codegen import constant_arrays
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import format_c_string
-from firmwright.codegen.constant_arrays import (
-    DEFAULT_SECTION,
-    emit_shared_constants,
-    find_shared_constants,
-    shared_symbols,
-)
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
 from firmwright.codegen.model_emitter import RUNTIME_ABI, RUNTIME_DTYPES, emit_model
 from firmwright.codegen.model_identity import format_model_id, model_id
@@ -85,16 +80,18 @@ def emit_multi_model_firmware(
     check_models_combine(modules)
     shared = {}
     if not options.constants_in_header:
-        shared = find_shared_constants([_with_used_constants(module) for module in modules])
-    options = replace(options, prefix="", shared=shared_symbols(shared))
+        shared = constant_arrays.find_shared_constants(
+            [_with_used_constants(module) for module in modules]
+        )
+    options = replace(options, prefix="", shared=constant_arrays.shared_symbols(shared))
     tree = SourceTree({})
     for module in modules:
         files = emit_model(module, intrinsics, options).files
         new = {p: c for p, c in files.items() if p != GLUE_FILE and tree.files.get(p) != c}
         tree = tree.merged(SourceTree(new))
     if shared:
-        section = options.section("const") or DEFAULT_SECTION
-        tree = tree.merged(emit_shared_constants(shared, options.spdx, section))
+        section = options.section("const") or constant_arrays.DEFAULT_SECTION
+        tree = tree.merged(constant_arrays.emit_shared_constants(shared, options.spdx, section))
     names = [ModelNames(to_c_identifier(module.name)) for module in modules]
     models = tuple(build_interface(m, m.aot_main, n) for m, n in zip(modules, names, strict=True))
     runs = tuple(models[index] for index in order) or models

@@ -15,14 +15,9 @@ from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import UsageError
 from firmwright.codegen.function_printer import without_constant_copies
 from firmwright.device.instruction_counter import FunctionEntry
+from firmwright.flows import run_schedule
 from firmwright.flows.model_session import c_prefix
-from firmwright.flows.run_schedule import (
-    ModeledTimes,
-    RunSchedule,
-    ScheduledCall,
-    modeled_times,
-    schedule_run,
-)
+from firmwright.flows.run_schedule import ModeledTimes, RunSchedule, ScheduledCall
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IRModule
@@ -85,8 +80,8 @@ def build_emulated_timeline(
     compiled: Compilation, counts: Mapping[int, int], between: int, executed: int, unit: str
 ) -> CoreTimeline:
     """Return the timeline of one core, with counts by operator, and devices with modeled times."""
-    times = modeled_times(compiled)
-    schedule = schedule_run(compiled.module, counts, times)
+    times = run_schedule.modeled_times(compiled)
+    schedule = run_schedule.schedule_run(compiled.module, counts, times)
     makespan = max((call.end for call in schedule), default=0) + between
     sequential = sum(counts.values()) + between + sum(time.cycles for time in times.values())
     return CoreTimeline(schedule, ParallelRun(makespan, sequential, 0, unit), (executed,))
@@ -115,7 +110,7 @@ def build_timeline(
     second: Counter[int] = Counter()
     for call, count in zip(engine_calls, remote, strict=True):
         second[call.op] += count
-    times = modeled_times(compiled)
+    times = run_schedule.modeled_times(compiled)
     schedule = _schedule(path, spans[0], remote, times, least_wait)
     modeled = [times[call.op] for call in starts if call.op in times]
     measured = sum(count for op, count in second.items() if op not in times)

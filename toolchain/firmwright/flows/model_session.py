@@ -24,16 +24,11 @@ from firmwright.device.host_library import (
 )
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
+from firmwright.flows import sample_batches
 from firmwright.flows.fault_diagnosis import make_fault_explainer
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.html import session_html
-from firmwright.flows.sample_batches import (
-    Array,
-    Tensors,
-    make_batch,
-    stack_outputs,
-    until_late_outputs,
-)
+from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, unlinked_pool_images
 from firmwright.ir.module import IoTensor
@@ -90,8 +85,8 @@ class ModelSession(Closeable):
                 f"the model has {len(io.inputs)} inputs.", hint=f"pass a mapping by name: {names}."
             )
         arrays = inputs if named else {io.inputs[0].name: np.asarray(inputs)}
-        batch = make_batch(arrays, io.inputs, self.compiled.module.name)
-        outputs = stack_outputs(self.run_all(batch.samples), batch)
+        batch = sample_batches.make_batch(arrays, io.inputs, self.compiled.module.name)
+        outputs = sample_batches.stack_outputs(self.run_all(batch.samples), batch)
         if named or len(io.outputs) != 1:
             return outputs
         return outputs[io.outputs[0].name]
@@ -100,7 +95,7 @@ class ModelSession(Closeable):
         """Return the outputs for every sample, in the model's shapes."""
         outputs: list[dict[str, Array]] = []
         late = self.compiled.module.pipelined_runs
-        batch = until_late_outputs(samples, late)
+        batch = sample_batches.until_late_outputs(samples, late)
         for number, sample in enumerate(batch):
             if number and number % LOGGED_SAMPLES == 0:
                 log.info("%s: sample %d of %d", self.compiled.board.name, number, len(batch))

@@ -19,20 +19,14 @@ from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, com
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
 from firmwright.device.session import OperatorCount, Session
+from firmwright.flows import run_schedule
 from firmwright.flows.core_timeline import emulators
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.emulated_board import emulate
 from firmwright.flows.html import profile_html
 from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions
 from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.run_schedule import (
-    ModeledTimes,
-    ScheduledCall,
-    check_races,
-    modeled_times,
-    operator_devices,
-    schedule_run,
-)
+from firmwright.flows.run_schedule import ModeledTimes, ScheduledCall
 from firmwright.flows.sample_batches import Tensors, measured_sample
 from firmwright.pipeline import Compilation
 from firmwright.report.model import PoolUsage
@@ -152,7 +146,7 @@ def profile(
         with open_with(compiled, variant="profile", compiler=compiler) as session:
             log.info("measuring each operator on %s", compiled.board.name)
             probed, operators = _probed(compiled, session.device, sample, runs, predictions)
-    times, pools = modeled_times(compiled), compiled.summary.pools.items()
+    times, pools = run_schedule.modeled_times(compiled), compiled.summary.pools.items()
     return Profile(
         model=compiled.module.name,
         board=board.name,
@@ -197,8 +191,8 @@ def _schedule(
         schedule = counts.timeline.schedule
     else:
         by_operator = {operator.index: operator.count for operator in operators}
-        schedule = schedule_run(compiled.module, by_operator, times)
-    check_races(compiled.module, schedule)
+        schedule = run_schedule.schedule_run(compiled.module, by_operator, times)
+    run_schedule.check_races(compiled.module, schedule)
     return schedule
 
 
@@ -223,7 +217,7 @@ def _probed(
 
 def _costs(compiled: Compilation, predictions: Mapping[int, int]) -> Iterator[OperatorCost]:
     """Yield the operators with counts of 0."""
-    devices = operator_devices(compiled.module)
+    devices = run_schedule.operator_devices(compiled.module)
     for op in compiled.summary.operators:
         of = op.index, op.name, op.kind, op.macs, 0, op.schedule, predictions.get(op.index, 0)
         yield OperatorCost(*of, device=devices[op.index])

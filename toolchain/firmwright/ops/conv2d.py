@@ -21,15 +21,8 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops import int16x8, requantize
-from firmwright.ops.conv_window import (
-    OutputPosition,
-    check_window,
-    im2col,
-    import_window,
-    output_positions,
-    window_of,
-)
+from firmwright.ops import conv_window, int16x8, requantize
+from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.import_checks import input_type, require_tensors, unsigned_attr
 from firmwright.ops.kernel import Kernel
@@ -54,8 +47,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def output_shape(call: OpCall, channels: int) -> tuple[int, ...]:
     """Return the output shape after checking the window."""
-    x, window = call.input(0), window_of(call, call.input(1).shape[1:3])
-    check_window(window)
+    x, window = call.input(0), conv_window.window_of(call, call.input(1).shape[1:3])
+    conv_window.check_window(window)
     return (x.shape[0], *window.output_size(*x.shape[1:3]), channels)
 
 
@@ -103,7 +96,9 @@ def weight_offsets(call: OpCall) -> Array:
 
 def row_window(call: OpCall) -> RowWindow | None:
     """Return the row window; padding rows hold the zero point."""
-    return sliding_row_window(call, window_of(call, call.input(1).shape[1:3]), _zero_point(call))
+    return sliding_row_window(
+        call, conv_window.window_of(call, call.input(1).shape[1:3]), _zero_point(call)
+    )
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -113,7 +108,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def window_sums(call: OpCall, x: Array, w: Array) -> Array:
-    patches = im2col(x, window_of(call, w.shape[1:3]))
+    patches = conv_window.im2col(x, conv_window.window_of(call, w.shape[1:3]))
     if not call.op.endswith("depthwise_conv2d"):
         return np.asarray(patches @ w.reshape(len(w), -1).T)
     patches = patches.reshape(*patches.shape[:3], -1, x.shape[3])
@@ -138,7 +133,7 @@ def _zero_point(call: OpCall) -> int:
 
 
 def window_taps(call: OpCall, b: Kernel, at: OutputPosition) -> AbstractContextManager[Tap]:
-    return window_of(call, call.input(1).shape[1:3]).taps(b, at)
+    return conv_window.window_of(call, call.input(1).shape[1:3]).taps(b, at)
 
 
 def lower_convolution(
@@ -163,7 +158,7 @@ def lower_convolution(
         else int16x8.requantize_epilogue(b, requantization_of(call), dtype, call.output.dtype)
     )
     with (
-        output_positions(b, call.output.shape) as at,
+        conv_window.output_positions(b, call.output.shape) as at,
         output_channels(call, b, channel_axis) as (oc, ic),
     ):
         # Add floats in the reference kernel's order: subsequent hybrid layers round the sum.
@@ -230,7 +225,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     if len(kernel.shape) != 4:
         raise NotSupportedError("weights without four dimensions")
     activation = requantize.import_activation(context.node.options["fused_activation_function"])
-    window = import_window(context, kernel.shape[1:3])
+    window = conv_window.import_window(context, kernel.shape[1:3])
     attrs = {**window, "activation": activation, **unsigned_attr(context)}
     op = "conv2d" if context.node.op == "CONV_2D" else "depthwise_conv2d"
     if (x.dtype, kernel.dtype) == (FLOAT32, INT8):

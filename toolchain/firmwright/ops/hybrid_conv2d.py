@@ -16,16 +16,9 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops import conv2d
+from firmwright.ops import conv2d, dynamic_range
 from firmwright.ops.conv_window import OutputPosition, window_of
-from firmwright.ops.dynamic_range import (
-    FloatRow,
-    QuantizedRow,
-    QuantizePasses,
-    check_hybrid,
-    quantize_array,
-    quantize_row,
-)
+from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation, quantization_of
 
@@ -40,7 +33,7 @@ def infer(call: OpCall, channel_axis: int) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"{w.shape[3]} channels of weights for {x.shape[3]} of the input")
     if call.constant(1) is None or (call.has_input(2) and call.constant(2) is None):
         raise NotSupportedError("variable weights or bias")
-    check_hybrid(call, channel_axis)
+    dynamic_range.check_hybrid(call, channel_axis)
     return (TensorType(conv2d.output_shape(call, w.shape[channel_axis]), FLOAT32),)
 
 
@@ -54,7 +47,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     bias = conv2d.bias_of(call, "float32")
     results = []
     for batch in x:
-        quantized, scale, offset = quantize_array(batch, asymmetric=is_asymmetric(call))
+        quantized, scale, offset = dynamic_range.quantize_array(
+            batch, asymmetric=is_asymmetric(call)
+        )
         acc = conv2d.window_sums(call, quantized[None].astype(np.float64) - offset, w)
         scaled = acc.astype(np.float32)
         if call.op == _DEPTHWISE or not is_asymmetric(call):
@@ -71,7 +66,9 @@ def quantize_input(
     asymmetric = is_asymmetric(call)
     scale = None if asymmetric else quantization_of(call.input(1)).scale
     row = FloatRow(b.input(0), n * target.elements, target.elements)
-    return quantize_row(b, row, target, weight_scale=scale, asymmetric=asymmetric, passes=passes)
+    return dynamic_range.quantize_row(
+        b, row, target, weight_scale=scale, asymmetric=asymmetric, passes=passes
+    )
 
 
 def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:

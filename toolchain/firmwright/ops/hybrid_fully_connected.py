@@ -16,16 +16,8 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.dynamic_range import (
-    FloatRow,
-    QuantizedRow,
-    QuantizePasses,
-    check_hybrid,
-    quantize_array,
-    quantize_array_onnx,
-    quantize_row,
-    quantize_row_onnx,
-)
+from firmwright.ops import dynamic_range
+from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
 from firmwright.ops.fully_connected import macs, output_shape
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation, quantization_of
@@ -34,7 +26,7 @@ _BIAS = 2
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    check_hybrid(call, 0)
+    dynamic_range.check_hybrid(call, 0)
     if call.has_input(_BIAS):
         bias = call.input(_BIAS)
         if (bias.dtype, bias.elements) != (FLOAT32, call.input(1).shape[0]):
@@ -51,11 +43,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     bias = arrays[2].reshape(-1) if call.has_input(_BIAS) else np.float32(0)
     scales = np.array(quantization_of(call.input(1)).scales, np.float32)
     rows = arrays[0].astype(np.float32).reshape(-1, w.shape[1])
-    whole = quantize_array_onnx(rows) if is_whole(call) else None
+    whole = dynamic_range.quantize_array_onnx(rows) if is_whole(call) else None
     results = []
     for k, row in enumerate(rows):
         if whole is None:
-            quantized, scale, offset = quantize_array(
+            quantized, scale, offset = dynamic_range.quantize_array(
                 row, asymmetric=bool(call.attrs["asymmetric"])
             )
         else:
@@ -83,7 +75,7 @@ def quantized_rows(
     with Nest() as enter:
         if is_whole(call):
             quantized = b.allocate("quantized", INT8, (elements,))
-            whole = quantize_row_onnx(b, FloatRow(b.input(0), 0, elements), quantized)
+            whole = dynamic_range.quantize_row_onnx(b, FloatRow(b.input(0), 0, elements), quantized)
             n = enter(b.for_("n", elements // inputs))
             yield n, b.view("row", quantized, n * inputs, (inputs,), alignment=4), whole
             return
@@ -93,7 +85,7 @@ def quantized_rows(
             b.store(quantized, [place], 0)
         values = b.view("whole", quantized, 0, (inputs,), access="w") if padding else quantized
         row = FloatRow(b.input(0), n * inputs, inputs)
-        of_row = quantize_row(
+        of_row = dynamic_range.quantize_row(
             b, row, values, weight_scale=weight_scale,
             asymmetric=bool(call.attrs["asymmetric"]), passes=passes,
         )  # fmt: skip

@@ -17,15 +17,8 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, RowWindow
-from firmwright.ir.tir.builder import (
-    ArithExpr,
-    Builder,
-    ExprLike,
-    as_expr,
-    maximum,
-    minimum,
-    select,
-)
+from firmwright.ir.tir import builder
+from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike
 from firmwright.ops import conv_window, requantize
 from firmwright.ops.import_checks import checked_int_option, importer, unsigned_attr
 from firmwright.ops.kernel import Kernel
@@ -138,7 +131,7 @@ def _average_row_access(call: OpCall) -> RowWindow | RowReduction | None:
 
 
 def _finish_average(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
-    taps = ArithExpr(as_expr(call.input(0).shape[1] * call.input(0).shape[2]))
+    taps = ArithExpr(builder.as_expr(call.input(0).shape[1] * call.input(0).shape[2]))
     with b.for_("c", call.output.shape[3]) as c:
         b.store(y, [0, 0, 0, c], narrow_to_output(call, stored_mean(call, b.load(acc, [c]), taps)))
 
@@ -156,22 +149,25 @@ def stored_mean(call: OpCall, total: ArithExpr, taps: ArithExpr | int) -> ArithE
     """Return the mean of stored values; with `unsigned`, of values 128 higher, then lowered."""
     if not call.attrs.get("unsigned"):
         return rounded_mean(total, taps)
-    return rounded_mean(total + ArithExpr(as_expr(taps)).cast(INT32) * -INT8.min, taps) + INT8.min
+    return (
+        rounded_mean(total + ArithExpr(builder.as_expr(taps)).cast(INT32) * -INT8.min, taps)
+        + INT8.min
+    )
 
 
 def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
-    count = ArithExpr(as_expr(taps)).cast(total.expr.dtype)
+    count = ArithExpr(builder.as_expr(taps)).cast(total.expr.dtype)
     if total.expr.dtype == FLOAT32:
         return total / count
     half = count / 2
-    return select(total > 0, total + half, total - half) / count
+    return builder.select(total > 0, total + half, total - half) / count
 
 
 def tap_count(window: conv_window.ConvWindow, at: conv_window.OutputPosition) -> ArithExpr:
     """Return the number of taps inside the input, a constant if no window crosses the border."""
     rows = _count_along(window, 0, at.oy)
     cols = _count_along(window, 1, at.ox)
-    return ArithExpr(as_expr(rows)) * cols
+    return ArithExpr(builder.as_expr(rows)) * cols
 
 
 def _count_along(window: conv_window.ConvWindow, axis: int, out: ArithExpr) -> ExprLike:
@@ -179,7 +175,7 @@ def _count_along(window: conv_window.ConvWindow, axis: int, out: ArithExpr) -> E
     if not window.guarded(axis):
         return size
     first = out * window.stride[axis] - window.padding[2 * axis]
-    return minimum(first + size, length) - maximum(first, 0)
+    return builder.minimum(first + size, length) - builder.maximum(first, 0)
 
 
 _OUTPUT_BITS = 7
@@ -213,7 +209,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "max_pool2d",
         infer,
         _reference_max,
-        lambda call, b: lower_pool(call, b, _lowest(call), maximum, lambda at, acc: acc),
+        lambda call, b: lower_pool(call, b, _lowest(call), builder.maximum, lambda at, acc: acc),
         {"tflite:MAX_POOL_2D": importer("max_pool2d", 1, _import_attrs)},
         row_access=lambda call: sliding_row_window(call, pool_window(call), _lowest(call)),
     ),

@@ -24,14 +24,8 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, Register
-from firmwright.ops.dynamic_range import (
-    FloatRow,
-    QuantizedRow,
-    check_hybrid,
-    is_hybrid,
-    quantize_array,
-    quantize_row,
-)
+from firmwright.ops import dynamic_range
+from firmwright.ops.dynamic_range import FloatRow, QuantizedRow
 from firmwright.ops.import_checks import input_type
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
@@ -66,8 +60,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         call.constant(_BIAS) is None or call.input(_BIAS).shape != (filters // rank,)
     ):
         raise NotSupportedError("a bias that is not one constant for each unit")
-    if is_hybrid(call):
-        check_hybrid(call, None, (1, 2))
+    if dynamic_range.is_hybrid(call):
+        dynamic_range.check_hybrid(call, None, (1, 2))
     if x.dtype == INT8:
         for kind in (x, feature, time, state, call.output):
             per_tensor_quant(kind)
@@ -105,7 +99,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if not is_float:
         x = x - per_tensor_quant(call.input(0)).zero_point
     features: Array = np.asarray(x @ feature.T)
-    if is_hybrid(call):
+    if dynamic_range.is_hybrid(call):
         features = _hybrid_features(call, arrays)
         time = np.asarray(time * np.float32(_scale(call, 2)))
     if not is_float:
@@ -122,7 +116,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _hybrid_features(call: OpCall, arrays: Sequence[Array]) -> Array:
     rows = []
     for row in arrays[0]:
-        quantized, scale, offset = quantize_array(row, asymmetric=bool(call.attrs["asymmetric"]))
+        quantized, scale, offset = dynamic_range.quantize_array(
+            row, asymmetric=bool(call.attrs["asymmetric"])
+        )
         sums = arrays[1].astype(np.int64) @ (quantized.astype(np.int64) - offset)
         rows.append(sums.astype(np.float32) * (scale * np.float32(_scale(call, 1))))
     return np.array(rows, np.float32)
@@ -137,9 +133,9 @@ def lower(call: OpCall, b: Kernel) -> None:
 
     def start(n: ArithExpr) -> Callable[[ArithExpr], ArithExpr]:
         source = _FeatureSource(b.input(0), [n])
-        if is_hybrid(call):
+        if dynamic_range.is_hybrid(call):
             quantized = b.allocate("quantized", INT8, (inputs,))
-            row = quantize_row(
+            row = dynamic_range.quantize_row(
                 b, FloatRow(b.input(0), n * inputs, inputs), quantized,
                 weight_scale=_scale(call, 1), asymmetric=bool(call.attrs["asymmetric"]),
             )  # fmt: skip
@@ -235,7 +231,7 @@ def _accumulate(
     call: OpCall, b: Kernel, total: Register, x: ArithExpr, at: Sequence[ArithExpr | int]
 ) -> None:
     weight = b.load(b.input(2), at)
-    if is_hybrid(call):
+    if dynamic_range.is_hybrid(call):
         weight = weight.cast(FLOAT32) * _scale(call, 2)
     if total.buffer.dtype == FLOAT32:
         product = x * weight

@@ -18,15 +18,9 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, logical_and
-from firmwright.ops import int16x8
+from firmwright.ops import import_checks, int16x8
 from firmwright.ops.conv2d import Tap, lower_convolution, reference_epilogue
 from firmwright.ops.conv_window import OutputPosition
-from firmwright.ops.import_checks import (
-    checked_int_option,
-    input_type,
-    require_tensors,
-    unsigned_attr,
-)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     check_weights_and_bias,
@@ -108,9 +102,9 @@ def macs(call: OpCall) -> int:
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 3)
+    import_checks.require_tensors(context, 3)
     options, shape = context.node.options, context.constants[0]
-    w, x = input_type(context, 1), input_type(context, 2)
+    w, x = import_checks.input_type(context, 1), import_checks.input_type(context, 2)
     if shape is not None and tuple(shape.reshape(-1)) != context.outputs[0].shape:
         raise NotSupportedError(f"an output of shape {list(shape.reshape(-1))}, declared otherwise")
     if not len(w.shape) == len(x.shape) == len(context.outputs[0].shape) == 4:
@@ -118,7 +112,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     is_short = x.dtype == INT16 and any(bias and bias.dtype == INT32 for bias in context.inputs[3:])
     if is_short and options["quantized_bias_type"] != "int32":
         raise NotSupportedError("an int16 transposed convolution with a 32-bit bias")
-    stride = (checked_int_option(options["stride_h"]), checked_int_option(options["stride_w"]))
+    stride = (
+        import_checks.checked_int_option(options["stride_h"]),
+        import_checks.checked_int_option(options["stride_w"]),
+    )
     before = (0, 0)
     if options["padding"] == "SAME":
         sizes = zip(x.shape[1:3], w.shape[1:3], context.outputs[0].shape[1:3], stride, strict=True)
@@ -126,7 +123,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
         before = (over[0] // 2, over[1] // 2)
     activation = import_activation(options["fused_activation_function"])
     attrs: dict[str, Attr] = {"stride": stride, "before": before, "activation": activation}
-    attrs |= unsigned_attr(context)
+    attrs |= import_checks.unsigned_attr(context)
     return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
 
 

@@ -11,15 +11,10 @@ from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
-from firmwright.ops import conv2d, fully_connected
+from firmwright.ops import conv2d, fully_connected, requantize
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    Requantization,
-    per_tensor_quant,
-    requantize_value,
-    signed_sums,
-)
+from firmwright.ops.requantize import Requantization
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
@@ -88,7 +83,8 @@ def fold_zero_point_into_bias(op: OpCall, weights: Array) -> Array:
     """Return the bias less the zero point times the sum of each channel's `weights`."""
     sums = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
     bias: Array = (
-        bias_of(op, "int32").astype(np.int64) - per_tensor_quant(op.input(0)).zero_point * sums
+        bias_of(op, "int32").astype(np.int64)
+        - requantize.per_tensor_quant(op.input(0)).zero_point * sums
     )
     return bias
 
@@ -97,7 +93,7 @@ def accumulator_bounds(
     bias: Array, weights: Array, low: int = INT8.min, high: int = INT8.max
 ) -> tuple[Array, Array]:
     """Return the bounds of bias[c] + sum(weights[c, ...] * x) for x in [low, high]."""
-    positive, negative = signed_sums(weights)
+    positive, negative = requantize.signed_sums(weights)
     wide = bias.astype(np.int64)
     return wide + positive * low + negative * high, wide + positive * high + negative * low
 
@@ -178,7 +174,7 @@ class RequantizeEpilogue:
         if is_odd and not self.has_odd_right_shift and not self.has_odd_left_shift:
             acc = acc >> self.odd_shift
         if self.folded is None:
-            return requantize_value(
+            return requantize.requantize_value(
                 acc, bound["multiplier"], bound["shift"], self.params, self.dtype
             )
         sign = bound["sign"] if self.folded.has_sign else None

@@ -24,19 +24,14 @@ from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.patterns import Match, op
 from firmwright.ir.module import IRModule
+from firmwright.targets import vela
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.cmsis_nn_codegen import c_function_head
 from firmwright.targets.ethos_u_numerics import check_npu_numerics
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.target_kind import TargetAttribute
 from firmwright.targets.tflite_writer import WRITABLE, write_tflite
-from firmwright.targets.vela import (
-    NpuProgram,
-    VelaOptions,
-    VelaSurvey,
-    compile_region,
-    survey_operators,
-)
+from firmwright.targets.vela import NpuProgram, VelaOptions, VelaSurvey
 
 PATH_VARIABLE = "ETHOS_U_DRIVER_PATH"
 DRIVER_OF_APPLICATION = "sdk"
@@ -134,7 +129,7 @@ class EthosU(Backend):
     ) -> NpuProgram:
         params, results = (graph.params, graph.results) if graph else boundary(calls)
         model = write_tflite(calls, module, params, results)
-        return compile_region(model, self._options(target))
+        return vela.compile_region(model, self._options(target))
 
 
 ETHOS_U_BACKENDS = (
@@ -189,7 +184,9 @@ def _survey_calls(calls: Sequence[Call], module: IRModule, options: VelaOptions)
         return VelaSurvey({}, {})
     outputs = tuple(call.outputs[0].name for call in calls)
     try:
-        return survey_operators(write_tflite(calls, module, *boundary(calls)), options, outputs)
+        return vela.survey_operators(
+            write_tflite(calls, module, *boundary(calls)), options, outputs
+        )
     except ToolFailedError as error:
         if len(calls) == 1:
             return VelaSurvey({outputs[0]: str(error).splitlines()[-1]}, {})

@@ -7,14 +7,10 @@ another result: both are monotonic, so the lowest sums of every level are compar
 
 import numpy as np
 
+from firmwright.base import quant
 from firmwright.base.dtypes import INT8, INT16, UINT8
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.quant import (
-    IntArray,
-    Rounding,
-    multiply_by_quantized_multiplier,
-    quantize_multiplier,
-)
+from firmwright.base.quant import IntArray, Rounding
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.requantize import (
     Requantization,
@@ -70,7 +66,7 @@ def _is_like_npu(call: OpCall) -> bool:
 def _is_same_step(call: OpCall, step: Requantization) -> bool:
     x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
     scales = quantization_of(call.input(1)).scales
-    vela = np.array([quantize_multiplier(x * scale / y) for scale in scales], np.int64)
+    vela = np.array([quant.quantize_multiplier(x * scale / y) for scale in scales], np.int64)
     pairs = np.array([step.multipliers, step.shifts], np.int64).T
     own = np.broadcast_to(pairs, vela.shape)
     if step.rounding is Rounding.TWICE and np.array_equal(vela, own):
@@ -106,7 +102,7 @@ def _first_sums(
     first, end = np.broadcast_to(low[:, None], shape), np.broadcast_to(high[:, None] + 1, shape)
     while (first < end).any():
         middle = (first + end) // 2
-        results = multiply_by_quantized_multiplier(middle, multipliers, shifts, rounding)
+        results = quant.multiply_by_quantized_multiplier(middle, multipliers, shifts, rounding)
         reached = results >= levels
         first = np.where(reached | (first >= end), first, middle + 1)
         end = np.where(reached & (first < end), middle, end)

@@ -11,14 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from firmwright.targets import machine_code
 from firmwright.targets.cycle_bound import CycleBound
-from firmwright.targets.machine_code import (
-    LIBRARY_LOOPS,
-    UNKNOWN_FLAGS,
-    Block,
-    BlockCompiler,
-    Values,
-)
+from firmwright.targets.machine_code import Block, BlockCompiler, Values
 
 _MEETINGS_MAX: Final = 20_000
 _Place: TypeAlias = tuple[int, ...]
@@ -64,7 +59,7 @@ class _State:
     def meet(self, other: "_State") -> None:
         mine, others = self.values, other.values
         for name in [name for name, value in mine.items() if value != others[name]]:
-            mine[name] = UNKNOWN_FLAGS if name == "flags" else None
+            mine[name] = machine_code.UNKNOWN_FLAGS if name == "flags" else None
         if self.stack != other.stack:
             self.stack = dict(self.stack.items() & other.stack.items())
         self.instructions = max(self.instructions, other.instructions)
@@ -75,7 +70,7 @@ class _Function:
     """The order of the blocks of a function, and its loops: their blocks by header."""
 
     def __init__(self, compiler: BlockCompiler, entry: int, name: str) -> None:
-        self.repetitions = int(LIBRARY_LOOPS.get(name, 1 << 32))
+        self.repetitions = int(machine_code.LIBRARY_LOOPS.get(name, 1 << 32))
         before: dict[int, list[int]] = {entry: []}
         finished: list[int] = []
         open_blocks = [(entry, iter(compiler.block(entry).successors))]

@@ -22,15 +22,9 @@ from firmwright.ir.graph.devices import is_copy_device, is_core
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tuning_records import MeasurementContext
-from firmwright.partitioning import partition_result
+from firmwright.partitioning import collage, partition_result
 from firmwright.partitioning.byoc import run_partition, run_pre_partition
-from firmwright.partitioning.collage import (
-    PartitionCandidate,
-    PartitionedProgram,
-    RegionCost,
-    restrict_to_known_costs,
-    search_partitions,
-)
+from firmwright.partitioning.collage import PartitionCandidate, PartitionedProgram, RegionCost
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
@@ -145,8 +139,8 @@ class _CollageSearch:
         candidates = [PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)]
         eager = [*greedy_cover(function, self.module, active), *_assigned(function)]
         first = with_unmatched(function, eager)
-        priced = restrict_to_known_costs(candidates, first)
-        programs = search_partitions(function, priced, self._transfer)
+        priced = collage.restrict_to_known_costs(candidates, first)
+        programs = collage.search_partitions(function, priced, self._transfer)
         if self.options.optimize == "ram":
             programs = tuple(sorted(programs, key=lambda p: (p.peak_bytes, p.count)))
         return function, candidates, programs

@@ -40,12 +40,8 @@ from firmwright.ir.tuning_records import (
 from firmwright.lower.lowering import Lowering, format_shapes
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, configure_module, make_lowering
-from firmwright.tune.kernel_measurement import (
-    MeasurementSetup,
-    MeasurementTask,
-    measurement_context,
-    run_task,
-)
+from firmwright.tune import kernel_measurement
+from firmwright.tune.kernel_measurement import MeasurementSetup, MeasurementTask
 from firmwright.tune.log_writer import TuningLogWriter
 
 log = logging.getLogger(__name__)
@@ -162,7 +158,7 @@ def tune(
     executor: Executor,
 ) -> TuningResult:
     layers, untuned = _layers(model, options)
-    at = executor.call(measurement_context, options, setup.method)
+    at = executor.call(kernel_measurement.measurement_context, options, setup.method)
     total = sum(min(len(layer.choices), plan.trials) for layer in layers)
     run = _SearchRun(options, setup, log_writer, executor, at, total, plan.kernels_per_image)
     while True:
@@ -252,7 +248,7 @@ class _SearchRun:
         ends = list(accumulate(len(task.kernels) for task in tasks))
         ready = iter(order)
         upcoming = self._write(ready, next(ready, None))
-        for index, results in self.executor.run(run_task, tasks):
+        for index, results in self.executor.run(kernel_measurement.run_task, tasks):
             keys_of_task = pending[ends[index] - len(results) : ends[index]]
             for key, result in zip(keys_of_task, results, strict=True):
                 digest, kernel, choice, at = key

@@ -16,24 +16,13 @@ from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.devices import COPY_OP, VISIBLE_POOLS_ATTR
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.plan import (
-    OVERLAYS_ATTR,
-    BufferInfo,
-    BufferKind,
-    LiveRange,
-    OffsetConstraint,
-)
+from firmwright.ir.tir import plan
+from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange, OffsetConstraint
 from firmwright.ir.tir.traversal import prim_calls, used_buffers
 from firmwright.ir.tir.verify_async_calls import without_phase
+from firmwright.usmp import liveness
 from firmwright.usmp.interference import InplaceCache, InplacePair
-from firmwright.usmp.liveness import (
-    DEFINED_AT_ENTRY,
-    CfgLoop,
-    ControlFlowGraph,
-    build_cfg,
-    compute_live_ranges,
-    find_last_reads,
-)
+from firmwright.usmp.liveness import CfgLoop, ControlFlowGraph
 
 _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state", "const"})
 
@@ -50,12 +39,12 @@ def collect_planning_input(
     module: IRModule, main: tir.PrimFunc, plan_names: Mapping[str, str], cache: InplaceCache
 ) -> PlanningInput:
     """Collect the buffers of `main`; `plan_names` renames some of them in the plan."""
-    flow = build_cfg(main, module.functions)
+    flow = liveness.build_cfg(main, module.functions)
     kinds = {name: _kind(allocate) for name, allocate in flow.allocates.items()}
-    at_entry = [name for name, kind in kinds.items() if kind in DEFINED_AT_ENTRY]
+    at_entry = [name for name, kind in kinds.items() if kind in liveness.DEFINED_AT_ENTRY]
     held = {"output", "state", "const"} | ({"input"} if module.io.preserve_input else set())
     at_exit = [name for name, kind in kinds.items() if kind in held]
-    live = compute_live_ranges(flow, at_entry, at_exit)
+    live = liveness.compute_live_ranges(flow, at_entry, at_exit)
     pins = _pinned_pools(main, flow, module.pools)
     users = _accessing_targets(module, main, flow, pins)
     shared = _buffers_of_other_masters(flow, kinds)
@@ -77,7 +66,7 @@ def collect_planning_input(
             BufferInfo(plan_name, size_bytes, alignment, ranges, kinds[name], candidates)
         )
     pairs: list[InplacePair] = []
-    for node, last in zip(flow.nodes, find_last_reads(flow, at_exit), strict=True):
+    for node, last in zip(flow.nodes, liveness.find_last_reads(flow, at_exit), strict=True):
         kernel = module.functions.get(node.call.callee) if node.call else None
         if node.call and not node.call.device and isinstance(kernel, tir.PrimFunc):
             pairs += _pairs_in_call(flow, node.call, kernel, node.time, last, cache)
@@ -273,7 +262,7 @@ def find_overlays(
             times.setdefault(without_phase(node.call), []).append(node.time)
     for call, own in times.items():
         kernel = module.functions.get(call.callee)
-        if isinstance(kernel, tir.PrimFunc) and OVERLAYS_ATTR in kernel.attrs:
+        if isinstance(kernel, tir.PrimFunc) and plan.OVERLAYS_ATTR in kernel.attrs:
             span = LiveRange(min(own), max(own) + 1)
             if len(own) == (1 if not call.device else 2):
                 yield from _pairs(flow, call, kernel, span, live, at_exit)
@@ -299,7 +288,7 @@ def _pairs(
     unusable = {name for node in others for name in node.accessed}
     inputs: list[str] = []
     outputs: list[str] = []
-    rows = cast("tuple[tuple[str, str, int], ...]", kernel.attrs[OVERLAYS_ATTR])
+    rows = cast("tuple[tuple[str, str, int], ...]", kernel.attrs[plan.OVERLAYS_ATTR])
     for name, workspace, offset in rows:
         buffer, root, role = args[name]
         if roots.count(root) > 1 or root in unusable or flow.allocates[root].buffer != buffer:

@@ -9,13 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
-from firmwright.frontends.onnx.protobuf import (
-    Message,
-    PlainNode,
-    attribute_value,
-    dtype_code,
-    onnx_package,
-)
+from firmwright.frontends.onnx import protobuf
+from firmwright.frontends.onnx.protobuf import Message, PlainNode
 
 _WINDOW = (
     "auto_pad", "ceil_mode", "count_include_pad", "dilations", "group", "kernel_shape", "pads",
@@ -47,7 +42,7 @@ class _Expansion:
         operands = list(inputs)
         while operands and not operands[-1]:
             operands.pop()
-        self.nodes.append(onnx_package().helper.make_node(op, operands, [name], **attrs))
+        self.nodes.append(protobuf.onnx_package().helper.make_node(op, operands, [name], **attrs))
         return name
 
     def number(self, value: float) -> str:
@@ -157,7 +152,7 @@ def _q_attention(e: _Expansion) -> None:
 
 
 def _renamed(e: _Expansion, op: str, inputs: Sequence[str]) -> Message:
-    node = onnx_package().NodeProto()
+    node = protobuf.onnx_package().NodeProto()
     node.CopyFrom(e.node)
     node.op_type, node.input[:] = op, inputs
     return node
@@ -168,7 +163,7 @@ def _integer_matmul(
 ) -> None:
     """Multiply integers (a, b, zero points of a and b), then by the scales; add the bias."""
     total = e.emit("MatMulInteger", *operands)
-    total = e.emit("Cast", total, to=dtype_code("float32"))
+    total = e.emit("Cast", total, to=protobuf.dtype_code("float32"))
     y = e.emit("Mul", total, e.emit("Mul", *scales), result="" if bias else e.output())
     if bias:
         e.emit("Add", y, bias, result=e.output())
@@ -176,7 +171,7 @@ def _integer_matmul(
 
 def _dynamic_quantize_matmul(e: _Expansion) -> None:
     a, scale, zero = (f"{e.output()}/{part}" for part in ("a", "a_scale", "a_zero_point"))
-    helper = onnx_package().helper
+    helper = protobuf.onnx_package().helper
     e.nodes.append(helper.make_node("DynamicQuantizeLinear", e.inputs(0), [a, scale, zero]))
     b, b_scale, b_zero, bias = e.inputs(1, 2, 3, 4)
     _integer_matmul(e, [a, b, zero, b_zero], [scale, b_scale], bias)
@@ -235,7 +230,7 @@ def _group_query_attention(e: _Expansion) -> None:
     heads, shared = e.attrs["num_heads"], e.attrs["kv_num_heads"]
     one, axis = (e.emit("Constant", value_ints=[1]) for _ in range(2))
     length = e.emit("Gather", e.emit("Shape", x), axis)
-    total = e.emit("Add", e.emit("Cast", ends, to=dtype_code("int64")), one)
+    total = e.emit("Add", e.emit("Cast", ends, to=protobuf.dtype_code("int64")), one)
     first = e.emit("Sub", total, length)
 
     def split(tensor: str, count: int) -> str:
@@ -248,7 +243,9 @@ def _group_query_attention(e: _Expansion) -> None:
         sizes = e.emit("Constant", value_ints=[heads, shared, shared])
         parts = [f"{e.output()}/{name}" for name in ("query", "key", "value")]
         packed = split(x, heads + 2 * shared)
-        e.nodes.append(onnx_package().helper.make_node("Split", [packed, sizes], parts, axis=1))
+        e.nodes.append(
+            protobuf.onnx_package().helper.make_node("Split", [packed, sizes], parts, axis=1)
+        )
     if e.attrs.get("do_rotary", 0):
         zero, step = (e.emit("Constant", value_int=n) for n in (0, 1))
         steps = e.emit("Range", zero, e.emit("Squeeze", length), step)
@@ -312,7 +309,7 @@ def expand_contrib_operators(
         if not _is_expandable(node):
             expanded.append(node)
             continue
-        attrs = {item.name: attribute_value(item) for item in node.attribute}
+        attrs = {item.name: protobuf.attribute_value(item) for item in node.attribute}
         expansion = _Expansion(node, attrs)
         _RULES[node.op_type](expansion)
         expanded += expansion.nodes
@@ -327,6 +324,6 @@ def _is_expandable(node: Message) -> bool:
         return False  # mean and deviation, which inference does not use
     if node.op_type == "GroupQueryAttention":
         limits = ("local_window_size", "softcap", "smooth_softmax", "kv_cache_bit_width")
-        settings = {item.name: attribute_value(item) for item in node.attribute}
+        settings = {item.name: protobuf.attribute_value(item) for item in node.attribute}
         return not any(node.input[9:]) and all(settings.get(k, 0) in (0, -1) for k in limits)
     return node.op_type in _RULES

@@ -6,14 +6,9 @@ from dataclasses import dataclass
 
 from firmwright.base import resource_limits
 from firmwright.base.errors import InternalError, NotSupportedError
+from firmwright.frontends.onnx import protobuf
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
-from firmwright.frontends.onnx.protobuf import (
-    Message,
-    PlainNode,
-    dtype_code,
-    onnx_package,
-    type_name,
-)
+from firmwright.frontends.onnx.protobuf import Message, PlainNode
 from firmwright.frontends.onnx.reader import OPSET_MIN
 
 _WIDENED_FROM = 11
@@ -70,7 +65,7 @@ def function_definition(
     if schema.has_function:
         return schema.function_body
     versions = _function_opsets(schema, opset)
-    function = onnx_package().FunctionProto()
+    function = protobuf.onnx_package().FunctionProto()
     text = schema.get_context_dependent_function_with_opset_version(
         max(versions), node.SerializeToString(), [_type(item) for item in inputs]
     )
@@ -109,7 +104,7 @@ def check_element_types(node: Message, opset: int, inputs: Sequence[OnnxValue | 
         first = types.setdefault(formal.type_str, own)
         if own != first:
             raise NotSupportedError(f"{first} with {own}, which ONNX does not define")
-        text = f"tensor({type_name(own)})"
+        text = f"tensor({protobuf.type_name(own)})"
         if text not in allowed.get(formal.type_str, [text]):
             raise NotSupportedError(f"{own}, for which ONNX does not define it")
 
@@ -120,7 +115,7 @@ def _local_function(node: Message, local: Sequence[Message]) -> Message | None:
 
 
 def _schema(node: Message, opset: int) -> Message | None:
-    onnx = onnx_package()
+    onnx = protobuf.onnx_package()
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         return onnx.defs.get_schema(node.op_type, opset if domain == "" else 1, domain)
@@ -135,10 +130,12 @@ def _function_opsets(schema: Message, opset: int) -> list[int]:
 
 
 def _type(tensor: OnnxValue | None) -> bytes:
-    onnx = onnx_package()
+    onnx = protobuf.onnx_package()
     if tensor is None:
         return bytes(onnx.TypeProto().SerializeToString())
-    kind = onnx.helper.make_tensor_type_proto(dtype_code(tensor.type.dtype.name), tensor.shape)
+    kind = onnx.helper.make_tensor_type_proto(
+        protobuf.dtype_code(tensor.type.dtype.name), tensor.shape
+    )
     return bytes(kind.SerializeToString())
 
 
@@ -159,7 +156,7 @@ def inline_function(node: Message, function: Message, opset: int) -> tuple[int, 
 
 
 def _defaults(node: Message, opset: int) -> list[Message]:
-    onnx = onnx_package()
+    onnx = protobuf.onnx_package()
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
@@ -177,7 +174,7 @@ class _Instance:
     optional: set[str]
 
     def node(self, inner: Message) -> Message:
-        node = onnx_package().NodeProto()
+        node = protobuf.onnx_package().NodeProto()
         node.CopyFrom(inner)
         node.input[:] = map(self._renamed, inner.input)
         node.output[:] = map(self._renamed, inner.output)

@@ -15,16 +15,9 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, Array, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
-from firmwright.frontends.onnx import qdq_fusion
+from firmwright.frontends.onnx import function_inlining, qdq, qdq_fusion
 from firmwright.frontends.onnx.constant_folding import ConstantFolder
-from firmwright.frontends.onnx.function_inlining import (
-    InliningBudget,
-    check_element_types,
-    function_definition,
-    has_changed_semantics,
-    has_function_definition,
-    inline_function,
-)
+from firmwright.frontends.onnx.function_inlining import InliningBudget
 from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
@@ -35,20 +28,7 @@ from firmwright.frontends.onnx.node_context import (
 )
 from firmwright.frontends.onnx.operators.registry import onnx_importers, unsupported_reason
 from firmwright.frontends.onnx.protobuf import Message, attribute_value, tensor_array
-from firmwright.frontends.onnx.qdq import (
-    BY_RECIPROCAL,
-    QUANTIZE_ATTRIBUTES,
-    DequantizedValue,
-    QdqOperands,
-    QdqValue,
-    QuantizedValue,
-    as_quantized,
-    attach_quantization,
-    emit_quantize,
-    following_quantize,
-    materialize_value,
-    qdq_parameters,
-)
+from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QdqValue, QuantizedValue
 from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx
 from firmwright.ir.core import Attr, Span
@@ -162,7 +142,7 @@ class _OnnxImporter:
         if definition is None:
             return None
         self.emitter.stem = name
-        value = materialize_value(self.emitter, definition)
+        value = qdq.materialize_value(self.emitter, definition)
         makers = (call.op for call in self.emitter.calls if value in call.outputs)
         if isinstance(value, Value) and next(makers, "reshape") != "reshape" and value not in taken:
             return value
@@ -198,7 +178,7 @@ class _OnnxImporter:
             return None
         self.emitter.span = Span(self.model.file, 0, self.index, item.name)
         self.emitter.stem = item.name
-        tensor = materialize_value(self.emitter, definition)
+        tensor = qdq.materialize_value(self.emitter, definition)
         if tensor.type.dtype == UINT64:
             self._refuse("TYPE", f"output {item.name}", "element type uint64")
             return None
@@ -269,9 +249,11 @@ class _OnnxImporter:
         constants = None if blocked else self._fold_node(node, opset, inputs)
         if constants is not None:
             return constants
-        if importer is None and not has_function_definition(node, opset, self.model.functions):
+        if importer is None and not function_inlining.has_function_definition(
+            node, opset, self.model.functions
+        ):
             raise NotSupportedError(unsupported_reason(node.op_type))
-        if has_changed_semantics(node, opset):
+        if function_inlining.has_changed_semantics(node, opset):
             raise NotSupportedError(f"as it was in opset {opset}; convert the model to a newer one")
         if blocked:
             return None
@@ -284,7 +266,7 @@ class _OnnxImporter:
         if fused is not None:
             return fused
         operands = tuple(self._materialize_all(inputs))
-        check_element_types(node, opset, operands)
+        function_inlining.check_element_types(node, opset, operands)
         results = importer(replace(context, inputs=operands))
         found = results if isinstance(results, tuple | list) else (results,)
         return found or self._inline_definition(node, opset, inputs)
@@ -313,7 +295,7 @@ class _OnnxImporter:
                 continue
             if id(value) not in self.materialized:
                 # The key's object is stored too, because ids are unique among living objects only.
-                self.materialized[id(value)] = (value, materialize_value(self.emitter, value))
+                self.materialized[id(value)] = (value, qdq.materialize_value(self.emitter, value))
             tensors.append(self.materialized[id(value)][1])
         return tensors
 
@@ -334,7 +316,7 @@ class _OnnxImporter:
             moved = qdq_fusion.fuse_data_movement(importer, c, inputs)
             if moved is not None or op not in qdq_fusion.FUSION_RULES:
                 return moved
-        chain = following_quantize(c.node, self._only_reader, self.tensors)
+        chain = qdq.following_quantize(c.node, self._only_reader, self.tensors)
         if chain is None:
             return None
         bounds, target, names = chain
@@ -358,17 +340,17 @@ class _OnnxImporter:
     def _import_dequantize(self, c: NodeContext, inputs: QdqOperands) -> Sequence[QdqValue] | None:
         x, scale, point, *_ = (*inputs, None)
         if isinstance(x, ConstantValue):
-            weights = attach_quantization(x, scale, point, int(c.attr("axis", 1)))
+            weights = qdq.attach_quantization(x, scale, point, int(c.attr("axis", 1)))
             if weights is None or c.attr("block_size", 0):
                 return None
             return [DequantizedValue(weights, x.array.dtype.name)]
-        scaling = qdq_parameters(scale, point)
+        scaling = qdq.qdq_parameters(scale, point)
         if scaling is None or c.attr("output_dtype", 0) not in (0, 1):
             return None
         if isinstance(x, Value) and x.type.dtype in (INT8, UINT8):
             if scaling.is_unsigned != (x.type.dtype == UINT8):
                 return None
-            stored = as_quantized(self.emitter, x, scaling)
+            stored = qdq.as_quantized(self.emitter, x, scaling)
             return [DequantizedValue(stored, scaling.integer_type)]
         if isinstance(x, QuantizedValue) and x.quantization == scaling.quantization:
             return [DequantizedValue(x, scaling.integer_type)]
@@ -376,8 +358,8 @@ class _OnnxImporter:
 
     def _import_quantize(self, c: NodeContext, inputs: QdqOperands) -> Sequence[QdqValue] | None:
         x, scale, point, *_ = (*inputs, None)
-        scaling = qdq_parameters(scale, point, BY_RECIPROCAL in c.attrs)
-        if scaling is None or set(c.attrs) - QUANTIZE_ATTRIBUTES:
+        scaling = qdq.qdq_parameters(scale, point, qdq.BY_RECIPROCAL in c.attrs)
+        if scaling is None or set(c.attrs) - qdq.QUANTIZE_ATTRIBUTES:
             return None
         if isinstance(x, DequantizedValue) and isinstance(x.source, QuantizedValue):
             same = x.source.quantization == scaling.quantization
@@ -388,7 +370,7 @@ class _OnnxImporter:
         (reals,) = self._materialize_all([x])
         if not isinstance(reals, Value) or reals.type.dtype != FLOAT32:
             return None
-        return [emit_quantize(self.emitter, reals, scaling)]
+        return [qdq.emit_quantize(self.emitter, reals, scaling)]
 
     def _fold_node(self, node: Message, opset: int, inputs: QdqOperands) -> Results | None:
         arrays: dict[str, Array] = {}
@@ -404,8 +386,10 @@ class _OnnxImporter:
 
     def _inline_definition(self, node: Message, opset: int, inputs: QdqOperands) -> Results | None:
         operands = self._materialize_all(inputs)
-        definition = function_definition(node, opset, operands, self.model.functions)
-        version, body = inline_function(node, definition, opset)
+        definition = function_inlining.function_definition(
+            node, opset, operands, self.model.functions
+        )
+        version, body = function_inlining.inline_function(node, definition, opset)
         before = len(self.items)
         with self.inlining.level(len(body)):
             for inner in body:

@@ -11,13 +11,8 @@ from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
-from firmwright.frontends.onnx.operators import pooling
-from firmwright.frontends.onnx.operators.conv import (
-    ConstantFilters,
-    emit_conv2d,
-    emit_transpose_conv2d,
-    window_geometry,
-)
+from firmwright.frontends.onnx.operators import conv, pooling
+from firmwright.frontends.onnx.operators.conv import ConstantFilters
 from firmwright.frontends.onnx.operators.reductions import axis_last, reduction_axes
 from firmwright.frontends.onnx.operators.resize import emit_bilinear
 from firmwright.frontends.onnx.qdq import (
@@ -220,11 +215,11 @@ def _fuse_conv(axis: int, f: Fusion) -> OnnxValue | None:
         return None
     constants, result = ConstantFilters(w, bias), (f.target.type, f.activation or "none")
     if axis == 1:
-        return emit_transpose_conv2d(f.c, x, constants, *result)
+        return conv.emit_transpose_conv2d(f.c, x, constants, *result)
     if w.array.ndim > 4:
         return None
-    window = window_geometry(f.c, w.shape[2:], x.type.shape[2:])
-    return emit_conv2d(f.c, x, constants, window, *result)
+    window = conv.window_geometry(f.c, w.shape[2:], x.type.shape[2:])
+    return conv.emit_conv2d(f.c, x, constants, window, *result)
 
 
 def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> ConstantValue | None:

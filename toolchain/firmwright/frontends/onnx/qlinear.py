@@ -6,16 +6,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.frontends.onnx import qdq_fusion
+from firmwright.frontends.onnx import qdq, qdq_fusion
 from firmwright.frontends.onnx.node_context import ConstantValue, NodeContext
-from firmwright.frontends.onnx.qdq import (
-    DequantizedValue,
-    QdqOperands,
-    QdqValue,
-    QuantizedValue,
-    attach_quantization,
-    qdq_parameters,
-)
+from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QdqValue, QuantizedValue
 
 QLINEAR_OPERATORS = {"QLinearConv": 0, "QLinearMatMul": 1}
 """The axis of the weights that holds the output channels."""
@@ -28,7 +21,7 @@ def fuse_qlinear(
 ) -> list[QuantizedValue] | None:
     """Return the node's result by an integer operator, or None if there is none."""
     bias = inputs[8] if len(inputs) > 8 else None
-    target = qdq_parameters(inputs[6], inputs[7])
+    target = qdq.qdq_parameters(inputs[6], inputs[7])
     x = dequantize(replace(c, attrs={}), inputs[:3])
     w = dequantize(replace(c, attrs={"axis": QLINEAR_OPERATORS[c.node.op_type]}), inputs[3:6])
     if target is None or x is None or w is None or not isinstance(bias, ConstantValue | None):
@@ -37,7 +30,7 @@ def fuse_qlinear(
     if bias is not None:
         scales = [item.array for item in (inputs[1], inputs[4]) if isinstance(item, ConstantValue)]
         steps = ConstantValue(np.asarray(np.prod(np.broadcast_arrays(*scales), axis=0)), "scales")
-        constant = attach_quantization(bias, steps, None, 0)
+        constant = qdq.attach_quantization(bias, steps, None, 0)
         if constant is None:
             return None
         operands.append(DequantizedValue(constant, "int32"))

@@ -17,17 +17,10 @@ from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
 from firmwright.frontends.tflite.vela_output import describe_npu_memory
 from firmwright.frontends.tflite.verify import verify_raw_model
+from firmwright.ir import decoded_model
 from firmwright.ir import tflite_schema as schema
 from firmwright.ir.core import Attrs, Span
-from firmwright.ir.decoded_model import (
-    INTEGER_RANGES,
-    NO_TENSOR,
-    RawModel,
-    RawNode,
-    RawSignature,
-    RawSubgraph,
-    RawTensor,
-)
+from firmwright.ir.decoded_model import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
 
 _T = TypeVar("_T")
 
@@ -138,7 +131,7 @@ def _subgraph(
             op, version, operator.integers("inputs"), written_here, _options(operator, op),
             Span(table.buffer.file, index, k, name), operator.blob("custom_options"),
             tuple(
-                k if 0 <= k < len(tensors) else NO_TENSOR
+                k if 0 <= k < len(tensors) else decoded_model.NO_TENSOR
                 for k in operator.integers("intermediates")
             ),
         )  # fmt: skip
@@ -212,7 +205,7 @@ def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Q
     tensor and an invalid one of a bias are ignored.
     """
     details = table.table("quantization")
-    if details is None or dtype not in INTEGER_RANGES:
+    if details is None or dtype not in decoded_model.INTEGER_RANGES:
         return None
     scales, zero_points = details.floats("scale"), details.integers("zero_point")
     if not any(scales):
@@ -238,7 +231,7 @@ def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Q
 def _is_valid_bias_quantization(
     scales: Sequence[float], zero_points: Sequence[int], shape: Sequence[int], dtype: str
 ) -> bool:
-    low, high = INTEGER_RANGES[dtype]
+    low, high = decoded_model.INTEGER_RANGES[dtype]
     return (
         len(scales) == len(zero_points)
         and (len(scales) == 1 or len(scales) in shape)

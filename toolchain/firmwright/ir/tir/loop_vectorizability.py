@@ -12,17 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from firmwright.ir import tir
+from firmwright.ir.tir import traversal
 from firmwright.ir.tir.affine import Affine, Bounds, Interval, has_load, linearize
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.traversal import (
-    Node,
-    bound_vars,
-    child_statements,
-    children,
-    free_vars,
-    statements,
-    walk,
-)
+from firmwright.ir.tir.traversal import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +105,9 @@ def is_parallel(
 def private_bytes(node: tir.Stmt) -> int:
     """Return an upper bound on the memory that one iteration of `node` allocates."""
     return sum(
-        part.buffer.size_bytes for part in statements(node) if isinstance(part, tir.Allocate)
+        part.buffer.size_bytes
+        for part in traversal.statements(node)
+        if isinstance(part, tir.Allocate)
     )
 
 
@@ -131,11 +126,11 @@ class _AccessCollector:
             case tir.DeclBuffer(source=source):  # a view accesses nothing
                 yield from self.reads(scope, source.offset)
             case _:
-                own = children(node)[: -len(child_statements(node)) or None]
+                own = traversal.children(node)[: -len(traversal.child_statements(node)) or None]
                 yield from self.reads(scope, *own)
         if isinstance(node, tir.BufferStore):
             yield from self.element(node.buffer, node.indices, True, scope)
-        for part in child_statements(node):
+        for part in traversal.child_statements(node):
             yield from self.statement(part, scope.inside(node))
 
     def _effects(self, call: tir.IntrinsicCall, scope: LoopScope) -> Iterator[MemoryAccess]:
@@ -148,7 +143,7 @@ class _AccessCollector:
                 yield from self.element(arg.buffer, arg.indices, True, scope)
 
     def reads(self, scope: LoopScope, *nodes: Node) -> Iterator[MemoryAccess]:
-        for part in (part for node in nodes for part in walk(node)):
+        for part in (part for node in nodes for part in traversal.walk(node)):
             if isinstance(part, tir.BufferLoad):
                 yield from self.element(part.buffer, part.indices, False, scope)
             elif isinstance(part, tir.AccessPtr):
@@ -173,7 +168,7 @@ class _AccessCollector:
 
 
 def _are_disjoint(accesses: list[MemoryAccess], loop: tir.For, outer: LoopScope) -> bool:
-    own_names = bound_vars(loop)
+    own_names = traversal.bound_vars(loop)
     splits = [_split_offset(access, loop, own_names) for access in accesses]
     windows = [window for _, _, window in splits if window is not None]
     step, invariant, _ = splits[0]
@@ -195,7 +190,7 @@ def _split_offset(
     for term, factor in access.offset.terms.items():
         if term == loop.var:
             step = factor
-        elif not has_load(term) and free_vars(term).isdisjoint(own_names):
+        elif not has_load(term) and traversal.free_vars(term).isdisjoint(own_names):
             invariant.add((term, factor))
         else:
             limits = access.bounds.interval_of(term)

@@ -12,15 +12,8 @@ from typing import TypeAlias
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import called_functions
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.tir.traversal import (
-    EMPTY_STMT,
-    Node,
-    callees,
-    make_sequence,
-    rewrite_func,
-    used_constants,
-    walk,
-)
+from firmwright.ir.tir import traversal
+from firmwright.ir.tir.traversal import Node
 from firmwright.passes.map_functions import map_prim_funcs
 
 _Register: TypeAlias = "tuple[str, tuple[tir.Expr, ...] | None]"
@@ -32,7 +25,7 @@ def eliminate_dead_statements(
     """Return `func` without unused buffers (except `keep`), unused lets and empty statements."""
     while True:
         names, read = _uses(func)
-        pruned = rewrite_func(func, partial(_pruned, names=names | keep, read=read))
+        pruned = traversal.rewrite_func(func, partial(_pruned, names=names | keep, read=read))
         if pruned is func:
             return func
         func = pruned
@@ -42,7 +35,7 @@ def _uses(func: tir.PrimFunc) -> tuple[set[str], set[_Register]]:
     """Return the names of used buffers and variables, and the registers that are read."""
     names: set[str] = set()
     registers: set[_Register] = set()
-    for node in walk(func.body):
+    for node in traversal.walk(func.body):
         match node:
             case tir.Var(name):
                 names.add(name)
@@ -74,7 +67,7 @@ def _is_read(buffer: tir.Buffer, indices: tuple[tir.Expr, ...], read: set[_Regis
 def _pruned(node: Node, names: set[str], read: set[_Register]) -> Node | None:
     match node:
         case tir.BufferStore(buffer, indices) if buffer.scope == "reg":
-            return None if _is_read(buffer, indices, read) else EMPTY_STMT
+            return None if _is_read(buffer, indices, read) else traversal.EMPTY_STMT
         case (
             tir.Allocate(buffer, body)
             | tir.AllocateConst(buffer, _, body)
@@ -82,11 +75,11 @@ def _pruned(node: Node, names: set[str], read: set[_Register]) -> Node | None:
         ):
             return None if buffer.name in names else body
         case tir.Let(var, _, body):
-            return None if var.name in names and body != EMPTY_STMT else body
+            return None if var.name in names and body != traversal.EMPTY_STMT else body
         case tir.For(body=tir.Seq(())):
-            return EMPTY_STMT
+            return traversal.EMPTY_STMT
         case tir.Seq(stmts) if any(isinstance(stmt, tir.Seq) for stmt in stmts):
-            return make_sequence(list(stmts))
+            return traversal.make_sequence(list(stmts))
     return None
 
 
@@ -99,7 +92,7 @@ def reachable_functions(module: IRModule, roots: Iterable[str]) -> set[str]:
             continue
         reachable.add(func.name)
         if isinstance(func, tir.PrimFunc):
-            queue += callees(func.body)
+            queue += traversal.callees(func.body)
         else:
             queue += [name for call in func.body for name in called_functions(call)]
     return reachable
@@ -109,7 +102,7 @@ def referenced_constants(module: IRModule) -> set[str]:
     names = {state.initial for state in module.io.state}
     for func in module.functions.values():
         if isinstance(func, tir.PrimFunc):
-            names.update(used_constants(func.body))
+            names.update(traversal.used_constants(func.body))
         else:
             names |= {state.initial for state in func.state}
             names |= {v.constant for v in (*func.values, *func.sinks) if v.constant is not None}

@@ -23,15 +23,8 @@ from firmwright.ir.constant_pools import (
 )
 from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.tir import traversal
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.traversal import (
-    callees,
-    local_names,
-    make_sequence,
-    statements,
-    substitute,
-    used_buffers,
-)
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT
 from firmwright.passes.tir.assign_constant_memory import constants_do_not_fit
 from firmwright.passes.tir.dce import drop_unreferenced_constants
@@ -77,7 +70,7 @@ def run(module: IRModule) -> IRModule:
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not pools or not isinstance(entry, tir.PrimFunc) or module.plan is not None:
         return module
-    clash = next((name for name in pools if name in local_names(entry)), None)
+    clash = next((name for name in pools if name in traversal.local_names(entry)), None)
     if clash is not None:
         raise UsageError(
             f"pool {clash} has the name of one of the model's buffers.",
@@ -102,14 +95,14 @@ class _ConstantStager:
     def __init__(self, module: IRModule, main: tir.PrimFunc, pools: Mapping[str, PoolInfo]) -> None:
         self.module = module
         self.main = main
-        self.names = UniqueNamer(local_names(main))
+        self.names = UniqueNamer(traversal.local_names(main))
         self.block_names = UniqueNamer(module.constants)
         self.blocks: dict[tuple[str, ...], _StagedBlock] = {}
         read = {name for name, pool in pools.items() if pool.scope in UNADDRESSABLE_SCOPES}
         self.asynchronous = {name for name, pool in pools.items() if pool.scope == "async"}
         self.linked = {
             node.buffer.name: node.constant
-            for node in statements(main.body)
+            for node in traversal.statements(main.body)
             if isinstance(node, tir.AllocateConst) and module.constants[node.constant].pool in read
         }
         self.sources: dict[str, tir.Buffer] = {}
@@ -130,14 +123,14 @@ class _ConstantStager:
 
     def _loads(self, step: tir.Stmt) -> tuple[_StagedLoad, ...]:
         buffers_by_pool: dict[str, dict[str, tir.Buffer]] = {}
-        for name, buffer in used_buffers(step).items():
+        for name, buffer in traversal.used_buffers(step).items():
             if name in self.linked:
                 constant = self.module.constants[self.linked[name]]
                 buffers_by_pool.setdefault(constant.pool, {})[constant.name] = buffer
         return tuple(self._load(step, pool, buffers) for pool, buffers in buffers_by_pool.items())
 
     def _load(self, step: tir.Stmt, pool: str, buffers: Mapping[str, tir.Buffer]) -> _StagedLoad:
-        kernel = next(iter(callees(step)), self.main.name)
+        kernel = next(iter(traversal.callees(step)), self.main.name)
         key = (pool, *buffers)
         if key not in self.blocks:
             self.blocks[key] = self._block(kernel, pool, buffers)
@@ -166,7 +159,7 @@ class _ConstantStager:
             case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
                 return replace(stmt, body=self._rewritten(stmt.body))
             case tir.Seq(stmts):
-                return make_sequence([self._rewritten(part) for part in stmts])
+                return traversal.make_sequence([self._rewritten(part) for part in stmts])
             case _:
                 position = self.position
                 self.position += 1
@@ -187,13 +180,13 @@ class _ConstantStager:
         stmts += [load.start for load in ahead[-1:]]
         stmts.append(self._with_views(step, now))
         stmts += [part for load in ahead[-1:] for part in load.wait]
-        return make_sequence(stmts)
+        return traversal.make_sequence(stmts)
 
     def _with_views(self, step: tir.Stmt, loads: Sequence[_StagedLoad]) -> tir.Stmt:
         by_pool = {load.block.constant.pool: load for load in loads}
         views: dict[str, tir.Buffer] = {}
         sources: dict[str, tir.AccessPtr] = {}
-        for name, buffer in used_buffers(step).items():
+        for name, buffer in traversal.used_buffers(step).items():
             if name in self.linked:
                 constant = self.module.constants[self.linked[name]]
                 load = by_pool[constant.pool]
@@ -203,7 +196,7 @@ class _ConstantStager:
                 own_name = self.names.unique(name) if name in self.viewed else name
                 views[name] = replace(buffer, name=own_name, scope="global")
                 self.viewed.add(name)
-        body = substitute(step, {}, views)
+        body = traversal.substitute(step, {}, views)
         for name, view in reversed(views.items()):
             body = tir.DeclBuffer(view, sources[name], body)
         return body

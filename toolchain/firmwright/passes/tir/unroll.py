@@ -9,27 +9,19 @@ from dataclasses import replace
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.resource_limits import UNROLLED_MAX, check_count
 from firmwright.ir import tir
+from firmwright.ir.tir import traversal
 from firmwright.ir.tir.affine import Bounds
-from firmwright.ir.tir.traversal import (
-    Node,
-    declared_buffers,
-    local_names,
-    make_sequence,
-    rewrite_stmt,
-    statements,
-    substitute,
-    with_body,
-)
+from firmwright.ir.tir.traversal import Node
 from firmwright.passes.map_functions import tir_pass
 from firmwright.passes.tir.simplify import simplify_expr
 
 
 def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
     """Unroll `func`'s loops of kind `unrolled` and all loops of at most `extent_max` iterations."""
-    loops = [node for node in statements(func.body) if isinstance(node, tir.For)]
+    loops = [node for node in traversal.statements(func.body) if isinstance(node, tir.For)]
     if all(_count(loop, extent_max) is None for loop in loops):
         return func
-    names = UniqueNamer(local_names(func))
+    names = UniqueNamer(traversal.local_names(func))
 
     def rule(node: Node) -> Node | None:
         if not isinstance(node, tir.For):
@@ -37,11 +29,11 @@ def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
         count = _count(node, extent_max)
         if count is None:
             return None
-        total = count * sum(1 for _ in statements(node.body))
+        total = count * sum(1 for _ in traversal.statements(node.body))
         check_count(total, UNROLLED_MAX, "an unrolled loop has {} statements", func.name)
-        return make_sequence([_copy(node, step, names) for step in range(count)])
+        return traversal.make_sequence([_copy(node, step, names) for step in range(count)])
 
-    return with_body(func, rewrite_stmt(func.body, rule))
+    return traversal.with_body(func, traversal.rewrite_stmt(func.body, rule))
 
 
 def _count(loop: tir.For, extent_max: int) -> int | None:
@@ -57,17 +49,17 @@ def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
     if isinstance(start, tir.IntImm):
         value = tir.IntImm(start.value + step, loop.var.dtype)
     body = loop.body if step == 0 else rename_declarations(loop.body, names)
-    return substitute(body, {loop.var.name: value})
+    return traversal.substitute(body, {loop.var.name: value})
 
 
 def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
     buffers = {
         name: replace(buffer, name=names.unique(name))
-        for name, buffer in declared_buffers(body).items()
+        for name, buffer in traversal.declared_buffers(body).items()
     }
     variables: dict[str, tir.Var] = {
         node.var.name: tir.Var(names.unique(node.var.name), node.var.dtype)
-        for node in statements(body)
+        for node in traversal.statements(body)
         if isinstance(node, tir.For | tir.Let)
     }
 
@@ -76,7 +68,7 @@ def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
             return replace(node, var=variables[node.var.name])
         return None
 
-    return rewrite_stmt(substitute(body, variables, buffers), binder)
+    return traversal.rewrite_stmt(traversal.substitute(body, variables, buffers), binder)
 
 
 PASS = tir_pass("unroll", unroll)

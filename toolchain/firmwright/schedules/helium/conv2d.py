@@ -17,14 +17,7 @@ from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
-from firmwright.schedules.helium import vector_requantize
-from firmwright.schedules.helium.dot_product_loop import (
-    SUM,
-    choose_loop,
-    int4_configs,
-    pack_int4_rows,
-    pack_weight_rows,
-)
+from firmwright.schedules.helium import dot_product_loop, vector_requantize
 from firmwright.schedules.helium.im2col import ROW_MOVES, VectorIm2colPacker, make_im2col_packer
 from firmwright.schedules.row_band import allocate_row_band
 from firmwright.schedules.schedule_factories import helium_schedule
@@ -40,7 +33,7 @@ _CHANNELS = vector_requantize.CHANNELS
 def _configs(op: OpCall) -> Sequence[Config]:
     if not vector_requantize.supports_int8_layer(op):
         return ()
-    return int4_configs(op, channel_block_starts(op.input(1).shape[0]), _CHANNELS)
+    return dot_product_loop.int4_configs(op, channel_block_starts(op.input(1).shape[0]), _CHANNELS)
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -54,7 +47,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     bias = fold_zero_point_into_bias(op, weight_offsets(op))
     table = vector_requantize.parameter_rows(params, bias, starts)
     kind = config.get("weights", "shares_int8" if zero_point else "int8")
-    pack = pack_int4_rows if kind == "int4" else pack_weight_rows
+    pack = dot_product_loop.pack_int4_rows if kind == "int4" else dot_product_loop.pack_weight_rows
     gemm = BlockGemm(
         f"mve_gemm_{kind}",
         b.constant("weights", pack(flat, starts, _CHANNELS), INT8),
@@ -112,7 +105,9 @@ class BlockGemm:
 
     def _share(self, b: Kernel, source: tir.Buffer, column: ArithExpr) -> ArithExpr:
         depth, total = self.depth or self.taps, b.register("total", INT32)
-        b.evaluate(SUM.name, [b.pointer(source, column, depth), depth, total.value])
+        b.evaluate(
+            dot_product_loop.SUM.name, [b.pointer(source, column, depth), depth, total.value]
+        )
         total.set(total.value * -self.weight_zero_point)
         return total.value
 
@@ -135,7 +130,7 @@ class BlockGemm:
 
             outputs = [b.pointer(b.y, p * self.channels + channel, lanes, "w") for p in pixels]
             b.evaluate(
-                f"{self.microkernel}_{choose_loop(self.taps).suffix}",
+                f"{self.microkernel}_{dot_product_loop.choose_loop(self.taps).suffix}",
                 [
                     row_of(self.packed),
                     *(b.pointer(source, column, self.taps) for column in columns),

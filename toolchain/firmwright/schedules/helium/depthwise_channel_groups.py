@@ -10,13 +10,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import (
-    bias_of,
-    channel_multiplier_of,
-    requantization_of,
-    weight_offsets,
-    weights_of,
-)
+from firmwright.ops import conv2d
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import Requantization, has_weight_zero_point, per_tensor_quant
@@ -80,7 +74,7 @@ class _ChannelGroupLayer:
 def _configs(op: OpCall) -> Sequence[Config]:
     is_wide = has_int32_sums(op, 3)
     if is_wide:
-        applies = int16_dot.supports_requantize(requantization_of(op))
+        applies = int16_dot.supports_requantize(conv2d.requantization_of(op))
     else:
         applies = vector_requantize.supports_int8_layer(op)
     if not applies:
@@ -89,7 +83,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
     _, height, width, _ = op.input(1).shape
     is_unbounded = is_wide or height * width > LANES
     max_groups = _MAX_LOOPS if is_unbounded else _MAX_GROUPS
-    if not 0 < len(groups) <= max_groups or channel_multiplier_of(op) != 1:
+    if not 0 < len(groups) <= max_groups or conv2d.channel_multiplier_of(op) != 1:
         return ()
     configs: list[Config] = []
     if not is_wide and not has_weight_zero_point(op) and _fits_sixteen(op, groups):
@@ -109,7 +103,7 @@ def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]])
         return False
     return all(
         depthwise_microkernels_16ch.pair_sums_fit_int16(
-            _seen(weights_of(op)[0], group).reshape(-1, count)
+            _seen(conv2d.weights_of(op)[0], group).reshape(-1, count)
         )
         for group in groups
     )
@@ -143,11 +137,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 def _layer(
     op: OpCall, b: Kernel, groups: Sequence[tuple[ValidTapRun, ValidTapRun]], block: int
 ) -> _ChannelGroupLayer:
-    kernel = weight_offsets(op)[0]
+    kernel = conv2d.weight_offsets(op)[0]
     count = kernel.shape[2]
     starts = [min(c, max(count - block, 0)) for c in range(0, count, block)]
     params, zero_point = _params(op), per_tensor_quant(op.input(0)).zero_point
-    bias = bias_of(op, "int32").astype(np.int64)
+    bias = conv2d.bias_of(op, "int32").astype(np.int64)
     rows = [
         bias - zero_point * _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)
         for group in (groups if zero_point else groups[:1])
@@ -175,7 +169,7 @@ def _layer(
 def _params(op: OpCall) -> Requantization:
     if op.input(0).dtype == INT8:
         return vector_requantize.layer_parameters(op)
-    return int16_dot.adjust_round_once_shifts(requantization_of(op))
+    return int16_dot.adjust_round_once_shifts(conv2d.requantization_of(op))
 
 
 def _settings(op: OpCall, lanes: int) -> list[int]:

@@ -23,22 +23,8 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import weight_zero_point
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
-from firmwright.schedules.helium import vector_requantize
-from firmwright.schedules.helium.dot_product_loop import (
-    BYTES_PER_STEP,
-    DOT_PRODUCT_LOOPS,
-    INT4_LANES,
-    INT8_LANES,
-    SUM,
-    DotProductLoop,
-    LaneFormat,
-    choose_loop,
-    int4_configs,
-    pack_int4_rows,
-    pack_weight_rows,
-    unpack_int4_weights,
-    unpack_weights,
-)
+from firmwright.schedules.helium import dot_product_loop, vector_requantize
+from firmwright.schedules.helium.dot_product_loop import DotProductLoop, LaneFormat
 from firmwright.schedules.schedule_factories import helium_schedule
 
 _C = read_sections(__file__)
@@ -98,7 +84,7 @@ def _channels_text(loop: DotProductLoop) -> str:
 
 def _channels_meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
     *settings, lanes, taps = rest
-    products = unpack_weights(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
+    products = dot_product_loop.unpack_weights(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
     total, half = products.sum(axis=1), vector_requantize.CHANNELS
     halves = [
         vector_requantize.requantize_lanes(sums, table, (*settings, half))
@@ -117,7 +103,7 @@ def _meaning(unpack: Callable[..., Any], w: Any, x: Any, q: Any, y: Any, *rest: 
 
 
 def matvec_microkernel_name(taps: int, kind: str = "int8") -> str:
-    return f"mve_matvec_{kind}_{choose_loop(taps).suffix}"
+    return f"mve_matvec_{kind}_{dot_product_loop.choose_loop(taps).suffix}"
 
 
 def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[int] | None:
@@ -130,13 +116,16 @@ def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[i
 
 
 def _rows(
-    loop: DotProductLoop, lanes: LaneFormat = INT8_LANES, *, by_channel: bool = False
+    loop: DotProductLoop,
+    lanes: LaneFormat = dot_product_loop.INT8_LANES,
+    *,
+    by_channel: bool = False,
 ) -> Intrinsic:
     ending = (*vector_requantize.EPILOGUE_OPERANDS, *immediates("taps"))
-    unpack, rows, portable = unpack_weights, ROWS, _PORTABLE
+    unpack, rows, portable = dot_product_loop.unpack_weights, ROWS, _PORTABLE
     if lanes.is_int4:
-        unpack, rows, portable = unpack_int4_weights, ROWS // 2, _INT4_PORTABLE
-    size = (loop.head + loop.tail) * BYTES_PER_STEP * rows
+        unpack, rows, portable = dot_product_loop.unpack_int4_weights, ROWS // 2, _INT4_PORTABLE
+    size = (loop.head + loop.tail) * dot_product_loop.BYTES_PER_STEP * rows
     return Intrinsic(
         name=f"mve_matvec_{'channels' if by_channel else 'int4' if lanes.is_int4 else 'int8'}"
         f"_{loop.suffix}",
@@ -156,9 +145,9 @@ def _rows(
 
 
 INTRINSICS = (
-    *(_rows(loop) for loop in DOT_PRODUCT_LOOPS),
-    *(_rows(loop, INT4_LANES) for loop in DOT_PRODUCT_LOOPS),
-    *(_rows(loop, by_channel=True) for loop in DOT_PRODUCT_LOOPS),
+    *(_rows(loop) for loop in dot_product_loop.DOT_PRODUCT_LOOPS),
+    *(_rows(loop, dot_product_loop.INT4_LANES) for loop in dot_product_loop.DOT_PRODUCT_LOOPS),
+    *(_rows(loop, by_channel=True) for loop in dot_product_loop.DOT_PRODUCT_LOOPS),
 )
 
 
@@ -167,7 +156,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     if not has_int32_multiplier(op) or _settings(op) is None:
         return ()
-    return int4_configs(op, _row_starts(weights_of(op)), ROWS)
+    return dot_product_loop.int4_configs(op, _row_starts(weights_of(op)), ROWS)
 
 
 def _settings(op: OpCall) -> list[int] | None:
@@ -219,7 +208,7 @@ def _multiply_rows(
     matrix, starts = weights_of(op), _row_starts(weights_of(op))
     outputs, depth = matrix.shape
     lanes, columns = min(outputs, ROWS), parameters.shape[1]
-    pack = pack_int4_rows if kind == "int4" else pack_weight_rows
+    pack = dot_product_loop.pack_int4_rows if kind == "int4" else dot_product_loop.pack_weight_rows
     packed = b.constant("weights", pack(matrix, starts, ROWS), INT8)
     table = b.constant("bias", parameters, INT32)
     size = packed.elements // len(starts)
@@ -240,7 +229,7 @@ def _biases(b: Kernel, table: tir.Buffer, column: tir.AccessPtr, zero_point: int
     if not zero_point:
         return table
     total = b.register("total", INT32)
-    b.evaluate(SUM.name, [column, column.extent, total.value])
+    b.evaluate(dot_product_loop.SUM.name, [column, column.extent, total.value])
     total.set(total.value * -zero_point)
     biases = b.allocate("biases", INT32, table.shape)
     source = b.view("from", table, 0, (table.elements,))

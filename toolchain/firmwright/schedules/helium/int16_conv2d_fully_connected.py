@@ -14,13 +14,8 @@ from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.helium import int16_dot, vector_requantize
-from firmwright.schedules.helium.conv2d import (
-    BlockGemm,
-    ConvolutionInput,
-    channel_block_starts,
-    convolve_two_pixels,
-)
+from firmwright.schedules.helium import conv2d, int16_dot, vector_requantize
+from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
 from firmwright.schedules.helium.dot_product_loop import (
     BYTES_PER_STEP,
     choose_loop,
@@ -54,7 +49,7 @@ def _conv_configs(op: OpCall) -> Sequence[Config]:
 def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
     kernel, params = weights_of(op), int16_dot.adjust_round_once_shifts(requantization_of(op))
     flat = kernel.reshape(len(kernel), -1)
-    starts = channel_block_starts(len(flat))
+    starts = conv2d.channel_block_starts(len(flat))
     table = vector_requantize.parameter_rows(params, bias_of(op, "int32"), starts)
     lanes = min(len(flat), _CHANNELS)
     gemm = BlockGemm(
@@ -67,7 +62,7 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
     )
     *image, depth = op.input(0).shape
     x = b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4)
-    convolve_two_pixels(
+    conv2d.convolve_two_pixels(
         b, ConvolutionInput(x, window_of(op, kernel.shape[1:3]), 0), gemm, op.output.shape
     )
 
@@ -180,7 +175,9 @@ def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
     window = window_of(op, op.input(1).shape[1:3])
     *image, depth = op.input(0).shape
     x = b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4)
-    convolve_two_pixels(b, ConvolutionInput(x, window, 0), _plan_rows(op, b), op.output.shape)
+    conv2d.convolve_two_pixels(
+        b, ConvolutionInput(x, window, 0), _plan_rows(op, b), op.output.shape
+    )
 
 
 INT16_ROW_RULE = helium_schedule(

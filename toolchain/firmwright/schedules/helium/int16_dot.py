@@ -16,14 +16,8 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.requantize import Requantization
-from firmwright.schedules.helium import vector_requantize
-from firmwright.schedules.helium.dot_product_loop import (
-    BYTES_PER_STEP,
-    DOT_PRODUCT_LOOPS,
-    INT16_LANES,
-    PAIR,
-    DotProductLoop,
-)
+from firmwright.schedules.helium import dot_product_loop, vector_requantize
+from firmwright.schedules.helium.dot_product_loop import DotProductLoop
 
 _C = read_sections(__file__)
 
@@ -36,7 +30,7 @@ _C = read_sections(__file__)
 # 2 to the right, one of which the multiplication performs; rounding twice: no left shift.
 
 ROWS = 8
-WIDTH = BYTES_PER_STEP // 2
+WIDTH = dot_product_loop.BYTES_PER_STEP // 2
 """Values per step."""
 ROUND_ONCE = 3
 """Value of the immediate operand `away` for a single rounding."""
@@ -58,7 +52,7 @@ def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "sh
 
 def _product_text(loop: DotProductLoop) -> str:
     return "\n".join([
-        loop.frame(PAIR, INT16_LANES),
+        loop.frame(dot_product_loop.PAIR, dot_product_loop.INT16_LANES),
         vector_requantize.PARAMETER_LOADS,
         *(
             f"{v} = vaddq_s32({v}, bias);\n{scale_assembly(v)}\n"
@@ -123,7 +117,7 @@ def _product(loop: DotProductLoop) -> Intrinsic:
         doc="Four channels of two pixels: products over a column of int16, requantised.",
         requires="mve",
         text={"gnu": _product_text(loop)},
-        count=lambda args: loop.instructions(PAIR, args[-1]) + 24,
+        count=lambda args: loop.instructions(dot_product_loop.PAIR, args[-1]) + 24,
     )
 
 
@@ -143,7 +137,7 @@ _ROWS_PORTABLE = "\n".join([
 def _rows_text(loop: DotProductLoop) -> str:
     lanes = ((vector, lane) for vector in ("first", "second") for lane in range(4))
     return "\n".join([
-        loop.frame(("x",), INT16_LANES),
+        loop.frame(("x",), dot_product_loop.INT16_LANES),
         *(f"c{i} = vgetq_lane_s32({v}, {lane});" for i, (v, lane) in enumerate(lanes)),
     ])  # fmt: skip
 
@@ -169,7 +163,9 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
     )
 
 
-INTRINSICS = tuple(make(loop) for make in (_product, _rows) for loop in DOT_PRODUCT_LOOPS)
+INTRINSICS = tuple(
+    make(loop) for make in (_product, _rows) for loop in dot_product_loop.DOT_PRODUCT_LOOPS
+)
 
 
 def supports_requantize(params: Requantization) -> bool:

@@ -14,12 +14,8 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel, Position
-from firmwright.schedules.helium_floats import microkernels
-from firmwright.schedules.helium_floats.accumulate_f32 import (
-    ACCUMULATE_STYLES,
-    ACTIVATION_CODES,
-    AccumulateStyle,
-)
+from firmwright.schedules.helium_floats import accumulate_f32, microkernels
+from firmwright.schedules.helium_floats.accumulate_f32 import AccumulateStyle
 from firmwright.schedules.helium_floats.microkernels import VectorTile
 from firmwright.schedules.im2col import FloatIm2colPacker
 from firmwright.schedules.schedule_factories import helium_float_schedule
@@ -99,7 +95,7 @@ def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) ->
         style, tile, outputs, depth,
         b.constant("weights", _packed(flat.T, starts, tile.lanes), FLOAT32),
         b.constant("bias", _packed(bias_of(op, "float32"), starts, tile.lanes), FLOAT32),
-        ACTIVATION_CODES[op.str_attr("activation")],
+        accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")],
     )  # fmt: skip
 
 
@@ -149,6 +145,6 @@ SCHEDULES = tuple(
         f"helium.{op}.{style}", op, configs=partial(_configs, style), build=partial(_build, style),
         fuses=style == "fused",
     )
-    for style in ACCUMULATE_STYLES
+    for style in accumulate_f32.ACCUMULATE_STYLES
     for op in ("conv2d", "fully_connected")
 )  # fmt: skip

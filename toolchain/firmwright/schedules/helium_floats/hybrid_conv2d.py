@@ -21,20 +21,9 @@ from firmwright.ops.hybrid_conv2d import quantize_input
 from firmwright.ops.hybrid_fully_connected import has_constant_operands, is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
-from firmwright.schedules.helium.conv2d import (
-    BlockGemm,
-    ConvolutionInput,
-    channel_block_starts,
-    convolve_two_pixels,
-)
-from firmwright.schedules.helium.dot_product_loop import (
-    BYTES_PER_STEP,
-    DOT_PRODUCT_LOOPS,
-    PAIR,
-    DotProductLoop,
-    pack_weight_rows,
-    unpack_weights,
-)
+from firmwright.schedules.helium import conv2d, dot_product_loop
+from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
+from firmwright.schedules.helium.dot_product_loop import DotProductLoop
 from firmwright.schedules.helium.vector_requantize import CHANNELS
 from firmwright.schedules.helium_floats import accumulate_f32
 
@@ -159,7 +148,7 @@ float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
 
 
 def _text(loop: DotProductLoop) -> str:
-    lines = [loop.frame(PAIR), _TEXT]
+    lines = [loop.frame(dot_product_loop.PAIR), _TEXT]
     for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
         lines += [_ENDING.format(v=vector, y=value), accumulate_f32.emit_vector_activation(value)]
         lines += accumulate_f32.store_assembly(value, target, 0)
@@ -168,7 +157,7 @@ def _text(loop: DotProductLoop) -> str:
 
 def _meaning(w: Any, x0: Any, x1: Any, totals: Any, q: Any, *rest: Any) -> tuple[Any, ...]:
     _, _, scale, zero_point, activation, lanes, taps = rest
-    weights = unpack_weights(w, CHANNELS, taps)
+    weights = dot_product_loop.unpack_weights(w, CHANNELS, taps)
     table = np.asarray(q, np.float32)
     share = np.asarray(totals, np.int64) * zero_point
     results = []
@@ -185,7 +174,7 @@ def _scaled(loop: DotProductLoop) -> Intrinsic:
         operands=(
             *pointers(
                 INT8,
-                w=(loop.head + loop.tail) * BYTES_PER_STEP * CHANNELS,
+                w=(loop.head + loop.tail) * dot_product_loop.BYTES_PER_STEP * CHANNELS,
                 x0=loop.least_taps,
                 x1=loop.least_taps,
             ),
@@ -202,14 +191,14 @@ def _scaled(loop: DotProductLoop) -> Intrinsic:
         requires="mvefp",
         text={"gnu": _text(loop)},
         count=lambda args: (
-            loop.instructions(PAIR, args[-1])
+            loop.instructions(dot_product_loop.PAIR, args[-1])
             + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))
             + 8
         ),
     )
 
 
-INTRINSICS = (MIN_MAX, QUANTIZE, *map(_scaled, DOT_PRODUCT_LOOPS))
+INTRINSICS = (MIN_MAX, QUANTIZE, *map(_scaled, dot_product_loop.DOT_PRODUCT_LOOPS))
 
 # ---- the schedule -------------------------------------------------------------------------------
 
@@ -222,7 +211,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         gemm = _gemm(op, b, activations, activations.scale.value, n * (height * width))
         window = window_of(op, weights_of(op).shape[1:3])
         source = ConvolutionInput(quantized, window, activations.zero_point)
-        convolve_two_pixels(b, source, gemm, (1, *op.output.shape[1:]))
+        conv2d.convolve_two_pixels(b, source, gemm, (1, *op.output.shape[1:]))
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
@@ -245,8 +234,8 @@ def _gemm(
     """Return the products with the weights of the layer; outputs begin at pixel `first`."""
     channels = op.output.shape[-1]
     flat = weights_of(op).reshape(channels, -1)
-    starts = channel_block_starts(channels)
-    packed = b.constant("weights", pack_weight_rows(flat, starts, CHANNELS), INT8)
+    starts = conv2d.channel_block_starts(channels)
+    packed = b.constant("weights", dot_product_loop.pack_weight_rows(flat, starts, CHANNELS), INT8)
     totals = b.constant("totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32)
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
     activation = accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")]

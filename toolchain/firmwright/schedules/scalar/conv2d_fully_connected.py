@@ -18,19 +18,13 @@ from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.row_band import pixel_blocks
+from firmwright.schedules.scalar import register_blocked_matmul
 from firmwright.schedules.scalar.gemm_kernel import (
     emit_scalar_gemm,
     fits_address_offsets,
     plan_scalar_gemm,
 )
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily
-from firmwright.schedules.scalar.register_blocked_matmul import (
-    DEFAULT_UNROLL,
-    SUPPORTED_DTYPES,
-    multiply_columns,
-    pack_matrix,
-    plan_scalar_layer,
-)
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 
@@ -50,7 +44,7 @@ _CHANNEL, _ENDING = 8, 6
 def _supports(op: OpCall) -> bool:
     dtype = op.input(0).dtype
     is_exact = op.op == "conv2d" or dtype != INT8 or fully_connected.has_int32_multiplier(op)
-    return dtype in SUPPORTED_DTYPES and is_exact
+    return dtype in register_blocked_matmul.SUPPORTED_DTYPES and is_exact
 
 
 def _conv_configs(op: OpCall) -> Sequence[Config]:
@@ -65,14 +59,14 @@ def _conv_space(op: OpCall) -> Sequence[Config]:
         {"pixels": count, "lanes": lanes, "unroll": unroll}
         for count, lanes, unroll in product(counts, (1, 2, 3, 4, 6, 8), (1, 2, 4, 8))
         if count * lanes <= _MAX_ACCUMULATORS
-        and (count, lanes, unroll) != (2, _LANES["conv2d"], DEFAULT_UNROLL)
+        and (count, lanes, unroll) != (2, _LANES["conv2d"], register_blocked_matmul.DEFAULT_UNROLL)
         and _supports(op)
     )
 
 
 def _matrix_space(op: OpCall) -> Sequence[Config]:
     pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8)) if _supports(op) else ()
-    usual = _LANES["fully_connected"], DEFAULT_UNROLL
+    usual = _LANES["fully_connected"], register_blocked_matmul.DEFAULT_UNROLL
     return [{"lanes": n, "unroll": k} for n, k in pairs if (n, k) != usual]
 
 
@@ -81,15 +75,17 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     outputs, window = len(kernel), kernel_window(op)
     flat = kernel.reshape(outputs, -1)
     params = layer_requantization(op) if op.input(0).dtype == INT8 else None
-    layer = plan_scalar_layer(b, op, flat, params)
+    layer = register_blocked_matmul.plan_scalar_layer(b, op, flat, params)
     lanes = int(config.get("lanes", _LANES[op.op]))
-    matrix = pack_matrix(b, layer, flat, lanes, int(config.get("unroll", DEFAULT_UNROLL)))
+    matrix = register_blocked_matmul.pack_matrix(
+        b, layer, flat, lanes, int(config.get("unroll", register_blocked_matmul.DEFAULT_UNROLL))
+    )
     pixels = op.output.elements // outputs
     block = min(int(config.get("pixels", 1)), pixels)
     with pixel_blocks(b, pixels, block) as at:
         columns = pack_columns(b, op, layer.zero_point, window, at, (block, matrix.depth))
         y = b.view("out", b.y, at * outputs, (block, outputs), access="w")
-        multiply_columns(
+        register_blocked_matmul.multiply_columns(
             b, matrix, columns, lambda row, column, value: b.store(y, [column, row], value)
         )
 

@@ -19,13 +19,9 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.epilogue import layer_requantization
+from firmwright.schedules.scalar import gemm_kernel
 from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
-from firmwright.schedules.scalar.gemm_kernel import (
-    ScalarGemm,
-    plan_scalar_gemm,
-    subtract_excess,
-    sum_column,
-)
+from firmwright.schedules.scalar.gemm_kernel import ScalarGemm
 from firmwright.schedules.schedule_factories import thumb1_schedule
 
 _C = read_sections(__file__)
@@ -133,7 +129,7 @@ INTRINSICS = tuple(map(_block, range(1, MAX_UNROLL + 1)))
 
 def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -> None:
     gemm.constants.emit_stores(b, at, 1)
-    excess = sum_column(b, gemm, column, 0)
+    excess = gemm_kernel.sum_column(b, gemm, column, 0)
     sums = b.allocate("sums", INT32, (ROWS,))
     with b.for_("group", gemm.blocks) as group:
         w, start = gemm.block(b, group)
@@ -143,7 +139,7 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
             index = b.let("index", group * ROWS + row)
             channel = b.let("channel", gemm.order.channel(b, index))
             finish = gemm.epilogue.bind_channel(b, index)
-            total = b.let("total", subtract_excess(gemm, b.load(sums, [row]), excess))
+            total = b.let("total", gemm_kernel.subtract_excess(gemm, b.load(sums, [row]), excess))
             out = b.view("out", b.y, at * gemm.outputs, (gemm.outputs,), access="w")
             b.store(out, [channel], finish(total))
 
@@ -157,7 +153,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel, offset = weight_offsets(op), WEIGHT_OFFSET + weight_zero_point(op)
     flat, params = kernel.reshape(len(kernel), -1), layer_requantization(op)
-    gemm = plan_scalar_gemm(
+    gemm = gemm_kernel.plan_scalar_gemm(
         b, op, flat, params, lambda computed: ROWS, UINT8, offset, in_32_bits=True
     )
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point

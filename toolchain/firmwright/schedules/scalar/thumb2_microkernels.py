@@ -2,11 +2,8 @@
 
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.schedules.asm_macros import string_lines
-from firmwright.schedules.scalar.microkernels import (
-    MicrokernelFamily,
-    ScalarMicrokernel,
-    make_microkernels,
-)
+from firmwright.schedules.scalar import microkernels
+from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
 
 _C = read_sections(__file__)
 
@@ -127,4 +124,4 @@ MLA_FAMILY = MicrokernelFamily(
     loop_instructions=2,
 )  # fmt: skip
 
-INTRINSICS = make_microkernels(MLA_FAMILY)
+INTRINSICS = microkernels.make_microkernels(MLA_FAMILY)

@@ -10,13 +10,8 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.text_sections import read_sections
-from firmwright.frontends.onnx.node_context import (
-    ConstantValue,
-    Importer,
-    NodeContext,
-    OnnxValue,
-    supported_dtype,
-)
+from firmwright.frontends.onnx import node_context
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ops.expression_language import substitute_names
 
@@ -175,7 +170,9 @@ IMPORTERS: Mapping[str, Importer] = {
         for head, formula in _FORMULAS_WITH_ATTRS.items()
     },
     "BitShift": _shift,
-    "Cast": lambda c: c.emit.cast(c.input(0), supported_dtype(dtype_name(int(c.attr("to", 0))))),
+    "Cast": lambda c: c.emit.cast(
+        c.input(0), node_context.supported_dtype(dtype_name(int(c.attr("to", 0))))
+    ),
     "CastLike": lambda c: c.emit.cast(c.input(0), c.dtype(1)),
     "Clip": _clip,
     "Dropout": _dropout,

@@ -7,18 +7,9 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import (
-    Importer,
-    NodeContext,
-    OnnxValue,
-    supported_dtype,
-    vector_shape,
-)
-from firmwright.frontends.onnx.operators.conv import (
-    emit_conv_nd,
-    subtract_zero_point,
-    window_geometry,
-)
+from firmwright.frontends.onnx import node_context
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.operators import conv
 from firmwright.frontends.onnx.operators.matmul import emit_matmul
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.frontends.onnx.qdq import BY_RECIPROCAL
@@ -34,14 +25,14 @@ def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...
         return c.emit.gather(operand, axis, np.arange(shape[axis]) // block)
     if own != (shape[axis],):
         raise NotSupportedError(f"scales {list(own)} for axis {axis} of {list(shape)}")
-    return c.emit.reshape(operand, vector_shape(shape[axis], axis, len(shape)))
+    return c.emit.reshape(operand, node_context.vector_shape(shape[axis], axis, len(shape)))
 
 
 def _target(c: NodeContext) -> DType:
     if c.has(2):
         return c.dtype(2)
     code = c.attr("output_dtype", 0)
-    return supported_dtype(dtype_name(code) if code else "uint8")
+    return node_context.supported_dtype(dtype_name(code) if code else "uint8")
 
 
 def _saturate(c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: DType) -> OnnxValue:
@@ -81,10 +72,10 @@ def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
 
 
 def _qlinear_conv(c: NodeContext) -> OnnxValue:
-    window = window_geometry(c, c.shape(3)[2:], c.shape(0)[2:])
-    x = subtract_zero_point(c, c.input(0), c.input(2), c.rank)
-    w = subtract_zero_point(c, c.input(3), c.input(5), c.rank)
-    total = emit_conv_nd(c, window, x, w, *([c.input(8)] if c.has(8) else []))
+    window = conv.window_geometry(c, c.shape(3)[2:], c.shape(0)[2:])
+    x = conv.subtract_zero_point(c, c.input(0), c.input(2), c.rank)
+    w = conv.subtract_zero_point(c, c.input(3), c.input(5), c.rank)
+    total = conv.emit_conv_nd(c, window, x, w, *([c.input(8)] if c.has(8) else []))
     scales = (_channels(c, c.input(k), c.rank) for k in (1, 4, 6))
     factor = c.emit.expression("a * b / c", *scales)
     steps = c.emit.expression("float32(a) * b", total, factor)
@@ -95,8 +86,8 @@ def _qlinear_matmul(c: NodeContext) -> OnnxValue:
     if c.dtype(1) != FLOAT32:
         raise NotSupportedError(f"steps of {c.dtype(1).name}")
     rows = 2 if math.prod(c.shape(2)) > 1 else 1
-    a = subtract_zero_point(c, c.input(0), c.input(2), rows)
-    b = subtract_zero_point(c, c.input(3), c.input(5), 1)
+    a = conv.subtract_zero_point(c, c.input(0), c.input(2), rows)
+    b = conv.subtract_zero_point(c, c.input(3), c.input(5), 1)
     total = emit_matmul(c.emit, a, b)
     scale, count = c.input(1), math.prod(c.shape(1))
     if count > 1:

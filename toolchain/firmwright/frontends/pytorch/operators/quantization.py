@@ -3,13 +3,9 @@
 import numpy as np
 
 from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.pytorch import translation
 from firmwright.frontends.pytorch.program import Ref
-from firmwright.frontends.pytorch.translation import (
-    NodeTranslation,
-    Translator,
-    Translators,
-    scalar_type,
-)
+from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
 
 
 def _array(t: NodeTranslation, name: str, kind: str) -> str:
@@ -58,7 +54,7 @@ def _affine_axis(t: NodeTranslation) -> int | None:
 
 
 def _dequantize_affine(t: NodeTranslation) -> str:
-    if scalar_type(t.arg("output_dtype"), "float32") != "float32":
+    if translation.scalar_type(t.arg("output_dtype"), "float32") != "float32":
         raise NotSupportedError("values dequantized to other than float32")
     return _dequantize(_affine_axis(t), t)
 
