@@ -21,8 +21,7 @@ from firmwright.base.errors import InternalError, NotSupportedError, UsageError
 from firmwright.base.quant import Quantization
 from firmwright.flows.model import Model
 from firmwright.ir.core import Attr, Constant
-from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import Call, Function, OpCall, OpDef, State, TensorType, Value
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import Kernel

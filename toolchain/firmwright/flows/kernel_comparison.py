@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from firmwright.base.dtypes import INT32
 from firmwright.boards import Board
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph import Call, Function, OpCall, TensorType, Value
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX, Builder, binary_expr
 from firmwright.ir.tir.schedule import LoweringCandidate

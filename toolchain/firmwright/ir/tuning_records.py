@@ -15,8 +15,7 @@ from typing import Any, Literal, TypeAlias
 from firmwright.base.json_input import parse_json
 from firmwright.ir import tir
 from firmwright.ir.core import Span, Target
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.syntax import IRWriter
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.printer import print_prim

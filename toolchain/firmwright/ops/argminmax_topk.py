@@ -14,8 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and
 from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel

@@ -13,8 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, Subviews
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, Subviews, TensorType
 from firmwright.ops.import_checks import input_rank, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import import_activation

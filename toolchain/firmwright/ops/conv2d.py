@@ -18,8 +18,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, RowWindow, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import conv_window, int16x8, requantize
 from firmwright.ops.conv_window import OutputPosition

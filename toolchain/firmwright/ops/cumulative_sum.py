@@ -17,8 +17,7 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops import import_checks
 from firmwright.ops.elementwise import loop_over_elements, wrapping

@@ -21,8 +21,7 @@ from firmwright.base.dtypes import FLOAT32, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,

@@ -16,8 +16,7 @@ from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
-from firmwright.ir.graph.opdef import DefinedIn
+from firmwright.ir.graph import DefinedIn, ImportContext, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, as_expr, select
 from firmwright.ops.import_checks import importer, no_attrs
 from firmwright.ops.kernel import Kernel

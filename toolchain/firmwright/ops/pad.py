@@ -10,8 +10,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ops.import_checks import constant_ints, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES, lower_fill

@@ -15,8 +15,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, RowWindow
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, RowReduction, RowWindow, TensorType
 from firmwright.ir.tir import builder
 from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike
 from firmwright.ops import conv_window, requantize

@@ -10,8 +10,7 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import select
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
 from firmwright.ops.import_checks import input_type, require_tensors

@@ -15,8 +15,7 @@ from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, Subviews
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, Subviews, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
 from firmwright.ops.import_checks import Importer, importer
 from firmwright.ops.kernel import Kernel

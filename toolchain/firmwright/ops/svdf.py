@@ -21,8 +21,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization, Rounding
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, Register
 from firmwright.ops import dynamic_range
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow

@@ -15,8 +15,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops import import_checks, int16x8
 from firmwright.ops.conv2d import Tap, lower_convolution, reference_epilogue

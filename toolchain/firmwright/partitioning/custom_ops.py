@@ -12,9 +12,8 @@ from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
 from firmwright.ir import tir
 from firmwright.ir.core import Target
+from firmwright.ir.graph import Call, Function, OpCall
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import Call, Function
-from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.patterns import call_patterns
 from firmwright.ir.module import IRModule
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp

@@ -16,6 +16,7 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import UsageError
 from firmwright.ir import tir
 from firmwright.ir.core import UNCONSTRAINED, Span
+from firmwright.ir.graph import SUBVIEWS_OF, Call, Function, OpTable, State, Value
 from firmwright.ir.graph.devices import (
     CONSTANTS_POOL_ATTR,
     COPY_OP,
@@ -29,8 +30,6 @@ from firmwright.ir.graph.devices import (
     with_device,
     with_memory_scope,
 )
-from firmwright.ir.graph.nodes import Call, Function, State, Value
-from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.memory_domains import MemoryDomains, Operand

@@ -19,9 +19,8 @@ from firmwright.base.resources import runtime_dir
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.core import Target
+from firmwright.ir.graph import Call, Function, OpCall, Value
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.patterns import Match, op
 from firmwright.ir.module import IRModule
 from firmwright.targets import vela

@@ -17,9 +17,8 @@ from firmwright.base.dtypes import UINT8, DType
 from firmwright.base.errors import InternalError, PluginError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Target
+from firmwright.ir.graph import Call, Function, OpCall
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import Call, Function
-from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.plan import OVERLAYS_ATTR

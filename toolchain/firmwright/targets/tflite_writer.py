@@ -12,9 +12,8 @@ import numpy as np
 from firmwright.base.dtypes import INT32, Array
 from firmwright.base.errors import NotSupportedError, ToolMissingError
 from firmwright.base.quant import Quantization
+from firmwright.ir.graph import Call, OpCall, TensorType, Value
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import Call, TensorType, Value
-from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tflite_schema import (
     ENUMERATIONS,

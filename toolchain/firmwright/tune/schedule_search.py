@@ -23,9 +23,8 @@ from firmwright.flows.executors import Executor
 from firmwright.flows.kernel_comparison import LOWERED_STAGE, layer_module
 from firmwright.flows.model import Model
 from firmwright.flows.operator_conformance import budget_bytes
+from firmwright.ir.graph import Function, OpCall
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE, LoweringCandidate
 from firmwright.ir.tuning_records import (

@@ -11,8 +11,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.protobuf import Message
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.graph.nodes import Call, TensorType, Value, unique_name
-from firmwright.ir.graph.opdef import OpCall, OpTable
+from firmwright.ir.graph import Call, OpCall, OpTable, TensorType, Value, unique_name
 from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
 
 

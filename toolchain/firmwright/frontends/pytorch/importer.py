@@ -23,8 +23,7 @@ from firmwright.frontends.pytorch.translation import (
     Translator,
     Translators,
 )
-from firmwright.ir.graph.nodes import unique_name
-from firmwright.ir.graph.opdef import OpTable
+from firmwright.ir.graph import OpTable, unique_name
 from firmwright.ir.module import IRModule
 
 ONNX_OPSET = 21

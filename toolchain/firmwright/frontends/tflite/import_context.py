@@ -10,9 +10,7 @@ from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
 from firmwright.ir.decoded_model import RawModel, RawTensor
-from firmwright.ir.graph import opdef
-from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import OpDef, OpTable
+from firmwright.ir.graph import Function, OpDef, OpTable, opdef
 from firmwright.ops.custom import import_custom
 from firmwright.ops.import_checks import importer
 

@@ -30,8 +30,7 @@ from firmwright.base.errors import ModelError
 from firmwright.base.resource_limits import check_expansion
 from firmwright.ir import tir
 from firmwright.ir.core import Span
-from firmwright.ir.graph.nodes import Function, called_functions
-from firmwright.ir.graph.opdef import OpTable
+from firmwright.ir.graph import Function, OpTable, called_functions
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.affine import Bounds
