@@ -39,15 +39,11 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "cast",
-        infer,
-        reference,
-        lower,
-        {"tflite:CAST": importer("cast")},
+        "cast", infer, reference, lower, {"tflite:CAST": importer("cast")},
         row_access=elementwise_row_window,
     ),
     unary_op(
         "logical_not",
         bool=compute_elements(lambda call, x: np.logical_not(x), lambda call, x: logical_not(x)),
     ),
-)
+)  # fmt: skip

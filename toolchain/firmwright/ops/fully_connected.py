@@ -249,14 +249,10 @@ def _product(call: OpCall, x: ArithExpr, w: ArithExpr, wide: DType) -> ArithExpr
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "fully_connected",
-        infer,
-        reference,
-        lower,
-        {"tflite:FULLY_CONNECTED": import_tflite},
+        "fully_connected", infer, reference, lower, {"tflite:FULLY_CONNECTED": import_tflite},
         macs=macs,
     ),
     OpDef(
-        "variable_fully_connected", infer_variable, reference_variable, lower_variable, macs=macs
+        "variable_fully_connected", infer_variable, reference_variable, lower_variable, macs=macs,
     ),
-)
+)  # fmt: skip

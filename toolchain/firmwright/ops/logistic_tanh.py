@@ -188,17 +188,13 @@ _INTEGERS = {
 
 OPDEFS: tuple[OpDef, ...] = (
     elementwise.unary_op(
-        "logistic",
-        "each",
-        **_INTEGERS,
+        "logistic", "each", **_INTEGERS,
         float32=elementwise.ElementwiseKernel(
-            lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32), _lower_logistic
+            lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32), _lower_logistic,
         ),
     ),
     elementwise.unary_op(
-        "tanh",
-        "each",
-        **_INTEGERS,
+        "tanh", "each", **_INTEGERS,
         float32=elementwise.compute_float32(np.tanh, libm_function("tanh")),
     ),
-)
+)  # fmt: skip

@@ -109,10 +109,6 @@ def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
 
 
 OPDEF = OpDef(
-    "quantize",
-    infer,
-    reference,
-    lower,
-    {"tflite:QUANTIZE": importer("quantize")},
+    "quantize", infer, reference, lower, {"tflite:QUANTIZE": importer("quantize")},
     row_access=elementwise_row_window,
-)
+)  # fmt: skip

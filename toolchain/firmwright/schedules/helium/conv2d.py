@@ -249,10 +249,7 @@ def channel_block_starts(channels: int) -> list[int]:
 
 SCHEDULES = vector_requantize.int8_schedules(
     helium_schedule(
-        "helium.conv2d.im2col",
-        "conv2d",
-        configs=_configs,
-        build=_build,
+        "helium.conv2d.im2col", "conv2d", configs=_configs, build=_build,
         takes_weight_zero_point=True,
-    )
-)
+    ),
+)  # fmt: skip

@@ -256,10 +256,7 @@ def _form(
 
 SCHEDULES = vector_requantize.int8_schedules(
     helium_schedule(
-        "helium.depthwise.channels",
-        "depthwise_conv2d",
-        configs=_configs,
-        build=_build,
+        "helium.depthwise.channels", "depthwise_conv2d", configs=_configs, build=_build,
         takes_weight_zero_point=True,
-    )
-)
+    ),
+)  # fmt: skip
