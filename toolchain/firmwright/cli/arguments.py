@@ -20,8 +20,6 @@ from firmwright.partitioning.custom_ops import load_custom_ops
 from firmwright.pipeline import Compilation, Options
 from firmwright.tune.partition_methods import PartitionRequest, partition_model
 
-# ---- models ------------------------------------------------------------------------------------
-
 
 def load_model_argument(args: argparse.Namespace) -> Model:
     name = getattr(args, "name", None) or ""
@@ -36,16 +34,10 @@ def model_overrides(args: argparse.Namespace) -> ModelOverrides:
     return ModelOverrides(dict(args.input_shape), dict(args.fix_input))
 
 
-# ---- boards and firmware -----------------------------------------------------------------------
-
-
 def apply_firmware_option(args: argparse.Namespace, compiled: Compilation) -> Compilation:
     if args.firmware == "serial":
         return compiled
     return with_benchmark_firmware(compiled, energy=args.firmware == "mlperf-energy")
-
-
-# ---- compilation -------------------------------------------------------------------------------
 
 
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -81,9 +73,6 @@ def partition_request(args: argparse.Namespace) -> PartitionRequest:
 
 def compile_from_args(args: argparse.Namespace) -> Compilation:
     return compile_or_advise(*prepare_compilation(args))
-
-
-# ---- sessions ----------------------------------------------------------------------------------
 
 
 def make_session_opener(args: argparse.Namespace) -> Any:

@@ -48,9 +48,6 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(data, "\n\n".join(texts))
 
 
-# ---- archive -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class BugReportRequest:
     """The contents to pack; `read` returns the model and its compile options or raises an error."""

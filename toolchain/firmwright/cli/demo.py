@@ -121,9 +121,6 @@ def _costs(demo: DemoResult) -> str:
     return format_table(["operator", "MACs", cost.unit, "per MAC", "share"], rows, "  ")
 
 
-# ---- the run -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class DemoResult:
     """The results of the demo; `missing` names the missing tools for the emulated board."""

@@ -107,8 +107,6 @@ def _extra(package: str) -> str:
     return extra[1] if extra else ""
 
 
-# ---- Python -------------------------------------------------------------------------------------
-
 _PACKAGES: Final = read_sections(__file__, ".txt")["packages"].splitlines()
 
 
@@ -121,9 +119,6 @@ def _python() -> Iterator[ToolStatus]:
         except metadata.PackageNotFoundError:
             installed = ""
         yield ToolStatus("Python", name, enables, f"pip install {package}", installed)
-
-
-# ---- programs -----------------------------------------------------------------------------------
 
 
 def _compilers() -> Iterator[ToolStatus]:

@@ -89,9 +89,6 @@ def _format_cost(cost: Any) -> Cell:
     return f"failed: {cost.reason}" if cost.status == "failed" else "unknown"
 
 
-# ---- shares of the targets -----------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class TargetShare:
     """The numbers of operators and functions of one target."""

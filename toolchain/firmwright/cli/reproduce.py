@@ -57,8 +57,6 @@ def _error(result: ReproductionResult, folder: Path) -> MismatchError:
     )
 
 
-# ---- comparison ----------------------------------------------------------------------------------
-
 METADATA = "metadata.json"
 
 

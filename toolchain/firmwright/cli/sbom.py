@@ -27,8 +27,6 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome({"bom": bill, "file": args.output}, message)
 
 
-# ---- document ------------------------------------------------------------------------------------
-
 EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 _FOLDERS: Final = ("backend", "board", "firmware", "model", "runtime")
 _TOP_LEVEL_FILES: Final = ("SConstruct", "metadata.json")

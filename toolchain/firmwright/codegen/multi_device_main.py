@@ -106,9 +106,6 @@ class _DeviceCallPrinter(AotMainPrinter):
         self.out.line(self.kernel_call(node))
 
 
-# ---- the run -----------------------------------------------------------------------------------
-
-
 class _MultiDeviceRunPrinter(AotMainPrinter):
     """A printer of the main core's body, which starts and awaits the calls of other devices."""
 

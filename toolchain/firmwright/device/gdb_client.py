@@ -113,8 +113,6 @@ class GdbClient(Closeable):
         except ValueError as error:
             raise self._refused(f"read register {number}", answer) from error
 
-    # ---- Pieces -----------------------------------------------------------------------------
-
     @property
     def _data_bytes(self) -> int:
         """Return how many bytes fit, as hex, into a packet after the longest command."""

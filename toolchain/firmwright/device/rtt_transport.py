@@ -64,8 +64,6 @@ class RttTransport:
             self._stub.halt()
             self._stub.close()
 
-    # ---- Pieces -----------------------------------------------------------------------------
-
     def _find(self, start: int, size_bytes: int) -> int:
         """Return the address of the control block, running the target until the block exists."""
         deadline = time.monotonic() + _START_S

@@ -101,8 +101,6 @@ class Session(Closeable):
     def close(self) -> None:
         self._transport.close()
 
-    # ---- Data -------------------------------------------------------------------------------
-
     def write_inputs(self, inputs: Arrays) -> None:
         """Write every input, given as arrays in C order with the dtype and size of the input."""
         expected = [tensor.name for tensor in self.info.inputs]
@@ -129,8 +127,6 @@ class Session(Closeable):
             data = self._read(Command.READ_OUTPUT, tensor.size_bytes, index)
             outputs[tensor.name] = np.frombuffer(data, dtype=tensor.dtype).copy()
         return outputs
-
-    # ---- Running ----------------------------------------------------------------------------
 
     def execute(self, count: int = 1, *, checksums: bool = False) -> RunResult:
         """Run `count` times; `checksums` collects CRC-32s of first outputs (profile images)."""
@@ -202,8 +198,6 @@ class Session(Closeable):
         self._line.renew()
         self.info = self._greet()
 
-    # ---- Hello ------------------------------------------------------------------------------
-
     def _greet(self) -> DeviceInfo:
         self._payload_bytes = link.HELLO_PAYLOAD_BYTES
         hello = link.Hello.decode(self._line.request(Command.HELLO))
@@ -249,8 +243,6 @@ class Session(Closeable):
                 raise self._error("a text is shorter than its length.")
             text += answer[2:]
         return text.decode("utf-8", errors="replace")
-
-    # ---- Pieces -----------------------------------------------------------------------------
 
     def _splittable(self, command: Command, *fields: int) -> bytes | None:
         """Return the answer; None after repeated losses, which make later pieces smaller."""

@@ -130,9 +130,6 @@ def _damaged(file: Path, reason: str) -> UsageError:
     return UsageError(f"MCUboot would refuse this image: {reason}.", where=str(file), hint=hint)
 
 
-# ---- the dialog ---------------------------------------------------------------------------------
-
-
 async def _send_update(
     images: Sequence[SignedImage], port: str, confirm: bool
 ) -> tuple[ImageOutcome, ...]:

@@ -50,8 +50,6 @@ class Stm32BootRom:
         self._command(_GO, "start the program")
         self._send_checked(address.to_bytes(4, "big"), f"start the program at {address:#x}")
 
-    # ---- Steps ------------------------------------------------------------------------------
-
     def _synchronise(self) -> None:
         """Send the byte for measuring the baud rate; a synchronized ROM answers NACK."""
         for _ in range(_SYNC_TRIES):

@@ -195,9 +195,6 @@ def _read_npy(file: Path) -> Array:
         raise UsageError(what, where=str(file), hint=hint) from error
 
 
-# ---- labels --------------------------------------------------------------------------------------
-
-
 def _rows(file: Path) -> list[list[str]]:
     try:
         with file.open(newline="", encoding="utf-8") as lines:
@@ -234,9 +231,6 @@ def _with_labels(dataset: Dataset, values: Array | Sequence[Sequence[str]], wher
     return replace(
         dataset, labels=np.array([indices[word] for word in labels.flat]), classes=classes
     )
-
-
-# ---- values of another type ----------------------------------------------------------------------
 
 
 def convert_samples(

@@ -135,9 +135,6 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
     raise UsageError(what, where=compiled.board.name, hint=hint)
 
 
-# ---- the data set ------------------------------------------------------------------------------
-
-
 def read_dataset(
     folder: str | Path, task: MlperfTask, limit: int | None = None
 ) -> tuple[LabeledSample, ...]:

@@ -204,9 +204,6 @@ def case_seed(group: Sequence[NamedCase]) -> int:
     return zlib.crc32(" ".join(f"{item.op} {item.case.name}" for item in group).encode())
 
 
-# ---- cases as a model --------------------------------------------------------------------------
-
-
 def cases_module(group: Sequence[NamedCase]) -> IRModule:
     """Return a module that runs every case of `group` without shared tensors."""
     tensors: list[RawTensor] = []
@@ -256,8 +253,6 @@ def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
                 inputs.append(SampleInput(name, tensor.shape, dtype, zero_point, limits))
     return inputs
 
-
-# ---- matrix --------------------------------------------------------------------------------------
 
 DTYPES = ("int8", "int16", "int32", "float32", "bool")
 Status = Literal["passed", "failed", "untested", "unsupported"]

@@ -168,8 +168,6 @@ class BuiltinProject:
     def monitor(self, timeout_s: float) -> bytes:
         return self._open_line().read(1 << 16, timeout_s)
 
-    # ---- helpers ----------------------------------------------------------------------------
-
     def _open_line(self) -> Transport:
         if self._line is None:
             raise UsageError("the transport is not open.", hint="call open_transport first.")

@@ -49,9 +49,6 @@ def _outer_loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | 
     ]
 
 
-# ---- arg_min_max -------------------------------------------------------------------------------
-
-
 def infer_arg_min_max(call: OpCall) -> tuple[TensorType, ...]:
     axis, shape = _checked_axis(call), call.input(0).shape
     return (TensorType((*shape[:axis], *shape[axis + 1 :]), _index_dtype(call.output)),)
@@ -82,9 +79,6 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
                 best.set(item)
                 where.set(k.cast(b.y.dtype))
         b.store(b.y, [*index[:axis], *index[axis + 1 :]], where.value)
-
-
-# ---- top_k ---------------------------------------------------------------------------------
 
 
 def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:

@@ -30,8 +30,6 @@ from firmwright.ops.strided_copy import (
     row_major_strides,
 )
 
-# ---- transpose ---------------------------------------------------------------------------------
-
 
 def _transpose_attrs(context: ImportContext) -> dict[str, Attr]:
     perm = constant_ints(context, 1, "axes")
@@ -50,9 +48,6 @@ def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
     strides = row_major_strides(call.input(0).shape)
     permuted = [strides[axis] for axis in call.ints_attr("perm")]
     return [StridedCopy(copy_axes(_transposed_shape(call), permuted))]
-
-
-# ---- strided_slice -----------------------------------------------------------------------------
 
 
 def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
@@ -134,9 +129,6 @@ def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     return [selected.reshape(_slice_shape(call))]
 
 
-# ---- split, pack, unpack -----------------------------------------------------------------------
-
-
 def _split_import(context: ImportContext) -> ImportedCall:
     by_sizes = context.node.op == "SPLIT_V"
     require_tensors(context, 3 if by_sizes else 2, outputs=None)
@@ -208,9 +200,6 @@ def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
         StridedCopy(copy_axes(shape, others), result * strides[axis], result=result)
         for result, shape in enumerate(_unpack_shapes(call))
     ]
-
-
-# ---- gather, tile, broadcast_to, reverse_v2 ----------------------------------------------------
 
 
 def _gather_import(context: ImportContext) -> ImportedCall:
@@ -296,8 +285,6 @@ def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
     steps = [-stride if axis in axes else stride for axis, stride in enumerate(strides)]
     return [StridedCopy(copy_axes(shape, steps), first)]
 
-
-# ---- the operators -----------------------------------------------------------------------------
 
 OPDEFS: tuple[OpDef, ...] = (
     data_movement_op(

@@ -35,8 +35,6 @@ from firmwright.ops.elementwise import (
 from firmwright.ops.import_checks import no_attrs
 from firmwright.ops.requantize import clamp, per_tensor_quant, requantize_twice, tensor_scales
 
-# ---- quantized values --------------------------------------------------------------------------
-
 
 def _scaled(x: Any, real: float) -> Any:
     return requantize_twice(x, *quantize_multiplier(real))
@@ -45,9 +43,6 @@ def _scaled(x: Any, real: float) -> Any:
 def _quantized(call: OpCall) -> None:
     for kind in (call.input(0), call.input(1)):
         per_tensor_quant(kind)
-
-
-# ---- maximum, minimum, logical ------------------------------------------------------------
 
 
 def _check_same_quantization(call: OpCall) -> None:
@@ -68,8 +63,6 @@ def _extreme(
 def _logical(op: tir.BinaryOp, pick: Any) -> ElementwiseKernel:
     return compute_elements(lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b))
 
-
-# ---- comparisons -------------------------------------------------------------------------------
 
 _COMPARED_BITS = 8
 
@@ -99,8 +92,6 @@ def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[str, ElementwiseKernel]:
     return kernels | {"int16": replace(unquantized, check=_check_same_quantization)}
 
 
-# ---- squared_difference ------------------------------------------------------------------------
-
 _SQUARED_BITS = {INT8: 7, INT16: 0}
 
 
@@ -128,9 +119,6 @@ def _squared(call: OpCall, a: Any, b: Any) -> Any:
 def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     difference = a.cast(UINT32) - b.cast(UINT32)
     return (difference * difference).cast(INT32)
-
-
-# ---- prelu -------------------------------------------------------------------------------------
 
 
 def _prelu_factors(call: OpCall) -> tuple[float, float]:

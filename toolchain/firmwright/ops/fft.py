@@ -32,9 +32,6 @@ ELEMENT_TYPE_CODES = {"int16": 7, "int32": 2, "float32": 0}
 """Element type -> its code in the model file."""
 
 
-# ---- types and shapes --------------------------------------------------------------------------
-
-
 def _check_length(call: OpCall) -> int:
     x, y, length = call.input(0), call.output, call.int_attr("length")
     if x.dtype not in (INT16, INT32, FLOAT32) or y.dtype != x.dtype:
@@ -58,9 +55,6 @@ def _irfft_infer(call: OpCall) -> tuple[TensorType, ...]:
     if not x.shape or x.shape[-1] != length + 2:
         raise NotSupportedError(f"{length} samples from a spectrum of shape {list(x.shape)}")
     return (TensorType((*x.shape[:-1], length), x.dtype),)
-
-
-# ---- reference ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +162,6 @@ def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
         return (samples.astype(np.float32),)
     samples = _Fractions(fft_lowering.fraction_bits(call.output.dtype)).samples(x.astype(np.int64))
     return (samples.astype(x.dtype),)
-
-
-# ---- lowering ----------------------------------------------------------------------------------
 
 
 def _rfft_lower(call: OpCall, b: Kernel) -> None:

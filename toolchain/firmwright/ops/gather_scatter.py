@@ -114,9 +114,6 @@ def _coordinates(
     return [*at[:axis], picked, *at[end:]]
 
 
-# ---- reference ---------------------------------------------------------------------------------
-
-
 def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
     """Return the coordinates in x of all results, one array per axis."""
 
@@ -135,9 +132,6 @@ def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     else:
         _STEPS[step][1].at(result, positions, arrays[2])
     return (result,)
-
-
-# ---- lowering ----------------------------------------------------------------------------------
 
 
 def _clamped_index(
@@ -200,9 +194,6 @@ def lower_write(call: OpCall, b: Kernel) -> None:
         b.store(b.y, position, value)
 
 
-# ---- dynamic_update_slice ----------------------------------------------------------------------
-
-
 def _update_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 0, 2)
     x, part, start = (call.input(index) for index in (0, 1, 2))
@@ -232,9 +223,6 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
     with b.loops("i", part) as index:
         position = [a + i for a, i in zip(first, index, strict=True)]
         b.store(b.y, position, b.load(b.input(1), index))
-
-
-# ---- scatter_nd --------------------------------------------------------------------------------
 
 
 def _scatter_parts(call: OpCall) -> tuple[int, int, int]:
@@ -291,9 +279,6 @@ def _import_embedding(context: ImportContext) -> ImportedCall:
     if (input_type(context, 1).dtype, context.outputs[0].dtype) == (INT8, FLOAT32):
         return ImportedCall("hybrid_embedding_lookup", {}, (0, 1))
     return ImportedCall("dynamic_gather", {"mode": "along", "axis": 0}, (1, 0))
-
-
-# ---- hybrid_embedding_lookup -------------------------------------------------------------------
 
 
 def _embedding_infer(call: OpCall) -> tuple[TensorType, ...]:

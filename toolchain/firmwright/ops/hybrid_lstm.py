@@ -39,9 +39,6 @@ def _weight_scale(call: OpCall, index: int) -> float:
     return per_tensor_quant(call.input(index)).scale
 
 
-# ---- reference ---------------------------------------------------------------------------------
-
-
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, weights = arrays[0], [array.astype(np.int64) for array in arrays[INPUT_WEIGHTS:BIAS]]
     x = np.swapaxes(x, 0, 1) if call.int_attr("time_major") else x
@@ -76,9 +73,6 @@ def _finish(call: OpCall, gates: Sequence[Array], cells: Array) -> tuple[Array, 
     limit = np.float32(lstm_layer.cell_clip(call))
     cells = np.clip(cells, -limit, limit) if limit else cells
     return o * np.tanh(cells.astype(np.float64)).astype(np.float32), cells
-
-
-# ---- loops -------------------------------------------------------------------------------------
 
 
 def lower(call: OpCall, b: Kernel) -> None:

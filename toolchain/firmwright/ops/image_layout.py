@@ -29,8 +29,6 @@ from firmwright.ops.strided_copy import (
     row_major_strides,
 )
 
-# ---- mirror_pad --------------------------------------------------------------------------------
-
 
 def _mirror_attrs(context: ImportContext) -> dict[str, Attr]:
     x = input_type(context)
@@ -85,9 +83,6 @@ def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
 def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     mode: Literal["reflect", "symmetric"] = "reflect" if call.int_attr("skip") else "symmetric"
     return [np.pad(arrays[0], _margins(call), mode=mode)]
-
-
-# ---- blocks and nearest neighbors --------------------------------------------------------------
 
 
 def _block_attrs(context: ImportContext) -> dict[str, Attr]:
@@ -172,9 +167,6 @@ def _nearest_copies(call: OpCall) -> Sequence[StridedCopy]:
     for axis in (0, 1):
         axes[1 + axis] = replace(axes[1 + axis], table=_nearest_indices(call, axis))
     return [StridedCopy(tuple(axes))]
-
-
-# ---- the operators -----------------------------------------------------------------------------
 
 
 def _space_attrs(context: ImportContext) -> dict[str, Attr]:

@@ -47,9 +47,6 @@ def sigmoid_table() -> Array:
     return np.append(table, table[-1])
 
 
-# ---- int8 --------------------------------------------------------------------------------------
-
-
 def _int8(call: OpCall, x: Array) -> Array:
     if call.numerics != "tflm":
         return evaluate_int8_lut(call, x, _FUNCTIONS[call.op])
@@ -84,9 +81,6 @@ def _check_int8(call: OpCall) -> None:
     quant = per_tensor_quant(call.output)
     if call.op == "logistic" and (quant.scale, quant.zero_point) != (1 / 256, -128):
         raise NotSupportedError("an int8 result must have scale 1/256 and zero point -128")
-
-
-# ---- int16 -------------------------------------------------------------------------------------
 
 
 def _check_int16(call: OpCall) -> None:
@@ -161,8 +155,6 @@ def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> Ar
     cut = minimum(raised, INT16.max << 10)
     return select(x >= 0, cut + 512, (1 << 25) + 511 - cut) >> 10
 
-
-# ---- float32 -----------------------------------------------------------------------------------
 
 _EXP_BELOW = -9.0
 

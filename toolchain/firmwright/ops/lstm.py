@@ -65,8 +65,6 @@ _UNSUPPORTED_POSITIONS = (*range(9, 12), 16, 17, *range(20, 24))
 _POSITIONS = (0, *range(1, 9), *range(12, 16), 18, 19)
 Index = Sequence[ArithExpr]
 
-# ---- reference ---------------------------------------------------------------------------------
-
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     time_major = bool(call.int_attr("time_major"))
@@ -142,9 +140,6 @@ def _shift_right(call: OpCall, x: Array, right: int) -> Array:
     if uses_tflm_arithmetic(call):
         return _scaled(x, quantize_multiplier(2.0**-right))
     return rounding_divide_by_pot(x, right)
-
-
-# ---- loops -------------------------------------------------------------------------------------
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -331,9 +326,6 @@ _tanh = libm_function("tanh")
 
 def _logistic(x: ArithExpr) -> ArithExpr:
     return ArithExpr(as_expr(1.0, FLOAT32)) / (intrinsic("exp_f32", [x * -1.0], FLOAT32) + 1.0)
-
-
-# ---- import -----------------------------------------------------------------------------------
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

@@ -33,9 +33,6 @@ def clamp_index(index: ArithExpr, count: int) -> ArithExpr:
     return minimum(maximum(index.cast(INDEX), 0), count - 1)
 
 
-# ---- one_hot -----------------------------------------------------------------------------------
-
-
 def _hot_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 1, 0)
     if call.input(1).elements != 1 or call.input(2).elements != 1:
@@ -71,9 +68,6 @@ def _hot_lower(call: OpCall, b: Kernel) -> None:
 def _hot_attrs(context: ImportContext) -> Attrs:
     axis = normalize_axis(context.node.options["axis"], input_rank(context) + 1)
     return {"axis": axis, "depth": constant_int(context, 1, "depths")}
-
-
-# ---- reverse_sequence --------------------------------------------------------------------------
 
 
 def _sequence_infer(call: OpCall) -> tuple[TensorType, ...]:

@@ -44,8 +44,6 @@ def _per_channel_type(call: OpCall, source: DType, result: DType) -> TensorType:
     return TensorType(y.shape, result)
 
 
-# ---- filter_bank -------------------------------------------------------------------------------
-
 _TABLES = ("weights", "unweights", "first bins", "first weights", "widths")
 
 
@@ -113,9 +111,6 @@ def _bank_lower(call: OpCall, b: Kernel) -> None:
         carried.set(0)
 
 
-# ---- filter_bank_square_root -------------------------------------------------------------------
-
-
 def _root_infer(call: OpCall) -> tuple[TensorType, ...]:
     if call.input(1).dtype != INT32 or call.input(1).elements != 1:
         raise NotSupportedError(f"a scale of {call.input(1).dtype.name}")
@@ -136,8 +131,6 @@ def _root_lower(call: OpCall, b: Kernel) -> None:
     with b.for_("i", count) as i:
         b.store(y, [i], intrinsic("nearest_root", [b.load(x, [i])], UINT32) >> shift)
 
-
-# ---- spectral_subtraction ----------------------------------------------------------------------
 
 _SUBTRACTION_OPTIONS = (
     "alternate_one_minus_smoothing", "alternate_smoothing", "clamping", "min_signal_remaining",
@@ -225,8 +218,6 @@ def _import_subtraction(context: ImportContext) -> ImportedCall:
     )
 
 
-# ---- pcan --------------------------------------------------------------------------------------
-
 _SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
@@ -286,8 +277,6 @@ def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
     return select(level <= 2, near, curve + value)
 
 
-# ---- filter_bank_log ---------------------------------------------------------------------------
-
 _LN2 = round(65536 * float(np.log(2.0)))
 
 
@@ -328,8 +317,6 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
         scaled = (natural * _word(call.int_attr("output_scale") & UINT32_MASK) + 32768) >> 16
         b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
 
-
-# ---- the records -------------------------------------------------------------------------------
 
 _CUSTOM = "tflite:custom:SignalFilterBank"
 OPDEFS = (

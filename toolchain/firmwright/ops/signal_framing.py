@@ -67,9 +67,6 @@ def _update_history(
         b.store(state, [row, j + older], b.load(x, [row, j + (new - count + older)]))
 
 
-# ---- framer ------------------------------------------------------------------------------------
-
-
 def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
     _only_int16(call)
     frames = _streams(call.input(0))[1] // call.int_attr("frame_step")
@@ -143,9 +140,6 @@ def _import_framer(context: ImportContext) -> ImportedCall:
     return ImportedCall("framer", attrs, (0,), implicit_state=tuple(memory))
 
 
-# ---- stacker -----------------------------------------------------------------------------------
-
-
 def _stacker_infer(call: OpCall) -> tuple[TensorType, ...]:
     _only_int16(call)
     channels = call.int_attr("num_channels")
@@ -210,9 +204,6 @@ def _import_stacker(context: ImportContext) -> ImportedCall:
     return ImportedCall("stacker", attrs, (0,), implicit_state=tuple(memory))
 
 
-# ---- delay -------------------------------------------------------------------------------------
-
-
 def _delay_infer(call: OpCall) -> tuple[TensorType, ...]:
     _only_int16(call)
     return (TensorType(call.input(0).shape, INT16), *call.outputs[1:])
@@ -246,9 +237,6 @@ def _import_delay(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"a delay of {length} samples")
     state = (ImplicitState("past", TensorType((_streams(x)[0], length), INT16)),) if length else ()
     return ImportedCall("delay", {}, (0,), implicit_state=state)
-
-
-# ---- overlap_add -------------------------------------------------------------------------------
 
 
 def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:

@@ -20,8 +20,6 @@ from firmwright.ir.tir.builder import call_intrinsic, maximum, minimum, select
 from firmwright.ops.import_checks import options_importer
 from firmwright.ops.kernel import Kernel
 
-# ---- window ------------------------------------------------------------------------------------
-
 
 def _window_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, weights = call.input(0), call.input(1)
@@ -45,9 +43,6 @@ def _window_lower(call: OpCall, b: Kernel) -> None:
         product = b.load_i32(x, [frame, i]) * b.load_i32(b.input(1), [i])
         scaled = product >> call.int_attr("shift")
         b.store(y, [frame, i], maximum(minimum(scaled, INT16.max), INT16.min).cast(INT16))
-
-
-# ---- fft_auto_scale ----------------------------------------------------------------------------
 
 
 def _scale_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -90,9 +85,6 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
     b.store(bits, [0], left)
     with b.for_("k", count) as k:
         b.store(y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16))
-
-
-# ---- spectrum_energy ---------------------------------------------------------------------------
 
 
 def _energy_infer(call: OpCall) -> tuple[TensorType, ...]:

@@ -88,9 +88,6 @@ def _array(call: OpCall, index: int) -> Array:
     return constant.array()
 
 
-# ---- thresholds --------------------------------------------------------------------------------
-
-
 def threshold_grids(forest: Forest) -> Grids | None:
     """Return the grid of every column, or None if any column has no grid."""
     column_grids = []
@@ -153,9 +150,6 @@ def ordered_bit_key(x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int) -> 
 def missing_value_key(left: bool) -> int:
     """Return the key of a missing value, below or above every threshold."""
     return _KEY_MIN if left else _KEY_MAX
-
-
-# ---- leaves ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +252,6 @@ def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
         leaf[active] += np.where(goes_left, 0, left + 1)
         sizes[active] = np.where(goes_left, left, sizes[active] - left - 1)
     return leaf
-
-
-# ---- as tables ---------------------------------------------------------------------------------
 
 
 def lower(call: OpCall, b: Kernel) -> None:

@@ -227,9 +227,6 @@ def _library() -> Path:
     return path
 
 
-# ---- predicates ----------------------------------------------------------------------------------
-
-
 def _supports_call(match: Match) -> bool:
     (call,) = match.ops
     if call.op == "svdf":

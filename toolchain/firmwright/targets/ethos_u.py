@@ -194,9 +194,6 @@ def _survey_calls(calls: Sequence[Call], module: IRModule, options: VelaOptions)
     return VelaSurvey({**a.reasons, **b.reasons}, {**a.cycles, **b.cycles})
 
 
-# ---- C -------------------------------------------------------------------------------------------
-
-
 def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
     """Write the C function that starts the program, and its constants and workspaces."""
     arguments: list[tir.Buffer] = [*kernel.inputs, *kernel.outputs]

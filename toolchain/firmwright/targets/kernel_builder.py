@@ -85,8 +85,6 @@ class BackendKernel(Builder):
         values_by_buffer = dict(zip((*self.inputs, *self.outputs), values, strict=True))
         return values_by_buffer[buffer].virtual_device.memory_scope
 
-    # ---- building ------------------------------------------------------------------------------
-
     def workspace(
         self, name: str, elements: int, dtype: DType = UINT8, alignment: int = KERNEL_ALIGNMENT
     ) -> tir.Buffer:

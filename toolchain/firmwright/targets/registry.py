@@ -43,9 +43,6 @@ def target_features(target: Target) -> frozenset[str]:
     return target_kind_of(target).features(target)
 
 
-# ---- as text -----------------------------------------------------------------------------------
-
-
 def parse_targets(text: str, known: Sequence[Target] = ()) -> tuple[Target, ...]:
     """Parse targets such as `a,b -x=1`, or a JSON array of objects.
 
@@ -104,9 +101,6 @@ def _spec(kind: TargetKind, name: str) -> TargetAttribute:
             hint=suggest_name(name, kind.attrs) or "no attribute at all",
         )
     return kind.attrs[name]
-
-
-# ---- as JSON -----------------------------------------------------------------------------------
 
 
 def target_to_json(target: Target) -> dict[str, Any]:

@@ -265,9 +265,6 @@ def _is_same(call: OpCall) -> bool:
     return call.ints_attr("padding") == tuple(n for axis in axes for n in same_padding(*axis))
 
 
-# ---- flatbuffers ---------------------------------------------------------------------------------
-
-
 def _flatbuffers() -> Any:
     try:
         import flatbuffers

@@ -147,8 +147,6 @@ def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None
     tensor.data_location = onnx_package().TensorProto.DEFAULT
 
 
-# ---- class labels of ONNX-ML ---------------------------------------------------------------------
-
 _NAMES = "classlabels_strings"
 
 

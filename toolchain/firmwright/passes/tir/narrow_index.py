@@ -30,8 +30,6 @@ class _Narrower:
     narrow: frozenset[str]
     bounds: Bounds
 
-    # ---- expressions -------------------------------------------------------------------------
-
     def expr(self, node: tir.Expr) -> tir.Expr:
         match node:
             case tir.Var(name, dtype) if name in self.narrow:
@@ -84,8 +82,6 @@ class _Narrower:
                 return tir.Select(self.expr(cond), left, right)
             case _:
                 return None
-
-    # ---- statements --------------------------------------------------------------------------
 
     def stmt(self, node: tir.Stmt) -> tir.Stmt:
         match node:

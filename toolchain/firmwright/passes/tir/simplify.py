@@ -42,9 +42,6 @@ def simplify_expr(node: tir.Expr, bounds: Bounds) -> tir.Expr:
             return new
 
 
-# ---- expressions -----------------------------------------------------------------------------
-
-
 def _binary(node: tir.Binary, bounds: Bounds) -> tir.Expr:
     if isinstance(node.a, tir.IntImm) and not isinstance(node.b, tir.IntImm):
         node = _constant_last(node)
@@ -202,9 +199,6 @@ def _select(node: tir.Select, bounds: Bounds) -> tir.Expr:
     if a == b:
         return a
     return with_children(node, (cond, a, b))
-
-
-# ---- statements ------------------------------------------------------------------------------
 
 
 def assuming(bounds: Bounds, cond: tir.Expr, holds: bool = True) -> Bounds:

@@ -25,8 +25,6 @@ _C = read_sections(__file__)
 # divides by the number of taps (or multiplies by its inverse if that is exact). Elementwise
 # operators require equal shapes; pools require windows inside the input.
 
-# ---- two tensors of one shape -------------------------------------------------------------------
-
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 
 
@@ -79,9 +77,6 @@ def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
             count,
         ],
     )
-
-
-# ---- pools --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,8 +174,6 @@ def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
     )
 
 
-# ---- columns ------------------------------------------------------------------------------------
-
 _SPREAD = _C["spread"]
 
 

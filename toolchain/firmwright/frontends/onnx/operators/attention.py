@@ -92,9 +92,6 @@ def _integer_source(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
     return emit.call("reshape", source, result=replace(source.type, quantization=quantization))
 
 
-# ---- rotary embedding ----------------------------------------------------------------------------
-
-
 def _standard_rotary_embedding(c: NodeContext) -> OnnxValue:
     cosine, sine, positions = c.input(1), c.input(2), c.optional(3)
     return _rotate(

@@ -35,9 +35,6 @@ def _swap_last(c: NodeContext, x: OnnxValue) -> OnnxValue:
     return x if rank < 2 else c.emit.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
-# ---- attention -----------------------------------------------------------------------------------
-
-
 def _attend(c: NodeContext, h: Heads, mask: OnnxValue | None, bias: OnnxValue | None) -> OnnxValue:
     """Emit the softmax of scaled products times the values, with the heads joined again."""
     emit, (batch, heads, length, size) = c.emit, h.query.shape

@@ -45,9 +45,6 @@ def _conv(transposed: bool, t: NodeTranslation) -> str:
     return _without_batch(t, y, added)
 
 
-# ---- pooling -------------------------------------------------------------------------------------
-
-
 def _emit_pool(op: str, x: str, rank: int, t: NodeTranslation, **attrs: object) -> str:
     size = t.ints("kernel_size", rank)
     return t.emit(
@@ -87,9 +84,6 @@ def _adaptive_pool(op: str, rank: int, t: NodeTranslation) -> Sequence[str]:
         raise NotSupportedError(what)
     size = tuple(n // m for n, m in zip(inputs, outputs, strict=True))
     return [_without_batch(t, t.emit(op, x, kernel_shape=size, strides=size), added)]
-
-
-# ---- resizing ------------------------------------------------------------------------------------
 
 
 def _resize(mode: str, t: NodeTranslation) -> str:

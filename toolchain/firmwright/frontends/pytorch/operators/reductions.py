@@ -86,9 +86,6 @@ def _top_k(t: NodeTranslation) -> Sequence[str]:
     return t.emit_all("TopK", 2, t.tensor("self"), count, axis=axis, largest=largest)
 
 
-# ---- normalizations ------------------------------------------------------------------------------
-
-
 def _parameters(t: NodeTranslation, count: int) -> tuple[str, str]:
     """Return scale and bias of `count` channels, which are 1 and 0 if absent."""
     scale, bias = t.optional("weight"), t.optional("bias")
