@@ -72,11 +72,10 @@ def _export_update(args: argparse.Namespace, metadata: PackageMetadata) -> Outco
             raise UsageError(f"signed images need {name}.", where="export", hint=hint)
     folder = Path(args.models[0])
     source: Compilation | Bundle | Path = folder if folder.is_dir() else _compile(args)
-    board = (
-        load_board(read_project_board(source), args.board_dirs)
-        if isinstance(source, Path)
-        else source.board
-    )
+    if isinstance(source, Path):
+        board = load_board(read_project_board(source), args.board_dirs)
+    else:
+        board = source.board
     more = tuple(shlex.split(args.imgtool_args or ""))
     if args.security_counter:
         more = ("--security-counter", args.security_counter, *more)

@@ -187,10 +187,8 @@ def _emulator(compiled: Compilation, image: Image) -> int | None:
 
 def _with_emulated(compiled: Compilation, counts: InstructionCounts) -> InstructionCounts:
     times = {op: share.duration for op, share in counts.operators.items()}
-    executed, unit = (
-        counts.total.instructions,
-        "instructions" if counts.timing is None else "cycles",
-    )
+    executed = counts.total.instructions
+    unit = "instructions" if counts.timing is None else "cycles"
     line = build_emulated_timeline(compiled, times, counts.between.duration, executed, unit)
     return replace(counts, timeline=line)
 

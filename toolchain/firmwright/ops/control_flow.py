@@ -17,23 +17,14 @@ def _refuse(*_: object) -> NoReturn:
     raise InternalError("control flow has no kernel, importer or reference: evaluate the module")
 
 
-def _record(name: str, *foreign: str, restrictions: str = "") -> OpDef:
-    return OpDef(
-        name,
-        lambda call: call.outputs,
-        _refuse,
-        _refuse,
-        {f"tflite:{item}": _refuse for item in foreign},
-    )
+def _record(name: str, *foreign: str) -> OpDef:
+    imports = {f"tflite:{item}": _refuse for item in foreign}
+    return OpDef(name, lambda call: call.outputs, _refuse, _refuse, imports)
 
 
 OPDEFS = (
     _record("if", "IF"),
     _record("while", "WHILE"),
     _record("variable", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"),
-    _record(
-        "decoded",
-        "custom:TFLM_DECODE",
-        restrictions="constants only: lookup tables, Huffman codes, pruned tensors",
-    ),
+    _record("decoded", "custom:TFLM_DECODE"),
 )

@@ -104,17 +104,19 @@ class _Fractions:
         sums = (even + outer, odd + quarter, even - outer, odd - quarter)
         return [self.wrapped(value) for value in sums]
 
+    def _pairs(self, x: Array, k: Array, count: int, *, reverse: bool) -> tuple[Array, Array]:
+        """Return the sum s and the turned difference t of step 2 for the bins `k`."""
+        near = self.scaled(x[..., k, :], 2)
+        far = self.scaled(self.wrapped(x[..., count - k, :] * (1, -1)), 2)
+        twiddles = fft_lowering.real_twiddle_factors(count, self.bits, reverse=reverse)
+        return self.wrapped(near + far), self.turned(self.wrapped(near - far), twiddles)
+
     def spectrum(self, x: Array) -> Array:
         count = x.shape[-1] // 2
         transform = self.transformed(x.reshape(*x.shape[:-1], count, 2), reverse=False)
         first = self.scaled(transform[..., 0, :], 2)
         k = np.arange(1, count // 2 + 1)
-        near, far = self.scaled(transform[..., k, :], 2), transform[..., count - k, :] * (1, -1)
-        far = self.scaled(self.wrapped(far), 2)
-        total, difference = self.wrapped(near + far), self.wrapped(near - far)
-        difference = self.turned(
-            difference, fft_lowering.real_twiddle_factors(count, self.bits, reverse=False)
-        )
+        total, difference = self._pairs(transform, k, count, reverse=False)
         bins = np.zeros((*x.shape[:-1], count + 1, 2), np.int64)
         bins[..., 0, 0] = first[..., 0] + first[..., 1]
         bins[..., count, 0] = first[..., 0] - first[..., 1]
@@ -126,12 +128,7 @@ class _Fractions:
         count = x.shape[-1] // 2 - 1
         bins = x.reshape(*x.shape[:-1], count + 1, 2)
         k = np.arange(1, count // 2 + 1)
-        near = self.scaled(bins[..., k, :], 2)
-        far = self.scaled(self.wrapped(bins[..., count - k, :] * (1, -1)), 2)
-        total, difference = self.wrapped(near + far), self.wrapped(near - far)
-        difference = self.turned(
-            difference, fft_lowering.real_twiddle_factors(count, self.bits, reverse=True)
-        )
+        total, difference = self._pairs(bins, k, count, reverse=True)
         packed = np.zeros((*x.shape[:-1], count, 2), np.int64)
         ends = bins[..., 0, 0], bins[..., count, 0]
         sums = np.stack([ends[0] + ends[1], ends[0] - ends[1]], axis=-1)

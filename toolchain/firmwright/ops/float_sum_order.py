@@ -92,11 +92,8 @@ class SumOrder:
 
     @staticmethod
     def of(call: OpCall) -> "SumOrder":
-        shape, axes, layout = (
-            call.input(0).shape,
-            call.ints_attr("axes"),
-            call.ints_attr(FLOAT_ORDER),
-        )
+        shape, axes = call.input(0).shape, call.ints_attr("axes")
+        layout = call.ints_attr(FLOAT_ORDER)
         groups = [tuple(group) for _, group in groupby(layout, lambda axis: axis in axes)]
         reduced = groups[layout[0] not in axes :: 2]
         kept = math.prod(shape[axis] for group in groups[:2] for axis in group if axis not in axes)
@@ -152,11 +149,8 @@ class TieTest:
 
 def float_sums(call: OpCall, x: Array) -> Array:
     """Return ONNX Runtime's sums, or means."""
-    order, layout, quant = (
-        SumOrder.of(call),
-        call.ints_attr(FLOAT_ORDER),
-        per_tensor_quant(call.input(0)),
-    )
+    order, layout = SumOrder.of(call), call.ints_attr(FLOAT_ORDER)
+    quant = per_tensor_quant(call.input(0))
     places = np.arange(x.size).reshape([x.shape[axis] for axis in layout])
     inside = (*order.inner, *order.outer)
     axes = [*inside, *(axis for axis in range(x.ndim) if axis not in inside)]

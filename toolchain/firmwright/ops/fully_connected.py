@@ -113,11 +113,7 @@ def _requantized(call: OpCall, acc: Array) -> Array:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Emit one dot product per output; the input zero point is folded into integer biases."""
-    is_float, w, activation = (
-        call.input(0).dtype == FLOAT32,
-        b.input(1),
-        call.str_attr("activation"),
-    )
+    is_float, w = call.input(0).dtype == FLOAT32, b.input(1)
     outputs, inputs = w.shape
     if is_float:
         sum_dtype, finish = FLOAT32, None
@@ -143,7 +139,7 @@ def lower(call: OpCall, b: Kernel) -> None:
                     acc.add((b.load_i32(row, [i]) * steps).cast(sum_dtype))
             if finish is None:  # the bias comes last, as in the reference kernel
                 total = acc.value + b.load(bias, [o])
-                b.store(out, [o], requantize.apply_activation(total, activation))
+                b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
             else:
                 b.store(out, [o], finish(acc.value, o))
 

@@ -68,11 +68,8 @@ def build_lut(
         with np.errstate(all="ignore"):
             return np.asarray(np.asarray(function(x.astype(np.float64)), kind) * scale)
 
-    start, middle, end = (
-        at(low + steps * step),
-        at(low + steps * step + step / kind(2)),
-        at(low + (steps + kind(1)) * step),
-    )
+    start, middle = at(low + steps * step), at(low + steps * step + step / kind(2))
+    end = at(low + (steps + kind(1)) * step)
     interpolated = _rounded((end + _rounded(start)) / kind(2))
     bias = _rounded((interpolated - _rounded(middle)) / kind(2))
     entries = np.append(_rounded(start) - bias, _rounded(at(np.array([high]))))

@@ -60,11 +60,8 @@ def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
 
 
 def _check_quantized(call: OpCall) -> None:
-    hidden, cells = (
-        per_tensor_quant(call.input(HIDDEN_STATE)),
-        per_tensor_quant(call.input(CELL_STATE)),
-    )
-    y = per_tensor_quant(call.output)
+    tensors = (call.input(HIDDEN_STATE), call.input(CELL_STATE), call.output)
+    hidden, cells, y = map(per_tensor_quant, tensors)
     if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
         raise NotSupportedError("hidden values and output quantized differently")
     if call.input(0).dtype == INT16 and (

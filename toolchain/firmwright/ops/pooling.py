@@ -177,11 +177,6 @@ def _count_along(window: conv_window.ConvWindow, axis: int, out: ArithExpr) -> E
     return builder.minimum(first + size, length) - builder.maximum(first, 0)
 
 
-_OUTPUT_BITS = 7
-_LEAST_LENGTH = 1e-6
-_MOST_ELEMENTS = INT32.max // (255 * 255)
-
-
 def _infer_l2(call: OpCall) -> tuple[TensorType, ...]:
     if call.input(0).dtype != FLOAT32:
         raise NotSupportedError(f"an L2 pool of {call.input(0).dtype.name}")

@@ -258,11 +258,10 @@ def lower(call: OpCall, b: Kernel) -> None:
     """Emit walks of tables with 4 bytes per branch if all thresholds are on grids, else 6."""
     forest = forest_from_call(call)
     leaves, column_grids = build_leaf_table(forest), threshold_grids(forest)
-    thresholds = (
-        b.constant("thresholds", ordered_bit_thresholds(forest), INT32)
-        if column_grids is None
-        else b.constant("thresholds", grid_thresholds(forest, column_grids), UINT16)
-    )
+    if column_grids is None:
+        thresholds = b.constant("thresholds", ordered_bit_thresholds(forest), INT32)
+    else:
+        thresholds = b.constant("thresholds", grid_thresholds(forest, column_grids), UINT16)
     rows = call.input(0).shape[0]
     keys = b.allocate("keys", INT32, (len(forest.features),))
     with b.for_("row", rows) as row:

@@ -1,5 +1,6 @@
 """im2col packing for Helium, and the copies, fills and gathers of int8 runs that it uses."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -104,6 +105,23 @@ def _last(full: int, whole: str, mask: str, cut: str) -> list[str]:
     ]
 
 
+def _move(
+    name: str, verb: str, count: int, sources: tuple[Operand, ...], assignment: str,
+    lines: list[str], instructions: int, meaning: Callable[..., Any],
+) -> Intrinsic:  # fmt: skip
+    """Return an intrinsic that stores `count` + last bytes y[i] by the C `assignment`."""
+    return Intrinsic(
+        name=f"mve_{name}",
+        operands=(*pointers(INT8, "w", y=count + 1), *sources, *immediates("last")),
+        meaning=meaning,
+        portable=f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    {assignment};\n}}",
+        doc=f"{verb} {count} + last bytes.",
+        requires="mve",
+        text={"gnu": "\n".join(lines)},
+        instructions=instructions,
+    )
+
+
 def _copy(vectors: int) -> Intrinsic:
     count = VECTOR_BYTES * (vectors - 1)
     lines = [
@@ -118,20 +136,10 @@ def _copy(vectors: int) -> Intrinsic:
             "vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside)",
         ),
     ]  # fmt: skip
-    return Intrinsic(
-        name=f"mve_copy_{vectors}",
-        operands=(
-            *pointers(INT8, "w", y=count + 1),
-            *pointers(INT8, x=count + 1),
-            *immediates("last"),
-        ),
-        meaning=lambda y, x, last: np.asarray(x)[: count + last],
-        portable=f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[i];\n}}",
-        doc=f"Copies {count} + last bytes.",
-        requires="mve",
-        text={"gnu": "\n".join(lines)},
-        instructions=2 * vectors + 2,
-    )
+    return _move(
+        f"copy_{vectors}", "Copies", count, pointers(INT8, x=count + 1), "y[i] = x[i]", lines,
+        2 * vectors + 2, lambda y, x, last: np.asarray(x)[: count + last],
+    )  # fmt: skip
 
 
 def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
@@ -149,22 +157,10 @@ def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
         ),
         *_last(VECTOR_BYTES, "vstrbq_s8(to, filled)", "vctp8q", "vstrbq_p_s8(to, filled, inside)"),
     ]  # fmt: skip
-    return Intrinsic(
-        name=f"mve_fill_{'' if kind == 'imm' else 'by_'}{vectors}",
-        operands=(
-            *pointers(INT8, "w", y=count + 1),
-            Operand("value", kind, INT32),
-            *immediates("last"),
-        ),
-        meaning=meaning,
-        portable=(
-            f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = (int8_t)value;\n}}"
-        ),
-        doc=f"Fills {count} + last bytes.",
-        requires="mve",
-        text={"gnu": "\n".join(lines)},
-        instructions=vectors + 3,
-    )
+    return _move(
+        f"fill_{'' if kind == 'imm' else 'by_'}{vectors}", "Fills", count,
+        (Operand("value", kind, INT32),), "y[i] = (int8_t)value", lines, vectors + 3, meaning,
+    )  # fmt: skip
 
 
 def _gather(vectors: int) -> Intrinsic:
@@ -195,23 +191,11 @@ def _gather(vectors: int) -> Intrinsic:
             f"vstrbq_p_u16(to, {value}, inside)",
         ),
     ]
-    return Intrinsic(
-        name=f"mve_gather_{vectors}",
-        operands=(
-            *pointers(INT8, "w", y=count + 1),
-            *pointers(INT8, x=1),
-            *pointers(UINT16, offsets=count + GATHER_LANES),
-            *immediates("last"),
-        ),
-        meaning=meaning,
-        portable=(
-            f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[offsets[i]];\n}}"
-        ),
-        doc=f"Collects {count} + last bytes.",
-        requires="mve",
-        text={"gnu": "\n".join(lines)},
-        instructions=3 * vectors + 2,
-    )
+    sources = (*pointers(INT8, x=1), *pointers(UINT16, offsets=count + GATHER_LANES))
+    return _move(
+        f"gather_{vectors}", "Collects", count, sources, "y[i] = x[offsets[i]]", lines,
+        3 * vectors + 2, meaning,
+    )  # fmt: skip
 
 
 INTRINSICS = tuple(

@@ -60,11 +60,14 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
         2 * flat.shape[1],
         [*int16_dot.epilogue_settings(params), lanes],
     )
+    _convolve(op, b, gemm)
+
+
+def _convolve(op: OpCall, b: Kernel, gemm: conv2d.TwoPixelGemm) -> None:
     *image, depth = op.input(0).shape
     x = b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4)
-    conv2d.convolve_two_pixels(
-        b, ConvolutionInput(x, window_of(op, kernel.shape[1:3]), 0), gemm, op.output.shape
-    )
+    source = ConvolutionInput(x, window_of(op, op.input(1).shape[1:3]), 0)
+    conv2d.convolve_two_pixels(b, source, gemm, op.output.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +175,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
-    window = window_of(op, op.input(1).shape[1:3])
-    *image, depth = op.input(0).shape
-    x = b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4)
-    conv2d.convolve_two_pixels(
-        b, ConvolutionInput(x, window, 0), _plan_rows(op, b), op.output.shape
-    )
+    _convolve(op, b, _plan_rows(op, b))
 
 
 INT16_ROW_RULE = helium_schedule(

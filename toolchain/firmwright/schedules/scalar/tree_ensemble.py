@@ -43,11 +43,10 @@ def _depth(forest: trees.Forest) -> int:
 def _build(call: OpCall, config: Config, b: Kernel) -> None:
     forest = trees.forest_from_call(call)
     leaves, feature_grids = trees.build_leaf_table(forest), trees.threshold_grids(forest)
-    thresholds = (
-        trees.ordered_bit_thresholds(forest)
-        if feature_grids is None
-        else trees.grid_thresholds(forest, feature_grids)
-    )
+    if feature_grids is None:
+        thresholds = trees.ordered_bit_thresholds(forest)
+    else:
+        thresholds = trees.grid_thresholds(forest, feature_grids)
     x = b.input(0)
     bits = b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4)
     with b.for_("row", x.shape[0]) as row:
