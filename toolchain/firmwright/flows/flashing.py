@@ -176,11 +176,9 @@ def _compare(job: FlashJob) -> None:
         return
     pairs = enumerate(zip(actual, expected, strict=False))
     at = next((i for i, (a, b) in pairs if a != b), len(actual))
-    raise DeviceError(
-        f"the flash contents differ from the image at {job.start + at:#x}.",
-        where=str(job.read_back),
-        hint="flash again; if the error persists, the flash is worn or protected.",
-    )
+    what = f"the flash contents differ from the image at {job.start + at:#x}."
+    hint = "flash again; if the error persists, the flash is worn or protected."
+    raise DeviceError(what, where=str(job.read_back), hint=hint)
 
 
 def _run(command: ToolCommand, tool: FlashTool, board: str) -> None:

@@ -77,10 +77,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     op = CUSTOM_OPS.for_call(call)
     if op is None:
-        raise UsageError(
-            f"the custom operator {call.str_attr('name')} has no numpy reference.",
-            hint="define it with --custom-op FILE.py, or verify with --expect OUT.npz.",
-        )
+        what = f"the custom operator {call.str_attr('name')} has no numpy reference."
+        hint = "define it with --custom-op FILE.py, or verify with --expect OUT.npz."
+        raise UsageError(what, hint=hint)
     return op.reference(call, arrays)
 
 

@@ -26,10 +26,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> NoReturn:
-    raise UsageError(
-        "a command stream of Vela has no numpy reference.",
-        hint="verify --reference-model with the model from before Vela, or --expect OUT.npz.",
-    )
+    what = "a command stream of Vela has no numpy reference."
+    hint = "verify --reference-model with the model from before Vela, or --expect OUT.npz."
+    raise UsageError(what, hint=hint)
 
 
 def lower(call: OpCall, kernel: object) -> NoReturn:

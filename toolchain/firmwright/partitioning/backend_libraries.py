@@ -92,10 +92,9 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
     )
 
     def meaning(*values: Any) -> NoReturn:
-        raise ModelError(
-            f"the C function {call.name} cannot be evaluated here.",
-            hint="verify against the model file (--reference-model), or with --expect OUT.npz.",
-        )
+        what = f"the C function {call.name} cannot be evaluated here."
+        hint = "verify against the model file (--reference-model), or with --expect OUT.npz."
+        raise ModelError(what, hint=hint)
 
     doc = "A C function of another file."
     return Intrinsic(call.name, operands, meaning, portable="", doc=doc, symbol=call.name)

@@ -48,11 +48,9 @@ def load_custom_ops(path: Path) -> None:
         message = f"the custom operators cannot be read: {error}."
         raise UsageError(message, where=str(path)) from error
     if not isinstance(ops, Iterable) or not all(isinstance(op, CustomOp) for op in ops):
-        raise UsageError(
-            f"the file has no list {CUSTOM_OPS_VARIABLE} of firmwright.ops.custom.CustomOp.",
-            where=str(path),
-            hint=f"{CUSTOM_OPS_VARIABLE} = [CustomOp(name=..., ...)].",
-        )
+        what = f"the file has no list {CUSTOM_OPS_VARIABLE} of firmwright.ops.custom.CustomOp."
+        hint = f"{CUSTOM_OPS_VARIABLE} = [CustomOp(name=..., ...)]."
+        raise UsageError(what, where=str(path), hint=hint)
     for op in ops:
         CUSTOM_OPS.register(op)
 

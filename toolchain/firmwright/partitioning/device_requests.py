@@ -65,11 +65,9 @@ def _assign_values(
     module: IRModule, places: DeviceAssignments, device_names: Collection[str]
 ) -> IRModule:
     if not module.graphs:
-        raise UsageError(
-            "tensors of a lowered module cannot be placed.",
-            where=module.name,
-            hint="place them when the model itself is compiled.",
-        )
+        what = "tensors of a lowered module cannot be placed."
+        hint = "place them when the model itself is compiled."
+        raise UsageError(what, where=module.name, hint=hint)
     module = with_unique_names(module)
     assignments = _check_assignments(module, places, device_names)
 

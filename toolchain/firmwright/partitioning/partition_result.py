@@ -121,11 +121,9 @@ def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> Partition
             calls = tuple(sorted(places[name] for name in region.makes if name in places))
             group = matches.get((region.target, calls))
             if group is None or len(calls) < len(region.makes):
-                raise UsageError(
-                    f"{region.target} does not take {', '.join(region.makes)} as one part.",
-                    where=where,
-                    hint=f"a target of the part's alternatives, or {CORE_TARGET_NAME}.",
-                )
+                what = f"{region.target} does not take {', '.join(region.makes)} as one part."
+                hint = f"a target of the part's alternatives, or {CORE_TARGET_NAME}."
+                raise UsageError(what, where=where, hint=hint)
             groups.append(group)
         _check_disjoint(groups, function, where)
         return groups
@@ -163,11 +161,9 @@ def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
             raise ValueError(f"schema {data['schema']}, where {PARTITION_SCHEMA} is known")
         return tuple(_part(row) for row in data["parts"])
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"this is not a partition result: {error!r}.",
-            where=where,
-            hint="firmwright partition MODEL --partition collage --save-partition FILE writes one.",
-        ) from error
+        what = f"this is not a partition result: {error!r}."
+        hint = "firmwright partition MODEL --partition collage --save-partition FILE writes one."
+        raise UsageError(what, where=where, hint=hint) from error
 
 
 def _part(row: Mapping[str, Any]) -> PartitionedRegion:

@@ -80,10 +80,8 @@ def _check_choices(module: IRModule, names: Collection[str]) -> None:
         if not invalid:
             invalid, valid = sorted({*choice.before, *choice.after} - {*names}), names
         if invalid:
-            raise UsageError(
-                f"target {name} cannot select pass {invalid[0]!r}.",
-                hint=f"one of {', '.join(sorted(valid))}.",
-            )
+            what = f"target {name} cannot select pass {invalid[0]!r}."
+            raise UsageError(what, hint=f"one of {', '.join(sorted(valid))}.")
 
 
 def _run_added_passes(module: IRModule, name: str, where: str, watch: PassTimer) -> IRModule:

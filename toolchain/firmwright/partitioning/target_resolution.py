@@ -29,11 +29,9 @@ def with_new_files(module: IRModule, files: Mapping[str, bytes], origin: str) ->
     """Add C files; raise PluginError if one exists with other content."""
     for path, data in files.items():
         if module.files.get(path, data) != data:
-            raise PluginError(
-                f"{origin} writes the file {path}, which exists with other content.",
-                where=module.name,
-                hint="a file name per region, such as that of `kernel.symbol`.",
-            )
+            what = f"{origin} writes the file {path}, which exists with other content."
+            hint = "a file name per region, such as that of `kernel.symbol`."
+            raise PluginError(what, where=module.name, hint=hint)
     return replace(module, files={**module.files, **files}) if files else module
 
 
@@ -57,28 +55,21 @@ def check_only_modified(before: IRModule, after: IRModule, target: str, label: s
         other = target_of(function)
         if other != target and after.functions.get(name) != function:
             owner = f"of target {other}" if other else "of no target yet"
-            raise UsageError(
-                f"{label} changed the function @{name}, which is {owner}.",
-                where=before.name,
-                hint=f"a pass that rebuilds functions with the attribute target={target!r} alone.",
-            )
+            what = f"{label} changed the function @{name}, which is {owner}."
+            hint = f"a pass that rebuilds functions with the attribute target={target!r} alone."
+            raise UsageError(what, where=before.name, hint=hint)
     for name, constant in before.constants.items():
         if after.constants.get(name, constant) != constant:
-            raise UsageError(
-                f"{label} changed the constant @{name}, which others may use.",
-                where=before.name,
-                hint="a new constant under another name.",
-            )
+            what = f"{label} changed the constant @{name}, which others may use."
+            raise UsageError(what, where=before.name, hint="a new constant under another name.")
     for path, data in before.files.items():
         if after.files.get(path, data) != data:
             raise PluginError(f"{label} changed the file {path}.", where=before.name)
     for field in ("name", "targets", "pools", "io", "attrs"):
         if getattr(before, field) != getattr(after, field):
-            raise UsageError(
-                f"{label} changed the {field} of the module.",
-                where=before.name,
-                hint="a pass that changes functions, constants and files alone.",
-            )
+            what = f"{label} changed the {field} of the module."
+            hint = "a pass that changes functions, constants and files alone."
+            raise UsageError(what, where=before.name, hint=hint)
 
 
 CORE_TARGET_NAME = "cpu"
@@ -96,10 +87,8 @@ def find_core(targets: Sequence[Target]) -> Target | None:
     """Return the only core among targets, or None; raise UsageError if there are two."""
     cores = [target for target in targets if not is_backend(target)]
     if len(cores) > 1:
-        raise UsageError(
-            f"two targets are cores: {cores[0]} and {cores[1]}.",
-            hint="one core, after the backends.",
-        )
+        what = f"two targets are cores: {cores[0]} and {cores[1]}."
+        raise UsageError(what, hint="one core, after the backends.")
     return cores[0] if cores else None
 
 
@@ -135,10 +124,8 @@ def resolve_core(board: Board, asked: Target | None) -> Target:
     if asked is None:
         return own
     if not board.is_host and asked.kind == own.kind and asked != own:
-        raise UsageError(
-            f"target {asked} contradicts board {board.name}, which is {own}.",
-            hint="omit --target, or choose a board with that core.",
-        )
+        what = f"target {asked} contradicts board {board.name}, which is {own}."
+        raise UsageError(what, hint="omit --target, or choose a board with that core.")
     if not board.is_host and asked.kind not in (own.kind, "c"):
         raise UsageError(f"target {asked} cannot run on board {board.name}, which is {own}.")
     return asked

@@ -77,16 +77,12 @@ def _numerics(model: IRModule, options: Options) -> str:
     """Return the profile: that of the option, but `onnx` for ONNX models and PyTorch programs."""
     if model.attrs.get("numerics") != "onnx":
         if options.numerics == "onnx":
-            raise UsageError(
-                "--numerics onnx applies to ONNX models and PyTorch programs only.",
-                hint="use litert or tflm.",
-            )
+            what = "--numerics onnx applies to ONNX models and PyTorch programs only."
+            raise UsageError(what, hint="use litert or tflm.")
         return options.numerics
     if options.numerics not in ("litert", "onnx"):
-        raise UsageError(
-            f"--numerics {options.numerics} does not apply to this model.",
-            hint="leave it out: ONNX Runtime or PyTorch defines the results.",
-        )
+        what = f"--numerics {options.numerics} does not apply to this model."
+        raise UsageError(what, hint="leave it out: ONNX Runtime or PyTorch defines the results.")
     return "onnx"
 
 

@@ -196,8 +196,6 @@ def _check_table(backend: Backend, operators: frozenset[str], where: str) -> Non
                 f"the pattern {entry.name} covers no operator.", where=where, hint="op(...)."
             )
         for name in sorted(covered - operators):
-            raise UsageError(
-                f"the pattern {entry.name} names the unknown operator {name!r}.",
-                where=where,
-                hint=f"{suggest_name(name, operators)}; `firmwright ops` lists them.",
-            )
+            what = f"the pattern {entry.name} names the unknown operator {name!r}."
+            hint = f"{suggest_name(name, operators)}; `firmwright ops` lists them."
+            raise UsageError(what, where=where, hint=hint)

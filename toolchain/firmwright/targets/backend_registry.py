@@ -42,10 +42,8 @@ class BackendRegistry:
         before = self._known.get(instance.name, instance)
         homes = [f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, (before, instance))]
         if homes[0] != homes[1]:
-            raise UsageError(
-                f"two backends are called {instance.name}: {homes[0]} and {homes[1]}.",
-                hint="rename or uninstall one of them.",
-            )
+            what = f"two backends are called {instance.name}: {homes[0]} and {homes[1]}."
+            raise UsageError(what, hint="rename or uninstall one of them.")
         self._known[instance.name] = instance
         return instance
 

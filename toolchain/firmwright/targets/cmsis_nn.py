@@ -219,11 +219,9 @@ def _library() -> Path:
     path = Path(os.environ.get(PATH_VARIABLE, ""))
     if not os.environ.get(PATH_VARIABLE) or not (path / HEADER).is_file():
         where = f"{path}" if os.environ.get(PATH_VARIABLE) else ""
-        raise UsageError(
-            f"the backend cmsis-nn needs a copy of the library that contains {HEADER}.",
-            where=where,
-            hint=f"--cmsis-nn PATH or the variable {PATH_VARIABLE}.",
-        )
+        what = f"the backend cmsis-nn needs a copy of the library that contains {HEADER}."
+        hint = f"--cmsis-nn PATH or the variable {PATH_VARIABLE}."
+        raise UsageError(what, where=where, hint=hint)
     return path
 
 

@@ -247,10 +247,8 @@ def _driver_files() -> Iterable[Path]:
         return ()
     root = Path(path)
     if not (root / "src" / "ethosu_driver.c").is_file():
-        raise UsageError(
-            "the folder is not a copy of Arm's driver: src/ethosu_driver.c is missing.",
-            where=path,
-            hint=f"--ethos-u-driver PATH or {DRIVER_OF_APPLICATION}, or {PATH_VARIABLE}.",
-        )
+        what = "the folder is not a copy of Arm's driver: src/ethosu_driver.c is missing."
+        hint = f"--ethos-u-driver PATH or {DRIVER_OF_APPLICATION}, or {PATH_VARIABLE}."
+        raise UsageError(what, where=path, hint=hint)
     sources = [file for file in root.glob("src/*.[ch]") if file.stem != "ethosu_device_u85"]
     return (*root.glob("include/*.h"), *sources, *own.glob("bare_metal/*"))

@@ -26,10 +26,9 @@ def target_kind_of(target: Target) -> TargetKind:
     backend = backend_of(target)
     if backend is None:
         kinds = [*CORE_KINDS, *BACKENDS.all()]
-        raise UsageError(
-            f"unknown target kind {target.kind!r}.",
-            hint=f"{suggest_name(target.kind, kinds)}, or install the package of that backend.",
-        )
+        what = f"unknown target kind {target.kind!r}."
+        hint = f"{suggest_name(target.kind, kinds)}, or install the package of that backend."
+        raise UsageError(what, hint=hint)
     return backend.kind
 
 
@@ -86,20 +85,16 @@ def _checked(kind: TargetKind, name: str, spec: TargetAttribute, value: str) -> 
             raise UsageError(f"target {kind.name}: {name} is a number, not {value!r}.")
         return int(value)
     if spec.choices and value not in spec.choices:
-        raise UsageError(
-            f"target {kind.name}: {name} cannot be {value!r}.",
-            hint=f"one of {', '.join(spec.choices)}.",
-        )
+        what = f"target {kind.name}: {name} cannot be {value!r}."
+        raise UsageError(what, hint=f"one of {', '.join(spec.choices)}.")
     return value
 
 
 def _spec(kind: TargetKind, name: str) -> TargetAttribute:
     if name not in kind.attrs:
         names = ", ".join(kind.attrs) or "it has none"
-        raise UsageError(
-            f"target {kind.name} has no attribute {name!r} (known: {names}).",
-            hint=suggest_name(name, kind.attrs) or "no attribute at all",
-        )
+        what = f"target {kind.name} has no attribute {name!r} (known: {names})."
+        raise UsageError(what, hint=suggest_name(name, kind.attrs) or "no attribute at all")
     return kind.attrs[name]
 
 
@@ -111,10 +106,8 @@ def target_to_json(target: Target) -> dict[str, Any]:
 def target_from_json(data: Any, known: Sequence[Target] = ()) -> Target:
     """Check and return the target of a JSON object."""
     if not isinstance(data, dict) or set(data) - {"kind", "attrs"} or "kind" not in data:
-        raise UsageError(
-            f"the target {json.dumps(data)} is not an object with kind and attrs.",
-            hint='{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.',
-        )
+        what = f"the target {json.dumps(data)} is not an object with kind and attrs."
+        raise UsageError(what, hint='{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.')
     kind = target_kind_of(Target(str(data["kind"])))
     attrs_data = data.get("attrs", {})
     if not isinstance(attrs_data, dict):

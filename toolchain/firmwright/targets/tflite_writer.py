@@ -269,10 +269,8 @@ def _flatbuffers() -> Any:
     try:
         import flatbuffers
     except ImportError as error:
-        raise ToolMissingError(
-            "writing TFLite files needs the Python package flatbuffers, which is not installed.",
-            hint="pip install 'firmwright[ethos-u]'.",
-        ) from error
+        what = "writing TFLite files needs the Python package flatbuffers, which is not installed."
+        raise ToolMissingError(what, hint="pip install 'firmwright[ethos-u]'.") from error
     return flatbuffers
 
 

@@ -104,10 +104,8 @@ def _cycles_by_output(folder: Path, outputs: frozenset[str]) -> Mapping[str, int
 
 def run_vela(model: bytes, options: VelaOptions, folder: Path, output: str) -> str:
     if find_spec("ethosu") is None or find_spec("ethosu.vela") is None:
-        raise ToolMissingError(
-            "the target for Ethos-U needs Arm's compiler Vela, which is not installed.",
-            hint="pip install 'firmwright[ethos-u]'.",
-        )
+        what = "the target for Ethos-U needs Arm's compiler Vela, which is not installed."
+        raise ToolMissingError(what, hint="pip install 'firmwright[ethos-u]'.")
     path = folder / "model.tflite"
     path.write_bytes(model)
     command = [sys.executable, "-m", "ethosu.vela", str(path)]

@@ -269,18 +269,13 @@ def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
 
 def _prepare_module(model: Model, options: Options) -> IRModule:
     if "stage" in model.module.attrs:
-        raise UsageError(
-            "the module is lowered already, so its target is fixed.",
-            where=model.file or model.name,
-            hint="the model file itself.",
-        )
+        what = "the module is lowered already, so its target is fixed."
+        raise UsageError(what, where=model.file or model.name, hint="the model file itself.")
     board = load_board(options.board, options.board_dirs)
     module = configure_module(model.module, board, options)
     if not (active := active_backends(module)):
-        raise UsageError(
-            "there is nothing to choose: no backend is among the targets.",
-            hint="--target 'npu1, ...'; firmwright backends lists them.",
-        )
+        what = "there is nothing to choose: no backend is among the targets."
+        raise UsageError(what, hint="--target 'npu1, ...'; firmwright backends lists them.")
     return run_pre_partition(run_imported(module, options), PassTimer(), active)
 
 

@@ -88,18 +88,14 @@ def make_measurement_setup(
     """Return the setup for measurements on `board`; raise UsageError if none are possible."""
     if port:
         if not flash:
-            raise UsageError(
-                "each trial is a separate firmware, and there is no command to flash it.",
-                where=board.name,
-                hint="--flash 'COMMAND {bin}', with {elf}, {bin} or {hex} for the image.",
-            )
+            what = "each trial is a separate firmware, and there is no command to flash it."
+            hint = "--flash 'COMMAND {bin}', with {elf}, {bin} or {hex} for the image."
+            raise UsageError(what, where=board.name, hint=hint)
         return MeasurementSetup(TIMER, port, flash, timeout_s)
     if board.run.kind != "qemu":
-        raise UsageError(
-            "kernels are measured in QEMU, or on a board behind a port.",
-            where=board.name,
-            hint="--board mps2-an386, or --port URL with --flash COMMAND.",
-        )
+        what = "kernels are measured in QEMU, or on a board behind a port."
+        hint = "--board mps2-an386, or --port URL with --flash COMMAND."
+        raise UsageError(what, where=board.name, hint=hint)
     try:
         check_plugin_support(board.run.program)
     except ToolMissingError as missing:

@@ -89,11 +89,8 @@ def open_log(path: Path) -> TextIO:
     file = _open(path)
     if not lock_file(file, wait=False):
         file.close()
-        raise UsageError(
-            "another search is writing this log.",
-            where=str(path),
-            hint="another file; logs are merged by cat.",
-        )
+        what = "another search is writing this log."
+        raise UsageError(what, where=str(path), hint="another file; logs are merged by cat.")
     _truncate_incomplete_line(path)
     return file
 
@@ -107,11 +104,8 @@ def _open(path: Path) -> TextIO:
     try:
         return path.open("a", encoding="utf-8", newline="\n")
     except OSError as error:
-        raise UsageError(
-            f"the tuning log cannot be written: {error.strerror}.",
-            where=str(path),
-            hint="another path.",
-        ) from error
+        what = f"the tuning log cannot be written: {error.strerror}."
+        raise UsageError(what, where=str(path), hint="another path.") from error
 
 
 def _truncate_incomplete_line(path: Path) -> None:

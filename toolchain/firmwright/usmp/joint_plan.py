@@ -105,10 +105,8 @@ def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
     pools = modules[0].pools
     for module in modules[1:]:
         if module.pools != pools:
-            raise UsageError(
-                f"{module.name} was planned for other pools than {modules[0].name}.",
-                hint="the same --pool for all models of a firmware.",
-            )
+            what = f"{module.name} was planned for other pools than {modules[0].name}."
+            raise UsageError(what, hint="the same --pool for all models of a firmware.")
     return pools
 
 

@@ -100,10 +100,8 @@ def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
     names = local_names(main)
     for name in plan.pool_bytes:
         if name in names:
-            raise UsageError(
-                f"pool {name} has the name of one of the model's buffers.",
-                hint="another name for the pool, by --pool.",
-            )
+            what = f"pool {name} has the name of one of the model's buffers."
+            raise UsageError(what, hint="another name for the pool, by --pool.")
 
 
 def _replace_allocates_by_views(

@@ -161,10 +161,8 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
     )
     if not allowed:
         users = ", ".join(sorted(targets))
-        raise UsageError(
-            f"no pool may hold buffer {name}, which the code of {users} accesses.",
-            hint="a writable pool for these targets, by --pool.",
-        )
+        what = f"no pool may hold buffer {name}, which the code of {users} accesses."
+        raise UsageError(what, hint="a writable pool for these targets, by --pool.")
     return allowed
 
 

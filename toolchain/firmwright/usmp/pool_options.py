@@ -90,10 +90,8 @@ def resolve_constant_pools(
     if sum(pool.scope in UNADDRESSABLE_SCOPES for pool in asked) > 1:
         raise UsageError("only one pool of constants can be read by a function.")
     if stream_input_rows and any(pool.scope == "async" for pool in asked):
-        raise UsageError(
-            "constants cannot be loaded asynchronously while the caller provides rows.",
-            hint="--const-pool NAME:port with --stream-input-rows.",
-        )
+        what = "constants cannot be loaded asynchronously while the caller provides rows."
+        raise UsageError(what, hint="--const-pool NAME:port with --stream-input-rows.")
     if board.is_host:
         return tuple(asked)
     own = {pool.name: pool for pool in board.const_pools()}
@@ -107,10 +105,9 @@ def _set_access_mode(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
     if scope == "global":
         return pool
     if not pool.section:
-        raise UsageError(
-            f"{pool.name} is the program memory of board {board.name}.",
-            hint=f"--const-pool {pool.name}, without :external, :port or :async.",
-        )
+        what = f"{pool.name} is the program memory of board {board.name}."
+        hint = f"--const-pool {pool.name}, without :external, :port or :async."
+        raise UsageError(what, hint=hint)
     region = pool.section.removeprefix(".rodata.")
     section = f".noinit.{region}.external" if scope == "external" else ""
     return replace(pool, scope=scope, section=section)
@@ -135,10 +132,8 @@ def _limit_to_budget(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tupl
 def _restrict_board_pool(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
     if asked.name not in own:
         kind = "pool" if asked.access == "rw" else "pool for constants"
-        raise UsageError(
-            f"board {board.name} has no {kind} {asked.name}.",
-            hint=f"one of {', '.join(own)}." if own else "another board.",
-        )
+        what = f"board {board.name} has no {kind} {asked.name}."
+        raise UsageError(what, hint=f"one of {', '.join(own)}." if own else "another board.")
     pool = own[asked.name]
     sizes = [size for size in (asked.size_bytes, pool.size_bytes) if size is not None]
     speeds = {name: value for name in POOL_SPEEDS if (value := getattr(asked, name)) is not None}

@@ -72,10 +72,8 @@ def run(module: IRModule) -> IRModule:
         return module
     clash = next((name for name in pools if name in traversal.local_names(entry)), None)
     if clash is not None:
-        raise UsageError(
-            f"pool {clash} has the name of one of the model's buffers.",
-            hint="another name for the pool, by --const-pool.",
-        )
+        what = f"pool {clash} has the name of one of the model's buffers."
+        raise UsageError(what, hint="another name for the pool, by --const-pool.")
     away = {name for name, constant in module.constants.items() if constant.pool in pools}
     module = externalize(module, lambda constant: constant in away)
     main = module.kernel(entry.name)
