@@ -1,7 +1,13 @@
-"""conv2d and fully_connected on RISC-V vectors: output channels in lanes."""
+"""conv2d and fully_connected on RISC-V vectors: output channels in lanes, inputs in scalars."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import indent
 
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, Array
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops import fully_connected
@@ -10,8 +16,106 @@ from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.rvv import vector_requantize
-from firmwright.schedules.rvv.dot_product_loop import choose_loop
-from firmwright.schedules.rvv.window_kernel import emit_window_kernel
+from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES, lmul_names
+from firmwright.schedules.rvv.window_kernel import block_text, emit_window_kernel, make_intrinsic
+
+_C = read_sections(__file__)
+
+# A tap is a load of one weight for each lane and, for each pixel, the load of a scalar and VWMACC.
+#
+# `rvv_dot_PIXELS`: weights are extended to 16 bits, products are added to 32-bit sums of 24
+# registers. `rvv_dot_1_GROUP`, for one pixel: the products of GROUP successive taps are added in 16
+# bits, which they fit (`longest_group`), and these to 32-bit sums in two variables. Instructions
+# have twice as many lanes.
+
+_GROUPS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLoop:
+    """The micro-kernel of `pixels` pixels; with a `group`, its products are added in 16 bits."""
+
+    pixels: int
+    group: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"rvv_dot_{self.pixels}" + (f"_{self.group}" if self.group else "")
+
+    @property
+    def lmul(self) -> int:
+        """The registers of a variable of 32-bit sums."""
+        return 8 if self.group else 24 // self.pixels
+
+    def instructions(self, rows: int, run: int, channels: int) -> int:
+        """Return the instructions for all channels with vectors of 128 bits."""
+        lanes = NOMINAL_LANES * (16 if self.group else self.lmul) // 8
+        tap = 4.4 + 4 / self.group if self.group else 4 + 2 * self.pixels
+        sums = 2 if self.group else self.pixels
+        return -(-channels // lanes) * round(24 + 8 * sums + rows * (6 + run * tap))
+
+    def text(self) -> str:
+        finish = vector_requantize.requantize_text
+        if self.group:
+            return fill_text(
+                _C["grouped"],
+                group=self.group,
+                add=indent(_C["add"], " " * 16),
+                add_one=indent(_C["add"], " " * 12),
+                first=indent(finish([("sum0", "y + at")], 8, "at", "vl0"), " " * 8),
+                second=indent(finish([("sum1", "y + at + vl0")], 8, "at + vl0", "vl1"), " " * 8),
+            )
+        names, pixels = lmul_names(self.lmul), range(self.pixels)
+        product = "sum{0} = __riscv_vwmacc_vx_i32{m}(sum{0}, value[k{1}], tap, vl);"
+        steps = ["", *(f" + {p} * pixel_step" for p in pixels[1:])]
+        tap = fill_text(
+            _C["tap"],
+            products="\n".join(product.format(p, steps[p], **names) for p in pixels),
+            sums=", ".join(f'"+vr"(sum{p})' for p in pixels),
+            **names,
+        )
+        return fill_text(
+            _C["pixels"],
+            start="\n".join(f"    vint32{names['m']}_t sum{p} = sum0;" for p in pixels[1:]),
+            tap=indent(tap, " " * 16),
+            finish=block_text(vector_requantize.pixel_sums(self.pixels), self.lmul),
+            **names,
+        )
+
+
+LOOPS = (*map(ChannelLoop, (3, 6, 12)), *(ChannelLoop(1, group) for group in _GROUPS))
+
+
+def longest_group(flat: Array, run: int) -> int:
+    """Return the most taps of a row of `run` whose products fit 16 bits, in every channel.
+
+    `flat` holds the weights [channel, tap].
+    """
+    rows = flat.astype(np.int64).reshape(len(flat), -1, run)
+    signed = np.maximum(rows, 0), np.minimum(rows, 0)
+
+    def fits(group: int) -> bool:
+        up, down = (np.add.reduceat(part, range(0, run, group), axis=2) for part in signed)
+        most, least = up * INT8.max + down * INT8.min, up * INT8.min + down * INT8.max
+        return bool(most.max() <= INT16.max and least.min() >= INT16.min)
+
+    return max(group for group in _GROUPS if group == 1 or fits(group))
+
+
+def choose_loop(flat: Array, rows: int, pixels: int) -> ChannelLoop:
+    """Return the loop with the fewest instructions for `pixels` pixels."""
+    channels, run = len(flat), flat.shape[1] // rows
+    limit = longest_group(flat, run)
+    loops = [loop for loop in LOOPS if loop.pixels <= pixels and loop.group in (0, limit)]
+    return min(
+        loops, key=lambda loop: -(-pixels // loop.pixels) * loop.instructions(rows, run, channels)
+    )
+
+
+INTRINSICS = tuple(
+    make_intrinsic(loop.name, loop.pixels, loop.text(), loop.instructions, by_channel=False)
+    for loop in LOOPS
+)
 
 
 def _configs(op: OpCall) -> Sequence[Config]:

@@ -1,4 +1,7 @@
-"""The common form of the RVV micro-kernels: windows of adjacent pixels times packed weights."""
+"""The common form of the RVV micro-kernels: windows of adjacent pixels times packed weights.
+
+Also the copies and fills of int8 runs that they need.
+"""
 
 from collections.abc import Callable, Sequence
 from textwrap import indent
@@ -10,14 +13,13 @@ from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.epilogue import fold_zero_point_into_bias, layer_requantization
-from firmwright.schedules.row_band import pixel_blocks, window_rows
+from firmwright.schedules.row_band import RowMoves, pixel_blocks, window_rows
 from firmwright.schedules.rvv import vector_requantize
-from firmwright.schedules.rvv.row_moves import ROW_MOVES
 
 _C = read_sections(__file__)
 
@@ -26,6 +28,41 @@ _C = read_sections(__file__)
 # [tap, channel], so that nothing depends on the length of a vector.
 
 _STEPS = ("pixel_step", "rows", "columns", "row_step", "column_step", "channels")
+
+ROW_MOVES = RowMoves(
+    lambda b, target, at, source, start, count: b.evaluate(
+        "rvv_copy", [b.pointer(target, at, count, "w"), b.pointer(source, start, count), count]
+    ),
+    lambda b, target, at, value, count: b.evaluate(
+        "rvv_fill", [b.pointer(target, at, count, "w"), value, count]
+    ),
+    lambda b, target, value, count: b.evaluate(
+        "rvv_fill", [b.pointer(target, 0, count, "w"), value, count]
+    ),
+)
+
+
+def _move(name: str, source: Sequence[Operand], meaning: Callable[..., Any]) -> Intrinsic:
+    return Intrinsic(
+        name=f"rvv_{name}",
+        operands=(*pointers(INT8, "w", y=1), *source, *immediates("count")),
+        meaning=meaning,
+        portable=_C[f"{name}_portable"],
+        doc=f"{name.capitalize()} of `count` bytes.",
+        requires="rvv",
+        text={"gnu": _C[name]},
+        count=lambda args: 4 + 6 * -(-args[2] // 128),
+    )
+
+
+INTRINSICS = (
+    _move("copy", pointers(INT8, x=1), lambda y, x, count: np.asarray(x)[:count]),
+    _move(
+        "fill",
+        immediates("value"),
+        lambda y, value, count: np.full_like(np.asarray(y)[:count], np.int64(value)),
+    ),
+)
 
 
 def emit_window_kernel(
