@@ -1,18 +1,32 @@
-"""Accuracy of the cost model: predicted and exact counts of the layers that each board can run."""
+"""Exact counts of models on boards: modeled cycles of a run, and the accuracy of the cost model."""
 
+import itertools
 import logging
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from firmwright.base.errors import DoesNotFitError, UnsupportedError
+from firmwright.base.errors import DoesNotFitError, FirmwrightError, UnsupportedError
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.cost_prediction import predict_instructions
-from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions
 from firmwright.flows.model import load_model
+from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModeledRun:
+    """`silicon_range` are the cycles that published figures support; None without figures."""
+
+    model: str
+    board: str
+    mode: str
+    instructions: int
+    modeled_cycles: int | None
+    silicon_range: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +46,40 @@ class Prediction:
         return self.predicted / self.counted - 1
 
 
+def _runs(
+    models: Sequence[Path], boards: Sequence[str], modes: Sequence[str],
+    *skipped: type[FirmwrightError],
+) -> Iterator[tuple[str, str, str, Compilation, InstructionCounts]]:  # fmt: skip
+    """Yield name, board, goal, compilation and counts; log and omit those with errors `skipped`."""
+    for path in models:
+        model = load_model(path)
+        for board, mode in itertools.product(boards, modes):
+            try:
+                compiled = compile_for(model, board, optimize=mode)
+                yield path.name, board, mode, compiled, measure_instructions(compiled)
+            except skipped as error:
+                log.warning("%s on %s: %s", path.name, board, error)
+
+
+def measure_modeled_cycles(
+    models: Sequence[Path], boards: Sequence[str], modes: Sequence[str]
+) -> Iterator[ModeledRun]:
+    """Yield a row for each model, board and goal; models that do not fit are skipped."""
+    for name, board, mode, _, run in _runs(models, boards, modes, DoesNotFitError):
+        total = (run.total.instructions, run.total.cycles, run.silicon_range)
+        yield ModeledRun(name, board, mode, *total)
+
+
 def compare_predictions(
     models: Sequence[Path], boards: Sequence[str], optimize: str = "balanced"
 ) -> Iterator[Prediction]:
     """Yield a comparison for every layer of each model on each board, in that order."""
-    for path in models:
-        model = load_model(path)
-        for board in boards:
-            try:
-                compiled = compile_for(model, board, optimize=optimize)
-                exact = measure_instructions(compiled)
-            except (DoesNotFitError, UnsupportedError) as error:
-                log.warning("%s on %s: %s", path.name, board, error)
-                continue
-            predictions = predict_instructions(compiled)
-            for op in compiled.summary.operators:
-                counted = exact.operators[op.index].instructions
-                predicted = predictions[op.index]
-                yield Prediction(
-                    path.name, board, op.index, op.kind, op.schedule, predicted, counted
-                )
+    skipped = (DoesNotFitError, UnsupportedError)
+    for name, board, _, compiled, exact in _runs(models, boards, [optimize], *skipped):
+        predictions = predict_instructions(compiled)
+        for op in compiled.summary.operators:
+            counts = predictions[op.index], exact.operators[op.index].instructions
+            yield Prediction(name, board, op.index, op.kind, op.schedule, *counts)
 
 
 def median_error(rows: Sequence[Prediction]) -> float:

@@ -9,16 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.bench import prediction_accuracy
 from firmwright.bench.compile_cost import CompileCost, measure_compile_costs
 from firmwright.bench.model_benchmark import MODES, BenchmarkRow, find_models, measure_models
-from firmwright.bench.modeled_cycles import ModeledRun, measure_modeled_cycles
 from firmwright.bench.peer_figures import REFERENCE_PEER, read_peers
-from firmwright.bench.prediction_accuracy import (
-    Prediction,
-    compare_predictions,
-    median_error,
-    worst_error,
-)
+from firmwright.bench.prediction_accuracy import ModeledRun, Prediction, median_error, worst_error
 from firmwright.bench.silicon_accuracy import SiliconError, measure_silicon_errors
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, fields_of
@@ -32,7 +27,7 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.predict and args.scheduler:
         raise UsageError("--predict and --scheduler exclude each other.", hint="omit one of them.")
     if args.predict:
-        return _predictions(tuple(compare_predictions(models, boards)))
+        return _predictions(tuple(prediction_accuracy.compare_predictions(models, boards)))
     if args.silicon:
         return _silicon_errors(measure_silicon_errors())
     if args.compile_time:
@@ -43,7 +38,9 @@ def run(args: argparse.Namespace) -> Outcome:
     if unknown:
         raise UsageError(f"--modes cannot be {unknown[0]!r}.", hint=f"use {', '.join(MODES)}.")
     if args.cycles:
-        return _modeled_cycles(tuple(measure_modeled_cycles(models, boards, modes)))
+        return _modeled_cycles(
+            tuple(prediction_accuracy.measure_modeled_cycles(models, boards, modes))
+        )
     with open_executor(1, args.scheduler) as executor:
         rows = measure_models(models, boards, figures, modes, executor)
     if args.write:
