@@ -160,13 +160,23 @@ class RequantizeEpilogue:
             bound[name] = b.let(f"{name}{place or ''}", value)
         for position, name in enumerate(self.narrow_columns):
             assert self.narrow is not None
-            value = b.load(self.narrow, [row, position]).cast(INT32) + self.fixed[name]
-            bound[name] = b.let(f"{name}{place or ''}", value)
+            value = b.load(self.narrow, [row, position]).cast(INT32)
+            if name == "addend" and self.has_half:
+                bound["half"] = value = b.let(f"half{place or ''}", value)
+            bound[name] = b.let(f"{name}{place or ''}", value + self.fixed[name])
         if self.addend_base is not None:
             value = call_intrinsic("half_unit", [bound["multiplier"]], INT32)
             half = b.let(f"half{place or ''}", value)
-            bound |= {"addend": half + self.addend_base, "sign": half * -2}
+            bound |= {"addend": half + self.addend_base, "half": half}
+        elif self.has_half and self.folded is not None and "half" not in bound:
+            bound["half"] = bound["addend"] - self.folded.middle
         return bound
+
+    @property
+    def has_half(self) -> bool:
+        """Whether the sign follows from the addend; see `FoldedRequantize`."""
+        has_half = self.odd_shift > 0 or self.addend_base is not None
+        return has_half and self.folded is not None and self.folded.has_sign
 
     def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:
         if self.in_32_bits is not None:
@@ -177,7 +187,8 @@ class RequantizeEpilogue:
             return requantize.requantize_value(
                 acc, bound["multiplier"], bound["shift"], self.params, self.dtype
             )
-        sign = bound["sign"] if self.folded.has_sign else None
+        half = bound["half"] if self.has_half else None
+        sign = bound["sign"] if self.folded.has_sign and half is None else None
         has_left_column = "left" in (*self.columns, *self.narrow_columns)
         if is_odd and self.has_odd_left_shift and not has_left_column:
             shifted = acc << (self.fixed["left"] - self.odd_shift)
@@ -190,7 +201,7 @@ class RequantizeEpilogue:
         else:
             shifted = acc >> (self.odd_shift - self.fixed["left"])
         return apply_folded_requantize(
-            self.folded, shifted, acc, bound["multiplier"], bound["addend"], sign, self.dtype
+            self.folded, shifted, acc, bound["multiplier"], bound["addend"], sign, self.dtype, half
         )
 
 
@@ -220,6 +231,8 @@ def make_epilogue(
     elif folded is not None and fitted is None:
         folded = _prefer_common_shift(folded, params, bounds, odd_shift)
     values = _channel_parameters(params, folded, by_32)
+    if odd_shift:
+        values.pop("sign", None)  # the half unit in the addend determines it
     addend_base = _usual_addend_base(fitted) if has_clz and fitted is not None else None
     if addend_base is not None:
         if has_common_form and folded is not None:  # the sign changes only values that are clamped
@@ -244,7 +257,7 @@ def make_epilogue(
             at = columns.index("left")
             data[1::2, at] = abs(odd_shift - data[1::2, at])
         padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
-        middle = (2 * params.zero_point + 1) << (folded.shift - 1) if folded is not None else 0
+        middle = folded.middle if folded is not None else 0
         bases = {name: middle if name == "addend" else 0 for name in columns}
         table, narrow, is_narrow = _make_tables(b, padded, list(bases.values()))
         narrow_columns = tuple(compress(columns, is_narrow))
@@ -258,7 +271,7 @@ def make_epilogue(
 
 def _usual_addend_base(fitted: FoldedRequantize) -> int | None:
     """Return the common part of different addends if each rest is the usual half, 0x80 >> clz."""
-    middle = (2 * fitted.zero_point + 1) << (fitted.shift - 1)
+    middle = fitted.middle
     halves = [_HALF >> (32 - multiplier.bit_length()) for multiplier in fitted.multiplier]
     signs = [-2 * half if fitted.has_sign else 0 for half in halves]
     is_usual = [middle + half for half in halves] == [*fitted.addend] and signs == [*fitted.sign]

@@ -44,7 +44,11 @@ _FITTED_SHIFTS = (12, 11, 10, 13, 14, 9, 8)
 
 @dataclass(frozen=True, slots=True)
 class FoldedRequantize:
-    """Per-channel parameters of the folded form; `shift` is S."""
+    """Per-channel parameters of the folded form; `shift` is S.
+
+    If `has_sign`, addends are `middle` plus half a unit of the first rounding, and signs take it
+    away twice.
+    """
 
     shift: int
     left: tuple[int, ...]
@@ -59,6 +63,10 @@ class FoldedRequantize:
     @property
     def has_sign(self) -> bool:
         return any(self.sign)
+
+    @property
+    def middle(self) -> int:
+        return (2 * self.zero_point + 1) << (self.shift - 1)
 
 
 def fold_requantize(
@@ -184,11 +192,16 @@ def as_rounding_once(folded: FoldedRequantize | None) -> FoldedRequantize | None
 
 def apply_folded_requantize(
     folded: FoldedRequantize, shifted: ArithExpr, acc: ArithExpr, multiplier: ArithExpr,
-    addend: ArithExpr, sign: ArithExpr | None, dtype: DType,
+    addend: ArithExpr, sign: ArithExpr | None, dtype: DType, half: ArithExpr | None = None,
 ) -> ArithExpr:  # fmt: skip
-    """Emit the folded form; `shifted` is acc << k, `acc` any value of the same sign."""
+    """Emit the folded form; `shifted` is acc << k, `acc` any value of the same sign.
+
+    `half` takes the place of `sign`, -2 times as much: shifted operands make it cheap on Thumb.
+    """
     base = addend
-    if sign is not None:
+    if half is not None:
+        base = base - ((half & (acc >> 31)) << 1)
+    elif sign is not None:
         base = base + ((acc >> 31) & sign)
     high = call_intrinsic("smmla", [shifted, multiplier, base], INT32)
     if folded.is_float32:

@@ -23,7 +23,8 @@ class Operand:
 
     For `ptr`: `dtype` is the element type, `extent` the number of elements accessed, starting at
     the pointer, `stride` the distance between accessed rows (0 = contiguous), and `post_increment`
-    the number of elements by which the pointer advances.
+    the number of elements by which the pointer advances. With `times`, the name of an integer
+    operand, `extent` elements are accessed that many times, one after the other.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Operand:
     extent: int = 0
     stride: int = 0
     post_increment: int = 0
+    times: str = ""
 
 
 def pointers(dtype: DType, access: tir.AccessMode = "r", /, **extents: int) -> tuple[Operand, ...]:
@@ -56,7 +58,8 @@ class Intrinsic:
     result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `rare` continues
     `portable`, if that does not return, out of line. `definitions` are preprocessor macros that
     `text` uses, printed once per file. `instructions` feeds the cost model; `count` computes the
-    instructions from immediate arguments (0 for other arguments).
+    executed instructions from the arguments, 0 for pointers and unknown values (then `instructions`
+    are those in the code, if more than one).
     An intrinsic with a `symbol` is an external C function, declared in `header` ("": the header of
     its operands).
     """

@@ -351,13 +351,14 @@ class _OperationCounter:
         if name not in self.priced:
             kind, executed = "intrinsic", intrinsic.instructions
             if intrinsic.count is not None:
-                immediates = [arg.value if isinstance(arg, tir.IntImm) else 0 for arg in args]
-                executed = intrinsic.count(immediates)
+                values = (evaluate_lanes(arg, self.values) for arg in args)
+                executed = intrinsic.count([v if isinstance(v, int) else 0 for v in values])
         elif f"{name}.fixed" in self.priced and all(isinstance(a, tir.IntImm) for a in args[1:]):
             kind = f"{name}.fixed"
         self.done[kind] += executed * self.runs
-        if intrinsic.count is None:
-            self.written[kind] += executed * self.copies
+        if intrinsic.count is None or intrinsic.instructions > 1:
+            in_code = executed if intrinsic.count is None else intrinsic.instructions
+            self.written[kind] += in_code * self.copies
         else:  # the body contains loops
             text = next(iter(intrinsic.text.values()), intrinsic.portable)
             self.written["line"] += len(text.splitlines()) * self.copies

@@ -136,7 +136,10 @@ class GemmKernel:
                     total = self._corrected(start, b.load(corrections, [pixel]), channel)
                 b.store(acc, [channel * self.pixels + pixel], total)
         if is_bytes and self.is_paired:
-            self._multiply_byte_blocks(b, acc, columns, index)
+            groups = self.words // 2
+            w = b.pointer(self.weights, index * (groups * 8), groups * 8)
+            x = b.pointer(columns, 0, groups)
+            self._evaluate(b, acc, "bytes_8x1", groups, [w, x])
         elif is_bytes:
             self._multiply_byte_steps(b, acc, columns, index)
         elif self._assembly:
@@ -176,33 +179,42 @@ class GemmKernel:
     def _multiply_blocks(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
     ) -> None:
-        words, limit = self.weights.shape[1], INT4_STEPS_MAX if self.is_int4 else MAX_UNROLL
-        steps, pairs = self._unroll(words, limit), self.block // 2
-        size = steps * self.pixels * (self.words // words)
+        if self.is_int4:
+            self._multiply_int4(b, acc, columns, index)
+            return
+        words, pairs = self.weights.shape[1], self.block // 2
+        w = b.pointer(self.weights, index * (words * pairs), words * pairs)
+        x = b.pointer(columns, 0, words * self.pixels)
+        self._evaluate(b, acc, self._assembly, words, [w, x])
+
+    def _evaluate(
+        self, b: Kernel, acc: tir.Buffer, kind: str, words: int, pointers: list[tir.AccessPtr]
+    ) -> None:
+        """Emit a micro-kernel; it has a loop if not all steps can be unrolled."""
+        steps = self._unroll(words, MAX_UNROLL // 2 if kind == "bytes_8x1" else MAX_UNROLL)
+        is_loop = steps < words or self.is_shared
+        args = [*pointers, words] if is_loop else pointers
+        name = f"{kind}_{'loop_' * is_loop}{steps}"
+        b.evaluate(name, [*args, *(b.load(acc, [i]) for i in range(self.block * self.pixels))])
+
+    def _multiply_int4(
+        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
+    ) -> None:
+        words = self.weights.shape[1]
+        steps = self._unroll(words, INT4_STEPS_MAX)
+        size = steps * self.pixels * 2
         registers = [b.load(acc, [i]) for i in range(self.block * self.pixels)]
 
         def multiply(j: ArithExpr, end: int = 0) -> None:
-            start = index * (words * pairs) + j * (steps * pairs)
-            w = b.pointer(self.weights, start, steps * pairs)
+            w = b.pointer(self.weights, index * words + j * steps, steps)
             x = b.pointer(columns, j * size, size + end * self.pixels)
-            b.evaluate(f"{self._assembly}_{steps}{'_end' * end}", [w, x, *registers])
+            b.evaluate(f"int4_2x4_{steps}{'_end' * end}", [w, x, *registers])
 
         count = words // steps
-        if not self.is_int4 or count > 1:
-            with b.for_("j", b.extent("repeats", count - self.is_int4, self.is_shared)) as j:
+        if count > 1:
+            with b.for_("j", count - 1) as j:
                 multiply(j)
-        if self.is_int4:
-            multiply(index * 0 + (count - 1), end=1)
-
-    def _multiply_byte_blocks(
-        self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr
-    ) -> None:
-        groups = self.words // 2
-        length = self._unroll(groups, MAX_UNROLL // 2)
-        registers = [b.load(acc, [i]) for i in range(self.block)]
-        with b.for_("j", groups // length) as j:
-            w = b.pointer(self.weights, (index * groups + j * length) * 8, length * 8)
-            b.evaluate(f"bytes_8x1_{length}", [w, b.pointer(x, j * length, length), *registers])
+        multiply(index * 0 + (count - 1), end=1)
 
     def _multiply_byte_steps(
         self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr

@@ -23,6 +23,9 @@ from firmwright.schedules.cortex_m_dsp.microkernel_assembly import (
     BYTES_8X1,
     COLUMN_MICROKERNELS,
     INT4_2X4,
+    MAC_2X4,
+    PAIRED_2X4,
+    PAIRED_4X2,
     PAIRED_8X1,
     WIDE_2X4,
     DspMicrokernel,
@@ -71,7 +74,9 @@ SHORT_UNROLL = 8
 """The steps of loops that fit an instruction cache of 1 KB together with the store."""
 
 _REPEATED_STEPS = 18
-"""Maximum number of steps inside a loop; the loop overhead is then below 3 %."""
+"""Maximum number of steps in an iteration of a loop."""
+_LOOP_INSTRUCTIONS = 3
+"""Instructions per iteration of a loop inside a micro-kernel, besides its steps."""
 
 
 _ACCUMULATORS = tuple(f"c{i}" for i in range(8))
@@ -99,6 +104,17 @@ _NAMES = re.compile(r"\b(c[0-7]|[tuvpq])\b")
 _ADDRESS = re.compile(r"\{([wx])([0-7])\}")
 
 
+def _advancing(shape: DspMicrokernel, text: str) -> str:
+    """Return `text` with addresses that advance to the word that is read next."""
+    following = {"w": shape.words, "x": shape.column_words}
+    for match in reversed(list(_ADDRESS.finditer(text))):
+        array, word = match[1], int(match[2])
+        offset = f", #{4 * (following[array] - word)}" if following[array] > word else ""
+        text = f"{text[: match.start()]}[%[{array}]]{offset}{text[match.end() :]}"
+        following[array] = word
+    return text
+
+
 @cache  # the assembly of a micro-kernel does not depend on its number of steps
 def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
     strides = {"w": 4 * shape.words, "x": 4 * shape.column_words}
@@ -118,23 +134,28 @@ def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
     return string_lines(operations)
 
 
-def _statement(shape: DspMicrokernel, text: str) -> str:
+def _statement(shape: DspMicrokernel, text: str, *, is_loop: bool = False) -> str:
     operands = set(_NAMES.findall(text))
     names = [name for name in _TEMPORARIES if name in operands]
     constraint = "=&r" if shape.is_fresh else "+r"
     outputs = [f'[{name}] "{constraint}"({name})' for name in _ACCUMULATORS]
     outputs += [f'[{name}] "=&r"({name})' for name in names]
-    inputs_, clobbered = '[w] "r"(r11), [x] "r"(r12)', '"memory"'
+    inputs_, clobbered, body = '[w] "r"(r11), [x] "r"(r12)', '"memory"', ["    __asm__(steps"]
+    if is_loop:
+        outputs += ['[w] "+r"(r11)', '[x] "+r"(r12)']
+        inputs_, clobbered = '[end] "m"(end)', '"cc", "memory"'
+        closing = ("ldr %[p], %[end]", "cmp %[x], %[p]", "bne 1b")
+        body = ['    __asm__("1:\\n\\t" steps', *string_lines(closing)]
     if text == shape.fpu:
         outputs.append('[t] "+&r"(r11)')
         inputs_ = '[x] "r"(r12)'
         clobbered = ", ".join(f'"s{i}"' for i in range(INT4_STEPS_MAX)) + ', "memory"'
     first, *others = operand_lines(outputs)
     return define(
-        f"{shape.macro}(steps)",
+        f"{shape.macro}{'_LOOP' * is_loop}(steps)",
         [
             *(f'    register uint32_t {v} FIXED_REGISTER("{_TEMPORARIES[v]}");' for v in names),
-            "    __asm__(steps",
+            *body,
             f"        : {first}",
             *(f"          {line}" for line in others),
             f"        : {inputs_}",
@@ -159,19 +180,21 @@ def _int4_end(pair: str) -> str:
     return define("INT4_2X4_END(at)", string_lines(odd + even))
 
 
-def _macros(shape: DspMicrokernel) -> str:
-    """Return the step and statement macros of both forms; `fresh` shares the steps of `wide`."""
+def _macros(shape: DspMicrokernel, *, is_loop: bool = False) -> str:
+    """Return the step and statement macros of all forms; `fresh` shares the steps of `wide`."""
     forms = []
-    for text in filter(None, (shape.narrow, shape.wide, shape.fpu)):
-        step = _step(shape, text, "smuad" if shape.is_fresh else "smlad")
-        name = "START" if shape.is_fresh else "STEP"
-        form = f"{define(f'{shape.macro}_{name}(i)', step)}\n{_statement(shape, text)}"
+    for text in filter(None, (shape.narrow, shape.wide, "" if is_loop else shape.fpu)):
+        addressed = _advancing(shape, text) if is_loop else text
+        step = _step(shape, addressed, "smuad" if shape.is_fresh else "smlad")
+        name = "START" if shape.is_fresh else "NEXT" if is_loop else "STEP"
+        form = define(f"{shape.macro}_{name}(i)", step)
+        form += "\n" + _statement(shape, text, is_loop=is_loop)
         if shape.fpu:
             form += "\n" + _int4_end("p, q" if "q" in _NAMES.findall(text) else "u, v")
             load = '"vldmia %[t], {s0-s" #last "}\\n\\t"' if text == shape.fpu else ""
             form = f"#define {shape.macro}_LOAD(last) {load}".rstrip() + f"\n{form}"
         forms.append(form)
-    tile = f"{shape.channels} channels x {shape.pixels} pixels"
+    tile = f"{shape.channels} channels x {shape.pixels} pixels{', in a loop' * is_loop}"
     with_fpu = f"#elif defined(__ARM_FP)\n{forms[2]}\n" if shape.fpu else ""
     return f"""\
 /* Micro-kernel of {tile}. The first form needs one register
@@ -183,9 +206,9 @@ def _macros(shape: DspMicrokernel) -> str:
 #endif"""
 
 
-def _definitions(shape: DspMicrokernel, steps: int) -> tuple[str, ...]:
+def _definitions(shape: DspMicrokernel, steps: int, *, is_loop: bool = False) -> tuple[str, ...]:
     shared = (_macros(WIDE_2X4),) if shape.is_fresh else (_PIN_MACRO,)
-    return (REGISTER_MACROS, *shared, _macros(shape), repeat_macro(steps))
+    return (REGISTER_MACROS, *shared, _macros(shape, is_loop=is_loop), repeat_macro(steps))
 
 
 def _body(shape: DspMicrokernel, steps: int) -> str:
@@ -195,6 +218,36 @@ def _body(shape: DspMicrokernel, steps: int) -> str:
     pin = "" if shape.is_fresh else "PIN_ACCUMULATORS();\n"
     load = f"{macro}_LOAD({steps - 1}) " if shape.fpu else ""
     return f"{pin}{_POINTERS}\n{macro}({load}STEPS_{steps}({first}, {step}));"
+
+
+def _loop(plain: Intrinsic, shape: DspMicrokernel, steps: int) -> Intrinsic:
+    """Return a micro-kernel that repeats the steps of `plain`, for a number of steps given."""
+    w, x, *sums = plain.operands
+
+    def run(w: Any, x: Any, count: Any, *sums: Any) -> Any:
+        end = int(np.max(count))
+        return plain.meaning(w[: end * shape.words], x[: end * shape.column_words], *sums)
+
+    next_ = f"{shape.macro}_NEXT"
+    body = (
+        f"const void *end = x + {_times(shape.column_words, 'steps')};\nPIN_ACCUMULATORS();\n"
+        f"{_POINTERS}\n{shape.macro}_LOOP(STEPS_{steps}({next_}, {next_}));"
+    )
+    return replace(
+        plain,
+        name=f"{shape.name}_loop_{steps}",
+        operands=(
+            *(replace(one, extent=one.extent // steps, times="steps") for one in (w, x)),
+            *inputs(INT32, "steps"),
+            *sums,
+        ),
+        meaning=run,
+        portable=plain.portable.replace(f"i < {steps};", "i < steps;"),
+        doc=plain.doc.replace(str(steps), "`steps`", 1),
+        text={"gnu": body},
+        definitions=_definitions(shape, steps, is_loop=True),
+        count=lambda args: (shape.instructions * steps + _LOOP_INSTRUCTIONS) * (args[2] // steps),
+    )
 
 
 def _signed(bits: Any, size: int) -> Any:
@@ -396,7 +449,7 @@ def default_unroll(words: int, limit: int = MAX_UNROLL, repeated: int = _REPEATE
     """Return the steps per micro-kernel call: `words`, or a divisor if there are too many."""
     if words <= limit:
         return words
-    repeated = min(limit, repeated)
+    repeated = min(limit, repeated, _REPEATED_STEPS)
     return max(steps for steps in range(1, repeated + 1) if words % steps == 0)
 
 
@@ -406,6 +459,8 @@ def alternative_unrolls(words: int) -> list[int]:
     return sorted(candidates - {default}, reverse=True)
 
 
+_LOOPS = (MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1)
+
 INTRINSICS = (
     EXTRACT_ODD_SUM,
     *(
@@ -414,10 +469,19 @@ INTRINSICS = (
         for steps in range(1, MAX_UNROLL + 1)
     ),
     *(
+        _loop(_intrinsic(shape, steps), shape, steps)
+        for shape in _LOOPS
+        for steps in range(1, _REPEATED_STEPS + 1)
+    ),
+    *(
         _int4_intrinsic(steps, is_end=is_end)
         for is_end in (False, True)
         for steps in range(1, INT4_STEPS_MAX + 1)
     ),
     *(_int4_shares(steps) for steps in range(1, MAX_UNROLL + 1)),
     *(_bytes_intrinsic(groups) for groups in range(1, MAX_UNROLL // 2 + 1)),
+    *(
+        _loop(_bytes_intrinsic(groups), BYTES_8X1, groups)
+        for groups in range(1, MAX_UNROLL // 2 + 1)
+    ),
 )
