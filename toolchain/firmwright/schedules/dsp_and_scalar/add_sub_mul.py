@@ -1,4 +1,4 @@
-"""add, sub and mul of int8 by one multiply-high for each element.
+"""add, sub and mul of int8 by one multiply-high for each element, or sums by two products.
 
 The only DSP instruction, SMMLA, is a multiply-high and an addition on cores without SIMD.
 """
@@ -6,19 +6,20 @@ The only DSP instruction, SMMLA, is a multiply-high and an addition on cores wit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from itertools import product
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, Array, DType
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.rescaled_sum import rescaled_sum
+from firmwright.ops.rescaled_sum import RescaledSum, rescaled_sum
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
@@ -29,10 +30,16 @@ from firmwright.schedules.folded_requantize import (
 # Other terms take 256 values, stored in a table; the terms of constants are computed here. The
 # folded epilogue follows, its left shift included in tables and shift. The schedules do not apply
 # if the proof fails or if an entry exceeds 32 bits.
+#
+# `linear`: (a x0 + b x1 + c) >> S equals the definition for all 65,536 pairs of inputs, for some a
+# and b near the ratios of the scales. It needs no tables.
 
 _LIMIT = 1 << 30
 _UNROLL = (4, 3, 5, 2)
 _VALUES = np.arange(INT8.min, INT8.max + 1)
+_LINEAR_SHIFTS = (22, 21, 23, 20, 19)
+_NEARBY = sorted(product(range(-4, 5), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1]))
+"""Changes of the factors of a linear sum, in the order in which they are tried."""
 _Finish = Callable[[ArithExpr], None]
 
 
@@ -102,6 +109,52 @@ def _build_sum(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
                 total = total - value if is_minus else total + value
         assert total is not None
         finish(total)
+
+
+@dataclass(frozen=True, slots=True)
+class _LinearSum:
+    """The sum (factors[0] x0 + factors[1] x1 + addend) >> shift, before the clamp."""
+
+    factors: tuple[int, int]
+    addend: int
+    shift: int
+
+
+@lru_cache(maxsize=256)  # configs and build need it, and so do bands of rows
+def _fit_linear(params: RescaledSum, sign: int) -> _LinearSum | None:
+    """Return a linear form that equals the definition for all inputs, or None."""
+    first, second = (term.apply(_VALUES) for term in params.terms)
+    y = params.output.apply(first[:, None] + sign * second, INT8).astype(np.int64)
+    scale = params.output.multipliers[0] * 2.0 ** (params.output.shifts[0] - 31) / 255
+    slopes = (first[-1] - first[0]) * scale, sign * (second[-1] - second[0]) * scale
+    is_low, is_high = y == params.output.clamp_min, y == params.output.clamp_max
+    for shift in _LINEAR_SHIFTS:
+        for change in _NEARBY:
+            a, b = (round(s * 2**shift) + d for s, d in zip(slopes, change, strict=True))
+            total = a * _VALUES[:, None] + b * _VALUES
+            least = int(((y << shift) - total)[~is_low].max(initial=-_LIMIT))
+            most = int((((y + 1) << shift) - 1 - total)[~is_high].min(initial=_LIMIT))
+            if least <= most and 128 * (abs(a) + abs(b)) + abs(least) <= INT32.max:
+                return _LinearSum((a, b), least, shift)
+    return None
+
+
+def _linear_configs(op: OpCall, sign: int) -> Sequence[Config]:
+    if op.input(0).dtype != INT8 or any(op.constant(i) is not None for i in (0, 1)):
+        return ()
+    return ({},) if _fit_linear(rescaled_sum(op), sign) else ()
+
+
+def _build_linear(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
+    params = rescaled_sum(op)
+    linear = _fit_linear(params, sign)
+    assert linear is not None
+    with loop_over_elements(b, *_UNROLL) as (values, store):
+        total = ArithExpr(immediate(linear.addend, INT32))
+        for value, factor in zip(values, linear.factors, strict=True):
+            total = total + value.cast(INT32) * factor
+        y = b.let("total", total) >> linear.shift
+        store(minimum(maximum(y, params.output.clamp_min), params.output.clamp_max).cast(INT8))
 
 
 def _fold_product(op: OpCall) -> tuple[FoldedRequantize, list[Array | None]] | None:
@@ -185,4 +238,13 @@ def _schedules(feature: str) -> Iterator[Schedule]:
     )  # fmt: skip
 
 
-SCHEDULES = tuple(item for feature in ("dsp", "mla", "rvm") for item in _schedules(feature))
+SCHEDULES = (
+    *(item for feature in ("dsp", "mla", "rvm") for item in _schedules(feature)),
+    *(
+        Schedule(
+            f"scalar.{name}.linear", name, frozenset(),
+            partial(_linear_configs, sign=sign), partial(_build_linear, sign=sign),
+        )
+        for name, sign in (("add", 1), ("sub", -1))
+    ),
+)  # fmt: skip
