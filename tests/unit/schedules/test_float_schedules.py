@@ -145,4 +145,5 @@ def test_float_schedules_match_the_default_loops(
                 else:
                     np.testing.assert_array_equal(actual, expected)
                 judged += 1
-    assert judged >= 6
+    of_one_channel = schedule.op == "conv2d" and schedule.name.startswith("fpu.depthwise")
+    assert judged >= (3 if of_one_channel else 6)

@@ -121,13 +121,13 @@ def row_window(call: OpCall) -> RowWindow | None:
     return None if has_permuted_inputs(call) else elementwise_row_window(call)
 
 
-_STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
+STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
     "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
     "max": ("max", np.maximum), "and": ("and", np.logical_and), "or": ("or", np.logical_or),
 }  # fmt: skip
 
 
-def _neutral_element(step: str, kind: DType) -> float:
+def neutral_element(step: str, kind: DType) -> float:
     match step:
         case "add" | "or":
             return 0
@@ -138,13 +138,13 @@ def _neutral_element(step: str, kind: DType) -> float:
     return float("inf") if kind.is_float else kind.max
 
 
-def _unreduced_type(call: OpCall) -> TensorType:
+def unreduced_type(call: OpCall) -> TensorType:
     return infer(call)[0]
 
 
 def infer_reduction(call: OpCall) -> tuple[TensorType, ...]:
-    unreduced, axes, step = _unreduced_type(call), call.ints_attr("axes"), call.str_attr("step")
-    if step not in _STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
+    unreduced, axes, step = unreduced_type(call), call.ints_attr("axes"), call.str_attr("step")
+    if step not in STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
         raise NotSupportedError(f"{unreduced.dtype.name} reduced by {step!r}")
     if any(not 0 <= axis < len(unreduced.shape) for axis in axes):
         raise NotSupportedError(f"axes {list(axes)} of {len(unreduced.shape)} dimensions")
@@ -154,21 +154,21 @@ def infer_reduction(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the reduced values; floats are computed in double."""
-    unreduced, permuted = _unreduced_type(call), permuted_arrays(call, arrays)
+    unreduced, permuted = unreduced_type(call), permuted_arrays(call, arrays)
     values = np.broadcast_to(evaluate_in_numpy(call.str_attr("formula"), permuted), unreduced.shape)
     if unreduced.dtype.is_float:
         values = values.astype(np.float64)
     with np.errstate(all="ignore"):
-        reduced = _STEPS[call.str_attr("step")][1].reduce(
+        reduced = STEPS[call.str_attr("step")][1].reduce(
             values,
             axis=call.ints_attr("axes"),
-            initial=_neutral_element(call.str_attr("step"), unreduced.dtype),
+            initial=neutral_element(call.str_attr("step"), unreduced.dtype),
         )
         return (np.asarray(reduced).astype(unreduced.dtype.np).reshape(call.output.shape),)
 
 
 def lower_reduction(call: OpCall, b: Kernel) -> None:
-    unreduced, axes = _unreduced_type(call), call.ints_attr("axes")
+    unreduced, axes = unreduced_type(call), call.ints_attr("axes")
     sources = [b.input(index) for index in range(len(call.inputs))]
     step = call.str_attr("step")
     index: dict[int, ArithExpr | int] = {}
@@ -176,7 +176,7 @@ def lower_reduction(call: OpCall, b: Kernel) -> None:
         for axis, n in enumerate(unreduced.shape):
             if axis not in axes:
                 index[axis] = outer.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
-        acc = b.register("acc", unreduced.dtype, _neutral_element(step, unreduced.dtype))
+        acc = b.register("acc", unreduced.dtype, neutral_element(step, unreduced.dtype))
         with ExitStack() as inner:
             for axis in axes:
                 n = unreduced.shape[axis]
@@ -186,7 +186,7 @@ def lower_reduction(call: OpCall, b: Kernel) -> None:
                 for source, perm in zip(sources, input_permutations(call), strict=True)
             ]
             value = lower_expression(b, call.str_attr("formula"), values)
-            acc.set(binary_expr(_STEPS[step][0], acc.value, value))
+            acc.set(binary_expr(STEPS[step][0], acc.value, value))
         b.store(b.y, output_index(call, index), acc.value)
 
 
@@ -194,7 +194,7 @@ def _reduction_macs(call: OpCall) -> int:
     """Return the number of summed products; 0 for other reductions."""
     if (call.str_attr("formula"), call.str_attr("step")) != ("a * b", "add"):
         return 0
-    return _unreduced_type(call).elements
+    return unreduced_type(call).elements
 
 
 OPDEFS: tuple[OpDef, ...] = (

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from firmwright.base.dtypes import UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, logical_and
+from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest, Position
 
 _UNROLL = 4
 _MAX_UNROLLED_COPIES = 16
+
+
+def _factors(count: int) -> tuple[int, ...]:
+    return (count,) if count <= _MAX_UNROLLED_COPIES else (8, _UNROLL, 3, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +68,25 @@ class FloatIm2colPacker:
             if whole and not guarded:
                 self.copy((n, iy, left), ky * run, pixel, run)
                 return
-            inside = logical_and(iy >= 0, iy < rows)
-            if whole:
-                across = logical_and(left >= 0, left <= cols - window.size[1])
-                with b.if_(logical_and(inside, across)):
-                    self.copy((n, iy, left), ky * run, pixel, run)
+            if window.guarded(0):
+                with b.if_(logical_not(logical_and(iy >= 0, iy < rows))):
+                    self.zero(ky * run, pixel, run)
                 enter(b.else_())
-            self._taps((n, iy, left), ky * run, pixel, inside)
+            if whole:
+                with b.if_(logical_and(left >= 0, left <= cols - window.size[1])):
+                    self.copy((n, iy, left), ky * run, pixel, run)
+                if not window.guarded(1):
+                    return
+                enter(b.else_())
+            self._taps((n, iy, left), ky * run, pixel)
 
-    def _taps(
-        self, origin: Position, first: ArithExpr, pixel: ArithExpr, inside: ArithExpr
-    ) -> None:
+    def _taps(self, origin: Position, first: ArithExpr, pixel: ArithExpr) -> None:
         b, window, channels = self.b, self.window, self.x.shape[3]
         n, iy, left = origin
         with b.for_("kx", window.size[1]) as kx:
             ix = b.let("ix", left + kx * window.dilation[1])
             start = first + kx * channels
-            with b.if_(logical_and(inside, ix >= 0, ix < window.input_size[1])):
+            with b.if_(logical_and(ix >= 0, ix < window.input_size[1])):
                 self.copy((n, iy, ix), start, pixel, channels)
             with b.else_():
                 self.zero(start, pixel, channels)
@@ -92,13 +98,13 @@ class FloatIm2colPacker:
         run = b.view("from", self.x, offset, (count,))
         place = first * self.pixels + pixel
         column = b.view("to", self.columns, place, (count,), strides=(self.pixels,), access="w")
-        with b.unrolled("i", count, _UNROLL, 3, 2) as i:
+        with b.unrolled("i", count, *_factors(count)) as i:
             b.store(column, [i], b.load(run, [i]))
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         b, place = self.b, first * self.pixels + pixel
         column = b.view("zeros", self.columns, place, (count,), strides=(self.pixels,), access="w")
-        with b.for_("c", count) as c:
+        with b.unrolled("c", count, *_factors(count)) as c:
             b.store(column, [c], 0.0)
 
 
@@ -132,11 +138,10 @@ class RowIm2colPacker(FloatIm2colPacker):
         b, lanes = self.b, 4 // self.x.dtype.size_bytes
         is_whole = self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0
         dtype, steps = (UINT32, count // lanes) if is_whole else (self.x.dtype, count)
-        factors = (steps,) if steps <= _MAX_UNROLLED_COPIES else (_UNROLL, 3, 2)
         size = dtype.size_bytes
         run = b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=size)
         column = b.view(
             "to", self.columns, place, (steps,), dtype=dtype, access="w", alignment=size
         )
-        with b.unrolled("i", steps, *factors) as i:
+        with b.unrolled("i", steps, *_factors(steps)) as i:
             b.store(column, [i], b.load(run, [i]))

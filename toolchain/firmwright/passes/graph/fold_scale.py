@@ -2,7 +2,8 @@
 
 `expression(conv(x), b, c)` with the formula `a * b + c`, as in batch normalization, becomes a
 convolution with adjusted float weights and bias, rounded once from double, so results differ by
-rounding. A shift alone becomes a missing bias, which is exact.
+rounding. A shift alone, also an `add`, becomes a missing bias, which is exact. A reshape in between,
+as in one-dimensional convolutions, moves behind the shift.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.map_functions import map_graph_functions, merge_into_producers
+from firmwright.passes.map_functions import count_uses, map_graph_functions, merge_into_producers
 
 # Operator -> the axis of its weights that counts output channels.
 _CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0, "transpose_conv": 0}
@@ -28,8 +29,9 @@ def run(module: IRModule) -> IRModule:
 
 
 def _folded(function: Function, constants: dict[str, Constant]) -> Function:
-    if not any(call.attrs.get("formula") in (_FORMULA, _SHIFT) for call in function.body):
+    if not any(_formula(call) in (_FORMULA, _SHIFT) for call in function.body):
         return function
+    function = _with_late_reshapes(function, constants)
 
     def source_of(call: Call) -> Value | None:
         operands = _operands(call)
@@ -48,9 +50,38 @@ def _folded(function: Function, constants: dict[str, Constant]) -> Function:
     return merge_into_producers(function, source_of, merge)
 
 
+def _with_late_reshapes(function: Function, constants: Mapping[str, Constant]) -> Function:
+    """Move the reshape of a convolution's result behind a scale and shift of its channels."""
+    uses, body = count_uses(function), list(function.body)
+    producers = {value.name: k for k, call in enumerate(body) for value in call.outputs}
+    for index, call in enumerate(function.body):
+        source, scale, shift = _operands(call) or (None, None, None)
+        place = producers.get(source.name) if source is not None else None
+        if source is None or place is None or uses[source.name] != 1:
+            continue
+        reshape = body[place]
+        x = reshape.inputs[0]
+        if reshape.op != "reshape" or x is None or x.name not in producers:
+            continue
+        factors = [value for value in (scale, shift) if value is not None]
+        is_foldable = uses[x.name] == 1 and _foldable(body[producers[x.name]], scale, constants)
+        if is_foldable and all(_is_channels(value, x) for value in factors):
+            moved = replace(source, type=x.type)
+            operands = tuple(x if value == source else value for value in call.inputs)
+            body[place] = replace(call, inputs=operands, outputs=(moved,))
+            body[index] = replace(reshape, inputs=(moved,), outputs=call.outputs)
+    return replace(function, body=tuple(body))
+
+
+def _formula(call: Call) -> str:
+    if call.op == "add" and call.outputs[0].type.dtype == FLOAT32:
+        return _SHIFT
+    return str(call.attrs.get("formula", "")) if call.op == "expression" else ""
+
+
 def _operands(call: Call) -> tuple[Value, Value | None, Value] | None:
     """Return (source, factor, shift) of a formula that scales and shifts, or None for others."""
-    formula = call.attrs.get("formula") if call.op == "expression" else None
+    formula = _formula(call)
     if formula not in (_FORMULA, _SHIFT) or "perms" in call.attrs:
         return None
     first, second, *third = call.inputs
@@ -107,9 +138,9 @@ def _with_scale(
 
     stem = call.outputs[0].name
     if scale is None:
-        return replace(
-            maker, inputs=(maker.inputs[0], weights, constant(f"{stem}/bias", row(shift)))
-        )
+        attrs = {**maker.attrs, "activation": call.attrs.get("activation", "none")}
+        own = constant(f"{stem}/bias", row(shift))
+        return replace(maker, inputs=(maker.inputs[0], weights, own), attrs=attrs)
     factor = row(scale)
     spread = [1] * len(weights.type.shape)
     spread[_CHANNELS[maker.op]] = channels

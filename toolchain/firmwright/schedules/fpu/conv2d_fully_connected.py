@@ -9,25 +9,25 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, immediate, minimum
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
+    STEPS_PER_ITERATION,
     STYLE_FEATURES,
     FpuTile,
     MultiplyAddStyle,
+    activated,
     microkernel_name,
 )
 from firmwright.schedules.im2col import FloatIm2colPacker
 from firmwright.schedules.row_band import pixel_blocks
 
 # y[p, o] = activation(sum over k of column[k, p] * w[o, k], + bias[o]), in that order. Weights are
-# packed in channel groups, element k of a group contiguous. The last group overlaps its
-# predecessor; fewer channels than a group are padded with zeros that are not stored.
+# packed in channel groups, element k of a group contiguous. The last groups are smaller.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +44,42 @@ class FloatGemmKernel:
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
-        tile, size = self.tile, self.tile.lanes * self.depth
-        with b.for_("group", -(-self.outputs // tile.lanes)) as group:
-            first = group * tile.lanes
-            if self.outputs > tile.lanes and self.outputs % tile.lanes:
-                first = minimum(first, self.outputs - tile.lanes)
-            sums = b.reg("sum", FLOAT32, tile.sums)
-            w = b.pointer(self.weights, group * size, size)
-            x = b.pointer(columns, 0, tile.pixels * self.depth)
-            registers = [b.load(sums, [i]) for i in range(tile.sums)]
-            steps = ArithExpr(immediate(self.depth, INT32))
-            name = microkernel_name(self.style, tile, self.depth)
-            b.evaluate(name, [w, x, steps, *registers])
-            self._store(b, sums, at, b.let("first", first))
+        full = self.outputs // self.tile.lanes
+        if full:
+            with b.for_("group", full) as group:
+                self._multiply(b, self.tile, columns, at, group * self.tile.lanes)
+        first = full * self.tile.lanes
+        for lanes in _widths(self.outputs, self.tile.lanes)[full:]:
+            rest = FpuTile(lanes, self.tile.pixels)
+            self._multiply(b, rest, columns, at, ArithExpr(immediate(first, INDEX)))
+            first += lanes
 
-    def _store(self, b: Kernel, sums: tir.Buffer, at: ArithExpr, first: ArithExpr) -> None:
-        tile, stored = self.tile, min(self.tile.lanes, self.outputs)
+    def _multiply(
+        self, b: Kernel, tile: FpuTile, columns: tir.Buffer, at: ArithExpr, channel: ArithExpr
+    ) -> None:
+        sums = b.reg("sum", FLOAT32, tile.sums)
+        w = b.pointer(self.weights, channel * self.depth, tile.lanes * self.depth)
+        x = b.pointer(columns, 0, tile.pixels * self.depth)
+        registers = [b.load(sums, [i]) for i in range(tile.sums)]
+        steps = ArithExpr(immediate(self.depth, INT32))
+        name = microkernel_name(self.style, tile, self.depth)
+        b.evaluate(name, [w, x, steps, *registers])
+        first = b.let("first", channel)
         y = b.view(
-            "out", b.y, at * self.outputs + first, (tile.pixels, stored),
+            "out", b.y, at * self.outputs + first, (tile.pixels, tile.lanes),
             strides=(self.outputs, 1), access="w",
         )  # fmt: skip
-        for lane in range(stored):
+        for lane in range(tile.lanes):
             bias = b.let("channel_bias", b.load(self.bias, [first + lane]))
             for pixel in range(tile.pixels):
                 total = b.load(sums, [pixel * tile.lanes + lane]) + bias
-                b.store(y, [pixel, lane], apply_activation(total, self.activation))
+                b.store(y, [pixel, lane], activated(total, self.activation))
+
+
+def _widths(outputs: int, lanes: int) -> list[int]:
+    """Return the channels of each group: as many as lanes, then at most 4 and 3 for the rest."""
+    rest = outputs % lanes
+    return [lanes] * (outputs // lanes) + [n for n in (rest // 4 * 4, rest % 4) if n]
 
 
 def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
@@ -76,9 +87,8 @@ def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -
     tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
     weights = weights_of(op).reshape(op.input(1).shape[0], -1)
     outputs, depth = weights.shape
-    padded = np.pad(weights, ((0, max(tile.lanes - outputs, 0)), (0, 0)))
-    starts = (min(at, len(padded) - tile.lanes) for at in range(0, outputs, tile.lanes))
-    groups = [padded[at : at + tile.lanes].T.reshape(-1) for at in starts]
+    ends = np.cumsum(_widths(outputs, tile.lanes))[:-1]
+    groups = [group.T.reshape(-1) for group in np.split(weights, ends)]
     return FloatGemmKernel(
         style, tile, outputs, depth, b.constant("weights", np.concatenate(groups), FLOAT32),
         b.constant("bias", bias_of(op, "float32"), FLOAT32), op.str_attr("activation"),
@@ -92,12 +102,13 @@ def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> 
     """
     fitting = [tile for tile in FPU_TILES if tile.pixels <= pixels]
 
-    def cost(tile: FpuTile) -> tuple[int, int]:
+    def cost(tile: FpuTile) -> tuple[float, int]:
         blocks = -(-pixels // tile.pixels)
-        groups = -(-outputs // tile.lanes)
-        step = len(tile.step("separate"))
+        groups = [FpuTile(lanes, tile.pixels) for lanes in _widths(outputs, tile.lanes)]
+        steps = sum(len(group.steps("separate", STEPS_PER_ITERATION)) for group in groups)
         packing = 0 if tile.pixels == 1 and not overhead else max(overhead, 2) * tile.pixels
-        return blocks * (groups * (step * depth + 6 * tile.sums) + packing * depth), -tile.sums
+        work = (steps / STEPS_PER_ITERATION + packing) * depth + 5 * outputs * tile.pixels
+        return blocks * work, -tile.sums
 
     best = min(fitting, key=cost)
     single = min((tile for tile in fitting if tile.pixels == 1), key=cost)

@@ -1,4 +1,7 @@
-"""float32 depthwise_conv2d with an FPU: the weights and window of a channel stay in registers."""
+"""float32 depthwise_conv2d with an FPU: the weights and window of a channel stay in registers.
+
+A conv2d of one input channel is computed in the same way.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +15,9 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
+from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.requantize import apply_activation
-from firmwright.schedules.fpu.microkernels import STYLE_FEATURES
+from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, activated
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
 # One channel at a time. Along an output row, each input element is loaded once per strip of
@@ -34,6 +36,8 @@ _MAX_UNROLLED = 400
 
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32 or op.ints_attr("dilation") != (1, 1):
+        return ()
+    if op.op == "conv2d" and op.input(0).shape[3] > 1:
         return ()
     rows, columns = window_axes(op)
     taps = rows.taps * columns.taps
@@ -84,7 +88,7 @@ class _FloatOutputRow:
             taps = [(inputs[ky, first + kx], self.weights[ky][kx])
                     for ky, kx in product(self.rows, valid)]  # fmt: skip
             total = self._sum(taps) + self.bias
-            b.store(self.y, [shift + output], apply_activation(total, self.activation))
+            b.store(self.y, [shift + output], activated(total, self.activation))
 
     def _sum(self, taps: Sequence[tuple[ArithExpr, ArithExpr]]) -> ArithExpr:
         total = taps[0][0] * taps[0][1]
@@ -98,8 +102,9 @@ class _FloatOutputRow:
 
 def _build(style: str, op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
-    _, height, width, channels = kernel.shape
-    packed = b.constant("weights", np.ascontiguousarray(kernel.reshape(-1, channels).T), FLOAT32)
+    by_channel = kernel if op.op == "conv2d" else np.moveaxis(kernel, 3, 0)
+    channels, (height, width) = len(by_channel), kernel.shape[1:3]
+    packed = b.constant("weights", by_channel.reshape(channels, -1), FLOAT32)
     bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
     rows, columns = window_axes(op)
     with Nest() as enter:
@@ -128,7 +133,8 @@ def _windows(
     n, top, oy, c = at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape
-    source = ((n * height + top) * width) * depth + c // channel_multiplier_of(op)
+    channel = c // (channels // depth)
+    source = ((n * height + top) * width) * depth + channel
     target = ((n * out_height + oy) * out_width) * channels + c
     strides = (width * depth, depth)
     x = b.view("in", b.input(0), source, (count, width), strides=strides)
@@ -147,8 +153,9 @@ def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:
 
 SCHEDULES = tuple(
     Schedule(
-        f"fpu.depthwise.{style}", "depthwise_conv2d", requires, _configs, partial(_build, style),
+        f"fpu.depthwise.{style}", op, requires, _configs, partial(_build, style),
         disable_scheduling=True,
     )
     for style, requires in STYLE_FEATURES.items()
+    for op in ("depthwise_conv2d", "conv2d")
 )  # fmt: skip

@@ -9,15 +9,17 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers, read_intrinsics
+from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
 _C = read_sections(__file__)
 
 # A micro-kernel multiplies `lanes` output channels by `pixels` columns: sum[p, l] = x[0, p] * w[0,
 # l] + x[1, p] * w[1, l] + ..., in this order and rounded after every product and sum, so the bits
-# equal those of the default loops. Each element takes one multiple load for the weights and one for
-# the columns.
+# equal those of the default loops. A multiple load reads the weights of an element, another
+# one the columns of up to four elements.
 #
 # `separate` multiplies into a temporary and adds it a few instructions later, because a result is
 # available one cycle late. `chained` uses VMLA, which also rounds in between; on the Cortex-M4 it
@@ -38,6 +40,8 @@ _REGISTERS = 32
 _FIRST_FREE = 16
 """Sums occupy at most s0 to s15, allocated by the compiler."""
 _MAX_PRODUCTS = 8
+_LOADED_MAX = 12
+"""Weights and columns in registers; at least four remain for products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +55,46 @@ class FpuTile:
     def sums(self) -> int:
         return self.lanes * self.pixels
 
-    def step(self, style: MultiplyAddStyle, *, starts: bool = False) -> list[str]:
+    @property
+    def group(self) -> int:
+        """The number of elements whose columns are loaded at once; room for products remains."""
+        return next(n for n in (4, 2, 1) if self.lanes + self.pixels * n <= _LOADED_MAX)
+
+    def first(self) -> list[str]:
+        """Return the text for the first element, which initializes the sums."""
+        w, triples = self._triples(0)
+        text = [f"vmul.f32 {total}, {a}, {b}" for total, a, b in triples]
+        return [*_loads(w, self._columns(1)), *text]
+
+    def steps(self, style: MultiplyAddStyle, count: int) -> list[str]:
+        """Return the text for `count` elements."""
+        lines, name = list[str](), "vmla.f32 {}, {}, {}"
+        for start in range(0, count, self.group):
+            size = min(self.group, count - start)
+            for step in range(size):
+                w, triples = self._triples(step)
+                lines += _loads(w, [] if step else self._columns(size))
+                chained = [name.format(*triple) for triple in triples]
+                lines += chained if style == "chained" else self._separate(triples, size)
+        return lines
+
+    def _columns(self, count: int) -> list[str]:
+        first = _FIRST_FREE + self.lanes
+        return [f"s{first + i}" for i in range(count * self.pixels)]
+
+    def _triples(self, step: int) -> tuple[list[str], list[tuple[str, str, str]]]:
+        """Return the weights and, for each sum, its register and those of its factors."""
         w = [f"s{_FIRST_FREE + lane}" for lane in range(self.lanes)]
-        x = [f"s{_FIRST_FREE + self.lanes + pixel}" for pixel in range(self.pixels)]
-        lines = [f"vldmia %[w]!, {{{_span(w)}}}", f"vldmia %[x]!, {{{_span(x)}}}"]
-        triples = [
+        x = self._columns(step + 1)[step * self.pixels :]
+        return w, [
             (f"%[c{pixel * self.lanes + lane}]", w[lane], x[pixel])
             for pixel in range(self.pixels)
             for lane in range(self.lanes)
         ]
-        if starts or style == "chained":
-            name = "vmul" if starts else "vmla"
-            return lines + [f"{name}.f32 {total}, {a}, {b}" for total, a, b in triples]
-        free = _REGISTERS - _FIRST_FREE - self.lanes - self.pixels
+
+    def _separate(self, triples: Sequence[tuple[str, str, str]], size: int) -> list[str]:
+        lines = []
+        free = _REGISTERS - _FIRST_FREE - self.lanes - self.pixels * size
         room = min(free, _MAX_PRODUCTS)
         for start in range(0, self.sums, room):
             batch = triples[start : start + room]
@@ -76,6 +107,7 @@ class FpuTile:
 
 
 FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8, 1), (4, 1)))
+_REST_TILES = tuple(FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in (1, 2, 3, 4))
 
 
 def microkernel_name(style: MultiplyAddStyle, tile: FpuTile, depth: int) -> str:
@@ -83,15 +115,20 @@ def microkernel_name(style: MultiplyAddStyle, tile: FpuTile, depth: int) -> str:
     return f"{style}_f32_{tile.lanes}x{tile.pixels}_{'deep_' if rounds else ''}{rest}"
 
 
-def _span(registers: Sequence[str]) -> str:
-    return registers[0] if len(registers) == 1 else f"{registers[0]}-{registers[-1]}"
+def _loads(w: Sequence[str], x: Sequence[str]) -> list[str]:
+    return [
+        f"vldmia %[{name}]!, {{{'-'.join((group[0], group[-1])[: len(group)])}}}"
+        for name, group in (("w", w), ("x", x))
+        if group
+    ]
 
 
 def _text(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> str:
-    lines = tile.step(style, starts=True)
+    lines = tile.first()
     if deep:
-        lines += ["1:", *tile.step(style) * STEPS_PER_ITERATION, "subs %[rounds], #1", "bne 1b"]
-    lines += tile.step(style) * rest
+        loop = tile.steps(style, STEPS_PER_ITERATION)
+        lines += ["1:", *loop, "subs %[rounds], #1", "bne 1b"]
+    lines += tile.steps(style, rest)
     outputs = [f'[c{i}] "=t"(c{i})' for i in range(tile.sums)]
     outputs += ['[w] "+r"(w)', '[x] "+r"(x)']
     counted = (
@@ -124,8 +161,13 @@ def _meaning(tile: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
 
 
 def _instructions(style: MultiplyAddStyle, tile: FpuTile) -> Callable[[Sequence[int]], int]:
-    step, start = len(tile.step(style)), len(tile.step(style, starts=True))
-    return lambda args: start + (args[2] - 1) * step + 2 * ((args[2] - 1) // STEPS_PER_ITERATION)
+    start, counts = len(tile.first()), [len(tile.steps(style, n)) for n in range(5)]
+
+    def count(args: Sequence[int]) -> int:
+        rounds, rest = divmod(args[2] - 1, STEPS_PER_ITERATION)
+        return start + rounds * (counts[STEPS_PER_ITERATION] + 2) + counts[rest]
+
+    return count
 
 
 def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
@@ -172,13 +214,23 @@ return total;"""
     },
 )
 
+_RELU = "fpu_relu_f32"
+"""A relu in a core register, where the sign is a mask."""
+
+
+def activated(value: ArithExpr, activation: str) -> ArithExpr:
+    if activation == "relu":
+        return call_intrinsic(_RELU, [value], FLOAT32)
+    return apply_activation(value, activation)
+
 
 INTRINSICS = (
     VMLA_F32,
+    *read_intrinsics(__file__, {_RELU: lambda x: np.maximum(x, np.float32(0))}).values(),
     *(
         _block(style, tile, rest, deep=deep)
         for style in STYLE_FEATURES
-        for tile in FPU_TILES
+        for tile in FPU_TILES + _REST_TILES
         for rest in range(STEPS_PER_ITERATION)
         for deep in (False, True)
     ),
