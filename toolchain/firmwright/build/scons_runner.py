@@ -215,13 +215,9 @@ def _link_anyway(build: _ProjectBuild, output: str) -> Path | None:
 def _run(build: _ProjectBuild, command: Sequence[str]) -> tuple[int, str]:
     shared = {} if build.objects is None else {"FIRMWRIGHT_OBJECTS": str(build.objects)}
     return run_program(
-        command,
-        "the build",
-        timeout_s=BUILD_TIMEOUT_S,
-        where=str(build.directory),
-        folder=build.directory,
-        environment={**shared, "LC_ALL": "C"},
-    )
+        command, "the build", timeout_s=BUILD_TIMEOUT_S, where=str(build.directory),
+        folder=build.directory, environment={**shared, "LC_ALL": "C"},
+    )  # fmt: skip
 
 
 def _stack_use(build: _ProjectBuild) -> tuple[StackUsage, StackUsage]:

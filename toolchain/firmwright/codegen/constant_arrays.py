@@ -102,15 +102,10 @@ def format_weights_header(
     """Format `NAME_weights.h`, with the initial states if `options` place them there."""
     name, upper = interface.names.prefix, interface.names.prefix.upper()
     return _format_file(
-        [f"{name}_weights.h: the constants of {name}.", options.spdx, options.banner],
-        constants,
-        f"{upper}_CONST",
-        guard=f"{upper}_WEIGHTS_H",
-        io=interface,
-        options=options,
-        name=name,
+        [f"{name}_weights.h: the constants of {name}.", options.spdx, options.banner], constants,
+        f"{upper}_CONST", guard=f"{upper}_WEIGHTS_H", io=interface, options=options, name=name,
         NAME=upper,
-    )
+    )  # fmt: skip
 
 
 def _format_file(
@@ -118,17 +113,10 @@ def _format_file(
 ) -> str:
     """Format a file of arrays; `macro` sets their attributes, and headers have a `guard`."""
     return render_template(
-        "firmwright.codegen",
-        "constants.c.j2",
-        head=head,
-        constants=constants,
-        macro=macro,
-        needs_math=needs_math(constants),
-        format_rows=format_rows,
-        c_comment=format_comment,
-        wrap=lambda text: format_lines(text, 0),
-        **more,
-    )
+        "firmwright.codegen", "constants.c.j2", head=head, constants=constants, macro=macro,
+        needs_math=needs_math(constants), format_rows=format_rows, c_comment=format_comment,
+        wrap=lambda text: format_lines(text, 0), **more,
+    )  # fmt: skip
 
 
 # ---- constants of several models ---------------------------------------------------------------

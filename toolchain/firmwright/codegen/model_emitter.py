@@ -122,13 +122,9 @@ def _source_tree(
     files |= {**module.files, **format_descriptor(context)}
     identity = insert_model_id(files, name)
     files["firmware/fwr_app.c"] = _render(
-        context,
-        "fwr_app.c.j2",
-        params=params,
-        abi=RUNTIME_ABI,
-        id_rows=format_model_id(identity),
+        context, "fwr_app.c.j2", params=params, abi=RUNTIME_ABI, id_rows=format_model_id(identity),
         dtypes=RUNTIME_DTYPES,
-    )
+    )  # fmt: skip
     return SourceTree(files)
 
 

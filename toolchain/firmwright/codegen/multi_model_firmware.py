@@ -143,14 +143,8 @@ def _with_used_constants(module: IRModule) -> IRModule:
 
 def _text(glue: _GlueContext, identity: str, options: EmitOptions) -> str:
     return render_template(
-        "firmwright.codegen",
-        "fwr_bundle.c.j2",
-        glue=glue,
-        models=glue.models,
-        name="+".join(model.names.prefix for model in glue.models),
-        options=options,
-        abi=RUNTIME_ABI,
-        dtypes=RUNTIME_DTYPES,
-        id_rows=format_model_id(identity),
+        "firmwright.codegen", "fwr_bundle.c.j2", glue=glue, models=glue.models,
+        name="+".join(model.names.prefix for model in glue.models), options=options,
+        abi=RUNTIME_ABI, dtypes=RUNTIME_DTYPES, id_rows=format_model_id(identity),
         c_string=format_c_string,
-    )
+    )  # fmt: skip

@@ -35,15 +35,10 @@ class ProcessTransport:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         try:
             self._process = start_process(
-                words,
-                hint or "build the firmware first, or install the program.",
-                self._name,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                bufsize=0,
+                words, hint or "build the firmware first, or install the program.", self._name,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, bufsize=0,
                 env={**os.environ, **(environment or {})},
-            )
+            )  # fmt: skip
         except ToolMissingError:
             self._stderr.close()
             raise
@@ -124,12 +119,9 @@ class PtyProcess(Closeable):
         self.name = os.ttyname(self._theirs)
         try:
             self._process = start_process(
-                [str(part) for part in command],
-                "build the firmware first.",
-                stdin=self._ours,
-                stdout=self._ours,
-                stderr=subprocess.DEVNULL,
-            )
+                [str(part) for part in command], "build the firmware first.", stdin=self._ours,
+                stdout=self._ours, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
         except ToolMissingError:
             self._close_terminal()
             raise

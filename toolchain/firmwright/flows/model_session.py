@@ -206,25 +206,23 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
     calls = prim_calls(main.body) if isinstance(main, tir.PrimFunc) else ()
     devices = {call.device for call in calls if call.device}
     return LibraryModel(
-        name=name,
-        run_symbol=run_symbol(compiled.tree, name),
+        name=name, run_symbol=run_symbol(compiled.tree, name),
         pools=tuple((p.name, pools[p.name]) for p in module.pools if p.name in pools),
         inputs=tuple(_library_tensor(tensor) for tensor in module.io.inputs),
         outputs=tuple(_library_tensor(tensor) for tensor in module.io.outputs),
-        inputs_in_pools=module.io.inputs_in_pools,
-        outputs_in_pools=module.io.outputs_in_pools,
+        inputs_in_pools=module.io.inputs_in_pools, outputs_in_pools=module.io.outputs_in_pools,
         alignment=max((buffer.alignment for buffer in plan.buffers), default=1) if plan else 1,
-        params=params_block(compiled),
-        param_count=len(items),
+        params=params_block(compiled), param_count=len(items),
         has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
-        state=tuple(tensor.buffer for tensor in module.io.state),
-        devices=tuple(sorted(devices)),
+        state=tuple(tensor.buffer for tensor in module.io.state), devices=tuple(sorted(devices)),
         has_probe_callback=compiled.options.emit_probe_callback,
         const_pools=tuple(
-            LibraryConstants(image.pool.name, image.pool.scope, image.data)
-            for image in unlinked_pool_images(module)
+            (
+                LibraryConstants(image.pool.name, image.pool.scope, image.data)
+                for image in unlinked_pool_images(module)
+            ),
         ),
-    )
+    )  # fmt: skip
 
 
 def _library_tensor(tensor: IoTensor) -> LibraryTensor:

@@ -230,15 +230,12 @@ def elementwise_op(
         return (np.asarray(values, call.output.dtype.np),)
 
     return OpDef(
-        name=name,
-        infer=infer,
-        reference=reference,
+        name=name, infer=infer, reference=reference,
         lower=lambda call, b: kernels[call.input(0).dtype.name].lower(call, b),
         row_access=elementwise_row_window,
-        imports={f"tflite:{name.upper()}": importer(name, inputs, attrs)},
-        dtypes=tuple(kernels),
+        imports={f"tflite:{name.upper()}": importer(name, inputs, attrs)}, dtypes=tuple(kernels),
         numerics=numerics,
-    )
+    )  # fmt: skip
 
 
 unary_op = partial(elementwise_op, 1)

@@ -227,18 +227,14 @@ _BITS = ("int8", "uint8", "int16", "int32")
 def _arithmetic_op(name: str, function: Any, quantized: Iterable[ElementwiseKernel]) -> OpDef:
     int8, int16 = quantized
     return binary_op(
-        name,
-        "both",
-        _import_activation,
-        int8=int8,
-        int16=int16,
+        name, "both", _import_activation, int8=int8, int16=int16,
         int32=compute_elements(
             lambda call, a, b: function(a.astype(np.uint32), b.astype(np.uint32)).astype(np.int32),
             lambda call, a, b: function(a.cast(UINT32), b.cast(UINT32)).cast(INT32),
             _check_no_activation,
         ),
         float32=_activated_float32(function),
-    )
+    )  # fmt: skip
 
 
 def _integer_op(name: str, exact: Any, value: Any, float32: ElementwiseKernel) -> OpDef:

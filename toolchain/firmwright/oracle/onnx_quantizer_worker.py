@@ -47,17 +47,14 @@ def quantize(folder: Path) -> dict[str, Any]:
     try:
         nodes = _prepare(onnx, model, prepared)
         tools.quantize_static(
-            prepared,
-            folder / "quantized.onnx",
-            _reader(tools, samples),
-            op_types_to_quantize=list(OPERATORS),
-            per_channel=bool(request["per_channel"]),
+            prepared, folder / "quantized.onnx", _reader(tools, samples),
+            op_types_to_quantize=list(OPERATORS), per_channel=bool(request["per_channel"]),
             activation_type=tools.QuantType[request["activations"]],
             weight_type=tools.QuantType.QInt8,
             nodes_to_exclude=_excluded_node_names(nodes, request["exclude"]),
             calibrate_method=tools.CalibrationMethod[request["method"]],
             extra_options=_options(nodes, request["activations"]),
-        )
+        )  # fmt: skip
     except RequestError:
         raise
     except Exception as error:  # the bindings raise exceptions without a common base

@@ -148,13 +148,9 @@ def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float
     # -P: the folder's files must not be importable.
     command = [sys.executable, "-P", "-m", f"firmwright.oracle.{module}", str(folder)]
     status, printed = run_program(
-        command,
-        oracle,
-        timeout_s=timeout_s,
-        hint="fewer samples.",
-        folder=folder,
+        command, oracle, timeout_s=timeout_s, hint="fewer samples.", folder=folder,
         environment=environment,
-    )
+    )  # fmt: skip
     if status == 0 and (folder / "answer.json").is_file():
         return
     raise ToolFailedError(

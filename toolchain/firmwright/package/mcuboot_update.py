@@ -77,10 +77,7 @@ def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSi
             *("--align", str(slots.align), *signing.more, str(source), str(target)),
         ]
         run_program(
-            command,
-            "imgtool",
-            timeout_s=SIGN_TIMEOUT_S,
-            failure="imgtool did not sign the image.",
+            command, "imgtool", timeout_s=SIGN_TIMEOUT_S, failure="imgtool did not sign the image.",
             hint="check --key, --package-version, --imgtool-args and the board's [mcuboot].",
-        )
+        )  # fmt: skip
         return target.read_bytes()

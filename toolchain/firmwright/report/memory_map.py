@@ -116,16 +116,11 @@ def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
     ticks = (n * 10**power for power in range(9) for n in (1, 2, 5))
     tick_bytes = next(size for size in ticks if drawn.used_bytes <= 6 * size)
     return render_report_template(
-        "memory_map.svg.j2",
-        map=drawn,
-        page=page,
-        scale=scale,
+        "memory_map.svg.j2", map=drawn, page=page, scale=scale,
         boxes=[(b, scale.box(b, live)) for b in drawn.buffers for live in b.live],
-        ticks=range(0, drawn.used_bytes + 1, tick_bytes),
-        labels=KIND_LABELS,
-        colors=KIND_COLORS,
+        ticks=range(0, drawn.used_bytes + 1, tick_bytes), labels=KIND_LABELS, colors=KIND_COLORS,
         letter=LETTER,
-    )
+    )  # fmt: skip
 
 
 def compilation_html(summary: CompilationSummary) -> str:

@@ -219,21 +219,13 @@ def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
             rows.append(f"{{{buffer.name}, {offset}, {buffer.size_bytes}}}")
         tensors.append(", ".join(rows))
     text = fill_text(
-        _TEXT["call"],
-        head=c_function_head(f"void {kernel.symbol}(", params),
-        operators=len(kernel.calls),
-        target=kernel.target.kind,
-        symbol=kernel.symbol,
-        commands_size=len(program.commands),
-        weights_size=len(program.weights),
-        arena_size=program.arena_bytes,
-        fast_size=program.fast_bytes,
-        inputs=tensors[0],
-        input_count=len(kernel.inputs),
-        outputs=tensors[1],
-        output_count=len(kernel.outputs),
+        _TEXT["call"], head=c_function_head(f"void {kernel.symbol}(", params),
+        operators=len(kernel.calls), target=kernel.target.kind, symbol=kernel.symbol,
+        commands_size=len(program.commands), weights_size=len(program.weights),
+        arena_size=program.arena_bytes, fast_size=program.fast_bytes, inputs=tensors[0],
+        input_count=len(kernel.inputs), outputs=tensors[1], output_count=len(kernel.outputs),
         **values,
-    )
+    )  # fmt: skip
     kernel.file(f"{kernel.symbol}.c", text + "\n")
     kernel.extern(kernel.symbol, arguments)
 

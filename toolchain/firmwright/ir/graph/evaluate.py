@@ -126,14 +126,10 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
     values = (*call.inputs, *call.outputs)
     scopes = tuple("" if v is None else v.virtual_device.memory_scope for v in values)
     return OpCall(
-        call.op,
-        tuple(None if value is None else value.type for value in call.inputs),
-        tuple(value.type for value in call.outputs),
-        call.attrs,
-        constants,
-        numerics_of(module),
+        call.op, tuple(None if value is None else value.type for value in call.inputs),
+        tuple(value.type for value in call.outputs), call.attrs, constants, numerics_of(module),
         scopes if any(scopes) else (),
-    )
+    )  # fmt: skip
 
 
 def _array(module: IRModule, value: Value | None, values: Mapping[str, Array]) -> Array:

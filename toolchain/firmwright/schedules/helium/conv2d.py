@@ -49,14 +49,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kind = config.get("weights", "shares_int8" if zero_point else "int8")
     pack = dot_product_loop.pack_int4_rows if kind == "int4" else dot_product_loop.pack_weight_rows
     gemm = BlockGemm(
-        f"mve_gemm_{kind}",
-        b.constant("weights", pack(flat, starts, _CHANNELS), INT8),
-        [b.constant("parameters", table, INT32)],
-        channels,
-        flat.shape[1],
+        f"mve_gemm_{kind}", b.constant("weights", pack(flat, starts, _CHANNELS), INT8),
+        [b.constant("parameters", table, INT32)], channels, flat.shape[1],
         vector_requantize.epilogue_settings(params, min(channels, _CHANNELS)),
         weight_zero_point=zero_point,
-    )
+    )  # fmt: skip
     convolve_two_pixels(
         b,
         ConvolutionInput(b.input(0), window, per_tensor_quant(op.input(0)).zero_point),

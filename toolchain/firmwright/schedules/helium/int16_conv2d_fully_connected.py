@@ -55,11 +55,9 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
     gemm = BlockGemm(
         "mve_gemm_int16",
         b.constant("weights", pack_weight_rows(flat, starts, _CHANNELS, int16_dot.WIDTH), INT8),
-        [b.constant("parameters", table, INT32)],
-        len(flat),
-        2 * flat.shape[1],
+        [b.constant("parameters", table, INT32)], len(flat), 2 * flat.shape[1],
         [*int16_dot.epilogue_settings(params), lanes],
-    )
+    )  # fmt: skip
     _convolve(op, b, gemm)
 
 

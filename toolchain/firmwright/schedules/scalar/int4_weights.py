@@ -69,12 +69,9 @@ def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
         with b.for_("o", outputs) as o:
             acc = b.register("acc", wide, b.load(bias, [o]))
             _add_row(
-                b,
-                acc,
-                inputs,
-                lambda pair: b.load_i32(halves, [o, pair]),
+                b, acc, inputs, lambda pair: b.load_i32(halves, [o, pair]),
                 lambda i: b.load_i32(row, [i]),
-            )
+            )  # fmt: skip
             b.store(out, [o], finish(acc.value, o))
 
 
@@ -90,12 +87,9 @@ def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
         acc = b.register("acc", wide, b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix):
             _add_row(
-                b,
-                acc,
-                inputs,
-                lambda pair: b.load_i32(halves, [oc, ky, kx, pair]),
+                b, acc, inputs, lambda pair: b.load_i32(halves, [oc, ky, kx, pair]),
                 lambda i: b.load_i32(b.input(0), [at.n, iy, ix, i]) - zero_point,
-            )
+            )  # fmt: skip
         b.store(b.y, [at.n, at.oy, at.ox, oc], finish(acc.value, oc))
 
 

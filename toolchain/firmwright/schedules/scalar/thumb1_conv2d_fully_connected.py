@@ -70,13 +70,10 @@ def _quoted(lines: list[str]) -> str:
 
 def _text(unroll: int) -> str:
     return fill_text(
-        _C["text"],
-        begin=_quoted(_begin()),
-        steps="\n".join(_quoted(_step(step)) for step in range(unroll)),
-        end=_quoted(_end()),
-        unroll=unroll,
-        w_bytes=ROWS * unroll,
-    )
+        _C["text"], begin=_quoted(_begin()),
+        steps="\n".join(_quoted(_step(step)) for step in range(unroll)), end=_quoted(_end()),
+        unroll=unroll, w_bytes=ROWS * unroll,
+    )  # fmt: skip
 
 
 def _meaning(w: Any, x: Any, start: Any, _: Any, steps: int) -> Any:

@@ -251,13 +251,11 @@ def emit_transpose_conv2d(
     filters = _filters_to_ohwi(w.array.swapaxes(0, 1))
     first = replace(constants, w=replace(w, quantization=quant))
     y = c.emit.call(
-        "transpose_conv",
-        *first.operands(to_nhwc(c.emit, x), filters),
+        "transpose_conv", *first.operands(to_nhwc(c.emit, x), filters),
         result=replace(result, shape=(x.shape[0], *rows, *outputs, filters.shape[0])),
-        stride=(*rows, *window.stride),
-        before=(*((0,) * len(rows)), *window.before),
+        stride=(*rows, *window.stride), before=(*((0,) * len(rows)), *window.before),
         activation=activation,
-    )
+    )  # fmt: skip
     return to_nchw(c.emit, y, len(x.shape))
 
 
