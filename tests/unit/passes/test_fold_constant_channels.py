@@ -145,7 +145,7 @@ def test_one_group_of_channels_always_remains() -> None:
     net = Network()
     y = net.conv(net.conv(net.x, 12, dict.fromkeys(range(12), FULL)), 8, {})
     module = PASS(net.module(y))
-    assert [len(channels) for _, channels in module.attrs[LIVE_CHANNELS]] == [4]
+    assert [len(channels) for _, channels in module.attrs[LIVE_CHANNELS]] == [2]
 
 
 @pytest.mark.models

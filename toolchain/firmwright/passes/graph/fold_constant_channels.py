@@ -23,8 +23,8 @@ from firmwright.ops import conv2d, fully_connected, requantize
 
 LIVE_CHANNELS = "live_channels"
 """Attribute of the module: names of values, each with the indices of its last axis that remain."""
-_MULTIPLE = 4
-"""The number of channels that remain is a multiple of this, as schedules prefer."""
+_MULTIPLE = 2
+"""The number of channels that remain is a multiple of this: schedules pair channels."""
 _INPUT_CHANNELS = {"conv2d": 3, "fully_connected": 1}
 _OUTPUT_CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0}
 """The axes of weights, by operator."""
