@@ -162,14 +162,14 @@ def lower(call: OpCall, b: Kernel) -> None:
     count = x.shape[1] // groups
     extents = (x.shape[0], filters * groups)
     with b.loops("n m", extents) as (n, m), b.loops("o", window.outputs) as index:
-        initial = b.load(b.input(2), [m]) if call.has_input(2) else 0.0 if x.dtype.is_float else 0
-        acc = b.register("acc", x.dtype, initial)
+        acc = b.register("acc", x.dtype, 0.0 if x.dtype.is_float else 0)
         with window.taps(b, index) as (taps, positions), b.for_("c", count) as c:
             channel = c if groups == 1 else m / filters * count + c
             filter_ = m if groups == 1 else m % filters
             rows = [channel, filter_] if _is_transposed(call) else [m, c]
             acc.add(b.load(x, [n, channel, *positions]) * b.load(w, [*rows, *taps]))
-        b.store(b.y, [n, m, *index], acc.value)
+        total = acc.value + b.load(b.input(2), [m]) if call.has_input(2) else acc.value
+        b.store(b.y, [n, m, *index], total)
 
 
 _EXTREMES = (FLOAT32, INT8, UINT8)

@@ -11,6 +11,7 @@ sums run in axis order from the neutral element.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ from firmwright.base.dtypes import BOOL, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, OpDef, RowWindow, TensorType
-from firmwright.ir.tir.builder import ArithExpr, binary_expr
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, minimum
 from firmwright.ops.elementwise import ElementLoop, broadcast_shape, loop_over_elements
 from firmwright.ops.expression_language import (
     INPUT_NAMES,
+    TirAlgebra,
+    evaluate,
     evaluate_in_numpy,
     lower_expression,
     result_dtype,
@@ -121,13 +124,13 @@ def row_window(call: OpCall) -> RowWindow | None:
     return None if has_permuted_inputs(call) else elementwise_row_window(call)
 
 
-STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
+_STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
     "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
     "max": ("max", np.maximum), "and": ("and", np.logical_and), "or": ("or", np.logical_or),
 }  # fmt: skip
 
 
-def neutral_element(step: str, kind: DType) -> float:
+def _neutral_element(step: str, kind: DType) -> float:
     match step:
         case "add" | "or":
             return 0
@@ -144,7 +147,7 @@ def unreduced_type(call: OpCall) -> TensorType:
 
 def infer_reduction(call: OpCall) -> tuple[TensorType, ...]:
     unreduced, axes, step = unreduced_type(call), call.ints_attr("axes"), call.str_attr("step")
-    if step not in STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
+    if step not in _STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
         raise NotSupportedError(f"{unreduced.dtype.name} reduced by {step!r}")
     if any(not 0 <= axis < len(unreduced.shape) for axis in axes):
         raise NotSupportedError(f"axes {list(axes)} of {len(unreduced.shape)} dimensions")
@@ -159,35 +162,74 @@ def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
     if unreduced.dtype.is_float:
         values = values.astype(np.float64)
     with np.errstate(all="ignore"):
-        reduced = STEPS[call.str_attr("step")][1].reduce(
+        reduced = _STEPS[call.str_attr("step")][1].reduce(
             values,
             axis=call.ints_attr("axes"),
-            initial=neutral_element(call.str_attr("step"), unreduced.dtype),
+            initial=_neutral_element(call.str_attr("step"), unreduced.dtype),
         )
         return (np.asarray(reduced).astype(unreduced.dtype.np).reshape(call.output.shape),)
 
 
 def lower_reduction(call: OpCall, b: Kernel) -> None:
-    unreduced, axes = unreduced_type(call), call.ints_attr("axes")
-    sources = [b.input(index) for index in range(len(call.inputs))]
-    step = call.str_attr("step")
+    lower_reduction_in_blocks(call, b, {})
+
+
+def lower_reduction_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
+    """Emit a block of sums at a time, of `sizes` by axis; an operand is loaded once per block.
+
+    The last block of an axis overlaps its predecessor.
+    """
+    kind, step = unreduced_type(call), call.str_attr("step")
+    places = [dict(zip(sizes, at, strict=True)) for at in product(*map(range, sizes.values()))]
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:
-        for axis, n in enumerate(unreduced.shape):
-            if axis not in axes:
-                index[axis] = outer.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
-        acc = b.register("acc", unreduced.dtype, neutral_element(step, unreduced.dtype))
+        for axis, n in enumerate(kind.shape):
+            if axis not in call.ints_attr("axes"):
+                index[axis] = outer.enter_context(_block(b, axis, n, sizes.get(axis, 1)))
+        acc = [b.register("acc", kind.dtype, _neutral_element(step, kind.dtype)) for _ in places]
         with ExitStack() as inner:
-            for axis in axes:
-                n = unreduced.shape[axis]
+            for axis in call.ints_attr("axes"):
+                n = kind.shape[axis]
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", n)) if n > 1 else 0
-            values = [
-                load_element(b, source, perm, index, len(unreduced.shape))
-                for source, perm in zip(sources, input_permutations(call), strict=True)
-            ]
-            value = lower_expression(b, call.str_attr("formula"), values)
-            acc.set(binary_expr(STEPS[step][0], acc.value, value))
-        b.store(b.y, output_index(call, index), acc.value)
+            loaded: dict[tuple[object, ...], ArithExpr] = {}
+            for register, place in zip(acc, places, strict=True):
+                values = _load_operands(call, b, _moved(index, place), loaded)
+                value = evaluate(call.str_attr("formula"), values, TirAlgebra(b.let))
+                register.set(binary_expr(_STEPS[step][0], register.value, value))
+        for register, place in zip(acc, places, strict=True):
+            b.store(b.y, output_index(call, _moved(index, place)), register.value)
+
+
+@contextmanager
+def _block(b: Kernel, axis: int, n: int, size: int) -> Iterator[ArithExpr | int]:
+    if n == 1:
+        yield 0
+        return
+    with b.for_(f"i{axis}", -(-n // size)) as i:
+        yield i if size == 1 else b.let("first", minimum(i * size, n - size))
+
+
+def _moved(
+    index: Mapping[int, ArithExpr | int], place: Mapping[int, int]
+) -> dict[int, ArithExpr | int]:
+    return {axis: i + place[axis] if place.get(axis) else i for axis, i in index.items()}
+
+
+def _load_operands(
+    call: OpCall,
+    b: Kernel,
+    index: Mapping[int, ArithExpr | int],
+    loaded: dict[tuple[object, ...], ArithExpr],
+) -> list[ArithExpr]:
+    """Bind the operands at `index` to variables, unless `loaded` has them."""
+    values = []
+    for number, perm in enumerate(input_permutations(call)):
+        element = load_element(b, b.input(number), perm, index, len(index))
+        key = (number, element.expr)
+        if key not in loaded:
+            loaded[key] = b.let(INPUT_NAMES[number], element)
+        values.append(loaded[key])
+    return values
 
 
 def _reduction_macs(call: OpCall) -> int:

@@ -10,7 +10,7 @@ min, max). dynamic_update_slice writes input 1 over input 0 at the coordinates i
 hybrid_embedding_lookup reads rows of an int8 table, with one scale or one for each row, as floats.
 scatter_nd adds each slice of input 1 to zeros of `shape`, at the coordinates in its row of input 0.
 Semantics: ONNX's Gather* and Scatter*, and TFLite's reference operators. These fail for
-out-of-range indices, which are clamped here.
+out-of-range indices, whose low 32 bits are clamped here.
 """
 
 import math
@@ -118,7 +118,7 @@ def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
     """Return the coordinates in x of all results, one array per axis."""
 
     def look_up(name: str, at: Sequence[Any], size: int) -> Array:
-        indices = places[tuple(at)].astype(np.int64)
+        indices = places[tuple(at)].astype(np.int32)
         return np.asarray(np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1))
 
     return tuple(_coordinates(call, list(np.indices(_read_shape(call))), look_up))
@@ -137,8 +137,9 @@ def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _clamped_index(
     b: Kernel, places: tir.Buffer, at: Sequence[ArithExpr | int], size: int
 ) -> ArithExpr:
-    index = b.load(places, at).cast(INDEX)
-    return minimum(maximum(select(index < 0, index + size, index), 0), size - 1)
+    index = b.load_i32(places, at)
+    inside = minimum(maximum(select(index < 0, index + size, index), 0), size - 1)
+    return inside.cast(INDEX)
 
 
 def _tir_coordinates(b: Kernel, at: Sequence[ArithExpr]) -> list[ArithExpr]:

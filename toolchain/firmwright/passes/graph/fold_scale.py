@@ -2,8 +2,8 @@
 
 `expression(conv(x), b, c)` with the formula `a * b + c`, as in batch normalization, becomes a
 convolution with adjusted float weights and bias, rounded once from double, so results differ by
-rounding. A shift alone, also an `add`, becomes a missing bias, which is exact. A reshape in between,
-as in one-dimensional convolutions, moves behind the shift.
+rounding. A shift alone, also an `add`, becomes a missing bias, which is exact. A reshape between
+them, as in one-dimensional convolutions, moves behind the shift.
 """
 
 from collections.abc import Mapping

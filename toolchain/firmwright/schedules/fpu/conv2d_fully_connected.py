@@ -9,7 +9,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
+from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import kernel_window
@@ -32,7 +32,7 @@ from firmwright.schedules.row_band import pixel_blocks
 
 @dataclass(frozen=True, slots=True)
 class FloatGemmKernel:
-    """Constants of a layer of `outputs` x `depth` and its tile."""
+    """Constants of a layer of `outputs` x `depth`, its tile, and strides of pixels and outputs."""
 
     style: MultiplyAddStyle
     tile: FpuTile
@@ -41,18 +41,14 @@ class FloatGemmKernel:
     weights: tir.Buffer
     bias: tir.Buffer
     activation: str
+    strides: tuple[int, int]
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
-        full = self.outputs // self.tile.lanes
-        if full:
-            with b.for_("group", full) as group:
-                self._multiply(b, self.tile, columns, at, group * self.tile.lanes)
-        first = full * self.tile.lanes
-        for lanes in _widths(self.outputs, self.tile.lanes)[full:]:
-            rest = FpuTile(lanes, self.tile.pixels)
-            self._multiply(b, rest, columns, at, ArithExpr(immediate(first, INDEX)))
-            first += lanes
+        for first, count, lanes in channel_groups(self.outputs, self.tile.lanes):
+            tile = FpuTile(lanes, self.tile.pixels)
+            with b.for_("group", count) as group:
+                self._multiply(b, tile, columns, at, group * lanes + first)
 
     def _multiply(
         self, b: Kernel, tile: FpuTile, columns: tir.Buffer, at: ArithExpr, channel: ArithExpr
@@ -66,8 +62,8 @@ class FloatGemmKernel:
         b.evaluate(name, [w, x, steps, *registers])
         first = b.let("first", channel)
         y = b.view(
-            "out", b.y, at * self.outputs + first, (tile.pixels, tile.lanes),
-            strides=(self.outputs, 1), access="w",
+            "out", b.y, at * self.strides[0] + first * self.strides[1], (tile.pixels, tile.lanes),
+            strides=self.strides, access="w",
         )  # fmt: skip
         for lane in range(tile.lanes):
             bias = b.let("channel_bias", b.load(self.bias, [first + lane]))
@@ -76,10 +72,15 @@ class FloatGemmKernel:
                 b.store(y, [pixel, lane], activated(total, self.activation))
 
 
-def _widths(outputs: int, lanes: int) -> list[int]:
-    """Return the channels of each group: as many as lanes, then at most 4 and 3 for the rest."""
-    rest = outputs % lanes
-    return [lanes] * (outputs // lanes) + [n for n in (rest // 4 * 4, rest % 4) if n]
+def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
+    """Return (first, count, lanes) of equal groups: whole ones, then at most 4 and 3 channels."""
+    whole, rest = outputs // lanes * lanes, outputs % lanes
+    groups = [
+        (0, outputs // lanes, lanes),
+        (whole, rest // 4, 4),
+        (outputs - rest % 4, 1, rest % 4),
+    ]
+    return [group for group in groups if group[1] * group[2]]
 
 
 def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
@@ -87,11 +88,14 @@ def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -
     tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
     weights = weights_of(op).reshape(op.input(1).shape[0], -1)
     outputs, depth = weights.shape
-    ends = np.cumsum(_widths(outputs, tile.lanes))[:-1]
-    groups = [group.T.reshape(-1) for group in np.split(weights, ends)]
+    groups = [
+        weights[first : first + count * lanes].reshape(count, lanes, depth).swapaxes(1, 2).ravel()
+        for first, count, lanes in channel_groups(outputs, tile.lanes)
+    ]
     return FloatGemmKernel(
         style, tile, outputs, depth, b.constant("weights", np.concatenate(groups), FLOAT32),
         b.constant("bias", bias_of(op, "float32"), FLOAT32), op.str_attr("activation"),
+        (outputs, 1),
     )  # fmt: skip
 
 
@@ -104,8 +108,10 @@ def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> 
 
     def cost(tile: FpuTile) -> tuple[float, int]:
         blocks = -(-pixels // tile.pixels)
-        groups = [FpuTile(lanes, tile.pixels) for lanes in _widths(outputs, tile.lanes)]
-        steps = sum(len(group.steps("separate", STEPS_PER_ITERATION)) for group in groups)
+        steps = sum(
+            count * len(FpuTile(lanes, tile.pixels).steps("separate", STEPS_PER_ITERATION))
+            for _, count, lanes in channel_groups(outputs, tile.lanes)
+        )
         packing = 0 if tile.pixels == 1 and not overhead else max(overhead, 2) * tile.pixels
         work = (steps / STEPS_PER_ITERATION + packing) * depth + 5 * outputs * tile.pixels
         return blocks * work, -tile.sums

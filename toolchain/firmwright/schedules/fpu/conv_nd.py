@@ -1,0 +1,91 @@
+"""float32 conv_nd with an FPU: filters and windows are packed at run time for the GEMM kernel."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv_pool_nd import window_of
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.fpu.conv2d_fully_connected import (
+    FloatGemmKernel,
+    channel_groups,
+    cheapest_tiles,
+)
+from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, FpuTile, MultiplyAddStyle
+from firmwright.schedules.row_band import pixel_blocks
+
+_COPY = 5
+"""Approximate instructions to pack one element of a window."""
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != FLOAT32 or op.int_attr("groups") > 1 or op.output.shape[0] > 1:
+        return ()
+    filters, depth = op.input(1).shape[0], math.prod(op.input(1).shape[1:])
+    tiles = cheapest_tiles(filters, math.prod(op.output.shape[2:]), depth, _COPY)
+    return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles[:1]]
+
+
+def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
+    tile, w = FpuTile(int(config["lanes"]), int(config["pixels"])), b.input(1)
+    filters, channels, *size = w.shape
+    taps, pixels = math.prod(size), math.prod(op.output.shape[2:])
+    packed = b.allocate("filters", FLOAT32, (filters * channels * taps,))
+    for first, count, lanes in channel_groups(filters, tile.lanes):
+        _pack_filters(b, packed, b.view("w", w, 0, (filters, channels, taps)), first, count, lanes)
+    no_bias = np.zeros(filters, np.float32)
+    bias = b.input(2) if op.has_input(2) else b.constant("bias", no_bias, FLOAT32)
+    gemm = FloatGemmKernel(
+        style, tile, filters, channels * taps, packed, bias, "none", (1, pixels)
+    )  # fmt: skip
+    with pixel_blocks(b, pixels, tile.pixels) as at:
+        columns = b.allocate("columns", FLOAT32, (taps, channels, tile.pixels))
+        with b.for_("p", tile.pixels) as p:
+            _pack_window(op, b, columns, at, p)
+        gemm.emit(b, columns, at)
+
+
+def _pack_filters(
+    b: Kernel, packed: tir.Buffer, w: tir.Buffer, first: int, count: int, lanes: int
+) -> None:
+    """Pack `count` groups of `lanes` filters each, from filter `first`."""
+    _, channels, taps = w.shape
+    with b.loops("group tap c", (count, taps, channels)) as (group, tap, c):
+        start = group * lanes + first
+        for lane in range(lanes):
+            place = start * (channels * taps) + (tap * channels + c) * lanes + lane
+            b.store(packed, [place], b.load(w, [start + lane, c, tap]))
+
+
+def _pack_window(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr, p: ArithExpr) -> None:
+    """Pack the window of output `at + p` as column `p`."""
+    taps, channels, _ = columns.shape
+    rest, index = b.let("pixel", at + p), list[ArithExpr]()
+    for extent in op.output.shape[:1:-1]:
+        index.insert(0, rest % extent)
+        rest = rest // extent
+    with b.loops("tap c", (taps, channels)) as (tap, c):
+        b.store(columns, [tap, c, p], 0.0)
+    window = window_of(op, op.input(1).shape[2:])
+    with window.taps(b, index) as (places, positions):
+        tap = places[0]
+        for place, extent in zip(places[1:], window.size[1:], strict=True):
+            tap = tap * extent + place
+        with b.unrolled("c", channels, 4, 3, 2) as c:
+            b.store(columns, [tap, c, p], b.load(b.input(0), [0, c, *positions]))
+
+
+SCHEDULES = tuple(
+    Schedule(
+        f"fpu.conv_nd.{style}", "conv_nd", requires, _configs, partial(_build, style),
+        disable_scheduling=True,
+    )
+    for style, requires in STYLE_FEATURES.items()
+)  # fmt: skip

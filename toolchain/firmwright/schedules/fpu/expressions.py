@@ -1,0 +1,93 @@
+"""Formulas with an FPU: rounding and saturation in integers, the error function in line."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
+from firmwright.ir.tir.intrinsic import read_intrinsics
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.traversal import Node, rewrite_func
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
+from firmwright.ops.registry import op_table
+from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops
+
+# rint(x) takes many instructions without VRINT, and each float limit four. VCVTR rounds to nearest
+# even, and SSAT or USAT limits an integer. Float sums of whole numbers below 2^23 are exact, so
+# offsets and limits can move to the integer side.
+
+_NEAREST, _ERFC = "fpu_nearest_24_bits", "fpu_erfc_f32"
+_MOST = 1 << 21
+"""Maximum size of a limit or offset; sums of a few such numbers are exact in float32."""
+_LIMITS = frozenset({"min", "max"})
+_FORMULAS = {"expression": "formula", "reduction": "formula", "pool_nd": "final"}
+_TIME_MAX = 0.9
+
+
+def _whole(node: Node) -> tuple[ArithExpr, frozenset[str]] | None:
+    """Return a rounded number as an integer, and the limits that it has."""
+    match node:
+        case tir.IntrinsicCall(name="rint_f32", args=(value,)):
+            return call_intrinsic(_NEAREST, [value], INT32), frozenset()
+        case tir.Binary(op="add" | "sub" | "min" | "max" as op, a=a, b=tir.FloatImm(value=number)):
+            inner = _whole(a)
+            if inner and number % 1 == 0 and abs(number) <= _MOST:
+                limits = inner[1] | ({op} & _LIMITS)
+                return binary_expr(op, inner[0], int(number)), limits
+    return None
+
+
+def _with_fpu(node: Node) -> Node | None:
+    match node:
+        case tir.IntrinsicCall(name="erfc_f32", args=args):
+            return tir.IntrinsicCall(_ERFC, args, FLOAT32)
+        case tir.Binary(op="sub", a=a, b=tir.FloatImm(value=0.0)):
+            return a
+        case tir.Binary(op="div", a=a, b=tir.FloatImm(value=step, dtype=dtype)):
+            return tir.Binary("mul", a, tir.FloatImm(1 / step, dtype)) if _is_exact(step) else None
+        case tir.Binary(op="min" | "max"):
+            found = _whole(node)
+            return tir.Cast(FLOAT32, found[0].expr) if found and found[1] == _LIMITS else None
+        case tir.Cast(dtype=kind, value=tir.Cast(value=whole)) if whole.dtype == INT32:
+            return None if kind.is_float else tir.Cast(kind, whole)
+        case tir.Cast(dtype=kind, value=value) if not kind.is_float:
+            found = _whole(value)
+            is_narrow = found is not None and (kind.size_bytes <= 2 or found[1] == _LIMITS)
+            return tir.Cast(kind, found[0].expr) if found and is_narrow else None
+    return None
+
+
+def _is_exact(step: float) -> bool:
+    """Whether a float32 divided by `step` equals its product with 1 / `step`."""
+    return math.frexp(step)[0] == 0.5 and 2.0**-100 < step < 2.0**100
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    formula = op.str_attr(_FORMULAS[op.op]) if _FORMULAS[op.op] in op.attrs else ""
+    return ({},) if "rint(" in formula or "erfc(" in formula else ()
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    op_table()[op.op].lower(op, b)
+    b.transform = lambda func: unroll_inner_loops(rewrite_func(func, _with_fpu))
+
+
+def _nearest(x: Any) -> Any:
+    return np.rint(np.clip(x, 1 - (1 << 23), (1 << 23) - 1)).astype(np.int32)
+
+
+INTRINSICS = tuple(
+    read_intrinsics(
+        __file__, {_NEAREST: _nearest, _ERFC: FLOAT_FUNCTIONS["erfc_f32"].meaning}
+    ).values()
+)
+SCHEDULES = tuple(
+    Schedule(f"fpu.{op}.in_line", op, frozenset({"fpu"}), _configs, _build, time_max=_TIME_MAX)
+    for op in _FORMULAS
+)
