@@ -1,0 +1,96 @@
+"""FPU kernels of formulas, reductions and N-dimensional convolutions, against the default loops."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.schedules.fpu.expressions import INTRINSICS as OWN
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
+
+
+def call_of(op: str, inputs, dtype=FLOAT32, **attrs) -> OpCall:
+    kinds = tuple(TensorType(shape, FLOAT32) for shape in inputs)
+    unshaped = OpCall(op, kinds, (TensorType((1,), dtype),), attrs)
+    return OpCall(op, kinds, op_table()[op].infer(unshaped), attrs)
+
+
+def formula(text: str, dtype=FLOAT32) -> OpCall:
+    return call_of("expression", [(5, 9)], dtype, formula=text)
+
+
+def reduction(a, b, axes, step: str = "add") -> OpCall:
+    attrs = {"formula": "a * b", "step": step, "axes": axes, "keep_dims": 0}
+    return call_of("reduction", [a, b], **attrs)
+
+
+def convolution(x, w, before, stride, outputs) -> OpCall:
+    attrs = {"before": before, "stride": stride, "outputs": outputs, "groups": 1}
+    return call_of("conv_nd", [x, w, w[:1]], dilation=(1,) * len(stride), **attrs)
+
+
+CALLS = {
+    "a clipped round": formula("min(max(rint(a / 0.5 + 0.0) - 0.0, -128.0), 127.0) * 0.5"),
+    "int8 with offset": formula("int8(min(max(rint(a) + 3.0, -128.0), 127.0))", INT8),
+    "one limit": formula("int8(min(rint(a * a) - 3.0, 127.0))", INT8),
+    "a matrix product": reduction((6, 5, 1), (1, 5, 7), (1,)),
+    "a small product": reduction((2, 5, 1), (1, 5, 3), (1,), "max"),
+    "rows of a batch": reduction((3, 4, 5, 1), (1, 1, 5, 9), (2,)),
+    "two axes": convolution((1, 5, 6, 7), (11, 5, 3, 2), (1, 0), (1, 2), (6, 3)),
+    "three axes": convolution((1, 2, 4, 3, 5), (3, 2, 2, 2, 3), (0, 1, 1), (2, 1, 1), (2, 4, 5)),
+}
+
+
+def executed(kernel: Kernel, arrays) -> np.ndarray:
+    func, y = kernel.build(), np.zeros(kernel.y.shape, kernel.y.dtype.np)
+    named = {param.name: array for param, array in zip(func.params, arrays, strict=False)}
+    interpret(func, {**named, kernel.y.name: y}, INTRINSICS, constants=kernel.constants)
+    return y
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_fpu_kernels_equal_the_default_loops(name: str) -> None:
+    call, random = CALLS[name], np.random.default_rng(len(name))
+    arrays = [
+        random.uniform(-150, 150, kind.shape).round(1).astype(np.float32) for kind in call.inputs
+    ]
+    default, tried = Kernel("kernel", call), 0
+    op_table()[call.op].lower(call, default)
+    expected = executed(default, arrays)
+    for schedule in SCHEDULES:
+        is_for_fpu = schedule.op == call.op and "fpu" in schedule.requires
+        for config in schedule.configs(call) if is_for_fpu else ():
+            kernel, tried = Kernel("kernel", call), tried + 1
+            schedule.build(call, config, kernel)
+            np.testing.assert_array_equal(executed(kernel, arrays), expected)
+    assert tried
+
+
+@pytest.mark.host_c
+def test_the_c_text_of_erfc_is_within_five_units_in_the_last_place(tmp_path: Path) -> None:
+    (erfc,) = (item for item in OWN if "erfc" in item.name)
+    source = "#include <math.h>\n#include <stdint.h>\nstatic float f(float x)\n{\n"
+    source += erfc.portable + "\n}\nvoid all(const float *x, float *y, int n)\n{\n"
+    source += "    for (int i = 0; i < n; ++i) {\n        y[i] = f(x[i]);\n    }\n}\n"
+    (tmp_path / "erfc.c").write_text(source)
+    command = ["gcc", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o", "erfc.so", "erfc.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    x = np.append(np.linspace(-10, 10, 40_001), [-np.inf, np.inf, np.nan]).astype(np.float32)
+    y, pointer = np.zeros_like(x), ctypes.POINTER(ctypes.c_float)
+    library = ctypes.CDLL(str(tmp_path / "erfc.so"))
+    library.all(x.ctypes.data_as(pointer), y.ctypes.data_as(pointer), len(x))
+    exact = np.array([math.erfc(value) for value in x.astype(float)])
+    unit = np.spacing(np.maximum(exact[:-1], 1e-37).astype(np.float32))
+    assert np.isnan(y[-1])
+    assert (np.abs(y[:-1] - exact[:-1]) <= 5 * unit).all()
