@@ -19,7 +19,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, RowWindow, TensorType
-from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops import conv_window, int16x8, requantize
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.double_requantize import requantization_in_float32
@@ -136,11 +136,11 @@ def window_taps(call: OpCall, b: Kernel, at: OutputPosition) -> AbstractContextM
 
 
 def lower_convolution(
-    call: OpCall, b: Kernel, channel_axis: int = 0, taps: OpenTaps = window_taps
+    call: OpCall, b: Kernel, channel_axis: int = 0, taps: OpenTaps = window_taps, lanes: int = 1
 ) -> None:
-    """Emit direct loops, one output at a time; taps outside the input are skipped.
+    """Emit direct loops, `lanes` channels at a time; taps outside the input are skipped.
 
-    The output channels are axis `channel_axis` of the weights.
+    The output channels are axis `channel_axis` of the weights. The last lanes overlap others.
     """
     is_float = call.input(0).dtype == FLOAT32
     dtype = FLOAT32 if is_float else int16x8.accumulator_dtype(call, channel_axis)
@@ -158,29 +158,34 @@ def lower_convolution(
     )
     with (
         conv_window.output_positions(b, call.output.shape) as at,
-        output_channels(call, b, channel_axis) as (oc, ic),
+        output_channels(call, b, channel_axis, lanes) as (first, ic),
     ):
         # Add floats in the reference kernel's order: subsequent hybrid layers round the sum.
-        acc = b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc]))
+        places = [first + lane if lane else first for lane in range(lanes)]
+        acc = [b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc])) for oc in places]
         with taps(call, b, at) as (ky, kx, iy, ix), ExitStack() as loops:
             if ic is None:
                 ic = loops.enter_context(b.for_("ic", call.input(0).shape[3]))
             x = b.load(b.input(0), [at.n, iy, ix, ic])
-            w = b.load(weights, [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc])
-            if not is_float:
-                x, w = x.cast(INT32) - zero_point, w.cast(INT32) - weight_zero
-            acc.add((x * w).cast(dtype))
-        b.store(b.y, [at.n, at.oy, at.ox, oc], finish(acc.value, oc))
+            x = x if is_float else x.cast(INT32) - zero_point
+            x = b.let("x", x) if lanes > 1 else x
+            for oc, register in zip(places, acc, strict=True):
+                w = b.load(weights, [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc])
+                w = w if is_float else w.cast(INT32) - weight_zero
+                register.add((x * w).cast(dtype))
+        for oc, register in zip(places, acc, strict=True):
+            b.store(b.y, [at.n, at.oy, at.ox, oc], finish(register.value, oc))
 
 
 @contextmanager
 def output_channels(
-    call: OpCall, b: Kernel, channel_axis: int
+    call: OpCall, b: Kernel, channel_axis: int, lanes: int = 1
 ) -> Iterator[tuple[ArithExpr, ArithExpr | None]]:
     """Open loops over output channels; yield the channel and, if depthwise, its input channel."""
     if channel_axis == 0:
-        with b.for_("oc", call.input(1).shape[0]) as oc:
-            yield oc, None
+        count = call.input(1).shape[0]
+        with b.for_("oc", -(-count // lanes)) as oc:
+            yield b.let("first", minimum(oc * lanes, count - lanes)) if lanes > 1 else oc, None
         return
     count = channel_multiplier_of(call)
     with b.for_("ic", call.input(0).shape[3]) as ic:
