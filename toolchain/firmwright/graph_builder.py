@@ -54,28 +54,18 @@ class GraphBuilder:
         self._names: set[str] = set()
 
     def input(
-        self,
-        name: str,
-        shape: Sequence[int],
-        dtype: str = "int8",
-        *,
-        scale: Scale = None,
+        self, name: str, shape: Sequence[int], dtype: str = "int8", *, scale: Scale = None,
         zero_point: int = 0,
-    ) -> Value:
+    ) -> Value:  # fmt: skip
         kind = TensorType(tuple(shape), self._dtype(dtype), _quantization(scale, zero_point))
         value = Value(self._take(name), kind)
         self._inputs.append(value)
         return value
 
     def constant(
-        self,
-        array: npt.ArrayLike,
-        *,
-        name: str = "",
-        scale: Scale = None,
-        zero_point: int = 0,
+        self, array: npt.ArrayLike, *, name: str = "", scale: Scale = None, zero_point: int = 0,
         axis: int = 0,
-    ) -> Value:
+    ) -> Value:  # fmt: skip
         """Add a constant like the array; a sequence has a scale per channel along `axis`."""
         values = np.asarray(array)
         dtype = self._dtype(values.dtype.name)
@@ -107,16 +97,9 @@ class GraphBuilder:
         self._state[state.name] = State(state, following, self._state[state.name].initial)
 
     def call(
-        self,
-        op: str,
-        *inputs: Value | None,
-        name: str = "",
-        shape: Sequence[int] | None = None,
-        dtype: str = "",
-        scale: Scale = None,
-        zero_point: int = 0,
-        **attrs: Attr,
-    ) -> Value:
+        self, op: str, *inputs: Value | None, name: str = "", shape: Sequence[int] | None = None,
+        dtype: str = "", scale: Scale = None, zero_point: int = 0, **attrs: Attr,
+    ) -> Value:  # fmt: skip
         """Add a call and return its first result; None is an omitted optional input.
 
         By default the result has the first input's type; only `reshape` needs `shape`.
@@ -125,15 +108,9 @@ class GraphBuilder:
         return self._call(op, inputs, (name,), spec, attrs)[0]
 
     def calls(
-        self,
-        op: str,
-        *inputs: Value | None,
-        results: Sequence[str] = (),
-        dtype: str = "",
-        scale: Scale = None,
-        zero_point: int = 0,
-        **attrs: Attr,
-    ) -> tuple[Value, ...]:
+        self, op: str, *inputs: Value | None, results: Sequence[str] = (), dtype: str = "",
+        scale: Scale = None, zero_point: int = 0, **attrs: Attr,
+    ) -> tuple[Value, ...]:  # fmt: skip
         """Add a call and return all results, such as the parts of a split, named `results`."""
         spec = _ResultSpec(None, dtype, scale, zero_point)
         return self._call(op, inputs, results, spec, attrs)
@@ -150,13 +127,9 @@ class GraphBuilder:
         return module
 
     def _call(
-        self,
-        op: str,
-        inputs: Sequence[Value | None],
-        names: Sequence[str],
-        spec: _ResultSpec,
+        self, op: str, inputs: Sequence[Value | None], names: Sequence[str], spec: _ResultSpec,
         attrs: Mapping[str, Attr],
-    ) -> tuple[Value, ...]:
+    ) -> tuple[Value, ...]:  # fmt: skip
         opdef = self._operator(op)
         like = next((value.type for value in inputs if value is not None), None)
         if like is None:

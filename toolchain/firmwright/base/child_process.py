@@ -9,16 +9,9 @@ from firmwright.base.errors import ToolFailedError
 
 
 def run_program(
-    command: Sequence[str],
-    title: str,
-    *,
-    timeout_s: float,
-    where: str = "",
-    hint: str = "",
-    folder: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    failure: str = "",
-) -> tuple[int, str]:
+    command: Sequence[str], title: str, *, timeout_s: float, where: str = "", hint: str = "",
+    folder: Path | None = None, environment: Mapping[str, str] | None = None, failure: str = "",
+) -> tuple[int, str]:  # fmt: skip
     """Return the exit status and the output; `environment` is added to the inherited one.
 
     Raises:

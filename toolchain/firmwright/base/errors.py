@@ -112,15 +112,9 @@ class DoesNotFitError(FirmwrightError):
     code = "does_not_fit"
 
     def __init__(
-        self,
-        what: str,
-        *,
-        regions: Sequence[RegionOverflow] = (),
-        lowest_bytes: int = 0,
-        peak: Sequence[tuple[str, int]] = (),
-        where: str = "",
-        hint: str = "",
-    ) -> None:
+        self, what: str, *, regions: Sequence[RegionOverflow] = (), lowest_bytes: int = 0,
+        peak: Sequence[tuple[str, int]] = (), where: str = "", hint: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(what, where=where, hint=hint)
         self.regions = tuple(regions)
         self.lowest_bytes = lowest_bytes
@@ -145,15 +139,9 @@ class ToolFailedError(FirmwrightError):
     code = "tool_failed"
 
     def __init__(
-        self,
-        what: str,
-        *,
-        command: Sequence[str] = (),
-        exit_status: int | None = None,
-        output: str = "",
-        where: str = "",
-        hint: str = "",
-    ) -> None:
+        self, what: str, *, command: Sequence[str] = (), exit_status: int | None = None,
+        output: str = "", where: str = "", hint: str = "",
+    ) -> None:  # fmt: skip
         tail = "\n".join(output.strip().splitlines()[-20:])
         super().__init__(f"{what}\n{tail}" if tail else what, where=where, hint=hint)
         self.command = tuple(command)

@@ -76,12 +76,9 @@ def find_models(folder: str) -> tuple[Path, ...]:
 
 
 def measure_models(
-    models: Sequence[Path],
-    boards: Sequence[str],
-    figures: Sequence[PeerFigure],
-    modes: Sequence[str] = (BALANCED,),
-    executor: Executor = _HERE,
-) -> tuple[BenchmarkRow, ...]:
+    models: Sequence[Path], boards: Sequence[str], figures: Sequence[PeerFigure],
+    modes: Sequence[str] = (BALANCED,), executor: Executor = _HERE,
+) -> tuple[BenchmarkRow, ...]:  # fmt: skip
     is_local = not isinstance(executor, DaskExecutor)
     calls = [
         partial(measure_model, path, board, mode, None if is_local else path.read_bytes())

@@ -62,12 +62,9 @@ def find_overflows(output: str, regions: Sequence[LinkedRegion]) -> tuple[Region
 
 
 def make_does_not_fit_error(
-    overflows: Sequence[RegionOverflow],
-    sizes: ImageSizes | None,
-    regions: Sequence[LinkedRegion],
-    *,
-    board: str,
-) -> DoesNotFitError:
+    overflows: Sequence[RegionOverflow], sizes: ImageSizes | None, regions: Sequence[LinkedRegion],
+    *, board: str,
+) -> DoesNotFitError:  # fmt: skip
     """Return the error for an image that is too large, naming the largest contributors if known."""
     peak: list[tuple[str, int]] = []
     parts = []

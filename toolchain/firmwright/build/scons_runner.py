@@ -60,12 +60,9 @@ class _ProjectBuild:
 
 
 def build_project(
-    directory: Path,
-    variant: Variant = "release",
-    *,
-    compiler: Compiler | None = None,
+    directory: Path, variant: Variant = "release", *, compiler: Compiler | None = None,
     objects: Path | None = None,
-) -> Image:
+) -> Image:  # fmt: skip
     """Build a variant, and the empty firmware to compare; `objects` is a cache of object files."""
     directory = directory.resolve()
     facts = _read_facts(directory)

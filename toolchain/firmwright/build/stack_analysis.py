@@ -54,12 +54,9 @@ class CallGraph:
     """The functions of an image by address, with their stack frames and calls."""
 
     def __init__(
-        self,
-        disassembly: str,
-        frames: Mapping[str, int],
-        glue: Iterable[str],
+        self, disassembly: str, frames: Mapping[str, int], glue: Iterable[str],
         model: Iterable[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Build the graph; `glue` and `model` name the functions of the glue and the models."""
         self._frames = dict(frames)
         self._model = frozenset(model)

@@ -75,13 +75,9 @@ class ReproductionResult:
 
 
 def reproduce(
-    folder: Path,
-    models: Sequence[Path],
-    *,
-    tuning: Path | None = None,
-    passes: Sequence[Pass] = (),
-    board_dirs: Sequence[Path] = (),
-) -> ReproductionResult:
+    folder: Path, models: Sequence[Path], *, tuning: Path | None = None,
+    passes: Sequence[Pass] = (), board_dirs: Sequence[Path] = (),
+) -> ReproductionResult:  # fmt: skip
     """Compile `models` with the options recorded in `folder` and compare every file."""
     facts = _read_metadata(folder)
     parts = facts.get("models", [facts])
@@ -127,13 +123,9 @@ def _read_metadata(folder: Path) -> Mapping[str, Any]:
 
 
 def _compile(
-    facts: Mapping[str, Any],
-    path: Path,
-    folder: Path,
-    log: TuningRecords | None,
-    passes: Sequence[Pass],
-    *board_dirs: Path,
-) -> Compilation:
+    facts: Mapping[str, Any], path: Path, folder: Path, log: TuningRecords | None,
+    passes: Sequence[Pass], *board_dirs: Path,
+) -> Compilation:  # fmt: skip
     model = load_model(path)
     name = str(facts.get("model"))
     if model.module.attrs.get("source_sha256") != facts.get("source_sha256"):

@@ -53,12 +53,9 @@ def array_key(constant: Constant) -> str:
 
 
 def collect_linked_constants(
-    module: IRModule,
-    functions: Iterable[tir.PrimFunc],
-    names: ModelNames,
-    shared: Mapping[str, str],
-    default_section: str = DEFAULT_SECTION,
-) -> dict[str, LinkedConstant]:
+    module: IRModule, functions: Iterable[tir.PrimFunc], names: ModelNames,
+    shared: Mapping[str, str], default_section: str = DEFAULT_SECTION,
+) -> dict[str, LinkedConstant]:  # fmt: skip
     """Return the linked constants that `functions` use, by name; equal ones share an entry."""
     functions = tuple(functions)
     used: dict[str, None] = {}

@@ -73,12 +73,9 @@ def emit_model(
 
 
 def _source_tree(
-    context: EmitContext,
-    main: tir.PrimFunc,
-    kernels: Sequence[tir.PrimFunc],
-    kernel_text: str,
+    context: EmitContext, main: tir.PrimFunc, kernels: Sequence[tir.PrimFunc], kernel_text: str,
     main_text: str,
-) -> SourceTree:
+) -> SourceTree:  # fmt: skip
     module, interface, options = context.module, context.interface, context.options
     name = context.names.prefix
     constants = tuple({item.symbol: item for item in context.constants.values()}.values())

@@ -66,13 +66,10 @@ class _GlueContext:
 
 
 def emit_multi_model_firmware(
-    modules: Sequence[IRModule],
-    intrinsics: IntrinsicTable,
-    options: EmitOptions = DEFAULT_EMIT_OPTIONS,
-    *,
-    order: Sequence[int] = (),
+    modules: Sequence[IRModule], intrinsics: IntrinsicTable,
+    options: EmitOptions = DEFAULT_EMIT_OPTIONS, *, order: Sequence[int] = (),
     shared_bytes: Mapping[str, int] | None = None,
-) -> SourceTree:
+) -> SourceTree:  # fmt: skip
     """Emit several models as one firmware; raise UsageError if they cannot be combined.
 
     `order` lists positions in run order, `shared_bytes` the sizes of jointly planned pools.

@@ -22,13 +22,9 @@ class ProcessTransport:
     """A child process; `environment` holds additional variables, and errors contain `name`."""
 
     def __init__(
-        self,
-        command: Sequence[str | Path],
-        *,
-        name: str = "",
-        hint: str = "",
+        self, command: Sequence[str | Path], *, name: str = "", hint: str = "",
         environment: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         words = [str(part) for part in command]
         self._name = name or Path(words[0]).name
         self._hint = hint

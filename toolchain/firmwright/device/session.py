@@ -77,15 +77,10 @@ class Session(Closeable):
     """A session with one firmware, from hello to close."""
 
     def __init__(
-        self,
-        transport: Transport,
-        *,
-        model_id: bytes | None = None,
-        timeouts: Timeouts | None = None,
-        payload_max_bytes: int = link.PAYLOAD_MAX_BYTES,
-        explain: FaultExplainer | None = None,
-        clock: Clock = time.monotonic,
-    ) -> None:
+        self, transport: Transport, *, model_id: bytes | None = None,
+        timeouts: Timeouts | None = None, payload_max_bytes: int = link.PAYLOAD_MAX_BYTES,
+        explain: FaultExplainer | None = None, clock: Clock = time.monotonic,
+    ) -> None:  # fmt: skip
         """Greet the firmware; close the transport if that fails or the model id differs."""
         self._transport = transport
         self._line = RequestChannel(transport, timeouts or Timeouts(), clock=clock, explain=explain)
@@ -275,12 +270,9 @@ class Session(Closeable):
         return data
 
     def _transfer(
-        self,
-        command: Command,
-        request: Callable[[int, int], bytes],
-        size_bytes: int,
+        self, command: Command, request: Callable[[int, int], bytes], size_bytes: int,
         header_bytes: int,
-    ) -> bytes:
+    ) -> bytes:  # fmt: skip
         offset, data = 0, bytearray()
         while offset < size_bytes:
             stream = self._line.stream(

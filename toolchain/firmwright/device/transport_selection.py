@@ -23,14 +23,9 @@ RECONNECT_S = 5.0
 
 
 def open_transport(
-    board: Board,
-    elf: Path,
-    *,
-    port: str = "",
-    baud: int = DEFAULT_BAUD,
-    plugin: str = "",
+    board: Board, elf: Path, *, port: str = "", baud: int = DEFAULT_BAUD, plugin: str = "",
     loads: Sequence[PreloadedMemory] = (),
-) -> Transport:
+) -> Transport:  # fmt: skip
     """Open the transport to `board` with the firmware `elf`.
 
     A `port` (device name or pyserial URL) takes precedence over the board's `[run]` table. With
@@ -78,13 +73,9 @@ class ReconnectingTransport:
     """The transport that `reopen` returns, opened immediately and again after a disconnect."""
 
     def __init__(
-        self,
-        reopen: Callable[[], Transport],
-        *,
-        patience_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+        self, reopen: Callable[[], Transport], *, patience_s: float,
+        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
         self._reopen = reopen
         self._patience_s = patience_s
         self._clock = clock

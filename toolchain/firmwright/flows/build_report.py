@@ -32,14 +32,10 @@ _FLOAT_CALLS = frozenset({"__aeabi_fmul", "__aeabi_fadd", "__mulsf3", "__addsf3"
 
 
 def build_report(
-    compiled: Compilation,
-    *,
-    open_with: Callable[..., ModelSession] = open_session,
-    count_instructions: bool = False,
-    compiler: Compiler | None = None,
-    tradeoffs: bool = True,
+    compiled: Compilation, *, open_with: Callable[..., ModelSession] = open_session,
+    count_instructions: bool = False, compiler: Compiler | None = None, tradeoffs: bool = True,
     partition: PartitionResult | None = None,
-) -> model.BuildReport:
+) -> model.BuildReport:  # fmt: skip
     """Build and measure `compiled`.
 
     `count_instructions` means the same as in `profile`. `tradeoffs` adds a search for programs

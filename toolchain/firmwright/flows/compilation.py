@@ -41,13 +41,9 @@ MODULE_OPTIONS = (
 
 
 def compile_for(
-    model: Model | IRModule,
-    board: str = "",
-    *,
-    watch: PassObserver | None = None,
-    stopwatch: PassTimer | None = None,
-    **given: Any,
-) -> Compilation:
+    model: Model | IRModule, board: str = "", *, watch: PassObserver | None = None,
+    stopwatch: PassTimer | None = None, **given: Any,
+) -> Compilation:  # fmt: skip
     """Compile `model` for `board` (by default the host); `given` are fields of `Options`.
 
     `tuning` may also be a log's path, and `passes` functions or names. Raise UsageError,

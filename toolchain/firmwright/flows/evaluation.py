@@ -55,18 +55,11 @@ DATA_MOVEMENT_OPS = frozenset({"dequantize", "quantize", "reshape", "transpose"}
 
 
 def evaluate(
-    compiled: Compilation,
-    data: str | Path | Mapping[str, Array] | Dataset,
-    *,
-    labels: str | Path = "",
-    classes: Sequence[str] = (),
-    against: Model | str | Path | None = None,
-    metric: str = "",
-    output: str = "",
-    samples: int | None = None,
-    compared: int = LAYERS_COMPARED,
+    compiled: Compilation, data: str | Path | Mapping[str, Array] | Dataset, *,
+    labels: str | Path = "", classes: Sequence[str] = (), against: Model | str | Path | None = None,
+    metric: str = "", output: str = "", samples: int | None = None, compared: int = LAYERS_COMPARED,
     open_with: Callable[[Compilation], ModelSession] = open_session,
-) -> Evaluation:
+) -> Evaluation:  # fmt: skip
     """Run a data set through the firmware, the model's runtime and the float model `against`.
 
     Args:

@@ -17,12 +17,9 @@ log = logging.getLogger(__name__)
 
 
 def build_image(
-    compiled: Compilation | Bundle,
-    variant: Variant = "release",
-    directory: str | Path | None = None,
-    *,
-    compiler: Compiler | None = None,
-) -> Image:
+    compiled: Compilation | Bundle, variant: Variant = "release",
+    directory: str | Path | None = None, *, compiler: Compiler | None = None,
+) -> Image:  # fmt: skip
     """Build one variant of a compilation or bundle in `directory` or in the cache."""
     log.info("building the %s image for %s", variant, compiled.board.name)
     if directory is not None:

@@ -121,15 +121,11 @@ class InstructionCounts:
 
 
 def measure_instructions(
-    compiled: Compilation,
-    *,
-    image: Image | None = None,
-    compiler: Compiler | None = None,
-    open_with: Callable[..., ModelSession] = open_session,
-    sample: Tensors | None = None,
+    compiled: Compilation, *, image: Image | None = None, compiler: Compiler | None = None,
+    open_with: Callable[..., ModelSession] = open_session, sample: Tensors | None = None,
     timing_board: Board | None = None,
     after_run: Callable[[ModelSession], None] = lambda session: None,
-) -> InstructionCounts:
+) -> InstructionCounts:  # fmt: skip
     """Count the instructions of the second of two runs on the measured sample, like `profile`.
 
     `sample` replaces it; `after_run` is called with the session after the runs. Cycles are modeled
@@ -232,14 +228,9 @@ class _CodeIndex:
 
 
 def _counts(
-    compiled: Compilation,
-    code: _CodeIndex,
-    root: SymbolSize,
-    cells: tuple[InstructionCount, ...],
-    timed: Board,
-    timer: int,
-    resolution: int,
-) -> InstructionCounts:
+    compiled: Compilation, code: _CodeIndex, root: SymbolSize, cells: tuple[InstructionCount, ...],
+    timed: Board, timer: int, resolution: int,
+) -> InstructionCounts:  # fmt: skip
     start, end = code.start(root), code.start(root) + root.size_bytes
     own = [cell for cell in cells if start <= cell.address < end]
     sites: dict[int, list[InstructionCount]] = {}

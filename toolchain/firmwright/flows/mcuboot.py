@@ -27,12 +27,9 @@ class Update:
 
 
 def export_update(
-    source: Compilation | Bundle | Path,
-    board: Board,
-    output: Path,
-    signing: ImageSigning,
+    source: Compilation | Bundle | Path, board: Board, output: Path, signing: ImageSigning,
     only: int | None = None,
-) -> tuple[str, ...]:
+) -> tuple[str, ...]:  # fmt: skip
     """Write the signed images, or `only` the one with that number; return the file names."""
     slots = board.mcuboot
     if slots is None:
@@ -56,12 +53,9 @@ def _project_files(source: Compilation | Bundle | Path) -> Mapping[str, bytes]:
 
 
 def _payloads(
-    source: Compilation | Bundle | Path,
-    board: Board,
-    slots: McubootSlots,
-    files: Mapping[str, bytes],
-    only: int | None,
-) -> dict[int, bytes]:
+    source: Compilation | Bundle | Path, board: Board, slots: McubootSlots,
+    files: Mapping[str, bytes], only: int | None,
+) -> dict[int, bytes]:  # fmt: skip
     payloads = {}
     for number, (region, _) in enumerate(slots.slots):
         if only not in (None, number):

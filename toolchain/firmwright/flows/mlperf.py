@@ -74,14 +74,9 @@ def with_benchmark_firmware(
 
 
 def run_benchmark(
-    compiled: Compilation,
-    samples: Sequence[LabeledSample],
-    *,
-    port: str = "",
-    timeout_s: float = 300.0,
-    iterations: int = 10,
-    warmups: int = 10,
-) -> BenchmarkScore:
+    compiled: Compilation, samples: Sequence[LabeledSample], *, port: str = "",
+    timeout_s: float = 300.0, iterations: int = 10, warmups: int = 10,
+) -> BenchmarkScore:  # fmt: skip
     """Measure the accuracy on all samples and the time on the first five."""
     elf = Path() if port else build_image(compiled).elf
     transport = open_transport(compiled.board, elf, port=port)

@@ -47,12 +47,9 @@ class Model:
 
 
 def load_model(
-    path: str | Path,
-    *,
-    name: str = "",
-    reference_model: str | Path = "",
+    path: str | Path, *, name: str = "", reference_model: str | Path = "",
     overrides: ModelOverrides = ModelOverrides(),
-) -> Model:
+) -> Model:  # fmt: skip
     """Read a .tflite, .onnx, .pt2, .keras or .fwir file.
 
     Args:
@@ -122,13 +119,9 @@ def split_entry_point(path: str | Path) -> tuple[Path, str]:
 
 
 def partition(
-    model: Model,
-    targets: str,
-    numerics: str = "",
-    *,
-    offload: Mapping[str, str] | None = None,
+    model: Model, targets: str, numerics: str = "", *, offload: Mapping[str, str] | None = None,
     where: MatchCondition = match_always,
-) -> Model:
+) -> Model:  # fmt: skip
     """Assign the operators without a target to the targets, in order of preference.
 
     The remaining operators run on the core. `offload` maps tensors to the targets (or `cpu`) of

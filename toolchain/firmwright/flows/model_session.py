@@ -108,17 +108,10 @@ class ModelSession(Closeable):
 
 
 def open_session(
-    compiled: Compilation,
-    *,
-    variant: Variant = "release",
-    port: str = "",
-    in_process: bool = False,
-    timeout_s: float | None = None,
-    image: Image | None = None,
-    plugin: str = "",
-    compiler: Compiler | None = None,
-    baud: int = 0,
-) -> ModelSession:
+    compiled: Compilation, *, variant: Variant = "release", port: str = "",
+    in_process: bool = False, timeout_s: float | None = None, image: Image | None = None,
+    plugin: str = "", compiler: Compiler | None = None, baud: int = 0,
+) -> ModelSession:  # fmt: skip
     """Start the firmware of `compiled`, building it unless `image` is given.
 
     Args:

@@ -78,14 +78,9 @@ class NamedCase:
 
 
 def run_operator_test(
-    board_name: str,
-    *,
-    ops: Sequence[str] = (),
-    sample_count: int = 4,
-    one_each: bool = False,
-    open_with: Callable[..., ModelSession] = open_session,
-    **given: Any,
-) -> OperatorTestResult:
+    board_name: str, *, ops: Sequence[str] = (), sample_count: int = 4, one_each: bool = False,
+    open_with: Callable[..., ModelSession] = open_session, **given: Any,
+) -> OperatorTestResult:  # fmt: skip
     """Run the cases of `ops` (or all) on a board, or `one_each`; `given` are compile options."""
     board = load_board(board_name, given.get("board_dirs", ()))
     unknown = sorted(set(ops) - set(op_table()))
@@ -152,12 +147,9 @@ def _tensor_bytes(case: ConformanceCase) -> int:
 
 
 def _run(
-    group: Sequence[NamedCase],
-    board: str,
-    sample_count: int,
-    open_with: Callable[..., ModelSession],
-    options: dict[str, Any],
-) -> list[CaseResult]:
+    group: Sequence[NamedCase], board: str, sample_count: int,
+    open_with: Callable[..., ModelSession], options: dict[str, Any],
+) -> list[CaseResult]:  # fmt: skip
     numbers = [*FIRST_SAMPLES, *range(len(FIRST_SAMPLES), sample_count)][:sample_count]
     inputs = [make_sample(case_inputs(group), number, case_seed(group)) for number in numbers]
     compiled = compile_cases(cases_module(group), board, options)

@@ -30,14 +30,9 @@ KNOWN_ANSWER_COUNT = 8
 
 
 def export_model(
-    compiled: Compilation | Bundle,
-    form: str,
-    output: str | Path | None = None,
-    *,
-    with_tests: bool = False,
-    measure_stack: bool = False,
-    metadata: PackageMetadata = NO_METADATA,
-) -> tuple[SourceTree, Path]:
+    compiled: Compilation | Bundle, form: str, output: str | Path | None = None, *,
+    with_tests: bool = False, measure_stack: bool = False, metadata: PackageMetadata = NO_METADATA,
+) -> tuple[SourceTree, Path]:  # fmt: skip
     """Write the package to `output`, by default the usual name; return its files and its path."""
     exported = _export_input(compiled, metadata)
     if measure_stack:

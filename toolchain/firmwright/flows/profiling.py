@@ -106,14 +106,10 @@ class Profile:
 
 
 def profile(
-    compiled: Compilation,
-    *,
-    open_with: Callable[..., ModelSession] = open_session,
-    count_instructions: bool = False,
-    timing_board: Board | None = None,
-    compiler: Compiler | None = None,
-    runs: int | None = None,
-) -> Profile:
+    compiled: Compilation, *, open_with: Callable[..., ModelSession] = open_session,
+    count_instructions: bool = False, timing_board: Board | None = None,
+    compiler: Compiler | None = None, runs: int | None = None,
+) -> Profile:  # fmt: skip
     """Measure `compiled` on its board.
 
     Args:
@@ -197,12 +193,9 @@ def _schedule(
 
 
 def _probed(
-    compiled: Compilation,
-    device: Session,
-    sample: Tensors,
-    runs: int,
+    compiled: Compilation, device: Session, sample: Tensors, runs: int,
     predictions: Mapping[int, int],
-) -> tuple[int, tuple[OperatorCost, ...]]:
+) -> tuple[int, tuple[OperatorCost, ...]]:  # fmt: skip
     totals: list[int] = []
     counts: list[tuple[OperatorCount, ...]] = []
     for total in device.measurements(sample, runs):

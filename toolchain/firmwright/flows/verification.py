@@ -81,15 +81,10 @@ class Verification:
 
 
 def verify(
-    compiled: Compilation,
-    *,
-    samples: int = 10,
-    seed: int = 0,
-    batch: SampleBatch | None = None,
-    expected: Sequence[Tensors] | None = None,
-    find_first_divergence: bool = False,
+    compiled: Compilation, *, samples: int = 10, seed: int = 0, batch: SampleBatch | None = None,
+    expected: Sequence[Tensors] | None = None, find_first_divergence: bool = False,
     open_with: Callable[[Compilation], ModelSession] = open_session,
-) -> Verification:
+) -> Verification:  # fmt: skip
     """Run `samples` samples of `seed` (or `batch`) and compare with the reference."""
     if batch is None:
         batch = generate_samples(compiled.module.io.inputs, samples, seed, index_ranges(compiled))

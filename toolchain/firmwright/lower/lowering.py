@@ -233,13 +233,9 @@ class Lowering:
         return replace(candidate, rule=schedule.name, config=dict(config))
 
     def _finish(
-        self,
-        kernel: Builder,
-        call: Call,
-        whole: Call,
-        schedule: str = DEFAULT_SCHEDULE,
+        self, kernel: Builder, call: Call, whole: Call, schedule: str = DEFAULT_SCHEDULE,
         **attrs: Attr,
-    ) -> LoweringCandidate:
+    ) -> LoweringCandidate:  # fmt: skip
         """Return the built kernel with its attributes; its MACs are those of the whole call."""
         func = kernel.build(
             op=call.op,

@@ -60,12 +60,9 @@ def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
 
 
 def _checked_slice(
-    shape: Sequence[int],
-    begin: Sequence[int],
-    strides: Sequence[int],
-    counts: Sequence[int],
+    shape: Sequence[int], begin: Sequence[int], strides: Sequence[int], counts: Sequence[int],
     shrunk: Sequence[int],
-) -> dict[str, Attr]:
+) -> dict[str, Attr]:  # fmt: skip
     for n, first, step, count in zip(shape, begin, strides, counts, strict=True):
         last = first + step * (count - 1)
         if count < 1 or not (0 <= first < n and 0 <= last < n):

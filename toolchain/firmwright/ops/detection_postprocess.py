@@ -165,12 +165,9 @@ def _classify(call: OpCall, b: Kernel, into: Sequence[tir.Buffer], i: ArithExpr)
 
 
 def lower_best_box(
-    b: Kernel,
-    score: Callable[[ArithExpr], ArithExpr],
-    is_open: tir.Buffer,
-    chosen: Register,
+    b: Kernel, score: Callable[[ArithExpr], ArithExpr], is_open: tir.Buffer, chosen: Register,
     count: int,
-) -> None:
+) -> None:  # fmt: skip
     """Emit code that stores the best box that is not suppressed, or -1, in `chosen`."""
     highest = b.register("highest", FLOAT32, 0.0)
     chosen.set(-1)

@@ -119,14 +119,9 @@ class QuantizePasses:
 
 
 def quantize_row(
-    b: Kernel,
-    row: FloatRow,
-    target: tir.Buffer,
-    *,
-    weight_scale: float | None,
-    asymmetric: bool,
+    b: Kernel, row: FloatRow, target: tir.Buffer, *, weight_scale: float | None, asymmetric: bool,
     passes: QuantizePasses | None = None,
-) -> QuantizedRow:
+) -> QuantizedRow:  # fmt: skip
     """Emit the quantization of `row` to int8 in `target`.
 
     `weight_scale`, if there is one for all channels, becomes part of the row's scale.

@@ -198,14 +198,10 @@ def check_symmetric_int16(call: OpCall) -> None:
 
 
 def elementwise_op(
-    inputs: int,
-    name: str,
-    numerics: DefinedIn = "both",
-    attrs: Callable[[ImportContext], Attrs] = no_attrs,
-    result: DType | None = None,
-    /,
+    inputs: int, name: str, numerics: DefinedIn = "both",
+    attrs: Callable[[ImportContext], Attrs] = no_attrs, result: DType | None = None, /,
     **kernels: ElementwiseKernel,
-) -> OpDef:
+) -> OpDef:  # fmt: skip
     """Return an operator for the input dtypes that are keywords of `kernels`.
 
     The output has the input dtype unless `result` is given. `attrs` converts TFLite options to

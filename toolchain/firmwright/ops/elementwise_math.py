@@ -124,13 +124,9 @@ def _whole(
 
 
 def _real_op(
-    name: str,
-    exact: Callable[[Array], Array],
-    function: str = "",
-    numerics: DefinedIn = "both",
-    /,
+    name: str, exact: Callable[[Array], Array], function: str = "", numerics: DefinedIn = "both", /,
     **integers: ElementwiseKernel,
-) -> OpDef:
+) -> OpDef:  # fmt: skip
     kernel = compute_float32(exact, libm_function(function or name))
     return unary_op(name, numerics, **integers, float32=kernel)
 

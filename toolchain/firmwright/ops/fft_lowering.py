@@ -165,13 +165,9 @@ class FftBuilder:
     # ---- a step ----------------------------------------------------------------------------------
 
     def _butterfly(
-        self,
-        numbers: tir.Buffer,
-        positions: Sequence[ArithExpr],
-        stage: FftStage,
-        i: ArithExpr,
+        self, numbers: tir.Buffer, positions: Sequence[ArithExpr], stage: FftStage, i: ArithExpr,
         circle: tir.Buffer,
-    ) -> None:
+    ) -> None:  # fmt: skip
         parts: list[Complex] = []
         for q, position in enumerate(positions):
             part = self._bind("abcd"[q], self._scale(self._load(numbers, position), stage.radix))

@@ -104,13 +104,9 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _add_products(
-    call: OpCall,
-    b: Kernel,
-    sums: tir.Buffer,
-    source: tuple[tir.Buffer, QuantizedRow],
-    first: int,
+    call: OpCall, b: Kernel, sums: tir.Buffer, source: tuple[tir.Buffer, QuantizedRow], first: int,
     u: ArithExpr,
-) -> None:
+) -> None:  # fmt: skip
     quantized, row = source
     products = b.reg("products", INT32, _GATES)
     for gate in range(_GATES):

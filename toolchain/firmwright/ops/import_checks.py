@@ -17,13 +17,9 @@ def no_attrs(context: ImportContext) -> Attrs:
 
 
 def importer(
-    op: str,
-    inputs: int = 1,
-    attrs: Callable[[ImportContext], Attrs] = no_attrs,
-    keep: tuple[int, ...] | None = None,
-    *,
-    outputs: int | None = 1,
-) -> Importer:
+    op: str, inputs: int = 1, attrs: Callable[[ImportContext], Attrs] = no_attrs,
+    keep: tuple[int, ...] | None = None, *, outputs: int | None = 1,
+) -> Importer:  # fmt: skip
     """Return an importer of `op` that keeps the inputs `keep`, by default all required ones."""
 
     def run(context: ImportContext) -> ImportedCall:

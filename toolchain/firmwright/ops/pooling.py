@@ -52,12 +52,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def lower_pool(
-    call: OpCall,
-    b: Kernel,
-    start: float,
-    step: Callable[[ArithExpr, ArithExpr], ArithExpr],
+    call: OpCall, b: Kernel, start: float, step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     finish: Callable[[conv_window.OutputPosition, ArithExpr], ArithExpr],
-) -> None:
+) -> None:  # fmt: skip
     """Emit for each output: acc = start; acc = step(acc, x) for each tap; y = finish(acc)."""
     dtype: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
     window = pool_window(call)

@@ -349,12 +349,9 @@ _ADDEND_LIMIT = 1 << 30
 
 
 def store_requantized(
-    b: Builder,
-    value: ArithExpr,
-    params: Requantization,
-    dtype: DType,
+    b: Builder, value: ArithExpr, params: Requantization, dtype: DType,
     store: Callable[[ArithExpr], None],
-) -> None:
+) -> None:  # fmt: skip
     """Store the requantized `value`; a factor of 1 needs no multiplication."""
     if (params.multipliers, params.shifts) == ((1 << 30,), (1,)):
         store(clamp(value + params.zero_point, params.clamp_min, params.clamp_max, dtype))

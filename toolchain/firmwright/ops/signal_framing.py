@@ -45,12 +45,9 @@ def _only_int16(call: OpCall) -> None:
 
 
 def _copy_loop(
-    b: Kernel,
-    target: tir.Buffer,
-    at: Sequence[ArithExpr | int],
-    count: int,
+    b: Kernel, target: tir.Buffer, at: Sequence[ArithExpr | int], count: int,
     value: Callable[[ArithExpr], ArithExpr],
-) -> None:
+) -> None:  # fmt: skip
     if count > 0:
         with b.for_("k", count) as k:
             b.store(target, [*at, k], value(k))

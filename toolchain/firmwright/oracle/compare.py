@@ -64,12 +64,9 @@ def compare_outputs(
 
 
 def compare_tensor(
-    sample: int,
-    name: str,
-    expected: NDArray[np.generic],
-    actual: NDArray[np.generic],
+    sample: int, name: str, expected: NDArray[np.generic], actual: NDArray[np.generic],
     tolerance: Tolerance = WHOLE_MODEL,
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         raise InternalError(
             f"tensor {name!r} is {actual.dtype}{list(actual.shape)}, the reference has "

@@ -55,15 +55,10 @@ class ReferenceResult:
 
 
 def run_reference(
-    model: bytes,
-    inputs: Sequence[Mapping[str, Array]],
-    numerics: RuntimeName,
-    *,
-    layers: bool = False,
-    subgraph: int = 0,
-    integers: Mapping[str, Array] | None = None,
+    model: bytes, inputs: Sequence[Mapping[str, Array]], numerics: RuntimeName, *,
+    layers: bool = False, subgraph: int = 0, integers: Mapping[str, Array] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
-) -> ReferenceResult:
+) -> ReferenceResult:  # fmt: skip
     """Run every sample of `inputs` with the reference runtime `numerics`.
 
     PyTorch uses `integers` (by name, samples on the leading axis) for floats near a rounding tie.

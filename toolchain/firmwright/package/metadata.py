@@ -18,14 +18,9 @@ from firmwright.ir.tir.traversal import callees, prim_calls, used_constants, wal
 
 
 def summarize_compilation(
-    module: IRModule,
-    board: str = "",
-    *,
-    model_id: str = "",
-    tool_version: str = "",
-    compiler: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> CompilationSummary:
+    module: IRModule, board: str = "", *, model_id: str = "", tool_version: str = "",
+    compiler: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None,
+) -> CompilationSummary:  # fmt: skip
     """Summarize a planned `module`; `compiler` has the tool and flags of tuned sources."""
     main = module.aot_main
     plan = module.plan
@@ -70,12 +65,9 @@ def summarize_compilation(
 
 
 def summarize_bundle(
-    models: Sequence[CompilationSummary],
-    run_order: Sequence[str],
-    plan: Plan | None,
-    *,
+    models: Sequence[CompilationSummary], run_order: Sequence[str], plan: Plan | None, *,
     model_id: str,
-) -> BundleSummary:
+) -> BundleSummary:  # fmt: skip
     pool_bytes: dict[str, int] = {}
     for model in models:
         for name, pool in model.pools.items():

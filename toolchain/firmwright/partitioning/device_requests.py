@@ -29,13 +29,9 @@ DeviceAssignments = Sequence[tuple[str, str, str]]
 
 
 def apply_device_requests(
-    module: IRModule,
-    board: Board,
-    devices: Sequence[str],
-    places: DeviceAssignments,
-    *,
+    module: IRModule, board: Board, devices: Sequence[str], places: DeviceAssignments, *,
     fallback: bool,
-) -> IRModule:
+) -> IRModule:  # fmt: skip
     engines = tuple(filter(None, (engine_device(module, name) for name in module.targets)))
     if devices:
         _check_names(devices, board, engines)

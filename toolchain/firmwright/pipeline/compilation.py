@@ -122,13 +122,9 @@ class Bundle:
 
 
 def compile_model(
-    model: IRModule,
-    options: Options,
-    *,
-    source: bytes | None = None,
-    watch: PassObserver | None = None,
-    stopwatch: PassTimer | None = None,
-) -> Compilation:
+    model: IRModule, options: Options, *, source: bytes | None = None,
+    watch: PassObserver | None = None, stopwatch: PassTimer | None = None,
+) -> Compilation:  # fmt: skip
     """Compile `model` for a board; `watch` is called with the module after every pass."""
     raise_recursion_limit()
     run = partial(_compile, model, options, source, watch, stopwatch)
@@ -143,12 +139,9 @@ def _is_large(module: IRModule) -> bool:
 
 
 def _compile(
-    model: IRModule,
-    options: Options,
-    source: bytes | None,
-    watch: PassObserver | None,
+    model: IRModule, options: Options, source: bytes | None, watch: PassObserver | None,
     stopwatch: PassTimer | None,
-) -> Compilation:
+) -> Compilation:  # fmt: skip
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
     for step in remaining_passes(module, options, stopwatch):

@@ -310,14 +310,9 @@ class BlockCompiler:
         return Block(end[0], names["step"], tuple(addresses), address, end[2])
 
     def _end(
-        self,
-        lines: list[str],
-        instruction: Instruction,
-        address: int,
-        condition: str,
-        *,
+        self, lines: list[str], instruction: Instruction, address: int, condition: str, *,
         is_taken: bool,
-    ) -> _End | None:
+    ) -> _End | None:  # fmt: skip
         """Add an instruction; return how it ends a block, or None if it does not."""
         is_arm, kind = self._code.is_arm, instruction.kind
         text = _read_text(instruction, address, condition)

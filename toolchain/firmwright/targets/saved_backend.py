@@ -114,12 +114,9 @@ def with_records(module: IRModule, records: Mapping[str, SavedBackend]) -> IRMod
 
 
 def make_record(
-    target: Target,
-    backend: Backend,
-    intrinsics: Sequence[Intrinsic],
-    files: Sequence[str],
+    target: Target, backend: Backend, intrinsics: Sequence[Intrinsic], files: Sequence[str],
     symbols: Collection[str],
-) -> SavedBackend:
+) -> SavedBackend:  # fmt: skip
     """Record a backend with the intrinsics, library files and C functions that its kernels use."""
     kind = backend.kind
     hook = kind.hooks.tir_to_runtime or ()

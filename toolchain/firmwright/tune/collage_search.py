@@ -65,12 +65,9 @@ class CollageResult:
 
 
 def search_collage(
-    model: Model,
-    options: Options,
-    setup: MeasurementSetup | None,
-    at: MeasurementContext,
+    model: Model, options: Options, setup: MeasurementSetup | None, at: MeasurementContext,
     cost_log: RegionCostLog,
-) -> CollageResult:
+) -> CollageResult:  # fmt: skip
     """Search for a partition of the open calls; raise UsageError without backends."""
     devices = tuple(name for name in options.devices if is_core(name) or is_copy_device(name))
     options = replace(options, pipeline_runs=False, devices=devices)  # whole single runs

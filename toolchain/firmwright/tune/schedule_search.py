@@ -149,13 +149,9 @@ class _LayerSearch:
 
 
 def tune(
-    model: Model,
-    options: Options,
-    setup: MeasurementSetup,
-    plan: SearchOptions,
-    log_writer: TuningLogWriter,
-    executor: Executor,
-) -> TuningResult:
+    model: Model, options: Options, setup: MeasurementSetup, plan: SearchOptions,
+    log_writer: TuningLogWriter, executor: Executor,
+) -> TuningResult:  # fmt: skip
     layers, untuned = _layers(model, options)
     at = executor.call(kernel_measurement.measurement_context, options, setup.method)
     total = sum(min(len(layer.choices), plan.trials) for layer in layers)

@@ -83,12 +83,9 @@ def place_buffers(
 
 
 def _rank_pools_by_traffic(
-    module: IRModule,
-    main: tir.PrimFunc,
-    buffers: Sequence[BufferInfo],
-    constraints: Constraints,
+    module: IRModule, main: tir.PrimFunc, buffers: Sequence[BufferInfo], constraints: Constraints,
     plan_names: Mapping[str, str],
-) -> tuple[BufferInfo, ...]:
+) -> tuple[BufferInfo, ...]:  # fmt: skip
     if not can_rank_pools(buffers, module.pools):
         return tuple(buffers)
     moved = count_traffic(main, module.functions)
@@ -177,12 +174,9 @@ def first_choice_only(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
 
 
 def _assign_to_pool(
-    buffers: Sequence[BufferInfo],
-    constraints: Constraints,
-    pool: PoolInfo,
-    slower: PoolInfo | None,
-    traffic: Mapping[str, MemoryTraffic],
-) -> list[BufferInfo]:
+    buffers: Sequence[BufferInfo], constraints: Constraints, pool: PoolInfo,
+    slower: PoolInfo | None, traffic: Mapping[str, MemoryTraffic],
+) -> list[BufferInfo]:  # fmt: skip
     """Return all buffers if they fit in `pool`, else those that save the most cycles per byte."""
     able = [buffer for buffer in buffers if pool.name in buffer.pools]
     if slower is None or _has_room(able, constraints, pool):

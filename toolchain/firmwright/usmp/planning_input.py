@@ -167,13 +167,9 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
 
 
 def _pairs_in_call(
-    flow: ControlFlowGraph,
-    call: tir.PrimFuncCall,
-    kernel: tir.PrimFunc,
-    time: int,
-    last: frozenset[str],
-    cache: InplaceCache,
-) -> list[InplacePair]:
+    flow: ControlFlowGraph, call: tir.PrimFuncCall, kernel: tir.PrimFunc, time: int,
+    last: frozenset[str], cache: InplaceCache,
+) -> list[InplacePair]:  # fmt: skip
     """Return the pairs of an input and an output of this call that may overlap.
 
     The input must be in `last` (read for the last time), and both arguments must be whole buffers
@@ -267,13 +263,9 @@ def find_overlays(
 
 
 def _pairs(
-    flow: ControlFlowGraph,
-    call: tir.PrimFuncCall,
-    kernel: tir.PrimFunc,
-    span: LiveRange,
-    live: Mapping[str, tuple[LiveRange, ...]],
-    at_exit: Collection[str],
-) -> Iterator[InplacePair]:
+    flow: ControlFlowGraph, call: tir.PrimFuncCall, kernel: tir.PrimFunc, span: LiveRange,
+    live: Mapping[str, tuple[LiveRange, ...]], at_exit: Collection[str],
+) -> Iterator[InplacePair]:  # fmt: skip
     """Yield the pairs of workspace and tensor, then those of inputs and outputs."""
     args = {
         param.name: (arg.buffer, flow.roots[arg.buffer.name], param.role)

@@ -40,12 +40,9 @@ log = logging.getLogger(__name__)
 
 
 def import_onnx(
-    data: bytes,
-    file: str,
-    name: str,
-    ops: OpTable,
+    data: bytes, file: str, name: str, ops: OpTable,
     is_claimed: CustomOpPredicate = accept_no_custom_op,
-) -> IRModule:
+) -> IRModule:  # fmt: skip
     """Return the module of a preprocessed model; raise UnsupportedError for unsupported items."""
     model, digest = read_onnx(data, file), hashlib.sha256(data).hexdigest()
     module = import_onnx_model(model, digest, name, ops, is_claimed=is_claimed)
@@ -53,14 +50,9 @@ def import_onnx(
 
 
 def import_onnx_model(
-    model: OnnxModel,
-    digest: str,
-    name: str,
-    ops: OpTable,
-    items: Sequence[UnsupportedItem] = (),
-    hint: str = "",
-    is_claimed: CustomOpPredicate = accept_no_custom_op,
-) -> IRModule:
+    model: OnnxModel, digest: str, name: str, ops: OpTable, items: Sequence[UnsupportedItem] = (),
+    hint: str = "", is_claimed: CustomOpPredicate = accept_no_custom_op,
+) -> IRModule:  # fmt: skip
     """Return the module of a decoded model; report its unsupported items with `items`."""
     importer = _OnnxImporter(model, CallEmitter(ops), cache(is_claimed), hint, list(items))
     functions = {"main": importer.run()}

@@ -20,12 +20,9 @@ from firmwright.ir.tir.intrinsic import IntrinsicTable
 
 
 def evaluate_graph(
-    module: IRModule,
-    inputs: Mapping[str, Array],
-    ops: OpTable,
-    intrinsics: IntrinsicTable,
+    module: IRModule, inputs: Mapping[str, Array], ops: OpTable, intrinsics: IntrinsicTable,
     state: Mapping[str, Array] | None = None,
-) -> dict[str, Array]:
+) -> dict[str, Array]:  # fmt: skip
     """Return every value of the entry function by name, inputs included.
 
     `state` is the state by value name, as returned by `initial_state` or `next_state`. Raises

@@ -248,17 +248,10 @@ class Builder:
         return buffer
 
     def view(
-        self,
-        name: str,
-        source: tir.Buffer,
-        offset: ExprLike,
-        shape: Sequence[int],
-        *,
-        dtype: DType | None = None,
-        strides: Sequence[int] | None = None,
-        access: tir.AccessMode = "r",
-        alignment: int = 1,
-    ) -> tir.Buffer:
+        self, name: str, source: tir.Buffer, offset: ExprLike, shape: Sequence[int], *,
+        dtype: DType | None = None, strides: Sequence[int] | None = None,
+        access: tir.AccessMode = "r", alignment: int = 1,
+    ) -> tir.Buffer:  # fmt: skip
         """Declare a typed view of `source` that starts at flat element `offset`."""
         kind = dtype or source.dtype
         steps = tuple(strides) if strides is not None else None

@@ -55,12 +55,9 @@ class OperationCounts:
 
 
 def count_operations(
-    func: tir.PrimFunc,
-    intrinsics: IntrinsicTable,
-    priced: Mapping[str, float] | None = None,
-    registers: int = REGISTERS,
-    arguments: Mapping[str, int] = NO_ARGUMENTS,
-) -> OperationCounts:
+    func: tir.PrimFunc, intrinsics: IntrinsicTable, priced: Mapping[str, float] | None = None,
+    registers: int = REGISTERS, arguments: Mapping[str, int] = NO_ARGUMENTS,
+) -> OperationCounts:  # fmt: skip
     """Count the operations of `func`, without callees.
 
     `arguments` gives the values of scalar parameters. The intrinsics in `priced` count under their

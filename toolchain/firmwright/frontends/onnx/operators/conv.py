@@ -163,13 +163,9 @@ def emit_conv_nd(c: NodeContext, window: Window, *inputs: OnnxValue) -> OnnxValu
 
 
 def emit_conv2d(
-    c: NodeContext,
-    x: OnnxValue,
-    constants: ConstantFilters,
-    window: Window,
-    result: TensorType | None = None,
-    activation: str = "none",
-) -> OnnxValue:
+    c: NodeContext, x: OnnxValue, constants: ConstantFilters, window: Window,
+    result: TensorType | None = None, activation: str = "none",
+) -> OnnxValue:  # fmt: skip
     """Emit conv2d or depthwise_conv2d calls; `result` is the type of a quantized result."""
     emit, groups = c.emit, int(c.attr("group", 1))
     image, filters = to_nhwc(emit, x), _filters_to_ohwi(constants.w.array)
@@ -231,12 +227,9 @@ def _conv_transpose(c: NodeContext) -> OnnxValue:
 
 
 def emit_transpose_conv2d(
-    c: NodeContext,
-    x: OnnxValue,
-    constants: ConstantFilters,
-    result: TensorType,
+    c: NodeContext, x: OnnxValue, constants: ConstantFilters, result: TensorType,
     activation: str = "none",
-) -> OnnxValue | None:
+) -> OnnxValue | None:  # fmt: skip
     """Emit transpose_conv; return None if it does not have the node's form."""
     w, inputs = constants.w, x.shape[2:]
     window, outputs = _transposed_geometry(c, w.shape[2:], inputs)
