@@ -83,10 +83,7 @@ class Lowering:
         return entry
 
     def calls(self) -> tuple[LoweredCall, ...]:
-        """Return every call with its candidates.
-
-        Raises an UnsupportedError that lists every call that cannot be lowered.
-        """
+        """Return every call with its candidates; UnsupportedError lists all that have none."""
         results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
         refused: list[UnsupportedItem] = []

@@ -110,10 +110,7 @@ def constant_scalar(call: OpCall, index: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseKernel:
-    """The reference, lowering and checks of an operator for one element type.
-
-    `reference(call, *arrays)` takes all input arrays.
-    """
+    """Reference (of all input arrays), lowering and checks of an operator for one element type."""
 
     reference: Callable[..., Array]
     lower: Callable[[OpCall, Kernel], None]

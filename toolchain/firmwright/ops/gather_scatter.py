@@ -97,10 +97,7 @@ def infer_write(call: OpCall) -> tuple[TensorType, ...]:
 def _coordinates(
     call: OpCall, at: Sequence[Any], look_up: Callable[[str, Sequence[Any], int], Any]
 ) -> list[Any]:
-    """Return the coordinates in x of the result at `at`.
-
-    `look_up` returns the named index at a position, for an axis of the given size.
-    """
+    """Return the coordinates in x of result `at`; `look_up` reads an index for an axis."""
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
     if call.str_attr("mode") == "slices":
         lead = len(indices) - 1

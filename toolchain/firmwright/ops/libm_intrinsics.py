@@ -1,7 +1,4 @@
-"""float32 functions of the C math library, as intrinsics.
-
-Results have the library's accuracy and are NaN outside the domain.
-"""
+"""float32 functions of C's math library, as accurate, as intrinsics; NaN outside the domain."""
 
 import math
 from collections.abc import Callable, Mapping

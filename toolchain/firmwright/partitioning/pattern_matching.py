@@ -1,7 +1,4 @@
-"""Match the patterns of backends against a graph function.
-
-Annotated calls belong to their target only.
-"""
+"""Match patterns of backends in a graph function; annotated calls belong to their target."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence

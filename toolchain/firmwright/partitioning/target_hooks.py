@@ -1,7 +1,4 @@
-"""Call the hooks of targets and validate their results.
-
-A hook is called once for functions that differ only in names.
-"""
+"""Call hooks of targets, once for functions that differ only in names, and check the results."""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace

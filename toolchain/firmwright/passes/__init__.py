@@ -1,7 +1,4 @@
-"""Passes `IRModule -> IRModule`, one per file.
-
-A pass shares unchanged nodes and returns the identical module if it changes nothing.
-"""
+"""Passes `IRModule -> IRModule`, one per file; they share unchanged nodes, or the whole module."""
 
 from collections.abc import Mapping
 

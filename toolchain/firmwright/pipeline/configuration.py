@@ -36,10 +36,7 @@ def make_emit_options(board: Board, options: Options) -> EmitOptions:
 
 
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
-    """Return `model` with the board's pools, the target and the options set.
-
-    A module with the attribute `stage` is returned unchanged.
-    """
+    """Return `model` with pools, target and options set; unchanged with the attribute `stage`."""
     if "stage" in model.attrs:
         return model
     check_options(options)

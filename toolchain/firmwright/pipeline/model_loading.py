@@ -36,10 +36,7 @@ def load_module(
 
 
 def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrides()) -> bytes:
-    """Return the model's bytes, with overrides and external data merged in.
-
-    Models in C source are extracted, Keras models converted.
-    """
+    """Return the bytes with overrides and external data, also of models in C source or of Keras."""
     is_text = data[:10] == b"firmwright"
     if is_c_source(file.name) and not is_text:
         data = read_c_array(data, file.name)

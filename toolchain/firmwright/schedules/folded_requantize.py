@@ -72,10 +72,7 @@ class FoldedRequantize:
 def fold_requantize(
     params: Requantization, low: Array, high: Array, least_shift: int = 1
 ) -> FoldedRequantize | None:
-    """Return the folded form for accumulators in [low[c], high[c]], or None if it is not exact.
-
-    S is at least `least_shift`.
-    """
+    """Return the folded form for sums in [low[c], high[c]], S >= `least_shift`, or None."""
     channels = len(low)
     right = np.broadcast_to(-np.array(params.shifts, np.int64), channels)
     multiplier = np.broadcast_to(np.array(params.multipliers, np.int64), channels)

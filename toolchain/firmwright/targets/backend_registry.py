@@ -83,9 +83,6 @@ BACKENDS = BackendRegistry()
 
 
 def register_backend(backend: RegisteredBackend) -> RegisteredBackend:
-    """Make a backend, or a class of one, known in this process, and return it.
-
-    A redefined class replaces the earlier one.
-    """
+    """Make a backend or its class known in this process, in place of an earlier one; return it."""
     BACKENDS.register(backend)
     return backend

@@ -211,10 +211,7 @@ class UnknownPathError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """The instructions of an image, its sections that are never written, and its functions.
-
-    A function has its start, size and name.
-    """
+    """An image's instructions, constant sections, and functions with their start, size and name."""
 
     is_arm: bool
     instructions: Mapping[int, Instruction]

@@ -28,10 +28,7 @@ class TargetAttribute:
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
-    """A kernel, the constants that it uses, and the C files that it needs.
-
-    File names are relative to the backend's folder in the project.
-    """
+    """A kernel, its constants, and its C files, by their paths in the backend's project folder."""
 
     function: tir.PrimFunc
     constants: Mapping[str, Constant] = field(default_factory=dict)

@@ -1,7 +1,4 @@
-"""Write graph calls as a TFLite file, the input of compilers for accelerators.
-
-The extra `ethos-u` contains the package flatbuffers.
-"""
+"""Write calls as a TFLite file, the input of accelerators' compilers; needs the extra `ethos-u`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -179,10 +179,7 @@ class DifferenceBounds:
         )
 
     def _stack(self) -> bool:
-        """Tighten bounds by the total size of disjoint buffers known to be below or above.
-
-        Returns False on a contradiction.
-        """
+        """Tighten bounds by the sizes of disjoint buffers below or above; False if impossible."""
         for clique in self._cliques:
             sizes = self.sizes[clique]
             is_below = self._least[np.ix_(clique, clique)] > 0

@@ -193,10 +193,7 @@ def order_from_layout(layout: Layout) -> list[int]:
 def improve_order(
     problem: PlanningProblem, best_order: Sequence[int], best: Layout, moves: int = MOVES_MAX
 ) -> Layout:
-    """Move buffers at the top forward in the order; return the best layout found.
-
-    After too many moves in vain, restart from the best order.
-    """
+    """Move buffers at the top forward, restarting if many moves fail; return the best layout."""
     goal = (0, problem.lower_bound_bytes)
     random = Xorshift32()
     order, current, idle = list(best_order), best, 0

@@ -41,10 +41,7 @@ class InplacePair:
 
 @dataclass(slots=True)
 class InplaceCache:
-    """Constraints by kernel body and parameters, and the hoisted form of kernel bodies.
-
-    Holds the bodies so that their ids stay unique.
-    """
+    """Constraints and hoisted forms by kernel body; bodies are kept so that ids stay unique."""
 
     entries: dict[tuple[int, str, str], tuple[tir.Stmt, Constraints | None]] = field(
         default_factory=dict

@@ -175,10 +175,7 @@ def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...]
 
 
 def _joint_names(module: IRModule) -> dict[str, str]:
-    """Return the name of each buffer in the joint plan: MODEL/BUFFER.
-
-    Variables of a file's entry points are FILE/VARIABLE.
-    """
+    """Return names of buffers in the joint plan: MODEL/BUFFER, for variables FILE/VARIABLE."""
     names = {b.name: f"{module.name}/{b.name}" for b in _plan_of(module).buffers}
     source = str(module.attrs.get("source_sha256", ""))[:16]
     if source:

@@ -28,10 +28,7 @@ _READING_ROLES = frozenset({"in", "inout", "const", "pool"})
 
 @dataclass(frozen=True, slots=True)
 class CfgNode:
-    """A node of the graph; on entry, the contents of the buffer `kills` become undefined.
-
-    `time` is -1 if the node accesses no memory.
-    """
+    """A node, with `time` -1 if it accesses no memory; it makes the buffer `kills` undefined."""
 
     time: int = -1
     reads: frozenset[str] = frozenset()

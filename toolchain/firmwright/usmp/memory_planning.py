@@ -71,10 +71,7 @@ def place_buffers(
     constraints: Constraints,
     pools: Sequence[PoolInfo],
 ) -> Plan:
-    """Return a plan with every buffer in its first pool if that fits, else a plan with all pools.
-
-    Raises DoesNotFitError if nothing fits.
-    """
+    """Return a plan with first pools only, else with all pools; DoesNotFitError if none fits."""
     if can_rank_pools(buffers, pools):
         with suppress(DoesNotFitError):
             plan = planner(first_choice_only(buffers), constraints, pools)

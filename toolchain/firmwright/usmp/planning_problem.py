@@ -61,10 +61,7 @@ Solver: TypeAlias = Callable[[PlanningProblem], Layout]
 def build_problem(
     buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
 ) -> PlanningProblem:
-    """Number the buffers and list each constraint for both of its buffers.
-
-    Constraints that forbid nothing are dropped.
-    """
+    """Number the buffers; list each constraint that forbids something for both of its buffers."""
     number = {buffer.name: index for index, buffer in enumerate(buffers)}
     if len(number) != len(buffers):
         raise InternalError("two buffers of a memory plan have the same name.")

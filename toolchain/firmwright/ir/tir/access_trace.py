@@ -54,10 +54,7 @@ class AccessLog:
 
 @dataclass(frozen=True, slots=True)
 class _ProgramPoint:
-    """The time and the values of the variables in each lane.
-
-    `places` holds the byte offset of each view of the two parameters.
-    """
+    """The time, the variables of each lane, and the byte offsets of views of the two parameters."""
 
     lanes: int
     time: Ints

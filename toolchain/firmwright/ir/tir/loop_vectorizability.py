@@ -86,10 +86,7 @@ def is_parallel(
     intrinsics: IntrinsicTable,
     private: frozenset[str] = frozenset(),
 ) -> bool:
-    """Return whether the iterations of `loop` are independent.
-
-    Each iteration is assumed to have a private copy of the memories in `private`.
-    """
+    """Return whether iterations of `loop` are independent, with memories `private` in each."""
     try:
         collector = _AccessCollector(scope, intrinsics)
         accesses = list(collector.statement(loop.body, scope.inside(loop)))
@@ -202,10 +199,7 @@ def _split_offset(
 
 
 def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
-    """Return candidate moduli for comparing offsets.
-
-    These are 0 (none), then each stride as long as the loop's range or longer.
-    """
+    """Return moduli to compare offsets: 0 (none), and strides at least as long as the loop."""
     strides = {abs(factor) for window in windows for factor, _ in window.inner}
     strides |= {abs(window.constant - windows[0].constant) for window in windows}
     rows = sorted(stride for stride in strides if stride >= reach > 0)

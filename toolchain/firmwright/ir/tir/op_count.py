@@ -197,10 +197,7 @@ class _OperationCounter:
             self.levels.pop()
 
     def live_values(self, loop: tir.For) -> int:
-        """Return the number of values and addresses that an innermost loop keeps.
-
-        Returns 0 for outer loops and inline assembly.
-        """
+        """Return the values and addresses that a loop keeps; 0 for outer loops and assembly."""
         values: set[str] = set()
         places: dict[str, int] = {}
         for part in walk(loop.body):

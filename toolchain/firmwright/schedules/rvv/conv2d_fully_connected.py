@@ -83,10 +83,7 @@ LOOPS = (*map(ChannelLoop, (3, 6, 12)), *(ChannelLoop(1, group) for group in _GR
 
 
 def longest_group(flat: Array, run: int) -> int:
-    """Return the most taps of a row of `run` whose products fit 16 bits, in every channel.
-
-    `flat` holds the weights [channel, tap].
-    """
+    """Return the most taps of rows of `flat` [channel, tap] whose products always fit 16 bits."""
     rows = flat.astype(np.int64).reshape(len(flat), -1, run)
     signed = np.maximum(rows, 0), np.minimum(rows, 0)
 
