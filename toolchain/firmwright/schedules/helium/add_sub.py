@@ -61,11 +61,10 @@ def make_sum(name: str, sign: int, requires: str, text: str, lanes: int) -> Intr
     )
 
 
-def _text(sign: int) -> str:
-    return fill_text(_C["text"], sum="vaddq_s32" if sign > 0 else "vsubq_s32")
-
-
-INTRINSICS = tuple(make_sum(name, sign, "mve", _text(sign), 4) for name, sign in OPERATORS)
+INTRINSICS = tuple(
+    make_sum(name, sign, "mve", fill_text(_C["text"], sum=f"v{name}q_s32"), 4)
+    for name, sign in OPERATORS
+)
 
 
 def sum_configs(op: OpCall) -> Sequence[Config]:

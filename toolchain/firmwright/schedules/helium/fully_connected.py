@@ -177,10 +177,6 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     _multiply_rows(op, b, str(config.get("weights", "int8")), bias, settings)
 
 
-def _float32_configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if vector_requantize.supports_int8_layer(op) else ()
-
-
 def _build_float32(op: OpCall, config: Config, b: Kernel) -> None:
     matrix = weights_of(op)
     outputs, depth = matrix.shape
@@ -245,8 +241,8 @@ SCHEDULES = (
     ),
     vector_requantize.int8_schedules(
         helium_schedule(
-            "helium.fully_connected.channels", "fully_connected", configs=_float32_configs,
-            build=_build_float32,
+            "helium.fully_connected.channels", "fully_connected", build=_build_float32,
+            configs=lambda op: ({},) if vector_requantize.supports_int8_layer(op) else (),
         )
     )[1],
 )  # fmt: skip

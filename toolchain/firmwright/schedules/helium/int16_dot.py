@@ -142,10 +142,6 @@ def _rows_text(loop: DotProductLoop) -> str:
     ])  # fmt: skip
 
 
-def _rows_meaning(w: Any, x: Any, taps: Any, *_: Any) -> tuple[Any, ...]:
-    return tuple(_sums(w, x, ROWS, taps).astype(np.int32))
-
-
 def _rows(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
         name=f"mve_rows_int16_{loop.suffix}",
@@ -154,7 +150,7 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
             *immediates("taps"),
             *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
         ),
-        meaning=_rows_meaning,
+        meaning=lambda w, x, taps, *_: tuple(_sums(w, x, ROWS, taps).astype(np.int32)),
         portable=_ROWS_PORTABLE,
         doc="Eight rows of weights: products with a column of int16.",
         requires="mve",

@@ -5,7 +5,7 @@ import numpy as np
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index, UnitLoops, emit_steps
 from firmwright.ops.lstm_layer import GATES, INPUT_WEIGHTS, RECURRENT_WEIGHTS, weights_at
@@ -39,8 +39,9 @@ class _PackedLoops(UnitLoops):
             add(last)
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    emit_steps(op, b, _PackedLoops(op, b))
-
-
-SCHEDULES = (Schedule("scalar.lstm.packed", "lstm", frozenset(), lambda op: ({},), _build),)
+SCHEDULES = (
+    Schedule(
+        "scalar.lstm.packed", "lstm", frozenset(), lambda op: ({},),
+        lambda op, config, b: emit_steps(op, b, _PackedLoops(op, b)),
+    ),
+)  # fmt: skip
