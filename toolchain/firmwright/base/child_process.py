@@ -20,15 +20,10 @@ def run_program(
     """
     try:
         done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
+            command, cwd=folder, env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=timeout_s, check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         what = f"{title} did not finish within {timeout_s:g} s."
         raise ToolFailedError(what, command=command, where=where, hint=hint) from error

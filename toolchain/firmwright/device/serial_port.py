@@ -80,13 +80,9 @@ class SerialTransport:
         self._baud = baud
         try:
             self._port = serial.serial_for_url(
-                url,
-                baudrate=baud,
-                parity=parity,
-                timeout=0,
-                write_timeout=WRITE_TIMEOUT_S,
+                url, baudrate=baud, parity=parity, timeout=0, write_timeout=WRITE_TIMEOUT_S,
                 exclusive=True,
-            )
+            )  # fmt: skip
         except (serial.SerialException, OSError, ValueError) as error:
             if "exclusively lock" in str(error):
                 hint = "end the other session or monitor; `fuser` on the port names it."

@@ -149,14 +149,10 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
         by_kind[operator.kind] += operator.count
     slowest, most = max(by_kind.items(), key=itemgetter(1), default=("", 0))
     return replace(
-        entry,
-        model_flash_bytes=build_image(compiled).model_flash_bytes,
-        unit=costs.unit,
-        count=costs.total,
-        default_loops=round(by_kind.total() / max(total, 1), 4),
-        slowest_default=slowest,
-        slowest_default_share=round(most / max(total, 1), 4),
-    )
+        entry, model_flash_bytes=build_image(compiled).model_flash_bytes, unit=costs.unit,
+        count=costs.total, default_loops=round(by_kind.total() / max(total, 1), 4),
+        slowest_default=slowest, slowest_default_share=round(most / max(total, 1), 4),
+    )  # fmt: skip
 
 
 def _one_line(error: FirmwrightError) -> str:

@@ -39,12 +39,9 @@ def find_source_lines(
     tool = f"{toolchain}-addr2line" if toolchain else "addr2line"
     try:
         done = subprocess.run(
-            [tool, "-a", "-f", "-i", "-e", str(elf), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=True,
-        )
+            [tool, "-a", "-f", "-i", "-e", str(elf), *arguments], capture_output=True, text=True,
+            timeout=TIMEOUT_S, check=True,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         log.info("%s cannot find the source line: %s", tool, error)
         return tuple(() for _ in arguments)

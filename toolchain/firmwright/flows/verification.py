@@ -149,15 +149,13 @@ def _merge(parts: Sequence[Verification], size: int) -> Verification:
         if part.first
     )
     return replace(
-        parts[0],
-        samples=sum(part.samples for part in parts),
+        parts[0], samples=sum(part.samples for part in parts),
         values=sum(part.values for part in parts),
         mismatches=sum(part.mismatches for part in parts),
-        max_abs_error=max(part.max_abs_error for part in parts),
-        first=next(firsts, None),
+        max_abs_error=max(part.max_abs_error for part in parts), first=next(firsts, None),
         explanation=explanations.pop() if len(explanations) == 1 else "",
         outputs=tuple(outputs for part in parts for outputs in part.outputs),
-    )
+    )  # fmt: skip
 
 
 def check_recording(batch: SampleBatch, expected: Sequence[Tensors] | None) -> None:

@@ -135,11 +135,9 @@ def _split_into_words(copy: StridedCopy, size: int) -> Sequence[tuple[StridedCop
     ]
     x_first, y_first, done = copy.x_offset, copy.y_offset, words * lanes
     by_words = replace(
-        copy,
-        axes=(*divided, CopyAxis(words, 1, 1)),
-        x_offset=x_first // lanes,
+        copy, axes=(*divided, CopyAxis(words, 1, 1)), x_offset=x_first // lanes,
         y_offset=y_first // lanes,
-    )
+    )  # fmt: skip
     if not rest:
         return [(by_words, lanes)]
     axes = (*outer, CopyAxis(rest, 1, 1))
