@@ -46,11 +46,9 @@ def usb_ports() -> tuple[SerialPortInfo, ...]:
 
 
 def find_serial_port(
-    board: str,
-    usb: Sequence[str],
-    ports: Sequence[SerialPortInfo],
+    board: str, usb: Sequence[str], ports: Sequence[SerialPortInfo],
     choose: PortChooser | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """Return the only port with a USB id in `usb`; among several, `choose` selects one."""
     if not usb:
         what = "the board needs a serial port, and none was given."

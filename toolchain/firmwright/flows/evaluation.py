@@ -106,11 +106,9 @@ def evaluate(
 
 
 def _own_runs(
-    compiled: Compilation,
-    samples: Sequence[Tensors],
-    position: int,
+    compiled: Compilation, samples: Sequence[Tensors], position: int,
     open_with: Callable[[Compilation], ModelSession],
-) -> tuple[list[ModelRun], int]:
+) -> tuple[list[ModelRun], int]:  # fmt: skip
     """Run the model by its runtime and as firmware, and count the values that differ."""
     io, board = compiled.module.io, compiled.board.name
     size = _batch_size(compiled.imported, len(samples))

@@ -273,11 +273,9 @@ def _timing(board: Board) -> CoreTiming | None:
 
 
 def _by_operator(
-    compiled: Compilation,
-    code: _CodeIndex,
-    times: Mapping[int, int],
+    compiled: Compilation, code: _CodeIndex, times: Mapping[int, int],
     sites: Mapping[int, list[InstructionCount]],
-) -> dict[int, list[InstructionCount]]:
+) -> dict[int, list[InstructionCount]]:  # fmt: skip
     """Group the counts by operator; `sites` are in order of their first execution.
 
     As compilers may duplicate calls, the sites of a kernel are assigned in order until each

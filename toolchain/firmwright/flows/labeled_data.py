@@ -58,11 +58,9 @@ def evenly_spaced(total: int, count: int) -> slice:
 
 
 def read_dataset(
-    data: str | Path | Mapping[str, Array],
-    inputs: Sequence[IoTensor],
-    labels: str | Path = "",
+    data: str | Path | Mapping[str, Array], inputs: Sequence[IoTensor], labels: str | Path = "",
     classes: Sequence[str] = (),
-) -> Dataset:
+) -> Dataset:  # fmt: skip
     """Read a data set, or take arrays by name, for a model with these inputs.
 
     `labels` is an .npy file, or a text file with a line LABEL for each sample or, for a folder, a

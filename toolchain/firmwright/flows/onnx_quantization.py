@@ -58,11 +58,9 @@ def float_onnx_source(model: Model) -> bytes:
 
 
 def quantize_onnx_model(
-    model: Model,
-    samples: Sequence[Tensors],
-    how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING,
-    compared: int = 32,
-) -> QuantizationResult:
+    model: Model, samples: Sequence[Tensors],
+    how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING, compared: int = 32,
+) -> QuantizationResult:  # fmt: skip
     """Quantize `model` and compare layers over at most `compared` samples, evenly spaced."""
     source = float_onnx_source(model)
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}

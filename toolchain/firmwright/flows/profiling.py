@@ -178,11 +178,9 @@ def _with_modeled(
 
 
 def _schedule(
-    compiled: Compilation,
-    operators: Sequence[OperatorCost],
-    counts: InstructionCounts | None,
+    compiled: Compilation, operators: Sequence[OperatorCost], counts: InstructionCounts | None,
     times: ModeledTimes,
-) -> tuple[ScheduledCall, ...]:
+) -> tuple[ScheduledCall, ...]:  # fmt: skip
     if counts is not None and counts.timeline is not None:
         schedule = counts.timeline.schedule
     else:

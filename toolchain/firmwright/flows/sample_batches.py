@@ -49,11 +49,9 @@ class SampleBatch:
 
 
 def generate_samples(
-    inputs: Sequence[IoTensor],
-    count: int,
-    seed: int = 0,
+    inputs: Sequence[IoTensor], count: int, seed: int = 0,
     ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
-) -> SampleBatch:
+) -> SampleBatch:  # fmt: skip
     """Return `count` samples of `seed` (oracle/random_samples.py), in the declared `ranges`."""
     if count < 1:
         raise UsageError(

@@ -122,12 +122,10 @@ def verify(
 
 
 def verify_in_parts(
-    executor: Executor,
-    compiled: Compilation,
-    batch: SampleBatch,
+    executor: Executor, compiled: Compilation, batch: SampleBatch,
     expected: Sequence[Tensors] | None = None,
     open_with: Callable[[Compilation], ModelSession] = open_session,
-) -> Verification:
+) -> Verification:  # fmt: skip
     check_recording(batch, expected)
     size = len(batch.samples) if compiled.module.io.state else SAMPLES_PER_TASK
     calls = []

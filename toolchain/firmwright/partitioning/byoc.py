@@ -41,11 +41,9 @@ _NAMED_OPS = 4
 
 
 def partition_module(
-    module: IRModule,
-    watch: PassTimer,
-    names: Collection[str] | None = None,
+    module: IRModule, watch: PassTimer, names: Collection[str] | None = None,
     where: MatchCondition = match_always,
-) -> IRModule:
+) -> IRModule:  # fmt: skip
     """Assign open calls to the backends `names`, by default those for which this was not done.
 
     `where` is a condition on their matches; the other backends take offloaded calls only.
@@ -79,11 +77,9 @@ def run_pre_partition(
 
 
 def run_partition(
-    module: IRModule,
-    watch: PassTimer,
-    choose: PartitionStrategy = greedy_cover,
+    module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover,
     active: Sequence[ActiveBackend] | None = None,
-) -> IRModule:
+) -> IRModule:  # fmt: skip
     active = active_backends(module) if active is None else active
     names = [item.name for item in active if item.where is not _match_never]
     before, module = module, _partition_functions(module, active, choose)

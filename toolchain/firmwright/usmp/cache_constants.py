@@ -138,11 +138,9 @@ def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, int]:
 
 
 def _candidates(
-    module: IRModule,
-    traffic: Mapping[str, MemoryTraffic],
-    pools: Sequence[PoolInfo],
+    module: IRModule, traffic: Mapping[str, MemoryTraffic], pools: Sequence[PoolInfo],
     program: PoolInfo,
-) -> list[_Candidate]:
+) -> list[_Candidate]:  # fmt: skip
     candidates = [
         _Candidate(
             name,

@@ -66,11 +66,9 @@ def plan_memory(
 
 
 def place_buffers(
-    planner: Planner,
-    buffers: Sequence[BufferInfo],
-    constraints: Constraints,
+    planner: Planner, buffers: Sequence[BufferInfo], constraints: Constraints,
     pools: Sequence[PoolInfo],
-) -> Plan:
+) -> Plan:  # fmt: skip
     """Return a plan with first pools only, else with all pools; DoesNotFitError if none fits."""
     if can_rank_pools(buffers, pools):
         with suppress(DoesNotFitError):
@@ -135,11 +133,9 @@ _UNIT = MemoryTraffic(4, 4, 1, 1)
 
 
 def rank_pools(
-    buffers: Sequence[BufferInfo],
-    constraints: Constraints,
-    pools: Sequence[PoolInfo],
+    buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo],
     traffic: Mapping[str, MemoryTraffic],
-) -> tuple[BufferInfo, ...]:
+) -> tuple[BufferInfo, ...]:  # fmt: skip
     if not can_rank_pools(buffers, pools):
         return tuple(buffers)
     ranked = sorted(_candidates(buffers, pools), key=lambda pool: transfer_cycles(_UNIT, pool))

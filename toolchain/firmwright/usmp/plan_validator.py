@@ -8,11 +8,9 @@ from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan
 
 
 def check_plan(
-    plan: Plan,
-    buffers: Sequence[BufferInfo],
-    constraints: Sequence[OffsetConstraint[str]],
+    plan: Plan, buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]],
     pools: Sequence[PoolInfo],
-) -> None:
+) -> None:  # fmt: skip
     """Raise InternalError, naming the buffer or pair at fault, unless `plan` is valid.
 
     Every buffer is in a permitted, writable pool, aligned and within the limit; all constraints

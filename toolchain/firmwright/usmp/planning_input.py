@@ -196,11 +196,9 @@ def _pairs_in_call(
 
 
 def _pairs_in_loop(
-    flow: ControlFlowGraph,
-    loop: CfgLoop,
-    live: Mapping[str, tuple[LiveRange, ...]],
+    flow: ControlFlowGraph, loop: CfgLoop, live: Mapping[str, tuple[LiveRange, ...]],
     cache: InplaceCache,
-) -> list[InplacePair]:
+) -> list[InplacePair]:  # fmt: skip
     """Return the pairs of a read-only and a written buffer of a loop that may overlap.
 
     Both are live together only in the loop. Buffers accessed through views and loops with calls on
@@ -245,11 +243,9 @@ _ONE_PLACE = 1 << 40
 
 
 def find_overlays(
-    module: IRModule,
-    flow: ControlFlowGraph,
-    live: Mapping[str, tuple[LiveRange, ...]],
+    module: IRModule, flow: ControlFlowGraph, live: Mapping[str, tuple[LiveRange, ...]],
     at_exit: Collection[str],
-) -> Iterator[InplacePair]:
+) -> Iterator[InplacePair]:  # fmt: skip
     times: dict[tir.PrimFuncCall, list[int]] = {}
     for node in flow.nodes:
         if node.call is not None:

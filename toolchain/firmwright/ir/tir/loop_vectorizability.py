@@ -81,11 +81,9 @@ class _SerialError(Exception):
 
 
 def is_parallel(
-    loop: tir.For,
-    scope: LoopScope,
-    intrinsics: IntrinsicTable,
+    loop: tir.For, scope: LoopScope, intrinsics: IntrinsicTable,
     private: frozenset[str] = frozenset(),
-) -> bool:
+) -> bool:  # fmt: skip
     """Return whether iterations of `loop` are independent, with memories `private` in each."""
     try:
         collector = _AccessCollector(scope, intrinsics)

@@ -44,11 +44,9 @@ def padded_size_bytes(constant: Constant) -> int:
 
 
 def _first_with_room(
-    pools: Sequence[PoolInfo],
-    used_bytes: dict[str, int],
-    constant: Constant,
+    pools: Sequence[PoolInfo], used_bytes: dict[str, int], constant: Constant,
     constants: dict[str, Constant],
-) -> str:
+) -> str:  # fmt: skip
     for pool in pools:
         need = used_bytes[pool.name] + padded_size_bytes(constant)
         if pool.size_bytes is None or need <= pool.size_bytes:

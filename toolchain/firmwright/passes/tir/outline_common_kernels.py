@@ -173,11 +173,9 @@ def _similar_kernels(
 
 
 def _members(
-    module: IRModule,
-    kernels: Sequence[tir.PrimFunc],
-    intrinsics: IntrinsicTable,
+    module: IRModule, kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable,
     price: EstimateCost,
-) -> Iterator[_SharedKernel]:
+) -> Iterator[_SharedKernel]:  # fmt: skip
     for func in kernels:
         flat = flatten_buffers(func)
         if flat is None or diagnose_prim_func(flat, module, intrinsics):

@@ -116,11 +116,9 @@ def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[i
 
 
 def _rows(
-    loop: DotProductLoop,
-    lanes: LaneFormat = dot_product_loop.INT8_LANES,
-    *,
+    loop: DotProductLoop, lanes: LaneFormat = dot_product_loop.INT8_LANES, *,
     by_channel: bool = False,
-) -> Intrinsic:
+) -> Intrinsic:  # fmt: skip
     ending = (*vector_requantize.EPILOGUE_OPERANDS, *immediates("taps"))
     unpack, rows, portable = dot_product_loop.unpack_weights, ROWS, _PORTABLE
     if lanes.is_int4:
