@@ -1,14 +1,15 @@
 """Fusion of float relu and relu6 into the preceding operator.
 
 Applies to convolutions, fully connected layers, pools and arithmetic if the activation is the only
-reader. The result takes the activation's name. This is exact. Quantized activations are not fused.
+reader. The result takes the activation's name. Before a max pool that is the only reader, the pool
+applies the activation, to fewer elements. Both are exact. Quantized activations are not fused.
 """
 
 from dataclasses import replace
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import Call, Function
-from firmwright.passes.map_functions import graph_pass, merge_into_producers
+from firmwright.passes.map_functions import count_uses, graph_pass, merge_into_producers
 
 _FUSABLE = "add average_pool2d conv2d depthwise_conv2d div fully_connected max_pool2d mul sub"
 FUSABLE_OPS = frozenset(_FUSABLE.split())
@@ -16,11 +17,11 @@ ACTIVATIONS = frozenset({"relu", "relu6"})
 
 
 def fuse_activations(function: Function) -> Function:
-    if not any(call.op in ACTIVATIONS for call in function.body):
-        return function
-    return merge_into_producers(
-        function, lambda call: call.inputs[0] if call.op in ACTIVATIONS else None, _fused
-    )
+    if any(call.op in ACTIVATIONS for call in function.body):
+        function = merge_into_producers(
+            function, lambda call: call.inputs[0] if call.op in ACTIVATIONS else None, _fused
+        )
+    return _with_late_activations(function)
 
 
 def _fused(producer: Call, call: Call) -> Call | None:
@@ -28,6 +29,21 @@ def _fused(producer: Call, call: Call) -> Call | None:
     if producer.op in FUSABLE_OPS and plain and producer.outputs[0].type.dtype == FLOAT32:
         return replace(producer, attrs={**producer.attrs, "activation": call.op})
     return None
+
+
+def _with_late_activations(function: Function) -> Function:
+    body, uses = list(function.body), count_uses(function)
+    producers = {value.name: k for k, call in enumerate(body) for value in call.outputs}
+    for index, call in enumerate(body):
+        x = call.inputs[0] if call.op == "max_pool2d" else None
+        place = producers.get(x.name) if x is not None else None
+        if x is None or place is None or x.type.dtype != FLOAT32 or uses[x.name] > 1:
+            continue
+        own, late = (body[k].attrs.get("activation") for k in (place, index))
+        if body[place].op in FUSABLE_OPS and own in ACTIVATIONS and late == "none":
+            for k, activation in ((place, "none"), (index, own)):
+                body[k] = replace(body[k], attrs={**body[k].attrs, "activation": activation})
+    return replace(function, body=tuple(body))
 
 
 PASS = graph_pass("fuse-activations", fuse_activations)
