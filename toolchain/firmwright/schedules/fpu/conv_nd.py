@@ -34,34 +34,27 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    tile, w = FpuTile(int(config["lanes"]), int(config["pixels"])), b.input(1)
-    filters, channels, *size = w.shape
+    tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
+    filters, channels, *size = op.input(1).shape
     taps, pixels = math.prod(size), math.prod(op.output.shape[2:])
-    packed = b.allocate("filters", FLOAT32, (filters * channels * taps,))
+    w = b.view("w", b.input(1), 0, (filters, channels, taps))
+    packed = b.allocate("filters", FLOAT32, (w.elements,))
     for first, count, lanes in channel_groups(filters, tile.lanes):
-        _pack_filters(b, packed, b.view("w", w, 0, (filters, channels, taps)), first, count, lanes)
+        shape = (count, taps, channels, lanes)
+        groups = b.view("groups", packed, first * channels * taps, shape, access="w")
+        with b.loops("group tap c", shape[:3]) as (group, tap, c):
+            for lane in range(lanes):
+                value = b.load(w, [group * lanes + (first + lane), c, tap])
+                b.store(groups, [group, tap, c, lane], value)
     no_bias = np.zeros(filters, np.float32)
     bias = b.input(2) if op.has_input(2) else b.constant("bias", no_bias, FLOAT32)
-    gemm = FloatGemmKernel(
-        style, tile, filters, channels * taps, packed, bias, "none", (1, pixels)
-    )  # fmt: skip
+    depth = channels * taps
+    gemm = FloatGemmKernel(style, tile, filters, depth, packed, bias, "none", (1, pixels))
     with pixel_blocks(b, pixels, tile.pixels) as at:
         columns = b.allocate("columns", FLOAT32, (taps, channels, tile.pixels))
         with b.for_("p", tile.pixels) as p:
             _pack_window(op, b, columns, at, p)
         gemm.emit(b, columns, at)
-
-
-def _pack_filters(
-    b: Kernel, packed: tir.Buffer, w: tir.Buffer, first: int, count: int, lanes: int
-) -> None:
-    """Pack `count` groups of `lanes` filters each, from filter `first`."""
-    _, channels, taps = w.shape
-    with b.loops("group tap c", (count, taps, channels)) as (group, tap, c):
-        start = group * lanes + first
-        for lane in range(lanes):
-            place = start * (channels * taps) + (tap * channels + c) * lanes + lane
-            b.store(packed, [place], b.load(w, [start + lane, c, tap]))
 
 
 def _pack_window(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr, p: ArithExpr) -> None:

@@ -60,50 +60,41 @@ class FpuTile:
         """The number of elements whose columns are loaded at once; room for products remains."""
         return next(n for n in (4, 2, 1) if self.lanes + self.pixels * n <= _LOADED_MAX)
 
-    def first(self) -> list[str]:
-        """Return the text for the first element, which initializes the sums."""
-        w, triples = self._triples(0)
-        text = [f"vmul.f32 {total}, {a}, {b}" for total, a, b in triples]
-        return [*_loads(w, self._columns(1)), *text]
-
-    def steps(self, style: MultiplyAddStyle, count: int) -> list[str]:
-        """Return the text for `count` elements."""
-        lines, name = list[str](), "vmla.f32 {}, {}, {}"
+    def steps(self, style: MultiplyAddStyle, count: int, *, starts: bool = False) -> list[str]:
+        """Return the text for `count` elements; if it `starts`, for one that initializes sums."""
+        lines, name = list[str](), "vmul" if starts else "vmla"
+        w = _registers(_FIRST_FREE, self.lanes)
         for start in range(0, count, self.group):
             size = min(self.group, count - start)
+            x = _registers(_FIRST_FREE + self.lanes, size * self.pixels)
             for step in range(size):
-                w, triples = self._triples(step)
-                lines += _loads(w, [] if step else self._columns(size))
-                chained = [name.format(*triple) for triple in triples]
-                lines += chained if style == "chained" else self._separate(triples, size)
+                lines += [_load("w", w), *([] if step else [_load("x", x)])]
+                triples = [
+                    (f"%[c{pixel * self.lanes + lane}]", w[lane], x[step * self.pixels + pixel])
+                    for pixel in range(self.pixels)
+                    for lane in range(self.lanes)
+                ]
+                if starts or style == "chained":
+                    lines += [f"{name}.f32 {total}, {a}, {b}" for total, a, b in triples]
+                else:
+                    lines += _separate(triples, _REGISTERS - _FIRST_FREE - len(w) - len(x))
         return lines
 
-    def _columns(self, count: int) -> list[str]:
-        first = _FIRST_FREE + self.lanes
-        return [f"s{first + i}" for i in range(count * self.pixels)]
 
-    def _triples(self, step: int) -> tuple[list[str], list[tuple[str, str, str]]]:
-        """Return the weights and, for each sum, its register and those of its factors."""
-        w = [f"s{_FIRST_FREE + lane}" for lane in range(self.lanes)]
-        x = self._columns(step + 1)[step * self.pixels :]
-        return w, [
-            (f"%[c{pixel * self.lanes + lane}]", w[lane], x[pixel])
-            for pixel in range(self.pixels)
-            for lane in range(self.lanes)
-        ]
+def _separate(triples: Sequence[tuple[str, str, str]], free: int) -> list[str]:
+    lines, room = list[str](), min(free, _MAX_PRODUCTS)
+    for start in range(0, len(triples), room):
+        batch = triples[start : start + room]
+        temporaries = [f"s{_REGISTERS - 1 - place}" for place in range(len(batch))]
+        for (_, a, b), product in zip(batch, temporaries, strict=True):
+            lines.append(f"vmul.f32 {product}, {a}, {b}")
+        for (total, _, _), product in zip(batch, temporaries, strict=True):
+            lines.append(f"vadd.f32 {total}, {total}, {product}")
+    return lines
 
-    def _separate(self, triples: Sequence[tuple[str, str, str]], size: int) -> list[str]:
-        lines = []
-        free = _REGISTERS - _FIRST_FREE - self.lanes - self.pixels * size
-        room = min(free, _MAX_PRODUCTS)
-        for start in range(0, self.sums, room):
-            batch = triples[start : start + room]
-            temporaries = [f"s{_REGISTERS - 1 - place}" for place in range(len(batch))]
-            for (_, a, b), product in zip(batch, temporaries, strict=True):
-                lines.append(f"vmul.f32 {product}, {a}, {b}")
-            for (total, _, _), product in zip(batch, temporaries, strict=True):
-                lines.append(f"vadd.f32 {total}, {total}, {product}")
-        return lines
+
+def _registers(first: int, count: int) -> list[str]:
+    return [f"s{first + place}" for place in range(count)]
 
 
 FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8, 1), (4, 1)))
@@ -115,16 +106,12 @@ def microkernel_name(style: MultiplyAddStyle, tile: FpuTile, depth: int) -> str:
     return f"{style}_f32_{tile.lanes}x{tile.pixels}_{'deep_' if rounds else ''}{rest}"
 
 
-def _loads(w: Sequence[str], x: Sequence[str]) -> list[str]:
-    return [
-        f"vldmia %[{name}]!, {{{'-'.join((group[0], group[-1])[: len(group)])}}}"
-        for name, group in (("w", w), ("x", x))
-        if group
-    ]
+def _load(pointer: str, group: Sequence[str]) -> str:
+    return f"vldmia %[{pointer}]!, {{{'-'.join(dict.fromkeys((group[0], group[-1])))}}}"
 
 
 def _text(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> str:
-    lines = tile.first()
+    lines = tile.steps(style, 1, starts=True)
     if deep:
         loop = tile.steps(style, STEPS_PER_ITERATION)
         lines += ["1:", *loop, "subs %[rounds], #1", "bne 1b"]
@@ -161,13 +148,12 @@ def _meaning(tile: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
 
 
 def _instructions(style: MultiplyAddStyle, tile: FpuTile) -> Callable[[Sequence[int]], int]:
-    start, counts = len(tile.first()), [len(tile.steps(style, n)) for n in range(5)]
-
-    def count(args: Sequence[int]) -> int:
-        rounds, rest = divmod(args[2] - 1, STEPS_PER_ITERATION)
-        return start + rounds * (counts[STEPS_PER_ITERATION] + 2) + counts[rest]
-
-    return count
+    start = len(tile.steps(style, 1, starts=True))
+    loop, *rest = (len(tile.steps(style, count)) for count in (STEPS_PER_ITERATION, 0, 1, 2, 3))
+    return lambda args: (
+        start + (args[2] - 1) // STEPS_PER_ITERATION * (loop + 2)
+        + rest[(args[2] - 1) % STEPS_PER_ITERATION]
+    )  # fmt: skip
 
 
 def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
