@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from firmwright.base import dtypes
-from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, Array, DType
+from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
@@ -23,6 +23,7 @@ from firmwright.ops.kernel import Kernel
 _NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64"
 _WORD_BYTES = 4
 _UNROLL = (4, 3, 2)
+_RUN_MIN_BYTES = 12
 DTYPES = tuple(dtypes.get_dtype(name) for name in _NAMES.split())
 
 
@@ -113,11 +114,26 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
 
 
 def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
-    """Emit the copies, by words where all offsets and strides are whole words."""
+    """Emit the copies, by words where all offsets and strides are whole words.
+
+    Long runs are copied by `b.copy_bytes` if that is set.
+    """
     for copy in copies:
-        size = b.input(copy.source).dtype.size_bytes
-        for part, lanes in _split_into_words(copy.merge_loops(), size):
+        size, merged = b.input(copy.source).dtype.size_bytes, copy.merge_loops()
+        inner = merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
+        is_run = inner == CopyAxis(inner.extent, 1, 1) and inner.extent * size >= _RUN_MIN_BYTES
+        if is_run and b.copy_bytes is not None:
+            _lower_copy(b, _in_bytes(merged, size), 0)
+            continue
+        for part, lanes in _split_into_words(merged, size):
             _lower_copy(b, part, lanes)
+
+
+def _in_bytes(copy: StridedCopy, size: int) -> StridedCopy:
+    *outer, inner = copy.axes
+    axes = [replace(a, x_stride=a.x_stride * size, y_stride=a.y_stride * size) for a in outer]
+    run, (x, y) = CopyAxis(inner.extent * size, 1, 1), (copy.x_offset * size, copy.y_offset * size)
+    return replace(copy, axes=(*axes, run), x_offset=x, y_offset=y)
 
 
 def _split_into_words(copy: StridedCopy, size: int) -> Sequence[tuple[StridedCopy, int]]:
@@ -148,6 +164,7 @@ def _split_into_words(copy: StridedCopy, size: int) -> Sequence[tuple[StridedCop
 
 
 def _lower_copy(b: Kernel, copy: StridedCopy, lanes: int) -> None:
+    """Emit a copy of elements, of words of `lanes` elements or, with 0, of runs of bytes."""
     source, result = b.input(copy.source), b.outputs[copy.result]
 
     def index(position: int, i: ArithExpr, table: tuple[int, ...]) -> ArithExpr:
@@ -161,21 +178,24 @@ def _lower_copy(b: Kernel, copy: StridedCopy, lanes: int) -> None:
         for table in (axis.table, axis.y_table)
         if table
     }
-    dtype, size = (UINT32, _WORD_BYTES) if lanes > 1 else (source.dtype, 1)
-    x = b.view("from", source, 0, (source.elements // lanes,), dtype=dtype, alignment=size)
-    y = b.view(
-        "to", result, 0, (result.elements // lanes,), dtype=dtype, access="w", alignment=size
-    )
+    dtype, align = (UINT32, _WORD_BYTES) if lanes > 1 else (source.dtype if lanes else INT8, 1)
+    x_size, y_size = (each.size_bytes // dtype.size_bytes for each in (source, result))
+    x = b.view("from", source, 0, (x_size,), dtype=dtype, alignment=align)
+    y = b.view("to", result, 0, (y_size,), dtype=dtype, access="w", alignment=align)
+    axes = copy.axes if lanes else copy.axes[:-1]
     with ExitStack() as stack:
         x_index, y_index = ArithExpr(as_expr(copy.x_offset)), ArithExpr(as_expr(copy.y_offset))
-        for position, axis in enumerate(copy.axes):
+        for position, axis in enumerate(axes):
             is_last = position == len(copy.axes) - 1 and axis.is_plain
             name, extent = f"i{position}", axis.extent
             loop = b.unrolled(name, extent, *_UNROLL) if is_last else b.for_(name, extent)
             i = stack.enter_context(loop)
             y_index = y_index + index(position, i, axis.y_table) * axis.y_stride
             x_index = x_index + index(position, i, axis.table) * axis.x_stride
-        b.store(y, [y_index], b.load(x, [x_index]))
+        if lanes:
+            b.store(y, [y_index], b.load(x, [x_index]))
+        elif b.copy_bytes is not None:
+            b.copy_bytes(b, y, y_index, x, x_index, copy.axes[-1].extent)
 
 
 def narrowest_index_dtype(values: Sequence[int]) -> DType:
