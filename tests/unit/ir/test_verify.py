@@ -18,6 +18,7 @@ from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.builder import Builder, logical_and
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.verify import verify_module, verify_prim_func
 
 Y = tir.Buffer("y", INT8, (4,))
@@ -55,6 +56,22 @@ def test_a_name_is_undefined_after_its_scope() -> None:
     late = replace(func, body=tir.Seq((func.body, again)))
     with pytest.raises(ModelError, match="variable k: i64 is not declared here"):
         verify_prim_func(late, IRModule("m"), {})
+
+
+def test_a_pointer_covers_its_region_as_often_as_it_is_accessed() -> None:
+    operands = (
+        Operand("x", "ptr", INT8, "r", 2, times="count"), Operand("count", "in", INT32),
+    )  # fmt: skip
+    table = {"sum": Intrinsic("sum", operands, lambda x, count: None, "", "")}
+    for count in (2, 3):
+        b = Builder("f")
+        b.evaluate("sum", [b.pointer(b.buffer_param("x", INT8, (4,), "in"), 0, 4), count])
+        func = b.build()
+        if count == 2:
+            verify_prim_func(func, IRModule("m", {"f": func}), table)
+            continue
+        with pytest.raises(ModelError, match="covers 4 elements, 3:i32 times 2 are needed"):
+            verify_prim_func(func, IRModule("m", {"f": func}), table)
 
 
 def test_long_reports_are_truncated() -> None:

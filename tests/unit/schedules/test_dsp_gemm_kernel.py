@@ -108,6 +108,24 @@ def test_a_microkernel_is_the_sum_of_its_steps(shape) -> None:
     assert [int(s[0]) for s in sums] == [int(s[0]) for s in expected]
 
 
+@pytest.mark.parametrize(
+    "shape", ["mac_2x4", "paired_2x4", "paired_4x2", "paired_8x1", "bytes_8x1"]
+)
+def test_a_loop_repeats_its_steps_as_often_as_requested(shape) -> None:
+    rng = np.random.default_rng(1)
+    loop, whole = INTRINSICS[f"{shape}_loop_2"], INTRINSICS[f"{shape}_6"]
+    w, x = (
+        rng.integers(0, 1 << 32, (operand.extent + 8, 1), dtype=np.uint32)
+        for operand in whole.operands[:2]
+    )
+    sums = tuple(np.full(1, place, np.int32) for place in range(8))
+    expected = whole.meaning(w[:-8], x[:-8], *sums)
+    assert [int(s[0]) for s in loop.meaning(w, x, 6, *sums)] == [int(s[0]) for s in expected]
+    assert loop.count is not None
+    first, second, third = (loop.count([0, 0, steps]) for steps in (2, 4, 6))
+    assert third - second == second - first > loop.instructions // 2
+
+
 def test_channels_with_equal_outputs_at_both_bounds_are_constant() -> None:
     params = Requantization(
         (1 << 30, 1 << 30, 1 << 30), (-8, -20, 2), Rounding.TWICE, -128, -128, 127

@@ -16,6 +16,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select.flash_budget import (
     CallCandidates,
+    CodeKey,
     apply_default_flash_budget,
     dedupe_code_cost,
     fastest_candidates,
@@ -90,7 +91,7 @@ def test_error_for_a_small_budget_names_the_least_budget() -> None:
 
 def test_shared_code_counts_once() -> None:
     offers = [offer("a", (1, 0, 900)), offer("b", (1, 0, 900)), offer("c", (1, 0, 300))]
-    parts = dedupe_code_cost(offers, lambda kernel: kernel.name == "c")
+    parts = dedupe_code_cost(offers, lambda kernel: CodeKey(kernel.name == "c"))
     sizes = [result[0].code_bytes for _, result in parts]
     assert sizes[0] == sizes[1] == sizes[2] + 150
     assert sizes[0] < 500

@@ -4,13 +4,14 @@ Inputs minus zero points are shifted left by 20 bits (int16: 15) and multiplied 
 larger scale); the sum is requantized to the output. Every product rounds twice:
 t = floor((x * m + 2^30) / 2^31), then t / 2^e to nearest, halves away from zero.
 
-int8 terms need 32 bits only: v * 2^20 * m with |v| < 2^8 and m = 2^16 m1 + m0 gives
-t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as 4 t, the input of
-`requantize_fourfold`. Semantics: TFLite's reference integer addition.
+For nearly all int8 sums, (a x0 + b x1 + c) >> S equals this for all 65,536 pairs of inputs, with a
+and b near the ratios of the scales. Semantics: TFLite's reference integer addition.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
@@ -18,15 +19,17 @@ from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic
+from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic, maximum, minimum
 from firmwright.ops import requantize
 from firmwright.ops.elementwise import constant_scalar, loop_over_elements
 from firmwright.ops.kernel import Kernel
 
 _LEFT_SHIFT = 20
 _LEFT_SHIFT_INT16 = 15
-_HALF = 1 << 30
-"""The fixed-point multiplier of 1/2 (shift 0), 1/4 (shift -1) and so on."""
+_LIMIT = 1 << 30
+_LINEAR_SHIFTS = (22, 21, 23, 20, 19)
+_NEARBY = sorted(product(range(-4, 5), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1]))
+"""Changes of the factors of a linear sum, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +44,6 @@ class SumTerm:
     def apply(self, x: Array) -> Array:
         wide = (x.astype(np.int64) - self.zero_point) << self.left
         return multiply_by_quantized_multiplier(wide, self.multiplier, self.shift, Rounding.TWICE)
-
-    def fourfold(self, b: Kernel, x: ArithExpr) -> ArithExpr:
-        """Return 4 * `apply` in TIR; a multiplier that is a power of two needs one product only."""
-        offset = x.cast(INT32) - self.zero_point
-        right = -self.shift
-        if self.multiplier == _HALF and right < _LEFT_SHIFT:
-            return offset * (1 << (_LEFT_SHIFT + 1 - right))
-        v = b.let("v", offset)
-        high, low = divmod(self.multiplier, 1 << 16)
-        wide = b.let("t", v * (high << 5) + ((v * low + (1 << 10)) >> 11))
-        if right == 0:
-            return wide * 4
-        rounded = wide + (wide >> 31) + (1 << (right - 1))
-        if right == 1:
-            return (rounded >> 1) * 4
-        return (rounded >> (right - 2)) & -4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,40 +79,54 @@ def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> Array:
     return params.output.apply(a + sign * b, call.output.dtype)
 
 
+@lru_cache(maxsize=256)  # the candidates of a layer and its bands of rows need it
+def _fit_linear(params: RescaledSum, sign: int) -> tuple[int, int, int, int] | None:
+    """Return (c, a, b, S) of a linear form that equals the definition for all int8, or None."""
+    values = np.arange(INT8.min, INT8.max + 1)
+    first, second = (term.apply(values) for term in params.terms)
+    y = params.output.apply(first[:, None] + sign * second, INT8).astype(np.int64)
+    scale = params.output.multipliers[0] * 2.0 ** (params.output.shifts[0] - 31) / 255
+    slopes = (first[-1] - first[0]) * scale, sign * (second[-1] - second[0]) * scale
+    is_low, is_high = y == params.output.clamp_min, y == params.output.clamp_max
+    for shift, change in product(_LINEAR_SHIFTS, _NEARBY):
+        a, b = (round(s * 2**shift) + d for s, d in zip(slopes, change, strict=True))
+        total = a * values[:, None] + b * values
+        c = int(((y << shift) - total)[~is_low].max(initial=-_LIMIT))
+        most = int((((y + 1) << shift) - 1 - total)[~is_high].min(initial=_LIMIT))
+        if c <= most and 128 * (abs(a) + abs(b)) + abs(c) <= INT32.max:
+            return c, a, b, shift
+    return None
+
+
 def lower(call: OpCall, b: Kernel, sign: int) -> None:
     params = rescaled_sum(call)
-    if call.input(0).dtype == INT16:
-        _lower_int16(call, b, params, sign)
+    linear = _fit_linear(params, sign) if call.input(0).dtype == INT8 else None
+    if linear is None:
+        _lower_terms(call, b, params, sign)
         return
+    table = b.constant("factors", np.array(linear[:3]), INT32)
+    total, *factors = (b.let("factor", b.load(table, [i])) for i in range(3))
     with loop_over_elements(b) as (values, store):
-        left, right = (
-            _fourfold(call, b, params.terms[index], index, x) for index, x in enumerate(values)
-        )
-        sum4 = b.let("sum4", left + right if sign > 0 else left - right)
-        store(requantize.requantize_fourfold(sum4, params.output, INT8))
+        for value, factor in zip(values, factors, strict=True):
+            total = total + value.cast(INT32) * factor
+        y = b.let("total", total) >> linear[3]
+        store(minimum(maximum(y, params.output.clamp_min), params.output.clamp_max).cast(INT8))
 
 
-def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> None:
-    """Emit an int16 sum with general requantization; no term exceeds 2^29."""
+def _lower_terms(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> None:
+    """Emit a sum with general requantization; no term exceeds 2^29."""
     with loop_over_elements(b) as (values, store):
         left, right = (
             _term(call, index, term, x)
             for index, (term, x) in enumerate(zip(params.terms, values, strict=True))
         )
         total, step = left + right if sign > 0 else left - right, params.output
-        store(step.lower(total, INT16))
+        store(step.lower(total, call.output.dtype))
 
 
 def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
     constant = constant_scalar(call, index)
     if constant is not None:
         return ArithExpr(as_expr(int(term.apply(np.array(int(constant)))), INT32))
-    shifted = x.cast(INT32) * (1 << term.left)
+    shifted = (x.cast(INT32) - term.zero_point) * (1 << term.left)
     return call_intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
-
-
-def _fourfold(call: OpCall, b: Kernel, term: SumTerm, index: int, x: ArithExpr) -> ArithExpr:
-    constant = constant_scalar(call, index)
-    if constant is None:
-        return term.fourfold(b, x)
-    return ArithExpr(as_expr(4 * int(term.apply(np.array(int(constant)))), INT32))

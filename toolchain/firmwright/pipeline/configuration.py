@@ -47,7 +47,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
         model, name=options.name or model.name, targets=targets, pools=pools, io=_io(model, options)
     ).with_attrs(
         numerics=_numerics(model, options),
-        optimize=options.optimize,
+        optimize=options.goal,
         planner=options.planner,
         link_params=options.link_params,
         board=board.name,

@@ -52,6 +52,12 @@ class Options:
     passes: tuple[Pass, ...] = ()
     constants_in_header: bool = False
 
+    @property
+    def goal(self) -> str:
+        """The goal of selection: balanced with a flash budget is the fastest image within it."""
+        is_fastest = self.optimize == "balanced" and self.flash_bytes is not None
+        return "size" if is_fastest else self.optimize
+
 
 def check_options(options: Options) -> None:
     for name, value, allowed in (

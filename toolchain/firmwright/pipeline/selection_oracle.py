@@ -1,6 +1,6 @@
 """Callbacks for kernel selection: lowering, memory planning and cost estimation."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from firmwright.base.errors import DoesNotFitError
@@ -16,6 +16,7 @@ from firmwright.passes.tir.shape_abstraction import make_template
 from firmwright.passes.tir.simplify import simplify
 from firmwright.pipeline.options import Options
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
+from firmwright.select.flash_budget import CodeKey
 from firmwright.select.kernel_selection import SelectionOracle
 from firmwright.select.program_search import PlanEstimate
 from firmwright.targets.cost_weights import cost_weights_for
@@ -69,9 +70,10 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
             return True
         return False
 
-    def key(kernel: tir.PrimFunc) -> Hashable:
-        if options.optimize == "size":
-            return make_template(simplify(kernel), INTRINSICS).key
-        return make_template(kernel, INTRINSICS).merging_key
+    def key(kernel: tir.PrimFunc) -> CodeKey:
+        if options.goal == "size":
+            template = make_template(simplify(kernel), INTRINSICS)
+            return CodeKey(template.key, template.values)
+        return CodeKey(make_template(kernel, INTRINSICS).merging_key)
 
     return SelectionOracle(estimate, fits, key)

@@ -174,9 +174,8 @@ class RequantizeEpilogue:
 
     @property
     def has_half(self) -> bool:
-        """Whether the sign follows from the addend; see `FoldedRequantize`."""
-        has_half = self.odd_shift > 0 or self.addend_base is not None
-        return has_half and self.folded is not None and self.folded.has_sign
+        is_known = self.odd_shift > 0 or self.addend_base is not None  # from the addend
+        return is_known and self.folded is not None and self.folded.has_sign
 
     def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:
         if self.in_32_bits is not None:

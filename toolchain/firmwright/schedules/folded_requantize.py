@@ -44,11 +44,7 @@ _FITTED_SHIFTS = (12, 11, 10, 13, 14, 9, 8)
 
 @dataclass(frozen=True, slots=True)
 class FoldedRequantize:
-    """Per-channel parameters of the folded form; `shift` is S.
-
-    If `has_sign`, addends are `middle` plus half a unit of the first rounding, and signs take it
-    away twice.
-    """
+    """Per-channel parameters of the folded form; `shift` is S, `sign` -2 (addend - middle) or 0."""
 
     shift: int
     left: tuple[int, ...]
@@ -191,10 +187,7 @@ def apply_folded_requantize(
     folded: FoldedRequantize, shifted: ArithExpr, acc: ArithExpr, multiplier: ArithExpr,
     addend: ArithExpr, sign: ArithExpr | None, dtype: DType, half: ArithExpr | None = None,
 ) -> ArithExpr:  # fmt: skip
-    """Emit the folded form; `shifted` is acc << k, `acc` any value of the same sign.
-
-    `half` takes the place of `sign`, -2 times as much: shifted operands make it cheap on Thumb.
-    """
+    """Emit the folded form; `shifted` is acc << k, `acc` has its sign, `sign` may be -2 `half`."""
     base = addend
     if half is not None:
         base = base - ((half & (acc >> 31)) << 1)

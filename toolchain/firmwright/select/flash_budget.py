@@ -21,11 +21,22 @@ CandidateCost: TypeAlias = Callable[[Any], int]
 """The cost of a candidate of a call, or of a program."""
 
 
-def dedupe_code_cost(
-    candidates_per_call: CandidatesPerCall, key: Callable[[tir.PrimFunc], Hashable]
-) -> CandidatesPerCall:
+@dataclass(frozen=True, slots=True)
+class CodeKey:
+    """What a kernel shares with others: kernels with equal `code` differ in their `numbers`."""
+
+    code: Hashable
+    numbers: tuple[Hashable, ...] = ()
+
+
+KeyOf: TypeAlias = Callable[[tir.PrimFunc], CodeKey]
+
+
+def dedupe_code_cost(candidates_per_call: CandidatesPerCall, key: KeyOf) -> CandidatesPerCall:
     """Divide each kernel's code bytes among the calls that can share it, and add the call's own."""
-    keys = [[key(item.function) for item in candidates] for _, candidates in candidates_per_call]
+    keys = [
+        [key(item.function).code for item in candidates] for _, candidates in candidates_per_call
+    ]
     sharers = Counter(one for own in keys for one in set(own))
 
     def share(item: LoweringCandidate, one: Hashable) -> LoweringCandidate:
@@ -93,12 +104,7 @@ def fit_flash_budget(
     times = [[item.time for item in candidates] for candidates in non_empty]
     picks = solve_knapsack(times, sizes, budget_bytes)
     if picks is None:
-        least = sum(min(own) for own in sizes)
-        raise DoesNotFitError(
-            f"code and constants of the model take at least {least} bytes of flash, as predicted, "
-            f"and may take {budget_bytes}.",
-            hint=f"--flash {least}, or constants in other memory with --const-pool.",
-        )
+        raise budget_error(sum(min(own) for own in sizes), budget_bytes)
     chosen_sizes = [own[pick] for own, pick in zip(sizes, picks, strict=True)]
     spare_bytes = (budget_bytes - sum(chosen_sizes)) // max(len(chosen_sizes), 1) + slack_bytes
     limits = iter(chosen_sizes)
@@ -107,6 +113,14 @@ def fit_flash_budget(
         limit = next(limits) + spare_bytes if candidates else 0
         allowed.append((call, tuple(item for item in candidates if item.image_bytes <= limit)))
     return allowed
+
+
+def budget_error(least_bytes: int, budget_bytes: int) -> DoesNotFitError:
+    return DoesNotFitError(
+        f"code and constants of the model take at least {least_bytes} bytes of flash, as "
+        f"predicted, and may take {budget_bytes}.",
+        hint=f"--flash {least_bytes}, or constants in other memory with --const-pool.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

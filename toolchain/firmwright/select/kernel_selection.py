@@ -3,7 +3,8 @@
 Time is predicted cycles if the core has a timing table, else predicted instructions. The goals are:
 
 * `speed`: the fastest candidate of every call; `size`: the smallest image that is not much slower
-  than the fastest program within the default flash budget (`smallest_image`).
+  than the fastest program within the default flash budget, or the fastest image within
+  `flash_bytes` (`image_search`). `balanced` with `flash_bytes` is `size`.
 * `balanced`: of candidates nearly as fast as the fastest, the program with the lowest time^2 x
   flash^2 x workspace (decision 0022); where its memory peaks, calls are streamed by rows if that
   lowers the product and hardly takes time. If this program or that of `speed` does not fit the
@@ -15,12 +16,12 @@ Code and constants do not exceed `flash_bytes`; without it, `balanced` and `ram`
 budget (`flash_budget`). `thresholds` has the constants of these trade-offs.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import attrgetter
 
 from firmwright.base.errors import UsageError
-from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
@@ -28,14 +29,16 @@ from firmwright.select import thresholds
 from firmwright.select.flash_budget import (
     CandidateCost,
     CandidatesPerCall,
+    CodeKey,
+    KeyOf,
     apply_default_flash_budget,
     dedupe_code_cost,
     fastest_candidates,
     fastest_time,
     fit_flash_budget,
 )
+from firmwright.select.image_search import ImageSearch
 from firmwright.select.program_search import PlanEstimate, ProgramCandidate, ProgramSearch
-from firmwright.select.smallest_image import SmallestImage
 from firmwright.select.streaming_candidates import RowsOf
 
 _BY_TIME: CandidateCost = attrgetter("time")
@@ -45,12 +48,12 @@ _BY_TIME: CandidateCost = attrgetter("time")
 class SelectionOracle:
     """Callbacks of the pipeline for plan estimates, plan checks and deduplication.
 
-    Kernels for which `key` returns equal values can be deduplicated.
+    Kernels for which `key` returns the same code can be deduplicated.
     """
 
     estimate: Callable[[IRModule], PlanEstimate]
     fits: Callable[[IRModule], bool]
-    key: Callable[[tir.PrimFunc], Hashable] = id
+    key: KeyOf = lambda kernel: CodeKey(id(kernel))
 
 
 class KernelSelector:
@@ -73,11 +76,19 @@ class KernelSelector:
         self.flash_bytes = None if limit is None else int(str(limit))
         self._programs: dict[int, tuple[ProgramCandidate, ...]] = {}
         self._undivided = candidates_per_call
-        self.candidates = dedupe_code_cost(candidates_per_call, oracle.key)
+
+    @cached_property
+    def candidates(self) -> CandidatesPerCall:
+        """The candidates within the flash budget, code divided among the calls that can share it.
+
+        Raises DoesNotFitError.
+        """
+        divided = dedupe_code_cost(self._undivided, self.oracle.key)
         if self.flash_bytes is not None:
-            self.candidates = fit_flash_budget(self.candidates, self.flash_bytes)
-        elif self.goal in thresholds.PROGRAM_PERCENT_MAX:
-            self.candidates = apply_default_flash_budget(module, self.candidates)
+            return fit_flash_budget(divided, self.flash_bytes)
+        if self.goal in thresholds.PROGRAM_PERCENT_MAX:
+            return apply_default_flash_budget(self.module, divided)
+        return divided
 
     def select(self) -> IRModule:
         """Return the module with a kernel for every call."""
@@ -128,17 +139,22 @@ class KernelSelector:
     def _best_whole_calls(self) -> ProgramCandidate:
         module, estimate = self.module, self.oracle.estimate
         if self.goal not in thresholds.PROGRAM_PERCENT_MAX:
-            ordered = _sort_candidates(self.candidates, _BY_TIME)
-            if self.goal == "size" and self.flash_bytes is None:
-                time = fastest_time(apply_default_flash_budget(module, self.candidates))
-                time_max = thresholds.SIZE_PERCENT_MAX * time // 100
-                ordered = SmallestImage(self._undivided, self.oracle.key, time_max).choose()
-            return ProgramSearch(module, ordered, _no_rows, estimate).whole_calls()
+            return ProgramSearch(module, self._fast_or_small(), _no_rows, estimate).whole_calls()
         cost_of, percent = _blend_time_and_flash(self.candidates), thresholds.SMALL_PERCENT_MAX
         near = [(call, _nearly_fastest(candidates)) for call, candidates in self.candidates]
         ordered = _sort_candidates(near, cost_of)
         search = ProgramSearch(module, ordered, _no_rows, estimate, percent, cost_of)
         return min(search.candidates(), key=_balance)
+
+    def _fast_or_small(self) -> CandidatesPerCall:
+        """Return the candidates for the goals `speed` and `size`, the best one of a call first."""
+        if self.goal == "speed":
+            return _sort_candidates(self.candidates, _BY_TIME)
+        images = ImageSearch(self._undivided, self.oracle.key)
+        if self.flash_bytes is not None:
+            return images.fastest_within(self.flash_bytes)
+        time = fastest_time(apply_default_flash_budget(self.module, self.candidates))
+        return images.smallest_within(thresholds.SIZE_PERCENT_MAX * time // 100)
 
     def _with_streamed_peak(self, best: ProgramCandidate) -> ProgramCandidate:
         """Return `best`, or its variant with row streaming where the memory peaks."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,6 @@ from firmwright.schedules.cortex_m_dsp.microkernel_assembly import (
     BYTES_8X1,
     COLUMN_MICROKERNELS,
     INT4_2X4,
-    MAC_2X4,
-    PAIRED_2X4,
-    PAIRED_4X2,
     PAIRED_8X1,
     WIDE_2X4,
     DspMicrokernel,
@@ -228,7 +226,7 @@ def _loop(plain: Intrinsic, shape: DspMicrokernel, steps: int) -> Intrinsic:
         end = int(np.max(count))
         return plain.meaning(w[: end * shape.words], x[: end * shape.column_words], *sums)
 
-    next_ = f"{shape.macro}_NEXT"
+    next_, each = f"{shape.macro}_NEXT", shape.instructions * steps
     body = (
         f"const void *end = x + {_times(shape.column_words, 'steps')};\nPIN_ACCUMULATORS();\n"
         f"{_POINTERS}\n{shape.macro}_LOOP(STEPS_{steps}({next_}, {next_}));"
@@ -246,7 +244,9 @@ def _loop(plain: Intrinsic, shape: DspMicrokernel, steps: int) -> Intrinsic:
         doc=plain.doc.replace(str(steps), "`steps`", 1),
         text={"gnu": body},
         definitions=_definitions(shape, steps, is_loop=True),
-        count=lambda args: (shape.instructions * steps + _LOOP_INSTRUCTIONS) * (args[2] // steps),
+        count=lambda args: (
+            (each + _LOOP_INSTRUCTIONS) * (args[2] // steps) + plain.instructions - each
+        ),
     )
 
 
@@ -459,19 +459,18 @@ def alternative_unrolls(words: int) -> list[int]:
     return sorted(candidates - {default}, reverse=True)
 
 
-_LOOPS = (MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1)
+_UNROLLED = [
+    (shape, steps, _intrinsic(shape, steps))
+    for shape, steps in product(COLUMN_MICROKERNELS, range(1, MAX_UNROLL + 1))
+] + [(BYTES_8X1, groups, _bytes_intrinsic(groups)) for groups in range(1, MAX_UNROLL // 2 + 1)]
 
 INTRINSICS = (
     EXTRACT_ODD_SUM,
+    *(plain for _, _, plain in _UNROLLED),
     *(
-        _intrinsic(shape, steps)
-        for shape in COLUMN_MICROKERNELS
-        for steps in range(1, MAX_UNROLL + 1)
-    ),
-    *(
-        _loop(_intrinsic(shape, steps), shape, steps)
-        for shape in _LOOPS
-        for steps in range(1, _REPEATED_STEPS + 1)
+        _loop(plain, shape, steps)
+        for shape, steps, plain in _UNROLLED
+        if steps <= _REPEATED_STEPS and not shape.has_wide_weights
     ),
     *(
         _int4_intrinsic(steps, is_end=is_end)
@@ -479,9 +478,4 @@ INTRINSICS = (
         for steps in range(1, INT4_STEPS_MAX + 1)
     ),
     *(_int4_shares(steps) for steps in range(1, MAX_UNROLL + 1)),
-    *(_bytes_intrinsic(groups) for groups in range(1, MAX_UNROLL // 2 + 1)),
-    *(
-        _loop(_bytes_intrinsic(groups), BYTES_8X1, groups)
-        for groups in range(1, MAX_UNROLL // 2 + 1)
-    ),
 )

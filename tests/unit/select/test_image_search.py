@@ -1,0 +1,106 @@
+"""The smallest image within a time and the fastest within bytes; calls that share code."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from firmwright.base.errors import DoesNotFitError
+from firmwright.ir import tir
+from firmwright.ir.graph.nodes import Call
+from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.select import thresholds
+from firmwright.select.flash_budget import CandidatesPerCall, CodeKey
+from firmwright.select.image_search import ImageSearch
+
+
+def offers(*calls: tuple[tuple[str, int, int, int], ...]) -> CandidatesPerCall:
+    """Return calls with candidates (name of the code, instructions, constants, code)."""
+    return [
+        (
+            Call("relu", (), ()),
+            tuple(
+                LoweringCandidate(
+                    "r", {}, tir.PrimFunc(name, (), tir.Seq(())), {}, 0, flash, code, time
+                )
+                for name, time, flash, code in own
+            ),
+        )
+        for own in calls
+    ]
+
+
+def names(calls: CandidatesPerCall, time_max: int) -> list[str]:
+    return names_of(search(calls).smallest_within(time_max))
+
+
+def search(calls: CandidatesPerCall) -> ImageSearch:
+    return ImageSearch(calls, lambda kernel: CodeKey(kernel.name))
+
+
+def names_of(chosen: CandidatesPerCall) -> list[str]:
+    return [item.function.name for _, own in chosen for item in own]
+
+
+def test_code_that_several_calls_share_counts_once() -> None:
+    calls = offers(*[(("shared", 12, 0, 900), (f"own{i}", 10, 0, 500)) for i in range(3)])
+    assert names(calls, 36) == ["shared"] * 3
+    assert names(calls[:1], 36) == ["own0"]
+    assert names(calls, 31) == ["own0", "own1", "own2"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_image_is_near_the_optimum_within_the_time(seed: int) -> None:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    calls = offers(
+        *[
+            tuple(
+                (str(rng.integers(3)), int(rng.integers(50, 300)), int(rng.integers(900)), 400)
+                for _ in range(4)
+            )
+            for _ in range(4)
+        ]
+    )
+
+    def image(items: tuple[LoweringCandidate, ...]) -> int:
+        return sum(i.flash_bytes for i in items) + 400 * len({i.function.name for i in items})
+
+    every = [own for _, own in calls]
+    limit = sum(min(item.time for item in own) for own in every) * 3 // 2
+    best = min(image(p) for p in product(*every) if sum(i.time for i in p) <= limit)
+    found = search(calls).smallest_within(limit)
+    picked = tuple(item for _, own in found for item in own)
+    assert sum(item.time for item in picked) <= limit
+    assert image(picked) <= 1.35 * best
+
+
+def test_the_fastest_image_within_the_budget_shares_code_if_it_must() -> None:
+    calls = offers(*[(("shared", 12, 0, 900), (f"own{i}", 10, 0, 500)) for i in range(3)])
+    rest = 3 * thresholds.CALL_CODE_BYTES + thresholds.MAIN_CODE_BYTES
+    own, shared = (rest + code * thresholds.CODE_MARGIN_PERCENT // 100 for code in (1500, 900))
+    assert names_of(search(calls).fastest_within(own)) == ["own0", "own1", "own2"]
+    assert names_of(search(calls).fastest_within(own - 1)).count("shared") == 2
+    assert names_of(search(calls).fastest_within(shared)) == ["shared"] * 3
+    with pytest.raises(DoesNotFitError, match=f"at least {shared} bytes"):
+        search(calls).fastest_within(shared - 1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_time_is_near_the_optimum_within_the_budget(seed: int) -> None:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    calls = offers(
+        *[
+            tuple((f"{k}{at}", int(rng.integers(50, 300)), int(rng.integers(900)), 0)
+                  for at in range(4))
+            for k in range(4)
+        ]
+    )  # fmt: skip
+    every = [own for _, own in calls]
+    budget = sum(min(item.flash_bytes for item in own) for own in every) * 3 // 2
+    fitting = [p for p in product(*every) if sum(i.flash_bytes for i in p) <= budget]
+    rest = 4 * thresholds.CALL_CODE_BYTES + thresholds.MAIN_CODE_BYTES
+    found = [item for _, own in search(calls).fastest_within(budget + rest) for item in own]
+    assert sum(item.flash_bytes for item in found) <= budget
+    assert sum(i.time for i in found) <= 1.1 * min(sum(i.time for i in p) for p in fitting)
