@@ -82,18 +82,18 @@ def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> Array:
 @lru_cache(maxsize=256)  # the candidates of a layer and its bands of rows need it
 def _fit_linear(params: RescaledSum, sign: int) -> tuple[int, int, int, int] | None:
     """Return (c, a, b, S) of a linear form that equals the definition for all int8, or None."""
-    values = np.arange(INT8.min, INT8.max + 1)
+    values, output = np.arange(INT8.min, INT8.max + 1), params.output
     first, second = (term.apply(values) for term in params.terms)
-    y = params.output.apply(first[:, None] + sign * second, INT8).astype(np.int64)
-    scale = params.output.multipliers[0] * 2.0 ** (params.output.shifts[0] - 31) / 255
+    y = output.apply(first[:, None] + sign * second, INT8).astype(np.int64)
+    scale = output.multipliers[0] * 2.0 ** (output.shifts[0] - 31) / 255
     slopes = (first[-1] - first[0]) * scale, sign * (second[-1] - second[0]) * scale
-    is_low, is_high = y == params.output.clamp_min, y == params.output.clamp_max
     for shift, change in product(_LINEAR_SHIFTS, _NEARBY):
         a, b = (round(s * 2**shift) + d for s, d in zip(slopes, change, strict=True))
-        total = a * values[:, None] + b * values
-        c = int(((y << shift) - total)[~is_low].max(initial=-_LIMIT))
-        most = int((((y + 1) << shift) - 1 - total)[~is_high].min(initial=_LIMIT))
-        if c <= most and 128 * (abs(a) + abs(b)) + abs(c) <= INT32.max:
+        least = (y << shift) - a * values[:, None] - b * values
+        most = least + (1 << shift) - 1
+        c = int(least[y > output.clamp_min].max(initial=-_LIMIT))
+        fits = c <= most[y < output.clamp_max].min(initial=_LIMIT)
+        if fits and 128 * (abs(a) + abs(b)) + abs(c) <= INT32.max:
             return c, a, b, shift
     return None
 
@@ -101,8 +101,12 @@ def _fit_linear(params: RescaledSum, sign: int) -> tuple[int, int, int, int] | N
 def lower(call: OpCall, b: Kernel, sign: int) -> None:
     params = rescaled_sum(call)
     linear = _fit_linear(params, sign) if call.input(0).dtype == INT8 else None
-    if linear is None:
-        _lower_terms(call, b, params, sign)
+    if linear is None:  # with general requantization; no term exceeds 2^29
+        with loop_over_elements(b) as (values, store):
+            terms = zip(params.terms, values, strict=True)
+            left, right = (_term(call, index, *pair) for index, pair in enumerate(terms))
+            total = left + right if sign > 0 else left - right
+            store(params.output.lower(total, call.output.dtype))
         return
     table = b.constant("factors", np.array(linear[:3]), INT32)
     total, *factors = (b.let("factor", b.load(table, [i])) for i in range(3))
@@ -111,17 +115,6 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
             total = total + value.cast(INT32) * factor
         y = b.let("total", total) >> linear[3]
         store(minimum(maximum(y, params.output.clamp_min), params.output.clamp_max).cast(INT8))
-
-
-def _lower_terms(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> None:
-    """Emit a sum with general requantization; no term exceeds 2^29."""
-    with loop_over_elements(b) as (values, store):
-        left, right = (
-            _term(call, index, term, x)
-            for index, (term, x) in enumerate(zip(params.terms, values, strict=True))
-        )
-        total, step = left + right if sign > 0 else left - right, params.output
-        store(step.lower(total, call.output.dtype))
 
 
 def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:

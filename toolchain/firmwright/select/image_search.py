@@ -54,8 +54,7 @@ class ImageSearch:
     def smallest_within(self, time_max: int) -> CandidatesPerCall:
         """Return each call with its one candidate, or without one, for the smallest image."""
         within = [image for image in self._images[::-1] if image.time <= time_max]
-        best = min(within, key=attrgetter("size_bytes"), default=self._images[-1])
-        return self._chosen(best)
+        return self._chosen(min(within, key=attrgetter("size_bytes"), default=self._images[-1]))
 
     def fastest_within(self, bytes_max: int) -> CandidatesPerCall:
         """Return each call with its one candidate, or without one, for the fastest image.
@@ -143,16 +142,13 @@ class ImageSearch:
         return sum(codes.values())
 
     def _image(self, picks: tuple[int, ...]) -> _Image:
-        chosen = self._picked(picks)
-        sharers: dict[object, list[tuple[LoweringCandidate, CodeKey]]] = {}
-        for item, key in chosen:
-            sharers.setdefault(key.code, []).append((item, key))
-        arguments = 0  # passed, and used in shared code
-        for shared in sharers.values():
-            columns = set(zip(*(key.numbers for _, key in shared), strict=True))
-            numbers = sum(len(set(values)) > 1 for values in columns)
+        chosen, arguments = self._picked(picks), 0  # passed, and used in shared code
+        for code in {key.code for _, key in chosen}:
+            shared = [(item, key.numbers) for item, key in chosen if key.code == code]
+            columns = set(zip(*(numbers for _, numbers in shared), strict=True))
+            count = sum(len(set(values)) > 1 for values in columns)
             if len(shared) > 1:
-                arguments += numbers + len(shared) * (numbers + len(shared[0][0].constants))
+                arguments += count + len(shared) * (count + len(shared[0][0].constants))
         size_bytes = (
             sum(item.flash_bytes for item, _ in chosen)
             + self._code_bytes(picks) * thresholds.CODE_MARGIN_PERCENT // 100

@@ -79,10 +79,7 @@ class KernelSelector:
 
     @cached_property
     def candidates(self) -> CandidatesPerCall:
-        """The candidates within the flash budget, code divided among the calls that can share it.
-
-        Raises DoesNotFitError.
-        """
+        """The candidates within the flash budget, code divided among the calls that share it."""
         divided = dedupe_code_cost(self._undivided, self.oracle.key)
         if self.flash_bytes is not None:
             return fit_flash_budget(divided, self.flash_bytes)

@@ -58,8 +58,7 @@ class Intrinsic:
     result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `rare` continues
     `portable`, if that does not return, out of line. `definitions` are preprocessor macros that
     `text` uses, printed once per file. `instructions` feeds the cost model; `count` computes the
-    executed instructions from the arguments, 0 for pointers and unknown values (then `instructions`
-    are those in the code, if more than one).
+    executed ones from the arguments, 0 for pointers and unknown values.
     An intrinsic with a `symbol` is an external C function, declared in `header` ("": the header of
     its operands).
     """

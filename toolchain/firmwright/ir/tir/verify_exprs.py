@@ -206,13 +206,13 @@ class ExprVerifier:
         by_name = dict(zip((each.name for each in intrinsic.operands), call.args, strict=True))
         for operand, arg in zip(intrinsic.operands, call.args, strict=True):
             self._operand(f"{operand.name} of {call.name}", operand, arg)
-            if operand.times and isinstance(arg, tir.AccessPtr):
-                times = by_name[operand.times]
-                if not self.bounds.proves_within(times, 0, arg.extent // operand.extent):
-                    self.report(
-                        f"{operand.name} of {call.name}: {format_expr(arg)} covers {arg.extent} "
-                        f"elements, {format_expr(times)} times {operand.extent} are needed"
-                    )
+            times = by_name.get(operand.times)
+            if times is None or not isinstance(arg, tir.AccessPtr):
+                continue
+            if not self.bounds.proves_within(times, 0, arg.extent // operand.extent):
+                shown = f"{operand.name} of {call.name}: {format_expr(arg)} covers {arg.extent}"
+                needed = f"{format_expr(times)} times {operand.extent} are needed"
+                self.report(f"{shown} elements, {needed}")
         return intrinsic
 
     def _operand(self, subject: str, operand: Operand, arg: tir.Expr) -> None:

@@ -80,7 +80,7 @@ def _short_loops(op: OpCall, config: Config) -> Config:
     words = layer_layout(op).words
     if config.get("input") == "bytes" or "weights" in config:
         words //= 2
-    return {**config, "steps": default_unroll(words, SHORT_UNROLL, SHORT_UNROLL)}
+    return {**config, "steps": default_unroll(words, SHORT_UNROLL)}
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:

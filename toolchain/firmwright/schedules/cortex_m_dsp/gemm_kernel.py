@@ -136,14 +136,14 @@ class GemmKernel:
                     total = self._corrected(start, b.load(corrections, [pixel]), channel)
                 b.store(acc, [channel * self.pixels + pixel], total)
         if is_bytes and self.is_paired:
-            groups = self.words // 2
-            w = b.pointer(self.weights, index * (groups * 8), groups * 8)
-            x = b.pointer(columns, 0, groups)
-            self._evaluate(b, acc, "bytes_8x1", groups, [w, x])
+            self._evaluate(b, acc, columns, index, "bytes_8x1", self.words // 2, 8, 1)
         elif is_bytes:
             self._multiply_byte_steps(b, acc, columns, index)
+        elif self.is_int4:
+            self._multiply_int4(b, acc, columns, index)
         elif self._assembly:
-            self._multiply_blocks(b, acc, columns, index)
+            words, pairs = self.weights.shape[1], self.block // 2
+            self._evaluate(b, acc, columns, index, self._assembly, words, pairs, self.pixels)
         else:
             self._multiply_steps(b, acc, columns, index)
         if self.is_paired and not self.is_int4:
@@ -165,43 +165,29 @@ class GemmKernel:
 
     @property
     def _assembly(self) -> str:
-        if self.is_int4:
-            return "int4_2x4"
         if self.is_paired:
             return f"paired_{self.block}x{self.pixels}"
         return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
 
-    def _unroll(self, words: int, limit: int = MAX_UNROLL) -> int:
-        if self.steps is None:
-            return default_unroll(words, limit)
-        return default_unroll(words, min(self.steps, limit), self.steps)
-
-    def _multiply_blocks(
-        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
-    ) -> None:
-        if self.is_int4:
-            self._multiply_int4(b, acc, columns, index)
-            return
-        words, pairs = self.weights.shape[1], self.block // 2
-        w = b.pointer(self.weights, index * (words * pairs), words * pairs)
-        x = b.pointer(columns, 0, words * self.pixels)
-        self._evaluate(b, acc, self._assembly, words, [w, x])
-
     def _evaluate(
-        self, b: Kernel, acc: tir.Buffer, kind: str, words: int, pointers: list[tir.AccessPtr]
-    ) -> None:
-        """Emit a micro-kernel; it has a loop if not all steps can be unrolled."""
-        steps = self._unroll(words, MAX_UNROLL // 2 if kind == "bytes_8x1" else MAX_UNROLL)
+        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr, kind: str,
+        words: int, weights: int, pixels: int,
+    ) -> None:  # fmt: skip
+        """Emit micro-kernel `kind`, of `words` steps that read `weights` and `pixels` words."""
+        limit = MAX_UNROLL // 2 if kind == "bytes_8x1" else MAX_UNROLL
+        steps = default_unroll(words, min(self.steps or limit, limit))
         is_loop = steps < words or self.is_shared
-        args = [*pointers, words] if is_loop else pointers
-        name = f"{kind}_{'loop_' * is_loop}{steps}"
-        b.evaluate(name, [*args, *(b.load(acc, [i]) for i in range(self.block * self.pixels))])
+        w = b.pointer(self.weights, index * (words * weights), words * weights)
+        count = (words,) if is_loop else ()
+        registers = (b.load(acc, [i]) for i in range(self.block * self.pixels))
+        args = (w, b.pointer(columns, 0, words * pixels), *count, *registers)
+        b.evaluate(f"{kind}_{'loop_' * is_loop}{steps}", args)
 
     def _multiply_int4(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
     ) -> None:
         words = self.weights.shape[1]
-        steps = self._unroll(words, INT4_STEPS_MAX)
+        steps = default_unroll(words, min(self.steps or INT4_STEPS_MAX, INT4_STEPS_MAX))
         size = steps * self.pixels * 2
         registers = [b.load(acc, [i]) for i in range(self.block * self.pixels)]
 
@@ -210,11 +196,11 @@ class GemmKernel:
             x = b.pointer(columns, j * size, size + end * self.pixels)
             b.evaluate(f"int4_2x4_{steps}{'_end' * end}", [w, x, *registers])
 
-        count = words // steps
-        if count > 1:
-            with b.for_("j", count - 1) as j:
+        repeats = words // steps - 1
+        if repeats:
+            with b.for_("j", repeats) as j:
                 multiply(j)
-        multiply(index * 0 + (count - 1), end=1)
+        multiply(index * 0 + repeats, end=1)
 
     def _multiply_byte_steps(
         self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr

@@ -445,17 +445,16 @@ EXTRACT_ODD_SUM = Intrinsic(
 )
 
 
-def default_unroll(words: int, limit: int = MAX_UNROLL, repeated: int = _REPEATED_STEPS) -> int:
+def default_unroll(words: int, limit: int = MAX_UNROLL) -> int:
     """Return the steps per micro-kernel call: `words`, or a divisor if there are too many."""
     if words <= limit:
         return words
-    repeated = min(limit, repeated, _REPEATED_STEPS)
-    return max(steps for steps in range(1, repeated + 1) if words % steps == 0)
+    return max(n for n in range(1, min(limit, _REPEATED_STEPS) + 1) if words % n == 0)
 
 
 def alternative_unrolls(words: int) -> list[int]:
     default = default_unroll(words)
-    candidates = {default_unroll(words, limit, limit) for limit in (4, 8, 16, 24, MAX_UNROLL)}
+    candidates = {default_unroll(words, limit) for limit in (4, 8, 16, 24, MAX_UNROLL)}
     return sorted(candidates - {default}, reverse=True)
 
 

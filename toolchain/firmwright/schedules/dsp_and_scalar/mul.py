@@ -28,19 +28,14 @@ _UNROLL = (4, 3, 5, 2)
 _VALUES = np.arange(INT8.min, INT8.max + 1)
 
 
-def _constant(op: OpCall, index: int) -> Array | None:
-    constant = op.constant(index)
-    return None if constant is None else constant.array().astype(np.int64)
-
-
 def _fold_product(op: OpCall) -> tuple[FoldedRequantize, list[Array | None]] | None:
     """Return the requantization of the product and the constants, scaled by 2^left."""
     if op.input(0).dtype != INT8 or has_zero_scale(op):
         return None
     points = [per_tensor_quant(op.input(index)).zero_point for index in (0, 1)]
-    constants = [_constant(op, index) for index in (0, 1)]
+    constants = [op.constant(index) for index in (0, 1)]
     factors = [
-        (_VALUES if constant is None else constant) - point
+        (_VALUES if constant is None else constant.array().astype(np.int64)) - point
         for constant, point in zip(constants, points, strict=True)
     ]
     bound = int(np.abs(factors[0]).max() * np.abs(factors[1]).max())
