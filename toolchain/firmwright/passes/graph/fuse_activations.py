@@ -1,8 +1,9 @@
 """Fusion of float relu and relu6 into the preceding operator.
 
 Applies to convolutions, fully connected layers, pools and arithmetic if the activation is the only
-reader. The result takes the activation's name. Before a max pool that is the only reader, the pool
-applies the activation, to fewer elements. Both are exact. Quantized activations are not fused.
+reader. The result takes the activation's name. A max pool without padding that is the only reader
+of such an operator applies the activation instead, to fewer elements. Both are exact. Quantized
+activations are not fused.
 """
 
 from dataclasses import replace
@@ -38,6 +39,8 @@ def _with_late_activations(function: Function) -> Function:
         x = call.inputs[0] if call.op == "max_pool2d" else None
         place = producers.get(x.name) if x is not None else None
         if x is None or place is None or x.type.dtype != FLOAT32 or uses[x.name] > 1:
+            continue
+        if call.attrs.get("padding") != (0, 0, 0, 0):
             continue
         own, late = (body[k].attrs.get("activation") for k in (place, index))
         if body[place].op in FUSABLE_OPS and own in ACTIVATIONS and late == "none":

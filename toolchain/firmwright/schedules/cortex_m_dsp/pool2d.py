@@ -8,13 +8,14 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
 
 # SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows of up to 255
-# elements. SSUB8 and SEL select the greater of four pairs of bytes. Windows must be inside the
-# input.
+# elements. SSUB8 and SEL select the greater of four pairs of bytes. Averaged windows must be
+# inside the input.
 
 _LANES = 4
 _MAX_SUMMED = 255
@@ -23,7 +24,8 @@ _MAX_UNROLLED = 8
 
 def _average_configs(op: OpCall) -> Sequence[Config]:
     window = pool_window(op)
-    return _configs(op) if window.size[0] * window.size[1] <= _MAX_SUMMED else ()
+    inside = not window.guarded(0) and not window.guarded(1)
+    return _configs(op) if inside and window.size[0] * window.size[1] <= _MAX_SUMMED else ()
 
 
 def _max_configs(op: OpCall) -> Sequence[Config]:
@@ -34,11 +36,7 @@ def _max_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    window = pool_window(op)
-    inside = not window.guarded(0) and not window.guarded(1)
-    return (
-        ({},) if op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0 and inside else ()
-    )
+    return ({},) if op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0 else ()
 
 
 def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
@@ -48,7 +46,7 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
         for half, name in enumerate(("sxtab16", "sxtab16_ror8")):
             b.store(sums, [half], call_intrinsic(name, [b.load(sums, [half]), word], UINT32))
 
-    with _outputs(op, b) as (start, target):
+    with _outputs(op, b) as (start, target, _):
         sums = b.reg("sums", UINT32, 2)
         for half in (0, 1):
             b.store(sums, [half], 0)
@@ -62,20 +60,29 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
-    with _outputs(op, b) as (start, target):
+    window = pool_window(op)
+    with _outputs(op, b) as (start, target, (at, group)):
         maximum = b.register("maximum", UINT32, 0x80808080)
 
         def take(word: ArithExpr) -> None:
             maximum.set(call_intrinsic("smax8", [maximum.value, word], UINT32))
 
-        _each_word(op, b, start, take)
+        if window.guarded(0) or window.guarded(1):
+            shape = (*op.input(0).shape[:3], op.input(0).shape[3] // _LANES)
+            words = b.view("words", b.input(0), 0, shape, dtype=UINT32, alignment=4)
+            with window.taps(b, at) as (_, _, iy, ix):
+                take(b.let("word", b.load(words, [at.n, iy, ix, group])))
+        else:
+            _each_word(op, b, start, take)
         y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
         b.store(y, [0], maximum.value)
 
 
 @contextmanager
-def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-    """Loop over groups of four channels; yield the offsets of window and output."""
+def _outputs(
+    op: OpCall, b: Kernel
+) -> Iterator[tuple[ArithExpr, ArithExpr, tuple[OutputPosition, ArithExpr]]]:
+    """Loop over groups of four channels; yield offsets of window and output, and the indices."""
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     _, rows, cols, _ = op.input(0).shape
@@ -83,7 +90,8 @@ def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
     with b.loops("n oy ox group", extents) as (n, oy, ox, group):
         first = (n * rows + oy * window.stride[0]) * cols + ox * window.stride[1]
         at = ((n * height + oy) * width + ox) * channels
-        yield first * channels + group * _LANES, at + group * _LANES
+        indices = (OutputPosition(n, oy, ox), group)
+        yield first * channels + group * _LANES, at + group * _LANES, indices
 
 
 def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExpr], None]) -> None:
