@@ -171,10 +171,10 @@ def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
 
 
 def lower_reduction(call: OpCall, b: Kernel) -> None:
-    lower_reduction_in_blocks(call, b, {})
+    lower_in_blocks(call, b, {})
 
 
-def lower_reduction_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
+def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
     """Emit a block of sums at a time, of `sizes` by axis; an operand is loaded once per block.
 
     The last block of an axis overlaps its predecessor.
@@ -191,9 +191,14 @@ def lower_reduction_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int])
             for axis in call.ints_attr("axes"):
                 n = kind.shape[axis]
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", n)) if n > 1 else 0
-            loaded: dict[tuple[object, ...], ArithExpr] = {}
+            loads: dict[tuple[int, tir.Expr], ArithExpr] = {}
             for register, place in zip(acc, places, strict=True):
-                values = _load_operands(call, b, _moved(index, place), loaded)
+                values, at = [], _moved(index, place)
+                for number, perm in enumerate(input_permutations(call)):
+                    element = load_element(b, b.input(number), perm, at, len(at))
+                    if (number, element.expr) not in loads:
+                        loads[number, element.expr] = b.let(INPUT_NAMES[number], element)
+                    values.append(loads[number, element.expr])
                 value = evaluate(call.str_attr("formula"), values, TirAlgebra(b.let))
                 register.set(binary_expr(_STEPS[step][0], register.value, value))
         for register, place in zip(acc, places, strict=True):
@@ -213,23 +218,6 @@ def _moved(
     index: Mapping[int, ArithExpr | int], place: Mapping[int, int]
 ) -> dict[int, ArithExpr | int]:
     return {axis: i + place[axis] if place.get(axis) else i for axis, i in index.items()}
-
-
-def _load_operands(
-    call: OpCall,
-    b: Kernel,
-    index: Mapping[int, ArithExpr | int],
-    loaded: dict[tuple[object, ...], ArithExpr],
-) -> list[ArithExpr]:
-    """Bind the operands at `index` to variables, unless `loaded` has them."""
-    values = []
-    for number, perm in enumerate(input_permutations(call)):
-        element = load_element(b, b.input(number), perm, index, len(index))
-        key = (number, element.expr)
-        if key not in loaded:
-            loaded[key] = b.let(INPUT_NAMES[number], element)
-        values.append(loaded[key])
-    return values
 
 
 def _reduction_macs(call: OpCall) -> int:

@@ -1,7 +1,7 @@
 """Formulas with an FPU: rounding and saturation in integers, the error function in line."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,26 +50,22 @@ def _with_fpu(node: Node) -> Node | None:
         case tir.Binary(op="sub", a=a, b=tir.FloatImm(value=0.0)):
             return a
         case tir.Binary(op="div", a=a, b=tir.FloatImm(value=step, dtype=dtype)):
-            return tir.Binary("mul", a, tir.FloatImm(1 / step, dtype)) if _is_exact(step) else None
+            is_exact = math.frexp(step)[0] == 0.5 and 2.0**-100 < step < 2.0**100
+            return tir.Binary("mul", a, tir.FloatImm(1 / step, dtype)) if is_exact else None
         case tir.Binary(op="min" | "max"):
-            found = _whole(node)
-            return tir.Cast(FLOAT32, found[0].expr) if found and found[1] == _LIMITS else None
+            number, limits = _whole(node) or (None, None)
+            return tir.Cast(FLOAT32, number.expr) if number and limits == _LIMITS else None
         case tir.Cast(dtype=kind, value=tir.Cast(value=whole)) if whole.dtype == INT32:
             return None if kind.is_float else tir.Cast(kind, whole)
         case tir.Cast(dtype=kind, value=value) if not kind.is_float:
-            found = _whole(value)
-            is_narrow = found is not None and (kind.size_bytes <= 2 or found[1] == _LIMITS)
-            return tir.Cast(kind, found[0].expr) if found and is_narrow else None
+            number, limits = _whole(value) or (None, None)
+            fits = kind.size_bytes <= 2 or limits == _LIMITS
+            return tir.Cast(kind, number.expr) if number and fits else None
     return None
 
 
-def _is_exact(step: float) -> bool:
-    """Whether a float32 divided by `step` equals its product with 1 / `step`."""
-    return math.frexp(step)[0] == 0.5 and 2.0**-100 < step < 2.0**100
-
-
 def _configs(op: OpCall) -> Sequence[Config]:
-    formula = op.str_attr(_FORMULAS[op.op]) if _FORMULAS[op.op] in op.attrs else ""
+    formula = str(op.attrs.get(_FORMULAS[op.op]))
     return ({},) if "rint(" in formula or "erfc(" in formula else ()
 
 
@@ -78,15 +74,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     b.transform = lambda func: unroll_inner_loops(rewrite_func(func, _with_fpu))
 
 
-def _nearest(x: Any) -> Any:
-    return np.rint(np.clip(x, 1 - (1 << 23), (1 << 23) - 1)).astype(np.int32)
-
-
-INTRINSICS = tuple(
-    read_intrinsics(
-        __file__, {_NEAREST: _nearest, _ERFC: FLOAT_FUNCTIONS["erfc_f32"].meaning}
-    ).values()
-)
+_MEANINGS: dict[str, Callable[[Any], Any]] = {
+    _NEAREST: lambda x: np.rint(np.clip(x, 1 - (1 << 23), (1 << 23) - 1)).astype(np.int32),
+    _ERFC: FLOAT_FUNCTIONS["erfc_f32"].meaning,
+}
+INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 SCHEDULES = tuple(
     Schedule(f"fpu.{op}.in_line", op, frozenset({"fpu"}), _configs, _build, time_max=_TIME_MAX)
     for op in _FORMULAS
