@@ -99,9 +99,10 @@ def _flip_sign_bits(b: Kernel) -> None:
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     """Quantize a float; the bounds are exact in float32."""
     quant, dtype = requantize.per_tensor_quant(kind), kind.dtype
-    if dtype == INT8:
-        steps = x / quant.scale
-        return call_intrinsic("nearest_int8", [steps, quant.zero_point], INT32).cast(INT8)
+    if dtype in (INT8, UINT8):
+        shift = dtype.min - INT8.min
+        nearest = call_intrinsic("nearest_int8", [x / quant.scale, quant.zero_point - shift], INT32)
+        return (nearest + shift if shift else nearest).cast(dtype)
     steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
     limited = minimum(maximum(steps, float(low)), float(high)).cast(INT32)
