@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
@@ -72,6 +72,8 @@ class Walk:
                 return
             case tir.Seq(stmts):
                 for stmt in stmts:
+                    if is_number(stmt):
+                        env = {**env, stmt.buffer.name: value_of(stmt.value, env)}
                     self.run(stmt, env)
             case tir.For(var, start, extent, body):
                 first = value_of(start, env)
@@ -80,6 +82,7 @@ class Walk:
             case tir.Let(var, value, body):
                 self.read(value, env)
                 names = {part.name for part in walk(value) if isinstance(part, tir.Var)}
+                names |= {p.buffer.name for p in walk(value) if isinstance(p, tir.BufferLoad)}
                 if names <= env.keys() and not depends_on_memory(value):
                     env = {**env, var.name: value_of(value, env)}
                 self.run(body, env)
@@ -141,8 +144,17 @@ class Walk:
                 self.lost[byte : byte + len(self.written)] |= self.written[::-1]
 
 
+def is_number(node: tir.Stmt) -> bool:
+    """Return whether `node` sets a register that holds a number of the shape."""
+    return (
+        isinstance(node, tir.BufferStore)
+        and node.buffer.dtype == INT16
+        and node.buffer.scope == "reg"
+    )
+
+
 def depends_on_memory(node: tir.Expr) -> bool:
-    plain = tir.IntImm | tir.Var | tir.Binary | tir.Not | tir.Cast | tir.Select
+    plain = tir.IntImm | tir.Var | tir.Binary | tir.Not | tir.Cast | tir.Select | tir.BufferLoad
     return not all(isinstance(part, plain) for part in walk(node))
 
 
@@ -152,6 +164,8 @@ def value_of(node: tir.Expr, env: dict[str, int]) -> int:
             return value
         case tir.Var(name):
             return env[name]
+        case tir.BufferLoad(buffer):
+            return env[buffer.name]
         case tir.Cast(_, value):
             return value_of(value, env)
         case tir.Not(a):

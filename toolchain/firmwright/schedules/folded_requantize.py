@@ -29,7 +29,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, INT64, Array, DType
+from firmwright.base.dtypes import INT8, INT32, INT64, Array, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
 from firmwright.ops.requantize import Requantization
@@ -112,6 +112,23 @@ def fit_requantize(params: Requantization, low: Array, high: Array) -> FoldedReq
 def _fit(
     params: Requantization, low: tuple[int, ...], high: tuple[int, ...]
 ) -> FoldedRequantize | None:
+    outputs, points, is_reached = _decisive_points(params, low, high)
+    for shift in _FITTED_SHIFTS:
+        columns = _fit_multipliers(params, outputs, points, is_reached, shift)
+        if columns is not None:
+            addend, sign, multiplier = columns
+            return FoldedRequantize(
+                shift, (FITTED_LEFT,) * len(low), tuple(multiplier.tolist()),
+                tuple(addend.tolist()), tuple(sign.tolist()), params.clamp_min, params.clamp_max,
+                params.zero_point, is_float32=False,
+            )  # fmt: skip
+    return None
+
+
+def _decisive_points(
+    params: Requantization, low: tuple[int, ...] | Array, high: tuple[int, ...] | Array
+) -> tuple[Array, Array, Array]:
+    """Return outputs, the least accumulators of each and those before, and which are reached."""
     outputs = np.arange(params.clamp_min + 1, params.clamp_max + 1)[:, None]
     least, end = np.array(low), np.array(high) + 1
     first, after = (np.repeat(bound[None], len(outputs), axis=0) for bound in (least, end))
@@ -124,17 +141,7 @@ def _fit(
         )
     points = np.concatenate([first, first - 1])
     points = np.where((points >= least) & (points < end), points, 0)
-    is_reached = np.concatenate([first < end, first > least])
-    for shift in _FITTED_SHIFTS:
-        columns = _fit_multipliers(params, outputs, points, is_reached, shift)
-        if columns is not None:
-            addend, sign, multiplier = columns
-            return FoldedRequantize(
-                shift, (FITTED_LEFT,) * len(low), tuple(multiplier.tolist()),
-                tuple(addend.tolist()), tuple(sign.tolist()), params.clamp_min, params.clamp_max,
-                params.zero_point, is_float32=False,
-            )  # fmt: skip
-    return None
+    return outputs, points, np.concatenate([first < end, first > least])
 
 
 def _fit_multipliers(
@@ -163,6 +170,40 @@ def _fit_multipliers(
         values[:, fits] = np.array([middle + added, sign, (least + most) // 2])[:, fits]
         is_done |= fits
     return (values[0], values[1], values[2]) if is_done.all() else None
+
+
+def fit_offset_form(
+    params: Requantization, low: Array, high: Array, bias: Array, shift: int
+) -> tuple[Array, Array] | None:
+    """Return each channel's offset and multiplier of a form for sums without bias, if it is exact.
+
+    y = clamp(mulhi((sum << FITTED_LEFT) + offset, multiplier) >> shift, 0, 255) - 128
+    """
+    has_sign = params.rounding is Rounding.TWICE and params.clamp_min < params.zero_point
+    if has_sign or (params.clamp_min, params.clamp_max) != (INT8.min, INT8.max):
+        return None
+    outputs, points, is_reached = _decisive_points(params, low, high)
+    exponents = 1 - FITTED_LEFT + shift + np.array(params.shifts)
+    slopes = np.broadcast_to(np.ldexp(np.maximum(params.multipliers, 1.0), exponents), len(bias))
+    limit = INT32.max - (int(np.maximum(bias - low, high - bias).max()) << FITTED_LEFT)
+    bound = (np.concatenate([outputs, outputs]) - INT8.min) << (32 + shift)
+    sums, values = (points - bias) << FITTED_LEFT, np.zeros((2, len(bias)), np.int64)
+    left = np.arange(len(bias))  # channels without a form; few outputs also allow steeper slopes
+    changes = [(1.0, change) for change in sorted(range(-32, 33), key=abs)]
+    for factor, change in (*changes, *((1.25**k, 0) for k in range(1, 80))):
+        own, reached = sums[:, left], is_reached[:, left]
+        guess = np.clip(np.rint(slopes[left] * factor), 1, INT32.max).astype(np.int64)
+        above, below = np.split(-(-bound // guess) - own, 2)
+        least = above.max(axis=0, initial=-limit, where=reached[: len(outputs)])
+        most = below.min(axis=0, initial=limit, where=reached[len(outputs) :])
+        offset = np.clip((least + most) // 2 + change, -limit, limit)
+        least, most = _multiplier_range(own + offset, bound, reached)
+        fits = least <= most
+        values[:, left[fits]] = np.array([offset, (least + most) // 2])[:, fits]
+        left = left[~fits]
+        if not len(left):
+            return values[0], values[1]
+    return None
 
 
 def _multiplier_range(points: Array, need: Array, is_reached: Array) -> tuple[Array, Array]:

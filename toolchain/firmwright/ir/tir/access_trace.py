@@ -8,6 +8,7 @@ are reduced to their first and last iterations (decision 0017).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -96,6 +97,15 @@ class AccessTracer:
             if isinstance(part, tir.DeclBuffer) and part.source.buffer.name in self._is_output:
                 self._is_output[part.buffer.name] = self._is_output[part.source.buffer.name]
 
+    def _fixed_registers(self) -> dict[str, LaneValue]:
+        """Return the number of each register that is stored once and is no operand of a block."""
+        parts = list(statements(self.body))
+        operands = (arg for p in parts if isinstance(p, tir.Evaluate) for arg in p.call.args)
+        stores = [p for p in parts if isinstance(p, tir.BufferStore) and p.buffer.scope == "reg"]
+        uses = Counter(p.buffer.name for p in (*stores, *operands) if isinstance(p, _MemoryNode))
+        values = {store.buffer.name: store.value for store in stores}
+        return {n: v.value for n, v in values.items() if uses[n] == 1 and isinstance(v, tir.IntImm)}
+
     def run(self, modulus: int = 1) -> AccessLog:
         """Return all accesses; raise UnknownAccessError if they cannot be determined.
 
@@ -105,7 +115,8 @@ class AccessTracer:
         self._events, self._count, self._modulus = [], 0, modulus
         if not self._slots:
             self._duration(self.body, Bounds())
-        start = _ProgramPoint(1, np.zeros(1, np.int64), {}, {self.source: 0, self.result: 0})
+        registers, places = self._fixed_registers(), {self.source: 0, self.result: 0}
+        start = _ProgramPoint(1, np.zeros(1, np.int64), registers, places)
         self._stmt(self.body, start)
         empty = np.zeros(0, np.int64)
         parts = [(empty, empty, empty, empty != 0)]

@@ -1,0 +1,89 @@
+"""Depthwise layers with a ReLU in the code that they share with `--optimize size`.
+
+The random layers of the grid rarely have a window of 3 x 3 and an output without negative values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from board_runner import failures_on_board
+from expected_results import run_oracles
+from host_runner import SANITIZED, build, find_failures, make_runs
+from kernel_batches import Batch, emit_batch, make_batch
+from layer_shapes import Shapes
+
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, float32
+
+COUNT = 12
+MANY = 200
+SAMPLES = (0, 1, 2)
+PROFILES = ("litert", "tflm")
+
+
+def layer(number: int) -> ConformanceCase:
+    """Return a random layer; some channels are dead or nearly dead."""
+    rng = np.random.default_rng(number)
+    stride, is_same = 1 + number % 2, bool(rng.random() < 0.7)
+    height, width = (int(rng.integers(3, 27)) for _ in "hw")
+    channels = int(rng.integers(1, max(2, min(60, 6000 // (height * width)))))
+    rows, columns = (-(-(size - 2 * (not is_same)) // stride) for size in (height, width))
+    options: dict[str, object] = {
+        "padding": "SAME" if is_same else "VALID", "stride_h": stride, "stride_w": stride,
+        "dilation_h_factor": 1, "dilation_w_factor": 1, "depth_multiplier": 1,
+        "fused_activation_function": ("RELU", "RELU6")[number % 3 == 0],
+    }  # fmt: skip
+    shapes = Shapes(
+        "DEPTHWISE_CONV_2D", (1, height, width, channels), (1, 3, 3, channels),
+        (1, rows, columns, channels), 3, options,
+    )  # fmt: skip
+    scales = tuple(map(float32, 2.0 ** rng.uniform(-10, -6, channels)))
+    scales = (*scales[:-1], float32(scales[-1] * (1, 1, 2.0**-12)[number % 3]))
+    x_scale, units = float32(6 / 255), tuple(float32(6 / 255 * scale) for scale in scales)
+    bias = (rng.uniform(-2, 5, channels) / np.maximum(units, 2.0**-16)).astype(np.int32)
+    tensors = (
+        CaseTensor(shapes.x, "int8", (x_scale,), (int(rng.choice([-128, 3, 127])),)),
+        CaseTensor(
+            shapes.w, "int8", scales, (0,) * channels, 3,
+            rng.integers(-127, 128, shapes.w).astype(np.int8),
+        ),
+        CaseTensor((channels,), "int32", units, (0,) * channels, 0, bias),
+    )  # fmt: skip
+    y = CaseTensor(shapes.y, "int8", (float32(6 / 255 * 2.0 ** rng.uniform(-2, 2)),), (-128,))
+    return shapes.case(f"layer_{number}", tensors, y)
+
+
+def shared_kernels(numbers: range) -> Batch:
+    """Return the layers with their kernels in shared code."""
+    cases = [layer(number) for number in numbers]
+    batch = make_batch(cases, ("cortex-m -mcpu=cortex-m4",), PROFILES, is_quick=True)
+    kernels = [item for item in batch.kernels if item.schedule.startswith("dsp.depthwise.shared")]
+    assert len(kernels) > len(numbers) // 2
+    return emit_batch(cases, kernels)
+
+
+def boards() -> Iterator[object]:
+    for board in ("mps2-an386", "mps2-an500"):
+        for first in range(0, MANY, COUNT):
+            deep = [pytest.mark.deep] if first or board != "mps2-an386" else []
+            marks = [pytest.mark.qemu("arm"), *deep]
+            yield pytest.param(board, first, marks=marks, id=f"{board}-{first}")
+
+
+@pytest.mark.parametrize(("board", "first"), list(boards()))
+def test_shared_depthwise_code_matches_the_reference_on_boards(
+    board: str, first: int, tmp_path: Path
+) -> None:
+    batch = shared_kernels(range(first, first + COUNT))
+    expected = run_oracles(batch.cases, PROFILES, SAMPLES)
+    assert list(failures_on_board(batch, expected, SAMPLES, board, tmp_path)) == []
+
+
+def test_shared_depthwise_code_matches_the_reference_on_the_host(tmp_path: Path) -> None:
+    batch = shared_kernels(range(COUNT))
+    program = build(batch, tmp_path, SANITIZED)
+    runs = list(make_runs(batch, run_oracles(batch.cases, PROFILES), SAMPLES))
+    assert find_failures(batch, program, runs) == []
