@@ -21,7 +21,9 @@ from firmwright.ir import tir
 from firmwright.ir.tir.flat_index import flat_index, fold_index
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 
-_NARROW = (dtypes.INT8, dtypes.UINT8, dtypes.INT16, dtypes.UINT16)
+_POSITIVE_INT16 = DType("uint15", "u15", 15, dtypes.INT16.c_type)
+"""The range of int16 after a relu."""
+_NARROW = (dtypes.INT8, dtypes.UINT8, dtypes.INT16, dtypes.UINT16, _POSITIVE_INT16)
 _SATURATIONS: Mapping[tuple[float, float], DType] = {(d.min, d.max): d for d in _NARROW}
 _BYTE_TYPES = frozenset({"int8_t", "uint8_t", "void"})
 
@@ -245,7 +247,8 @@ class ExprPrinter:
                 node, shift = shifted, amount
         name = self.names.c(f"saturate_{dtype.short}" + (f"_asr{shift}" if shift else ""))
         self.used.saturations[name] = (dtype, shift)
-        return CExpr(f"{name}({self.as_type(node, INT32).text})", dtype)
+        result = dtypes.INT16 if dtype is _POSITIVE_INT16 else dtype
+        return CExpr(f"{name}({self.as_type(node, INT32).text})", result)
 
     # ---- calls ---------------------------------------------------------------------------------
 

@@ -5,21 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, INT64, Array, DType
+from firmwright.base.dtypes import INT16, INT32, INT64, UINT8, UINT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.conv2d import bias_of, requantization_of
 from firmwright.ops.fully_connected import defined_requantization
-from firmwright.ops.int16x8 import ExactScale, accumulator_dtype, requantize_epilogue
+from firmwright.ops.int16x8 import ExactScale, requantize_epilogue
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization
-from firmwright.schedules.epilogue import (
-    FinishElement,
-    RequantizeEpilogue,
-    accumulator_bounds,
-    make_epilogue,
-)
+from firmwright.ops.requantize import Requantization, clamp, per_tensor_quant
+from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
 
 # A sum may need 64 bits, but a product of int16 and int8 takes 23, so more than 500 of them fit 32
 # bits without the bias. Kernels accumulate chunks in 32 bits and add chunks and bias in 64. This is
@@ -29,13 +24,20 @@ from firmwright.schedules.epilogue import (
 _INPUT_REACH = -INT16.min
 
 
+BindChannel = Callable[[Kernel, ArithExpr], FinishElement]
+
+
 @dataclass(frozen=True, slots=True)
 class Int16Accumulation:
-    """The bias and epilogue of a layer's sums; `dtype` is the type of a complete sum."""
+    """The bias and epilogue of a layer's sums; `dtype` is the type of a complete sum.
+
+    `bind_wide_channel(b, channel)` returns a function that converts a complete sum, of `dtype` with
+    bias, to the output.
+    """
 
     dtype: DType
     bias: tir.Buffer
-    step: RequantizeEpilogue | Callable[[ArithExpr, ArithExpr], ArithExpr]
+    bind_wide_channel: BindChannel
 
     @property
     def is_wide(self) -> bool:
@@ -52,31 +54,90 @@ class Int16Accumulation:
         bias = b.let("channel_bias", b.load(self.bias, [channel]))
         return lambda total: finish(total.cast(INT64) + bias)
 
-    def bind_wide_channel(self, b: Kernel, channel: ArithExpr) -> FinishElement:
-        """Return a function that converts a complete sum, of `dtype` with bias, to the output."""
-        step = self.step
-        if isinstance(step, RequantizeEpilogue):
-            return step.bind_channel(b, channel)
-        return lambda total: step(total, channel)
 
+def plan_int16_accumulation(b: Kernel, op: OpCall, kernel: Array) -> Int16Accumulation:
+    """Plan a layer of int8 or int16 with weights `kernel` [channel, ...].
 
-def plan_int16_accumulation(
-    b: Kernel, op: OpCall, kernel: Array, axis: int = 0
-) -> Int16Accumulation:
-    """Plan a layer with weights `kernel` [channel, ...]; `axis` is the model's channel axis."""
-    dtype, step = accumulator_dtype(op, axis), _step(op)
-    bias = bias_of(op, "int32")
+    Inputs are less their zero point.
+    """
+    step = defined_requantization(op) if op.op == "fully_connected" else requantization_of(op)
+    bias, kind = bias_of(op, "int32"), op.input(0).dtype
+    zero_point = per_tensor_quant(op.input(0)).zero_point
+    bounds = accumulator_bounds(bias, kernel, kind.min - zero_point, kind.max - zero_point)
+    reach = np.maximum(*np.abs(bounds))
+    dtype = INT64 if reach.max() > INT32.max else INT32
     buffer = b.constant("bias", bias, dtype)
-    if dtype == INT64 or isinstance(step, ExactScale):
-        return Int16Accumulation(
-            dtype, buffer, requantize_epilogue(b, step, dtype, op.output.dtype)
-        )
-    bounds = accumulator_bounds(bias, kernel, INT16.min, INT16.max)
-    return Int16Accumulation(dtype, buffer, make_epilogue(b, step, bounds, INT16, len(kernel)))
+    if dtype == INT32 and isinstance(step, Requantization):
+        epilogue = make_epilogue(b, step, bounds, kind, len(kernel))
+        return Int16Accumulation(dtype, buffer, epilogue.bind_channel)
+    bind = _bind_high_word(b, step, reach)
+    if bind is None:
+        general = requantize_epilogue(b, step, dtype, op.output.dtype)
+        return Int16Accumulation(dtype, buffer, lambda _, c: lambda acc: general(acc, c))
+    return Int16Accumulation(dtype, buffer, bind)
 
 
-def _step(op: OpCall) -> Requantization | ExactScale:
-    return defined_requantization(op) if op.op == "fully_connected" else requantization_of(op)
+def _bind_high_word(
+    b: Kernel, step: Requantization | ExactScale, reach: Array
+) -> BindChannel | None:
+    """Return the requantization by the high word of a product, or None if that is not exact.
+
+    acc 2^k is multiplied by m 2^j: a sum of 64 bits by a word or, for a factor of 53 bits, a sum of
+    32 bits by two words. The high word is y 2^s; the channels differ in s if m has too few spare
+    bits. `reach` holds the greatest |acc| of each channel.
+    """
+    if is_exact := isinstance(step, ExactScale):
+        mantissas, exponents = np.frexp(np.array(step.factors))
+        multiplier, right = (mantissas * 2.0**53).astype(np.int64), 53 - exponents.astype(np.int64)
+        size, most, limit = 64, 10, INT32.max
+    else:
+        multiplier, right = np.array(step.multipliers) >> 16, 15 - np.array(step.shifts)
+        size, most, limit = 32, 17, UINT32.max
+    left = max(size + 1 - most - int(right.min()), 0)
+    right, reach = right + left, reach.astype(float) * 2**left
+    spare = most if is_exact else np.minimum(62 - np.ceil(np.log2(reach * multiplier + 1)), most)
+    common = max(int(right.max()), size + 1)
+    is_common = bool((common - right <= spare).all())
+    shift = np.full(right.shape, common) if is_common else np.maximum(right, size + 1)
+    factor = multiplier << (shift - right)
+    low = (factor & 0xFFFFFFFF ^ 1 << 31) - (1 << 31) if is_exact else 0 * factor
+    high = (factor - low) >> (size - 32)
+    # Halves round away from zero: negative ones, which are multiples of 2^-32, lose a low unit.
+    is_half = is_exact & (right - np.log2(np.maximum(multiplier & -multiplier, 1)) <= 32 + left)
+    fits = (shift - right <= spare).all() and high.max() <= limit and not step.zero_point
+    is_beyond = is_exact and reach.max() > INT32.max
+    if not fits or is_beyond or is_half.any() != is_half.all():
+        return None
+    highs = b.constant("multiplier", high, INT32 if is_exact else UINT32)
+    lows = b.constant("low", low, INT32) if is_exact else None
+    shifts = None if is_common else b.constant("shift", shift - size - 1, UINT8)
+
+    def bind(b: Kernel, channel: ArithExpr) -> FinishElement:
+        index = channel if len(high) > 1 else 0
+        factor = b.let("multiplier", b.load(highs, [index])).cast(INT64)
+        word = b.let("low", b.load(lows, [index])).cast(INT64) if lows else None
+        by = b.let("shift", b.load(shifts, [index]).cast(INT32)) if shifts else None
+
+        def finish(acc: ArithExpr) -> ArithExpr:
+            shifted = (acc << left).cast(INT64)
+            product = shifted * factor
+            if word is not None:
+                carried = ((shifted * word) >> 32).cast(INT32)
+                carried = carried + (acc >> 31) if is_half.all() else carried
+                product = product + carried.cast(INT64)
+            value, last = (product >> 32).cast(INT32), common - size
+            nearest = (value + (1 << (last - 1))) >> last
+            scaled = nearest if by is None else ((value >> by) + 1) >> 1
+            return clamp(scaled, step.clamp_min, step.clamp_max, INT16)
+
+        return finish
+
+    return bind
+
+
+def has_32_bit_products(weights: Array) -> bool:
+    """Whether the sum of the products of each channel (axis 0) fits 32 bits without the bias."""
+    return _fits(np.abs(weights.reshape(len(weights), -1).astype(np.int64)).sum(axis=1)[:, None], 1)
 
 
 def longest_dividing_chunk(flat: Array, steps: int) -> int:

@@ -1,112 +1,185 @@
 """int16 and transposed convolutions on the DSP extension, without im2col."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    call_intrinsic,
+    immediate,
+    logical_and,
+    minimum,
+)
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops import transpose_conv
-from firmwright.ops.conv2d import bias_of, requantization_of, weights_of, window_taps
-from firmwright.ops.conv_window import output_positions
-from firmwright.ops.int16x8 import accumulator_dtype
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.conv2d import weights_of
+from firmwright.ops.conv_window import ConvWindow, kernel_window
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.int16_accumulation import (
+    Int16Accumulation,
+    has_32_bit_products,
+    plan_int16_accumulation,
+)
 from firmwright.schedules.schedule_factories import dsp_schedule
+from firmwright.schedules.window_bounds import split_by_valid_taps
 
-# Every tap inside the input is a run of channels; four of them take two SMLAD per output channel,
-# up to four channels at once. int16 values are pairs in memory. int8 values are widened by SXTB16
-# and shifted to zero by SADD16, so taps outside the input contribute nothing. Weights stay bytes,
-# in the order in which SXTB16 delivers them. Requires a multiple of four channels and 32-bit sums.
+# The taps of a window row inside the input are a run of values. One channel of up to four pixels,
+# or up to four channels of a pixel, or eight if runs are short, multiply runs by int16 weights, two
+# taps at a time, with loads that need not be aligned. A transposed convolution is a convolution of
+# stride 1 for each phase of the outputs modulo its strides, with a part of the taps. int8 inputs
+# are first copied as int16, less their zero point.
 
-TAPS = 4
-HALVES = ("sxtb16", "sxtb16_ror8")
+_PIXELS = (4, 3, 2, 1)
+_LANES = 4
+_SHORT_RUN = 8
+_UNROLLED_TAPS = 24
+_UNROLLED_PRODUCTS = 64
+_MAX_LOOPS = 24
 _DTYPES = {"conv2d": (INT16,), "transpose_conv": (INT8, INT16)}
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Weights [channel, y, x, input channel], their window, and the outputs of its positions."""
+
+    kernel: Array
+    window: ConvWindow
+    rows: range
+    columns: range
+
+    def emit(self, b: Kernel, x: tir.Buffer, sums: Int16Accumulation, lanes: int) -> None:
+        channels = len(self.kernel)
+        flat = self.kernel.reshape(channels, -1).astype(np.int16)
+        weights = b.constant("weights", flat, INT16, 4) if flat.size else x
+        for across in split_by_valid_taps(self.window, 1, len(self.columns)):
+            size = len(across.outputs)
+            count = min(_PIXELS if lanes == 1 else (1,), key=lambda n: -(-size // n) * (1 + n))
+            with Nest() as enter:
+                extents = x.shape[0], len(self.rows), -(-size // count), -(-channels // lanes)
+                numbers = [ArithExpr(immediate(i, INDEX)) for i in range(lanes)]
+                bound = [sums.bind_channel(b, i) for i in numbers] if lanes == channels else []
+                n, row, block, group = enter(b.loops("n row block group", extents))
+                column = minimum(block * count, size - count) if size % count else block * count
+                first = group * lanes
+                first = minimum(first, channels - lanes) if channels % lanes else first
+                acc = b.reg("acc", INT32, count * lanes)
+                for i in range(count * lanes):
+                    b.store(acc, [i], sums.start(b, first + i % lanes))
+                at = n, row, b.let("column", column + across.outputs.start)
+                if flat.size and across.taps:
+                    self._rows(b, _Tile(acc, lanes, x, weights), at, first, across.taps)
+                y = row * self.rows.step + self.rows.start
+                for lane in range(lanes):
+                    finish = bound[lane] if bound else sums.bind_channel(b, first + lane)
+                    for p in range(count):
+                        y_x = (at[2] + p) * self.columns.step + self.columns.start
+                        total = b.load(acc, [p * lanes + lane])
+                        b.store(b.y, [n, y, y_x, first + lane], finish(total))
+
+    def _rows(self, b: Kernel, tile: "_Tile", at: Position, first: ArithExpr, taps: range) -> None:
+        """Add the products of tap columns `taps`: outputs from `at`, channels from `first`."""
+        window, (_, height, width, depth) = self.window, tile.x.shape
+        n, row, column = at
+        is_short = self.kernel[0].size <= _UNROLLED_TAPS and not window.guarded(0)
+        with Nest() as enter:
+            ky = enter(b.unrolled("ky", window.size[0], window.size[0] if is_short else 1))
+            iy = b.let("iy", row * window.stride[0] - window.padding[0] + ky * window.dilation[0])
+            if window.guarded(0):
+                enter(b.if_(logical_and(iy >= 0, iy < height)))
+            left, step = column * window.stride[1] - window.padding[2], window.dilation[1]
+            for tap in taps if step > 1 else taps[:1]:
+                x = ((n * height + iy) * width + left + tap * step) * depth
+                w = first * self.kernel[0].size + (ky * window.size[1] + tap) * depth
+                count = depth if step > 1 else len(taps) * depth
+                tile.multiply(b, (x, window.stride[1] * depth), (w, self.kernel[0].size), count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Sums `acc` [pixel, lane] of products of `x` and `weights` [channel, tap]."""
+
+    acc: tir.Buffer
+    lanes: int
+    x: tir.Buffer
+    weights: tir.Buffer
+
+    def multiply(
+        self, b: Kernel, x: tuple[ArithExpr, int], w: tuple[ArithExpr, int], count: int
+    ) -> None:
+        """Add `count` products, two at a time.
+
+        `x` is the first element of the first pixel and the step to the next one, `w` the same of
+        the lanes.
+        """
+        pixels = self.acc.elements // self.lanes
+        starts = [(self.x, x[0] + i * x[1]) for i in range(pixels)]
+        starts += [(self.weights, w[0] + i * w[1]) for i in range(self.lanes)]
+        pairs = (0, count // 2, UINT32, "smlad"), (count - 1, count % 2, INT16, "smlabb")
+        for at, steps, dtype, name in pairs:
+            alignment = 2 if self.x.shape[3] % 2 else dtype.size_bytes
+            runs = [
+                b.view("run", source, start + at, (steps,), dtype=dtype, alignment=alignment)
+                for source, start in starts
+                if steps
+            ]
+            is_short = 0 < steps * self.acc.elements <= _UNROLLED_PRODUCTS
+            with b.unrolled("i", steps, *((steps,) if is_short else (4, 3, 2))) as i:
+                values = [b.let("v", b.load(run, [i]).cast(UINT32)) for run in runs]
+                for place, (value, word) in enumerate(product(values[:pixels], values[pixels:])):
+                    total = call_intrinsic(name, [value, word, b.load(self.acc, [place])], INT32)
+                    b.store(self.acc, [place], total)
+
+
+def _parts(op: OpCall) -> Iterator[_Part]:
+    weights, (_, height, width, _) = weights_of(op), op.input(0).shape
+    if op.op == "conv2d":
+        yield _Part(weights, kernel_window(op), *map(range, op.output.shape[1:3]))
+        return
+    for (rows, ky, vertical), (columns, kx, horizontal) in product(_phases(op, 0), _phases(op, 1)):
+        padding, size = (*vertical, *horizontal), (len(ky), len(kx))
+        window = ConvWindow(size, (1, 1), (1, 1), padding, (height, width))
+        yield _Part(weights[:, ky][:, :, kx], window, rows, columns)
+
+
+def _phases(op: OpCall, axis: int) -> Iterator[tuple[range, range, tuple[int, int]]]:
+    """Yield the outputs of each phase, their taps in the order of the input, and the padding."""
+    step, before = op.ints_attr("stride")[axis], op.ints_attr("before")[axis]
+    length, size, end = (kind.shape[1 + axis] for kind in (op.input(0), op.input(1), op.output))
+    for phase in range(step):
+        outputs, taps = range((phase - before) % step, end, step), range(phase, size, step)[::-1]
+        start = len(taps) - 1 - (outputs.start + before) // step
+        if outputs:
+            yield outputs, taps, (start, len(outputs) - 1 + len(taps) - length - start)
+
+
 def _configs(op: OpCall) -> Sequence[Config]:
-    x, w = op.input(0), op.input(1)
-    applies = (
-        x.dtype in _DTYPES[op.op] and w.shape[-1] % TAPS == 0 and accumulator_dtype(op, 0) == INT32
-    )
-    rows = next(count for count in (4, 2, 1) if w.shape[0] % count == 0)
-    return ({"rows": rows},) if applies else ()
+    channels, kind, parts = op.output.shape[3], op.input(0).dtype, list(_parts(op))
+    if kind not in _DTYPES[op.op] or (kind == INT16 and not has_32_bit_products(weights_of(op))):
+        return ()
+    loops = [len(split_by_valid_taps(part.window, 1, len(part.columns))) for part in parts]
+    is_short = max(part.kernel[0, :1].size for part in parts) <= _SHORT_RUN
+    counts = range(min(2 * _LANES if is_short else _LANES, channels), 0, -1)
+    rows = min(counts, key=lambda rows: -(-channels // rows) * (1 + 2 * rows))
+    return ({"rows": rows},) if sum(loops) <= _MAX_LOOPS else ()
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    rows, kernel = int(config["rows"]), weights_of(op)
-    channels, steps = len(kernel), kernel.shape[-1] // TAPS
-    is_wide = op.input(0).dtype == INT16
-    weights = b.constant("weights", pack_weight_words(kernel, rows, is_wide=is_wide), UINT32)
-    bias = b.constant("bias", bias_of(op, "int32"), INT32)
-    x_shape, y_shape = op.input(0).shape, op.output.shape
-    words = (*x_shape[:3], steps, op.input(0).dtype.size_bytes)
-    epilogue = _make_epilogue(op, b, kernel)
-    open_taps = transpose_conv.taps if op.op == "transpose_conv" else window_taps
-    x = b.view("words", b.input(0), 0, words, dtype=UINT32, alignment=4)
-    y = b.view("out", b.y, 0, (*y_shape[:3], channels), access="w")
-    with output_positions(b, y_shape) as at, b.for_("group", channels // rows) as group:
-        acc = b.reg("acc", INT32, rows)
-        for row in range(rows):
-            b.store(acc, [row], b.load(bias, [group * rows + row]))
-        with open_taps(op, b, at) as (ky, kx, iy, ix), b.for_("i", steps) as i:
-            _accumulate(b, acc, _pairs(op, b, x, [at.n, iy, ix, i]), weights, [group, ky, kx, i])
-        for row in range(rows):
-            channel = group * rows + row
-            finish = epilogue.bind_channel(b, channel)
-            b.store(y, [at.n, at.oy, at.ox, channel], finish(b.load(acc, [row])))
-
-
-def _accumulate(
-    b: Kernel, acc: tir.Buffer, pairs: Sequence[ArithExpr], weights: tir.Buffer,
-    at: Sequence[ArithExpr],
-) -> None:  # fmt: skip
-    for row in range(acc.shape[0]):
-        word = b.let("w", b.load(weights, [*at, row]))
-        for name, pair in zip(HALVES, pairs, strict=True):
-            spread = call_intrinsic(name, [word], UINT32)
-            b.store(acc, [row], call_intrinsic("smlad", [pair, spread, b.load(acc, [row])], INT32))
-
-
-def _pairs(op: OpCall, b: Kernel, x: tir.Buffer, at: Sequence[ArithExpr]) -> Sequence[ArithExpr]:
-    """Yield two words, each with two values minus the zero point."""
-    if op.input(0).dtype == INT16:
-        low = b.let("x01", b.load(x, [*at, 0]))
-        high = b.let("x23", b.load(x, [*at, 1]))
-        return low, high
-    zero = -per_tensor_quant(op.input(0)).zero_point & 0xFFFF
-    word = b.let("word", b.load(x, [*at, 0]))
-    wide = [call_intrinsic(name, [word], UINT32) for name in HALVES]
-    if zero:
-        offset = ArithExpr(immediate(zero << 16 | zero, UINT32))
-        wide = [call_intrinsic("sadd16", [pair, offset], UINT32) for pair in wide]
-    low = b.let("x02", wide[0])
-    high = b.let("x13", wide[1])
-    return low, high
-
-
-def pack_weight_words(kernel: Array, rows: int, *, is_wide: bool) -> Array:
-    """Pack weights as words [group, ky, kx, four taps, row].
-
-    SXTB16 extracts bytes 0 and 2, then 1 and 3. With `is_wide`, activations are int16 in
-    memory order.
-    """
-    channels, height, width, depth = kernel.shape
-    shape = (channels // rows, rows, height, width, depth // TAPS, TAPS)
-    order = (0, 2, 1, 3) if is_wide else (0, 1, 2, 3)
-    split = kernel.astype(np.int8).reshape(shape).transpose(0, 2, 3, 4, 1, 5)[..., order]
-    return np.ascontiguousarray(split).view(np.uint32)[..., 0]
-
-
-def _make_epilogue(op: OpCall, b: Kernel, kernel: Array) -> RequantizeEpilogue:
-    zero_point, dtype = per_tensor_quant(op.input(0)).zero_point, op.input(0).dtype
-    low, high = dtype.min - zero_point, dtype.max - zero_point
-    bounds = accumulator_bounds(bias_of(op, "int32"), kernel, low, high)
-    return make_epilogue(b, requantization_of(op), bounds, op.output.dtype, len(kernel))
+    x, sums = b.input(0), plan_int16_accumulation(b, op, weights_of(op))
+    if op.input(0).dtype == INT8:
+        zero_point, size = per_tensor_quant(op.input(0)).zero_point, x.elements
+        source, x = b.view("source", x, 0, (size,)), b.allocate("wide", INT16, x.shape, 4)
+        wide = b.view("flat", x, 0, (size,), access="w")
+        with b.unrolled("i", size, 4, 3, 2) as i:
+            b.store(wide, [i], (b.load_i32(source, [i]) - zero_point).cast(INT16))
+    for part in _parts(op):
+        part.emit(b, x, sums, int(config["rows"]))
 
 
 SCHEDULES = tuple(

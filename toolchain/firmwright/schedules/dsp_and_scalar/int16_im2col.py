@@ -1,5 +1,6 @@
 """GEMM over im2col columns for int16 conv2d and fully_connected."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,6 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.schedules.cortex_m_dsp.direct_dot_products import HALVES, TAPS, pack_weight_words
 from firmwright.schedules.epilogue import FinishElement
 from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.int16_accumulation import (
@@ -24,16 +24,18 @@ from firmwright.schedules.int16_accumulation import (
 )
 from firmwright.schedules.schedule_factories import dsp_schedule
 
-# The windows of two output pixels are packed as int16 columns, zero-padded outside the input and
-# after the last tap. A pixel of a pointwise convolution and a row of a fully connected layer serve
-# as columns directly. A tile has two channels and two pixels or four channels and one pixel; the
-# last tile overlaps its predecessor. Sums of 64 bits are accumulated in 32-bit chunks
-# (int16_accumulation.py).
+# The windows of up to four output pixels are packed as int16 columns, zero-padded outside the input
+# and after the last tap. A pixel of a pointwise convolution and a row of a fully connected layer
+# serve as columns directly. A tile has four channels and one pixel, two and two, or one channel and
+# three or four pixels; the last tile overlaps its predecessor. Sums of 64 bits are accumulated in
+# 32-bit chunks (int16_accumulation.py).
 #
 # On the DSP extension a word holds four weights of a channel, which SXTB16 widens once for both
 # pixels, and SMLAD multiplies two taps; other cores multiply tap by tap.
 
-_PIXELS = 2
+_TAPS = 4
+_HALVES = ("sxtb16", "sxtb16_ror8")
+_INSTRUCTIONS_PER_OUTPUT = 8
 _SUMS = 4
 _MATRIX = 2
 """Rank of fully connected weights."""
@@ -42,7 +44,18 @@ _MATRIX = 2
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT16:
         return ()
-    return ({"pixels": min(_PIXELS, op.output.elements // op.input(1).shape[0])},)
+    outputs, *sizes = op.input(1).shape
+    taps = math.prod(sizes)
+    pixels = op.output.elements // outputs
+
+    def cost(count: int) -> int:
+        """Return about the instructions of all tiles with `count` pixels."""
+        rows = min(max(_SUMS // count, 1), outputs)
+        step = 2 * count + 3 * rows + 2 * count * rows
+        tile = -(-taps // _TAPS) * step + _INSTRUCTIONS_PER_OUTPUT * count * rows
+        return -(-pixels // count) * -(-outputs // rows) * tile
+
+    return ({"pixels": min(range(1, min(_SUMS, pixels) + 1), key=cost)},)
 
 
 _AddStep = Callable[[Kernel, tir.Buffer, tir.Buffer, tir.Buffer, ArithExpr, ArithExpr], None]
@@ -64,7 +77,9 @@ class _Int16Microkernel:
 
 
 def _pack_words(flat: Array, rows: int) -> Array:
-    return pack_weight_words(flat[:, None, None], rows, is_wide=True)[:, 0, 0]
+    """Pack four taps to a word, in the order in which SXTB16 extracts them."""
+    by_row = flat.astype(np.int8).reshape(len(flat) // rows, rows, -1, _TAPS)
+    return np.ascontiguousarray(by_row.swapaxes(1, 2)[..., [0, 2, 1, 3]]).view(np.uint32)[..., 0]
 
 
 def _pack_rows(flat: Array, rows: int) -> Array:
@@ -77,12 +92,12 @@ def _add_four_taps(
 ) -> None:  # fmt: skip
     pixels, rows = range(columns.shape[0]), weights.shape[2]
     pairs = [
-        [b.let("x", b.load(columns, [pixel, step, half])) for half in range(len(HALVES))]
+        [b.let("x", b.load(columns, [pixel, step, half])) for half in range(len(_HALVES))]
         for pixel in pixels
     ]
     for row in range(rows):
         word = b.let("w", b.load(weights, [group, step, row]))
-        for half, name in enumerate(HALVES):
+        for half, name in enumerate(_HALVES):
             spread = b.let("spread", call_intrinsic(name, [word], UINT32))
             for pixel in pixels:
                 at = [pixel * rows + row]
@@ -103,7 +118,7 @@ def _add_tap(
             b.store(acc, at, b.load(acc, at) + x[pixel] * w)
 
 
-_FOUR_TAPS = _Int16Microkernel(TAPS, UINT32, UINT32, _pack_words, _add_four_taps)
+_FOUR_TAPS = _Int16Microkernel(_TAPS, UINT32, UINT32, _pack_words, _add_four_taps)
 _SINGLE_TAP = _Int16Microkernel(1, INT16, INT8, _pack_rows, _add_tap)
 
 
@@ -169,7 +184,8 @@ class _Int16Gemm:
         start: ArithExpr | None = None,
     ) -> None:  # fmt: skip
         longest = max(8 // self.microkernel.taps, 1)
-        with b.unrolled("i", self.chunk, longest, 2) as step:
+        factors = (self.chunk,) if self.chunk <= 2 * longest else (longest, 2)
+        with b.unrolled("i", self.chunk, *factors) as step:
             place = step if start is None else start + step
             self.microkernel.add(b, acc, columns, self.weights, group, place)
 
@@ -184,7 +200,7 @@ def _plan_gemm(
     microkernel: _Int16Microkernel, op: OpCall, kernel: Array, pixels: int, b: Kernel
 ) -> _Int16Gemm:
     outputs, taps = len(kernel), kernel.size // len(kernel)
-    rows, steps = min(_SUMS // pixels, outputs), -(-taps // microkernel.taps)
+    rows, steps = min(max(_SUMS // pixels, 1), outputs), -(-taps // microkernel.taps)
     padding = ((0, 0), (0, steps * microkernel.taps - taps))
     flat = np.pad(kernel.reshape(outputs, taps), padding)
     starts = (min(start, outputs - rows) for start in range(0, outputs, rows))
