@@ -250,7 +250,7 @@ def _loop(plain: Intrinsic, shape: DspMicrokernel, steps: int) -> Intrinsic:
     )
 
 
-def _signed(bits: Any, size: int) -> Any:
+def signed_part(bits: Any, size: int) -> Any:
     shifted = np.asarray(bits, np.uint32) << np.uint32(32 - size)
     return (shifted.astype(np.int32) >> np.int32(32 - size)).astype(np.int64)
 
@@ -264,18 +264,18 @@ def _meaning(shape: DspMicrokernel) -> Callable[..., tuple[Any, ...]]:
         for pair in range(shape.pairs):
             if shape.has_wide_weights:
                 a, b = words[2 * pair :: shape.words], words[2 * pair + 1 :: shape.words]
-                a0, a1 = _signed(a, 16), _signed(a >> np.uint32(16), 16)
-                b0, b1 = _signed(b, 16), _signed(b >> np.uint32(16), 16)
+                a0, a1 = signed_part(a, 16), signed_part(a >> np.uint32(16), 16)
+                b0, b1 = signed_part(b, 16), signed_part(b >> np.uint32(16), 16)
             else:
                 both = words[pair :: shape.words]
-                a0, a1 = _signed(both, 8), _signed(both >> np.uint32(16), 8)
+                a0, a1 = signed_part(both, 8), signed_part(both >> np.uint32(16), 8)
                 size = 16 if shape.kind == "paired" else 8
                 odd = both >> np.uint32(16 - size)
-                b0, b1 = _signed(odd, size), _signed(odd >> np.uint32(16), size)
+                b0, b1 = signed_part(odd, size), signed_part(odd >> np.uint32(16), size)
             for low_weight, high_weight in ((a0, a1), (b0, b1)):
                 for pixel in range(shape.pixels):
                     column = columns[pixel :: shape.pixels]
-                    low, high = _signed(column, 16), _signed(column >> np.uint32(16), 16)
+                    low, high = signed_part(column, 16), signed_part(column >> np.uint32(16), 16)
                     results.append((low_weight * low + high_weight * high).sum(axis=0))
         return tuple(
             (np.asarray(start, np.int64) + total).astype(np.uint32).astype(np.int32)
@@ -334,8 +334,8 @@ def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
     """Widen the bytes to columns and evaluate the paired micro-kernel."""
     words = np.asarray(x, np.uint32)
     halves = [
-        (_signed(words >> np.uint32(8 * half), 8) & 0xFFFF)
-        | (_signed(words >> np.uint32(8 * half + 16), 8) & 0xFFFF) << 16
+        (signed_part(words >> np.uint32(8 * half), 8) & 0xFFFF)
+        | (signed_part(words >> np.uint32(8 * half + 16), 8) & 0xFFFF) << 16
         for half in (0, 1)
     ]
     columns = np.stack(halves, axis=1).reshape(-1, *words.shape[1:]).astype(np.uint32)
@@ -365,7 +365,7 @@ def _int4_meaning(steps: int, w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
     words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
     rows = []
     for half in (0, 1):
-        low, high = (_signed(words >> np.uint32(8 * half + 16 * lane), 8) for lane in (0, 1))
+        low, high = (signed_part(words >> np.uint32(8 * half + 16 * lane), 8) for lane in (0, 1))
         rows += [(low & 15) | (high & 15) << 16, (low & 0xFFFF) | (high & 0xFFFF) << 16]
     wide = np.stack(rows, axis=1).reshape(-1, *words.shape[1:]).astype(np.uint32)
     totals = _meaning(WIDE_2X4)(wide, columns[: 8 * steps], *sums)
@@ -391,45 +391,6 @@ def _int4_intrinsic(steps: int, *, is_end: bool) -> Intrinsic:
         doc=f"{4 * steps} taps of 2 channels x 4 pixels, int4 weights{', separated' * is_end}.",
         text={"gnu": body},
         instructions=shape.instructions * steps + 1 + 10 * is_end,
-    )
-
-
-def _shares_meaning(x: Any, *sums: Any) -> tuple[Any, ...]:
-    words = np.asarray(x, np.uint32)
-    totals = (_signed(words, 16) + _signed(words >> np.uint32(16), 16)).reshape(
-        -1, 4, *words.shape[1:]
-    )
-    return tuple(
-        (np.asarray(s) - 8 * t).astype(np.int32) for s, t in zip(sums, totals.sum(0), strict=True)
-    )
-
-
-_SUMMED = ("r8", "r9", "r10", "r12")
-_INT4_SHARES = define(
-    "INT4_SHARES(i)",
-    string_lines(
-        [
-            f"ldmia %[x]!, {{{', '.join(_SUMMED)}}}",
-            *(f"smlad %[s{i}], {name}, %[factors], %[s{i}]" for i, name in enumerate(_SUMMED)),
-        ]
-    ),
-)
-
-
-def _int4_shares(steps: int) -> Intrinsic:
-    return Intrinsic(
-        name=f"int4_shares_{steps}",
-        operands=(
-            *pointers(UINT32, x=4 * steps),
-            *(Operand(f"s{i}", "inout", INT32) for i in range(4)),
-        ),
-        meaning=_shares_meaning,
-        portable=fill_text(_C["int4_shares_portable"], steps=steps),
-        doc=f"Adds -8 times the values of four columns of {steps} words.",
-        requires="dsp",
-        text={"gnu": fill_text(_C["int4_shares"], steps=steps)},
-        definitions=(_INT4_SHARES, repeat_macro(steps)),
-        instructions=5 * steps + 2,
     )
 
 
@@ -476,5 +437,4 @@ INTRINSICS = (
         for is_end in (False, True)
         for steps in range(1, INT4_STEPS_MAX + 1)
     ),
-    *(_int4_shares(steps) for steps in range(1, MAX_UNROLL + 1)),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and, minimum
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
@@ -25,9 +25,9 @@ from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 #
 # On the DSP extension, two adjacent channels of int16 share a word, and SMLABB and SMLATT multiply
 # one tap of both; with several filters per channel, two filters share the input value. The last
-# pair of an odd number overlaps its predecessor. Other cores compute one channel at a time and
-# subtract the zero point when int8 values are loaded; this serves int16 and windows with more taps
-# than registers.
+# channel of an odd number is computed alone. Other cores compute one channel at a time and subtract
+# the zero point when int8 values are loaded; this serves int16 and windows with more taps than
+# registers.
 
 _PIXELS = (3, 1)
 _MAX_UNROLLED = 8
@@ -53,15 +53,16 @@ class _DepthwiseTaps:
     def weights(self, b: Kernel, at: Sequence[ArithExpr | int]) -> ArithExpr:
         return b.load(self.taps, at) if self.lanes == _PAIR else b.load_i32(self.taps, at)
 
-    def value(self, b: Kernel, n: ArithExpr, y: ArithExpr, x: ArithExpr, c: ArithExpr) -> ArithExpr:
-        """Return the value of input channel `c`, or a word that begins there."""
-        if self.lanes == _PAIR and self.filters == 1:
+    def value(self, b: Kernel, at: Sequence[ArithExpr], lanes: int) -> ArithExpr:
+        """Return the value of the input channel at [n, y, x, c], or a word that begins there."""
+        if lanes == _PAIR and self.filters == 1:
+            n, y, x, c = at
             _, height, width, channels = self.x.shape
             start = ((n * height + y) * width + x) * channels + c
             alignment = 2 + 2 * (channels % _PAIR == 0)
             pair = b.view("pair", self.x, start, (1,), dtype=UINT32, alignment=alignment)
             return b.load(pair, [0])
-        value = b.load_i32(self.x, [n, y, x, c])
+        value = b.load_i32(self.x, at)
         return value - self.zero_point if self.zero_point else value
 
     def product(self, total: ArithExpr, x: ArithExpr, w: ArithExpr, lane: int) -> ArithExpr:
@@ -99,36 +100,42 @@ class _Strips:
         """
         n, oy, ox = at
         _, height, width, channels = b.y.shape
-        start, lanes = ((n * height + oy) * width + ox) * channels, self.taps.lanes
+        start = ((n * height + oy) * width + ox) * channels
         y = b.view("out", b.y, start, (count, channels), access="w")
         groups, size = _block_groups(channels, self.taps.filters)
-        blocks = -(-size // lanes)
-        unroll = blocks if groups > 1 and blocks <= _FEW_BLOCKS else 1
-        with b.for_("group", groups) as group, b.unrolled("block", blocks, unroll) as block:
-            within = block * lanes if size % lanes == 0 else minimum(block * lanes, size - lanes)
-            first = b.let("first", group * size + within)
-            acc = b.reg("acc", INT32, lanes * count)
-            for c in range(lanes):
-                bias = b.let("channel_bias", self.sums.start(b, first + c))
-                for pixel in range(count):
-                    b.store(acc, [pixel * lanes + c], bias)
-            source = first if self.taps.filters == 1 else group
-            self._window(b, acc, taps, at, (group * blocks + block, source))
-            for c in range(lanes):
-                finish = self.sums.bind_channel(b, first + c)
-                for pixel in range(count):
-                    b.store(y, [pixel, first + c], finish(b.load(acc, [pixel * lanes + c])))
+        whole, rest = divmod(size, self.taps.lanes)
+        for lanes, blocks in ((self.taps.lanes, whole), (1, rest)):
+            if not blocks:
+                continue
+            unroll = blocks if groups > 1 and blocks <= _FEW_BLOCKS else 1
+            with b.for_("group", groups) as group, b.unrolled("block", blocks, unroll) as block:
+                place = block if lanes == self.taps.lanes else block + whole
+                first = b.let("first", group * size + place * self.taps.lanes)
+                acc = b.reg("acc", INT32, lanes * count)
+                for c in range(lanes):
+                    bias = b.let("channel_bias", self.sums.start(b, first + c))
+                    for pixel in range(count):
+                        b.store(acc, [pixel * lanes + c], bias)
+                source = first if self.taps.filters == 1 else group
+                self._window(b, acc, taps, at, (group * (whole + rest) + place, source, lanes))
+                for c in range(lanes):
+                    finish = self.sums.bind_channel(b, first + c)
+                    for pixel in range(count):
+                        total = b.load(acc, [pixel * lanes + c])
+                        b.store(y, [pixel, first + c], finish(total))
 
     def _window(
         self, b: Kernel, acc: tir.Buffer, taps: tuple[range, range], at: Position,
-        block: tuple[ArithExpr, ArithExpr],
+        block: tuple[ArithExpr, ArithExpr, int],
     ) -> None:  # fmt: skip
-        """Accumulate `taps` of `block`: the number of a block and its first input channel."""
+        """Accumulate `taps` of `block`: its number, first input channel and channels."""
         window, (rows, columns) = self.window, taps
         n, oy, ox = at
         top = oy * window.stride[0] - window.padding[0]
         left = ox * window.stride[1] + (columns.start * window.dilation[1] - window.padding[2])
-        unroll = 1 if self.is_guarded or len(rows) > _MAX_UNROLLED else max(len(rows), 1)
+        if not rows:
+            return
+        unroll = 1 if self.is_guarded or len(rows) > _MAX_UNROLLED else len(rows)
         with b.unrolled("ky", len(rows), unroll) as index:
             ky = index + rows.start
             iy = b.let("iy", top + ky * window.dilation[0])
@@ -139,20 +146,21 @@ class _Strips:
 
     def _row(
         self, b: Kernel, acc: tir.Buffer, columns: range, origin: Position,
-        at: tuple[ArithExpr, ArithExpr, ArithExpr],
+        at: tuple[ArithExpr, ArithExpr, ArithExpr, int],
     ) -> None:  # fmt: skip
         """Accumulate one window row; `origin` is the input of its first valid tap."""
         n, iy, left = origin
-        ky, block, source = at
+        ky, block, source, lanes = at
         stride, dilation = self.window.stride[1], self.window.dilation[1]
-        lanes = self.taps.lanes
         inputs: dict[int, ArithExpr] = {}
         for tap in columns:
             weights = b.let("w", self.taps.weights(b, [ky, tap, block]))
             for pixel in range(acc.shape[0] // lanes):
                 offset = pixel * stride + (tap - columns.start) * dilation
                 if offset not in inputs:
-                    inputs[offset] = b.let("x", self.taps.value(b, n, iy, left + offset, source))
+                    inputs[offset] = b.let(
+                        "x", self.taps.value(b, [n, iy, left + offset, source], lanes)
+                    )
                 for c in range(lanes):
                     total = b.load(acc, [pixel * lanes + c])
                     product = self.taps.product(total, inputs[offset], weights, c)
@@ -194,8 +202,8 @@ def _pair_configs(op: OpCall) -> Sequence[Config]:
 def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
     kernel, filters = weights_of(op)[0], channel_multiplier_of(op)
     groups, size = _block_groups(kernel.shape[2], filters)
-    firsts = [g * size + min(c, size - _PAIR) for g in range(groups) for c in range(0, size, _PAIR)]
-    paired = kernel[..., [[first, first + 1] for first in firsts]]
+    pairs = [(c, min(c + 1, size - 1)) for c in range(0, size, _PAIR)]
+    paired = kernel[..., [[g * size + c for c in pair] for g in range(groups) for pair in pairs]]
     words = np.ascontiguousarray(paired, np.int16).view(np.uint32)[..., 0]
     weights = b.constant("weights", words, UINT32)
     sums = plan_int16_accumulation(b, op, np.moveaxis(kernel, 2, 0))

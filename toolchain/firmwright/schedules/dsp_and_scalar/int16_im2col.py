@@ -1,6 +1,5 @@
 """GEMM over im2col columns for int16 conv2d and fully_connected."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,19 +23,21 @@ from firmwright.schedules.int16_accumulation import (
 )
 from firmwright.schedules.schedule_factories import dsp_schedule
 
-# The windows of up to four output pixels are packed as int16 columns, zero-padded outside the input
-# and after the last tap. A pixel of a pointwise convolution and a row of a fully connected layer
-# serve as columns directly. A tile has four channels and one pixel, two and two, or one channel and
-# three or four pixels; the last tile overlaps its predecessor. Sums of 64 bits are accumulated in
+# The windows of two output pixels are packed as int16 columns, zero-padded outside the input and
+# after the last tap. A pixel of a pointwise convolution and a row of a fully connected layer serve
+# as columns directly. A tile has two channels and two pixels, or all of up to three pixels and one
+# or four channels; the last tile overlaps its predecessor. Sums of 64 bits are accumulated in
 # 32-bit chunks (int16_accumulation.py).
 #
-# On the DSP extension a word holds four weights of a channel, which SXTB16 widens once for both
+# On the DSP extension a word holds four weights of a channel, which SXTB16 widens once for all
 # pixels, and SMLAD multiplies two taps; other cores multiply tap by tap.
 
 _TAPS = 4
 _HALVES = ("sxtb16", "sxtb16_ror8")
-_INSTRUCTIONS_PER_OUTPUT = 8
+_PIXELS, _MAX_PIXELS = 2, 3
 _SUMS = 4
+_SHORT = 4
+"""Steps of a loop that is unrolled whole."""
 _MATRIX = 2
 """Rank of fully connected weights."""
 
@@ -44,18 +45,8 @@ _MATRIX = 2
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT16:
         return ()
-    outputs, *sizes = op.input(1).shape
-    taps = math.prod(sizes)
-    pixels = op.output.elements // outputs
-
-    def cost(count: int) -> int:
-        """Return about the instructions of all tiles with `count` pixels."""
-        rows = min(max(_SUMS // count, 1), outputs)
-        step = 2 * count + 3 * rows + 2 * count * rows
-        tile = -(-taps // _TAPS) * step + _INSTRUCTIONS_PER_OUTPUT * count * rows
-        return -(-pixels // count) * -(-outputs // rows) * tile
-
-    return ({"pixels": min(range(1, min(_SUMS, pixels) + 1), key=cost)},)
+    pixels = op.output.elements // op.input(1).shape[0]
+    return ({"pixels": pixels if pixels <= _MAX_PIXELS else _PIXELS},)
 
 
 _AddStep = Callable[[Kernel, tir.Buffer, tir.Buffer, tir.Buffer, ArithExpr, ArithExpr], None]
@@ -184,7 +175,7 @@ class _Int16Gemm:
         start: ArithExpr | None = None,
     ) -> None:  # fmt: skip
         longest = max(8 // self.microkernel.taps, 1)
-        factors = (self.chunk,) if self.chunk <= 2 * longest else (longest, 2)
+        factors = (self.chunk,) if self.chunk <= _SHORT else (longest, 2)
         with b.unrolled("i", self.chunk, *factors) as step:
             place = step if start is None else start + step
             self.microkernel.add(b, acc, columns, self.weights, group, place)
