@@ -241,7 +241,7 @@ def _loop(plain: Intrinsic, shape: DspMicrokernel, steps: int) -> Intrinsic:
         ),
         meaning=run,
         portable=plain.portable.replace(f"i < {steps};", "i < steps;"),
-        doc=plain.doc.replace(str(steps), "`steps`", 1),
+        doc=f"Repeats {plain.doc}",
         text={"gnu": body},
         definitions=_definitions(shape, steps, is_loop=True),
         count=lambda args: (
