@@ -1,4 +1,4 @@
-"""Kernels that share loads between sums, and formulas on the FPU, against the default loops."""
+"""Blocks of sums, formulas on the FPU and searches, against the default loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.dtypes import FLOAT32, INT8, UINT8
+from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
@@ -91,6 +92,23 @@ def test_kernels_equal_the_default_loops(name: str) -> None:
             schedule.build(call, config, kernel)
             np.testing.assert_array_equal(executed(kernel, arrays), expected)
     assert tried
+
+
+@pytest.mark.parametrize(("dtype", "zero_point"), [(INT8, -5), (UINT8, 128)])
+def test_a_search_quantizes_every_kind_of_float_as_division_does(dtype, zero_point: int) -> None:
+    ends = [0.0, -0.0, 1e-40, -1e-40, 3.4e38, -3.4e38, np.inf, -np.inf]
+    ties = np.arange(-300, 300) * np.float32(0.15)
+    near = np.nextafter(ties.astype(np.float32), np.float32(np.inf))
+    x = np.concatenate([ends, ties, near]).astype(np.float32)
+    quantization = Quantization((float(np.float32(0.3)),), (zero_point,))
+    result = TensorType(x.shape, dtype, quantization)
+    call = OpCall("quantize", (TensorType(x.shape, FLOAT32),), (result,), {})
+    kernel = Kernel("kernel", call)
+    (schedule,) = (item for item in SCHEDULES if item.name == "scalar.quantize.search")
+    schedule.build(call, {}, kernel)
+    (expected,) = op_table()["quantize"].reference(call, [x])
+    np.testing.assert_array_equal(executed(kernel, [x]), expected)
+    assert len(np.unique(expected)) == 256
 
 
 @pytest.mark.host_c

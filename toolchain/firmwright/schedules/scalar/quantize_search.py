@@ -1,0 +1,60 @@
+"""quantize of floats without an FPU: a binary search of the bits in the bounds of each value."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, immediate, select
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.quantize import reference
+
+# The quantized value rises with x, so 255 bounds determine it. Floats are ordered like their bits
+# as integers if the other bits of negative ones are inverted.
+
+_VALUES = 256
+_TIME_MAX = 0.9
+_SIZE_MASK = 0x7FFFFFFF
+
+
+def _bounds(op: OpCall) -> Array:
+    """Return, for each value but the least, the key of the least float that gives it or more."""
+    values = np.arange(1, _VALUES) + op.output.dtype.min
+    low = np.full(len(values), ~0x7F800000, np.int64)  # the key of -inf
+    high = np.full(len(values), 0x7F800000, np.int64)
+    while (low < high).any():
+        middle = (low + high) >> 1
+        bits = np.where(middle < 0, middle ^ _SIZE_MASK, middle).astype(np.int32)
+        reaches = reference(op, [bits.view(np.float32)])[0] >= values
+        low, high = (
+            np.where(reaches, low, np.minimum(middle + 1, high)),
+            np.where(reaches, middle, high),
+        )
+    return low.astype(np.int32)
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    return ({},) if op.input(0).dtype == FLOAT32 and op.output.dtype in (INT8, UINT8) else ()
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    bounds, count = b.constant("bounds", _bounds(op), INT32), b.y.elements
+    x = b.view("bits", b.input(0), 0, (count,), dtype=INT32, alignment=4)
+    y = b.view("out", b.y, 0, (count,), access="w")
+    with b.for_("i", count) as i:
+        bits = b.let("bits", b.load(x, [i]))
+        key = b.let("key", binary_expr("xor", bits, binary_expr("and", bits >> 31, _SIZE_MASK)))
+        rank = ArithExpr(immediate(0, INDEX))
+        for step in (128, 64, 32, 16, 8, 4, 2, 1):
+            reached = b.load(bounds, [rank + (step - 1)]) <= key
+            rank = b.let("rank", select(reached, rank + step, rank))
+        b.store(y, [i], (rank.cast(INT32) + op.output.dtype.min).cast(op.output.dtype))
+
+
+SCHEDULES = (
+    Schedule(
+        "scalar.quantize.search", "quantize", frozenset(), _configs, _build, time_max=_TIME_MAX
+    ),
+)
