@@ -26,8 +26,8 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 # of 128 that is subtracted when rows are copied to the output. With stride 2, the odd input rows
 # follow the even ones, so that windows of adjacent output rows are one row apart, too.
 #
-# What differs between layers is in a table: _HEADER bytes (see `_build`), then the weights, offset
-# and multiplier of each channel.
+# What differs between layers is in a table, since parameters take code in each call: _HEADER bytes
+# (see `_build`), then the weights, offset and multiplier of each channel.
 
 _SHIFT = 8
 _HEADER = 12

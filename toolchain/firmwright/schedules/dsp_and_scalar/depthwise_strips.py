@@ -135,7 +135,8 @@ class _Strips:
         left = ox * window.stride[1] + (columns.start * window.dilation[1] - window.padding[2])
         if not rows:
             return
-        unroll = 1 if self.is_guarded or len(rows) > _MAX_UNROLLED else len(rows)
+        is_unrolled = self.taps.lanes == _PAIR and len(rows) <= _MAX_UNROLLED
+        unroll = len(rows) if is_unrolled and not self.is_guarded else 1
         with b.unrolled("ky", len(rows), unroll) as index:
             ky = index + rows.start
             iy = b.let("iy", top + ky * window.dilation[0])
@@ -177,7 +178,8 @@ def _build_strips(
 ) -> None:
     window, height = window_of(op, op.input(1).shape[1:3]), op.output.shape[1]
     rows, groups = split_by_valid_taps(window, 0, height), _groups(op)
-    is_guarded = window.guarded(0) and len(rows) * len(groups) > _MAX_BODIES
+    most = _MAX_BODIES if taps.lanes == _PAIR else 1
+    is_guarded = window.guarded(0) and len(rows) * len(groups) > most
     if is_guarded:
         rows = [ValidTapRun(range(height), range(window.size[0]))]
     strips = _Strips(window, taps, sums, is_guarded)
