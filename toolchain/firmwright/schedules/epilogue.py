@@ -211,15 +211,14 @@ def make_epilogue(
 ) -> RequantizeEpilogue:  # fmt: skip
     """Build the epilogue of a layer with accumulators within `bounds`.
 
-    The table has `rows` rows; rows beyond the last channel repeat it. With `bake`, the weights
-    [channel, tap], the left shift is folded into weights and bias if the weights then fit int16.
-    With `in_32_bits`, products of 32 bits are preferred; with `has_clz`, addends may be computed.
+    The table has `rows` rows; those beyond the last channel repeat it. With `bake`, the weights
+    [channel, tap], weights and bias take the left shift if the weights then fit int16. With
+    `in_32_bits`, products of 32 bits are preferred; with `has_clz`, addends may be computed.
     """
     low, high = bounds
     by_32 = narrow_requantize(params, low, high, dtype) if in_32_bits else None
-    has_fit = params.per_channel or params.rounding is Rounding.FLOAT32
-    may_fit = may_fit and by_32 is None
-    fitted = fit_requantize(params, low, high) if has_fit and may_fit and dtype == INT8 else None
+    may_fit &= by_32 is None and (params.per_channel or params.rounding is Rounding.FLOAT32)
+    fitted = fit_requantize(params, low, high) if may_fit and dtype == INT8 else None
     if fitted is not None:
         params = replace(params, rounding=Rounding.ONCE)
     folded = None if by_32 else fitted or fold_requantize(params, low, high)
