@@ -229,8 +229,8 @@ def make_epilogue(
     elif folded is not None and fitted is None:
         folded = _prefer_common_shift(folded, params, bounds, odd_shift)
     values = _channel_parameters(params, folded, by_32)
-    if odd_shift:
-        values.pop("sign", None)  # the half unit in the addend determines it
+    if odd_shift:  # the half unit in the addend determines the sign
+        values.pop("sign", None)
     addend_base = _usual_addend_base(fitted) if has_clz and fitted is not None else None
     if addend_base is not None:
         if has_common_form and folded is not None:  # the sign changes only values that are clamped
@@ -238,8 +238,7 @@ def make_epilogue(
         values = {name: values[name] for name in ("multiplier", "left")}
     columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
     fixed = {name: items[0] for name, items in values.items() if name not in columns}
-    table = narrow = None
-    narrow_columns: tuple[str, ...] = ()
+    table, narrow, narrow_columns = None, None, columns[:0]
     lefts = folded.left[1::2] if folded is not None and odd_shift else ()
     has_odd_right_shift = bool(lefts) and max(lefts) <= odd_shift
     has_odd_left_shift = bool(lefts) and min(lefts) >= odd_shift and not has_odd_right_shift

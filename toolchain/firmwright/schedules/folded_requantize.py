@@ -112,7 +112,7 @@ def fit_requantize(params: Requantization, low: Array, high: Array) -> FoldedReq
 def _fit(
     params: Requantization, low: tuple[int, ...], high: tuple[int, ...]
 ) -> FoldedRequantize | None:
-    outputs, points, is_reached = _decisive_points(params, low, high)
+    outputs, points, is_reached = _decisive_points(params, np.array(low), np.array(high) + 1)
     for shift in _FITTED_SHIFTS:
         columns = _fit_multipliers(params, outputs, points, is_reached, shift)
         if columns is not None:
@@ -125,12 +125,9 @@ def _fit(
     return None
 
 
-def _decisive_points(
-    params: Requantization, low: tuple[int, ...] | Array, high: tuple[int, ...] | Array
-) -> tuple[Array, Array, Array]:
+def _decisive_points(params: Requantization, least: Array, end: Array) -> tuple[Array, ...]:
     """Return outputs, the least accumulators of each and those before, and which are reached."""
     outputs = np.arange(params.clamp_min + 1, params.clamp_max + 1)[:, None]
-    least, end = np.array(low), np.array(high) + 1
     first, after = (np.repeat(bound[None], len(outputs), axis=0) for bound in (least, end))
     while (first < after).any():  # binary search for the least accumulator of each output
         middle = (first + after) // 2
@@ -182,7 +179,7 @@ def fit_offset_form(
     has_sign = params.rounding is Rounding.TWICE and params.clamp_min < params.zero_point
     if has_sign or (params.clamp_min, params.clamp_max) != (INT8.min, INT8.max):
         return None
-    outputs, points, is_reached = _decisive_points(params, low, high)
+    outputs, points, is_reached = _decisive_points(params, low, high + 1)
     exponents = 1 - FITTED_LEFT + shift + np.array(params.shifts)
     slopes = np.broadcast_to(np.ldexp(np.maximum(params.multipliers, 1.0), exponents), len(bias))
     limit = INT32.max - (int(np.maximum(bias - low, high - bias).max()) << FITTED_LEFT)

@@ -107,14 +107,13 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         b.evaluate("depthwise_band", [copy, b.pointer(table, 0, table.elements), y, outputs])
 
 
+def _first_lane(data: Any) -> Array:
+    return np.reshape(data, (len(data), -1))[:, 0].copy()
+
+
 def _header(table: Any) -> list[int]:
     """Return zero point, stride, and the other numbers of a table."""
-    first, *others = _first_lane(table)[:_HEADER].copy().view("<u2").tolist()
-    return [first & 255, first >> 8, *others]
-
-
-def _first_lane(data: Any) -> Array:
-    return np.reshape(data, (len(data), -1))[:, 0]
+    return [*_first_lane(table)[:2].tolist(), *_first_lane(table)[2:_HEADER].view("<u2").tolist()]
 
 
 def _line(row: int, stride: int) -> int:
