@@ -104,3 +104,16 @@ def test_the_time_is_near_the_optimum_within_the_budget(seed: int) -> None:
     found = [item for _, own in search(calls).fastest_within(budget + rest) for item in own]
     assert sum(item.flash_bytes for item in found) <= budget
     assert sum(i.time for i in found) <= 1.1 * min(sum(i.time for i in p) for p in fitting)
+
+
+@pytest.mark.parametrize(("uses", "is_shared"), [(0, True), (50, False)])
+def test_kernels_that_would_become_slow_share_no_code(uses: int, is_shared: bool) -> None:
+    calls = offers(*[((f"kernel{i}", 100, 0, 900),) for i in range(2)])
+    keys = {f"kernel{i}": CodeKey("code", ((i, uses),)) for i in range(2)}
+    found = ImageSearch(calls, lambda kernel: keys[kernel.name])
+    budget = 2 * thresholds.CALL_CODE_BYTES + thresholds.MAIN_CODE_BYTES + 1_000
+    if is_shared:
+        assert names_of(found.fastest_within(budget)) == ["kernel0", "kernel1"]
+        return
+    with pytest.raises(DoesNotFitError):
+        found.fastest_within(budget)

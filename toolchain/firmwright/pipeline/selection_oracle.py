@@ -12,7 +12,7 @@ from firmwright.ir.tuning_records import NO_TUNING_RECORDS
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
-from firmwright.passes.tir.shape_abstraction import make_template
+from firmwright.passes.tir.shape_abstraction import flatten_buffers, make_template
 from firmwright.passes.tir.simplify import simplify
 from firmwright.pipeline.options import Options
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
@@ -72,8 +72,9 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
 
     def key(kernel: tir.PrimFunc) -> CodeKey:
         if options.goal == "size":
-            template = make_template(simplify(kernel), INTRINSICS)
-            return CodeKey(template.key, template.values)
+            kernel = simplify(kernel)
+            template = make_template(flatten_buffers(kernel) or kernel, INTRINSICS)
+            return CodeKey(template.key, tuple((n.value, n.runs) for n in template.numbers))
         return CodeKey(make_template(kernel, INTRINSICS).merging_key)
 
     return SelectionOracle(estimate, fits, key)

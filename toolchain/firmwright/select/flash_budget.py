@@ -23,10 +23,13 @@ CandidateCost: TypeAlias = Callable[[Any], int]
 
 @dataclass(frozen=True, slots=True)
 class CodeKey:
-    """What a kernel shares with others: kernels with equal `code` differ in their `numbers`."""
+    """What a kernel shares with others: kernels with equal `code` differ in their `numbers`.
+
+    A number is its value and how often a call uses it.
+    """
 
     code: Hashable
-    numbers: tuple[Hashable, ...] = ()
+    numbers: tuple[tuple[Hashable, int], ...] = ()
 
 
 KeyOf: TypeAlias = Callable[[tir.PrimFunc], CodeKey]

@@ -142,16 +142,24 @@ class ImageSearch:
         return sum(codes.values())
 
     def _image(self, picks: tuple[int, ...]) -> _Image:
-        chosen, arguments = self._picked(picks), 0  # passed, and used in shared code
+        chosen, arguments, copies = self._picked(picks), 0, 0
         for code in {key.code for _, key in chosen}:
             shared = [(item, key.numbers) for item, key in chosen if key.code == code]
-            columns = set(zip(*(numbers for _, numbers in shared), strict=True))
-            count = sum(len(set(values)) > 1 for values in columns)
-            if len(shared) > 1:
-                arguments += count + len(shared) * (count + len(shared[0][0].constants))
+            uses: dict[tuple[Hashable, ...], tuple[int, ...]] = {}  # of each differing number
+            for column in zip(*(numbers for _, numbers in shared), strict=True):
+                values, runs = zip(*column, strict=True)
+                if len(set(values)) > 1:
+                    uses[values] = max(runs, uses.get(values, runs))
+            times = [sum(runs[at] for runs in uses.values()) for at in range(len(shared))]
+            limits = (thresholds.SHARED_PERCENT_MAX * item.instructions for item, _ in shared)
+            if any(100 * time > limit for time, limit in zip(times, limits, strict=True)):
+                sizes = {numbers: item.code_bytes for item, numbers in shared}.values()
+                copies += sum(sizes) - max(sizes)
+            elif len(shared) > 1:  # passed, and used in shared code
+                arguments += len(uses) + len(shared) * (len(uses) + len(shared[0][0].constants))
         size_bytes = (
             sum(item.flash_bytes for item, _ in chosen)
-            + self._code_bytes(picks) * thresholds.CODE_MARGIN_PERCENT // 100
+            + (self._code_bytes(picks) + copies) * thresholds.CODE_MARGIN_PERCENT // 100
             + arguments * thresholds.ARGUMENT_CODE_BYTES
             + len(chosen) * thresholds.CALL_CODE_BYTES
             + thresholds.MAIN_CODE_BYTES

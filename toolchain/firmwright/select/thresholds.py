@@ -40,11 +40,13 @@ FLASH_SLACK_BYTES = 32
 """Bytes by which a call may exceed its share of the default budget."""
 CALL_CODE_BYTES = 20
 """Code bytes of one kernel call in the AOT main, ..."""
-ARGUMENT_CODE_BYTES = 5
+ARGUMENT_CODE_BYTES = 4
 """... of each number or address that it passes to code that other kernels share, ..."""
 MAIN_CODE_BYTES = 200
 """... and of everything else but kernels."""
-CODE_MARGIN_PERCENT = 103
+SHARED_PERCENT_MAX = 10
+"""Maximum uses of differing numbers in shared code, in percent of the instructions of a call."""
+CODE_MARGIN_PERCENT = 104
 """Bytes of kernels in a flash budget, in percent of the predicted ones."""
 KNAPSACK_STATES_MAX = 2048
 """Number of different total sizes that the knapsack distinguishes."""
