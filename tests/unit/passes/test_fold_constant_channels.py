@@ -141,6 +141,13 @@ def test_random_networks_keep_their_results(seed: int) -> None:
     channels_left(net.module(net.conv(y, 8, {}, scale=0.5), *read))
 
 
+def test_scalars_have_no_channels() -> None:
+    net = Network()
+    x = net.call("reshape", net.input("one", (1,), scale=0.1), shape=(), scale=0.1)
+    module = net.module(net.conv(net.x, 8, {}), x)
+    assert PASS(module) is module
+
+
 def test_one_group_of_channels_always_remains() -> None:
     net = Network()
     y = net.conv(net.conv(net.x, 12, dict.fromkeys(range(12), FULL)), 8, {})

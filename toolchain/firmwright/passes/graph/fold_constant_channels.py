@@ -249,11 +249,13 @@ def _is_layer(call: Call) -> bool:
 
 def _is_channelwise(call: Call) -> bool:
     """Whether each channel of the int8 result depends on the same channel of the input alone."""
-    if not call.variables or call.variables[0].type.dtype != INT8:
-        return False
-    same = call.variables[0].shape[-1] == call.outputs[0].shape[-1]
     is_depthwise = call.op == "depthwise_conv2d" and _is_layer(call)
-    return call.op == "reshape" or ((is_depthwise or call.op in _POOLS) and same)
+    if not (call.op == "reshape" or call.op in _POOLS or is_depthwise):
+        return False
+    x, y = call.variables[0], call.outputs[0]
+    if x.type.dtype != INT8 or not (x.shape and y.shape):
+        return False
+    return call.op == "reshape" or x.shape[-1] == y.shape[-1]
 
 
 def _live_channels(removable: Array) -> tuple[int, ...]:
