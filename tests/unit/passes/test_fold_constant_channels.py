@@ -56,8 +56,8 @@ class Network(GraphBuilder):
         window = {"stride": (1, 1), "dilation": (1, 1), "padding": (pad,) * 4}
         return self.layer("depthwise_conv2d", x, (1, 3, 3, x.shape[3]), 3, special, **window)
 
-    def pool(self, x: Value, op: str) -> Value:
-        window = {"size": (2, 2), "stride": (2, 2), "dilation": (1, 1), "padding": (0,) * 4}
+    def pool(self, x: Value, op: str, size: tuple[int, int] = (2, 2)) -> Value:
+        window = {"size": size, "stride": (2, 2), "dilation": (1, 1), "padding": (0,) * 4}
         kind = {"scale": 0.1, "zero_point": -100}
         return self.call(op, x, **window, **kind, activation="none")
 
@@ -144,7 +144,19 @@ def test_random_networks_keep_their_results(seed: int) -> None:
 def test_scalars_have_no_channels() -> None:
     net = Network()
     x = net.call("reshape", net.input("one", (1,), scale=0.1), shape=(), scale=0.1)
-    module = net.module(net.conv(net.x, 8, {}), x)
+    y = net.conv(net.x, 1, {})
+    pixel = net.pool(y, "max_pool2d", (7, 6))
+    scalar = net.call("reshape", pixel, shape=(), scale=0.1, zero_point=-100)
+    module = net.module(scalar, x)
+    assert PASS(module) is module
+
+
+def test_constant_inputs_have_no_bounds() -> None:
+    net = Network()
+    fixed = net.constant(np.zeros((1, 4, 2), np.int8), scale=0.1)
+    x = net.call("reshape", fixed, shape=(1, 2, 2, 2), scale=0.1)
+    held = net.constant(np.ones((1, 3, 3, 2), np.int8), scale=0.1)
+    module = net.module(net.conv(x, 4, {}), net.conv(held, 4, {}))
     assert PASS(module) is module
 
 

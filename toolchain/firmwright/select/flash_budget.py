@@ -23,7 +23,7 @@ CandidateCost: TypeAlias = Callable[[Any], int]
 
 @dataclass(frozen=True, slots=True)
 class CodeKey:
-    """What a kernel shares with others: kernels with equal `code` differ in their `numbers`.
+    """The code that a kernel shares with others, and the numbers in which they differ.
 
     A number is its value and how often a call uses it.
     """

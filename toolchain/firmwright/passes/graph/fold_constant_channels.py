@@ -121,10 +121,8 @@ class _Folding:
         readers = self._readers.get(value.name, ())
         removable = np.full(channels, bool(readers) and value.name not in sinks)
         for index in readers:
-            call, last = self._body[index], self._body[index].outputs[0].shape[-1]
-            if _is_channelwise(call) and (
-                last == channels or (call.op == "reshape" and last % channels == 0)
-            ):
+            call = self._body[index]
+            if _is_channelwise(call) and _keeps_channels(call, channels):
                 removable &= self._removable(call.outputs[0], channels, sinks)
             elif call.op in _INPUT_CHANNELS and _is_layer(call):
                 removable &= self._foldable(call, value, channels)
@@ -243,8 +241,9 @@ def _is_layer(call: Call) -> bool:
         return False
     x, weights, *bias = call.inputs
     operands = [weights, *(value for value in bias if value is not None)]
-    is_int8 = x is not None and x.type.dtype == INT8 and call.outputs[0].type.dtype == INT8
-    return is_int8 and all(v is not None and v.constant is not None for v in operands)
+    return _is_int8(x, call.outputs[0]) and all(
+        v is not None and v.constant is not None for v in operands
+    )
 
 
 def _is_channelwise(call: Call) -> bool:
@@ -252,10 +251,23 @@ def _is_channelwise(call: Call) -> bool:
     is_depthwise = call.op == "depthwise_conv2d" and _is_layer(call)
     if not (call.op == "reshape" or call.op in _POOLS or is_depthwise):
         return False
-    x, y = call.variables[0], call.outputs[0]
-    if x.type.dtype != INT8 or not (x.shape and y.shape):
+    x, y = call.inputs[0], call.outputs[0]
+    if x is None or not _is_int8(x, y) or not (x.shape and y.shape):
         return False
     return call.op == "reshape" or x.shape[-1] == y.shape[-1]
+
+
+def _keeps_channels(call: Call, channels: int) -> bool:
+    """Whether the channels of the result are its flat indices modulo `channels`."""
+    last = call.outputs[0].shape[-1]
+    return last % channels == 0 if call.op == "reshape" else last == channels
+
+
+def _is_int8(x: Value | None, y: Value) -> bool:
+    """Whether the variable `x` and the result `y` are int8."""
+    if x is None or x.constant is not None:
+        return False
+    return x.type.dtype == INT8 and y.type.dtype == INT8
 
 
 def _live_channels(removable: Array) -> tuple[int, ...]:
