@@ -38,8 +38,8 @@ OF_OTHER_TYPES = (
 )  # fmt: skip
 NOT_DRAWN = {f"helium.{op}.floats" for op in ("sub", "mul", "max_pool2d")}
 """Schedules that tests/unit/schedules/test_helium_floats.py covers bit by bit."""
-WITH_RELU = {"dsp.depthwise.shared"}
-"""Schedules that test_shared_depthwise.py covers."""
+WITH_RELU = {"dsp.conv2d.shared", "dsp.depthwise.shared"}
+"""Schedules that test_shared_kernels.py covers."""
 WITH_STATE = {rule.name for rule in SCHEDULES if rule.op in ("lstm", "svdf")}
 """Schedules of operators with state, which the cases of the operator cover on boards."""
 

@@ -169,12 +169,20 @@ def _fit_multipliers(
     return (values[0], values[1], values[2]) if is_done.all() else None
 
 
+OFFSET_FORM_BYTES = 7
+_SCALE_BITS = 4
+"""Left shift of multipliers of offset forms that do not fit otherwise."""
+
+
 def fit_offset_form(
-    params: Requantization, low: Array, high: Array, bias: Array, shift: int
-) -> tuple[Array, Array] | None:
-    """Return each channel's offset and multiplier of a form for sums without bias, if it is exact.
+    params: Requantization, low: Array, high: Array, bias: Array, shift: int, offset_bits: int
+) -> Array | None:
+    """Return the record of each channel of a form for sums without bias, if it is exact.
 
     y = clamp(mulhi((sum << FITTED_LEFT) + offset, multiplier) >> shift, 0, 255) - 128
+
+    A record has OFFSET_FORM_BYTES bytes, the lowest first: the offset, a bit that is set if the
+    multiplier is in units of 16, and the multiplier.
     """
     has_sign = params.rounding is Rounding.TWICE and params.clamp_min < params.zero_point
     if has_sign or (params.clamp_min, params.clamp_max) != (INT8.min, INT8.max):
@@ -183,6 +191,8 @@ def fit_offset_form(
     exponents = 1 - FITTED_LEFT + shift + np.array(params.shifts)
     slopes = np.broadcast_to(np.ldexp(np.maximum(params.multipliers, 1.0), exponents), len(bias))
     limit = INT32.max - (int(np.maximum(bias - low, high - bias).max()) << FITTED_LEFT)
+    limit = min(limit, (1 << (offset_bits - 1)) - 1)
+    fine = 1 << (8 * OFFSET_FORM_BYTES - 1 - offset_bits)
     bound = (np.concatenate([outputs, outputs]) - INT8.min) << (32 + shift)
     sums, values = (points - bias) << FITTED_LEFT, np.zeros((2, len(bias)), np.int64)
     left = np.arange(len(bias))  # channels without a form; few outputs also allow steeper slopes
@@ -195,12 +205,26 @@ def fit_offset_form(
         most = below.min(axis=0, initial=limit, where=reached[len(outputs) :])
         offset = np.clip((least + most) // 2 + change, -limit, limit)
         least, most = _multiplier_range(own + offset, bound, reached)
-        fits = least <= most
-        values[:, left[fits]] = np.array([offset, (least + most) // 2])[:, fits]
+        is_fine = least < fine
+        unit = np.where(is_fine, 1, 1 << _SCALE_BITS)
+        coded = np.where(is_fine, (least + np.minimum(most, fine - 1)) // 2, -(-least // unit))
+        fits = (least <= most) & (coded * unit <= most) & (coded < fine)
+        values[:, left[fits]] = np.array([offset, 2 * coded + (~is_fine)])[:, fits]
         left = left[~fits]
         if not len(left):
-            return values[0], values[1]
+            records = (values[0] & ((1 << offset_bits) - 1)) | values[1] << offset_bits
+            octets: Array = records.astype("<i8").view(np.uint8).reshape(-1, 8)
+            return octets[:, :OFFSET_FORM_BYTES]
     return None
+
+
+def read_offset_form(records: Array, offset_bits: int) -> tuple[Array, Array]:
+    """Return the offsets and multipliers of `records` [channel, byte]."""
+    wide = np.pad(records, ((0, 0), (0, 8 - OFFSET_FORM_BYTES))).reshape(-1).view("<i8")
+    is_coarse = wide >> offset_bits & 1
+    return wide << (64 - offset_bits) >> (64 - offset_bits), (
+        wide >> (offset_bits + 1) << (_SCALE_BITS * is_coarse)
+    )
 
 
 def _multiplier_range(points: Array, need: Array, is_reached: Array) -> tuple[Array, Array]:

@@ -22,7 +22,13 @@ _CLOSE_FRACTION = 4
 def find_offset_constraints(
     func: tir.PrimFunc, source: str, result: str
 ) -> tuple[OffsetConstraint[str], ...] | None:
-    """Return constraints on offset(`result`) - offset(`source`); None if they must be disjoint."""
+    """Return constraints on offset(`result`) - offset(`source`); None if they must be disjoint.
+
+    A kernel of one intrinsic has the excluded distances in its attribute `inplace_distances`.
+    """
+    match func.attrs.get("inplace_distances"):
+        case (int(lo), int(hi)):
+            return (OffsetConstraint(source, result, lo, hi),)
     buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
     x, y = buffers[source], buffers[result]
     # The C compiler may reorder accesses of different types, unless one is a byte type.
@@ -39,6 +45,17 @@ def find_offset_constraints(
         return _per_channel_constraints(trace, x, y, whole) or (whole,)
     except UnknownAccessError:
         return None
+
+
+def excluded_distances(reads: tuple[Ints, Ints], writes: tuple[Ints, Ints]) -> tuple[int, int]:
+    """Return the excluded distances of a kernel that reads a range in each step, then writes one.
+
+    `reads` and `writes` are the first and end byte of each step.
+    """
+    count = len(reads[0])
+    starts, ends = (np.stack(pair, axis=1).reshape(-1) for pair in zip(reads, writes, strict=True))
+    log = AccessLog(np.arange(2 * count), starts, ends, np.arange(2 * count) % 2 == 1)
+    return _hull(log, log.time) or (0, 0)
 
 
 def _per_channel_constraints(

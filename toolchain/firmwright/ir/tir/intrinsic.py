@@ -58,7 +58,7 @@ class Intrinsic:
     result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `rare` continues
     `portable`, if that does not return, out of line. `definitions` are preprocessor macros that
     `text` uses, printed once per file. `instructions` feeds the cost model; `count` computes the
-    executed ones from the arguments, 0 for pointers and unknown values.
+    executed ones from the arguments: extents of pointers, and 0 for unknown values.
     An intrinsic with a `symbol` is an external C function, declared in `header` ("": the header of
     its operands).
     """

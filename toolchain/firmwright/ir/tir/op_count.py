@@ -345,8 +345,7 @@ class _OperationCounter:
         if name not in self.priced:
             kind, executed = "intrinsic", intrinsic.instructions
             if intrinsic.count is not None:
-                values = (evaluate_lanes(arg, self.values) for arg in args)
-                executed = intrinsic.count([v if isinstance(v, int) else 0 for v in values])
+                executed = intrinsic.count([self._argument(arg) for arg in args])
         elif f"{name}.fixed" in self.priced and all(isinstance(a, tir.IntImm) for a in args[1:]):
             kind = f"{name}.fixed"
         self.done[kind] += executed * self.runs
@@ -356,6 +355,12 @@ class _OperationCounter:
         else:  # the body contains loops
             text = next(iter(intrinsic.text.values()), intrinsic.portable)
             self.written["line"] += len(text.splitlines()) * self.copies
+
+    def _argument(self, arg: tir.Expr) -> int:
+        if isinstance(arg, tir.AccessPtr):
+            return arg.extent
+        value = evaluate_lanes(arg, self.values)
+        return value if isinstance(value, int) else 0
 
     def loop_level(self, node: Node) -> int:
         match node:

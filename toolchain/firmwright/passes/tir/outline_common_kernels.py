@@ -198,6 +198,8 @@ def _profitable_groups(
 def _split_until_profitable(sharing: _OutlinedGroup, limit: int) -> Iterator[_OutlinedGroup]:
     """Yield `sharing` if profitable, else profitable subgroups with an equal costliest number."""
     if not sharing.places:
+        if len({member.skeleton.shapes for member in sharing.members}) > 1:
+            yield sharing
         return
     is_quick = max(sharing.losses) <= limit
     if is_quick and len(sharing.places) <= _NUMBERS_MAX and sharing.saved_bytes > 0:

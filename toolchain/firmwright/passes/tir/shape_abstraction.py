@@ -17,7 +17,7 @@ from firmwright.ir.tir.traversal import Node, children, rewrite_func
 
 _PASSED = frozenset({INT8, INT16, INT32, INT64, UINT32})
 _SCALAR = frozenset({"add", "sub", "mul", "min", "max"})
-_UNCOMPARED = ("comment", "macs")
+_UNCOMPARED = ("comment", "inplace_distances", "macs")
 """Kernel attributes that do not affect its code."""
 _ROLES = {"mul": "stride", "add": "offset", "sub": "offset", "shl": "shift", "shr": "shift"}
 

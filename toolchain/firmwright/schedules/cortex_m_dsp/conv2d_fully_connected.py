@@ -221,5 +221,7 @@ SCHEDULES = (
         configs=_matrix_configs, build=_build_matrix, space=_matrix_space,
         short_loops=_short_loops, takes_weight_zero_point=True,
     ),
-    dsp_schedule("dsp.conv2d.shared", "conv2d", configs=_shared_configs, build=_build, goal="size"),
+    dsp_schedule(
+        "dsp.conv2d.shared_im2col", "conv2d", configs=_shared_configs, build=_build, goal="size"
+    ),
 )  # fmt: skip

@@ -49,14 +49,6 @@ class Im2colLayout:
     def words(self) -> int:
         return self.window.size[0] * self.words_per_row
 
-    def _taps(self) -> Array:
-        """Return the window-row index of each [word, lane]; `row_elements` marks a zero lane."""
-        groups = 4 * np.arange(self.row_elements // 4)
-        pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
-        tail = [*range(4 * (self.row_elements // 4), self.row_elements), self.row_elements]
-        pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
-        return np.array(pairs)
-
     def pack_weights(self, weights: Array, block: int, packing: str) -> Array:
         """Pack [oc, kh, kw, ic] int8 as uint32 [oc / block, words, block / 2].
 
@@ -67,7 +59,7 @@ class Im2colLayout:
         shape = len(weights), self.window.size[0], self.row_elements
         rows = weights.astype(np.int8).reshape(shape)  # bytes, of integers of any width
         padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
-        lanes = padded[..., self._taps()].reshape(-1, block // 2, 2, self.words, 2)
+        lanes = padded[..., tap_order(self.row_elements)].reshape(-1, block // 2, 2, self.words, 2)
         ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
         wide = ordered.astype(np.int16)
         if packing == "int4":
@@ -79,6 +71,15 @@ class Im2colLayout:
             ordered = (256 * wide[..., 1] + wide[..., 0])[..., None]
         packed: Array = np.ascontiguousarray(ordered).reshape(-1).view(np.uint32)
         return packed.reshape(-1, self.words, block // 2)
+
+
+def tap_order(run: int) -> Array:
+    """Return the element of a window row of `run` elements in each [word, lane]; `run` is zero."""
+    groups = 4 * np.arange(run // 4)
+    pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
+    tail = [*range(run // 4 * 4, run), run]
+    pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
+    return np.array(pairs)
 
 
 @dataclass(frozen=True, slots=True)
