@@ -8,10 +8,12 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.verification import verify
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IRModule
 from firmwright.ir.tir import PrimFunc
 from firmwright.schedules.cortex_m_dsp.conv2d_shared import SCHEDULES
 
@@ -79,8 +81,7 @@ def test_layers_without_this_form_are_not_offered() -> None:
     assert not SHARED.configs(relu_layer(0, (4, 4, 4), 4, (1, 1), padding=(0, 0, 1, 0)))
 
 
-@pytest.mark.parametrize("goal", ["size", "balanced"])
-def test_only_the_goal_size_shares_one_function(goal: str) -> None:
+def several_layers() -> IRModule:
     g = GraphBuilder("many")
     y = g.input("x", (1, 12, 11, 3), scale=0.02, zero_point=-128)
     for seed, (outputs, window, stride) in enumerate(
@@ -93,7 +94,20 @@ def test_only_the_goal_size_shares_one_function(goal: str) -> None:
             "conv2d", y, g.constant(weights, scale=scales, axis=0), g.constant(bias),
             scale=6 / 255, zero_point=-128, **layer.attrs,
         )  # fmt: skip
-    compiled = compile_for(g.model(y), "mps2-an386", optimize=goal)
+    return g.model(y)
+
+
+def test_outputs_replace_inputs_that_were_read() -> None:
+    compiled = compile_for(
+        several_layers(), "host", target="cortex-m -mcpu=cortex-m4", optimize="size"
+    )
+    assert compiled.summary.workspace_bytes < 5 * 5 * (22 + 12)
+    assert verify(compiled, samples=3).exact
+
+
+@pytest.mark.parametrize("goal", ["size", "balanced"])
+def test_only_the_goal_size_shares_one_function(goal: str) -> None:
+    compiled = compile_for(several_layers(), "mps2-an386", optimize=goal)
     used = [item.schedule.split()[0] for item in compiled.summary.operators]
     assert (set(used) == {"dsp.conv2d.shared"}) == (goal == "size")
     functions = [f for f in compiled.module.functions.values() if isinstance(f, PrimFunc)]

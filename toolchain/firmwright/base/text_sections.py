@@ -4,8 +4,10 @@ A section begins with the line `---- NAME`, which is a comment in C.
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
+from textwrap import indent
 
 _HEAD = re.compile(r"^(?:/\* )?---- (\w+)(?: \*/)?\n", re.MULTILINE)
 
@@ -19,3 +21,12 @@ def read_sections(module: str, suffix: str = ".c.in") -> dict[str, str]:
 def fill_text(text: str, **values: object) -> str:
     """Replace the words that begin with a dollar sign."""
     return Template(text).substitute(values)
+
+
+def insert_sections(sections: Mapping[str, str], name: str, kind: str = "") -> str:
+    """Return the section `name`, with section PART or PART_kind for each line `$PART`."""
+
+    def part(line: re.Match[str]) -> str:
+        return indent(sections[line[2] + kind], line[1])
+
+    return re.sub(r"^( *)\$(\w+)$", part, sections[name], flags=re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT8, UINT16, Array
-from firmwright.base.text_sections import read_sections
+from firmwright.base.text_sections import insert_sections, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.inplace_distance import excluded_distances
 from firmwright.ir.tir.intrinsic import Intrinsic, pointers
@@ -147,9 +147,9 @@ INTRINSICS = (
             *pointers(INT8, "rw", band=1), *pointers(UINT8, table=_HEADER),
             *pointers(INT8, x=1), *pointers(INT8, "w", y=1),
         ),
-        _meaning, _C["portable"], "Computes all outputs of a layer.",
-        requires="dsp", text={"gnu": _C["text"]}, definitions=(_C["assembly"],),
-        count=_count,
+        _meaning, insert_sections(_C, "body"), "Computes all outputs of a layer.",
+        requires="dsp", text={"gnu": insert_sections(_C, "body", "_dsp")},
+        definitions=(_C["assembly"],), count=_count,
     ),
 )  # fmt: skip
 SCHEDULES = (
