@@ -149,7 +149,7 @@ INTRINSICS = (
         ),
         _meaning, insert_sections(_C, "body"), "Computes all outputs of a layer.",
         requires="dsp", text={"gnu": insert_sections(_C, "body", "_dsp")},
-        definitions=(_C["assembly"],), count=_count,
+        definitions=(_C["assembly"],), count=_count, instructions=168,
     ),
 )  # fmt: skip
 SCHEDULES = (
