@@ -344,10 +344,10 @@ class _OperationCounter:
         kind, executed = name, 1
         if name not in self.priced:
             kind, executed = "intrinsic", intrinsic.instructions
-            if intrinsic.count is not None:
-                executed = intrinsic.count([self._argument(arg) for arg in args])
         elif f"{name}.fixed" in self.priced and all(isinstance(a, tir.IntImm) for a in args[1:]):
             kind = f"{name}.fixed"
+        if intrinsic.count is not None:
+            executed = intrinsic.count([self._argument(arg) for arg in args])
         self.done[kind] += executed * self.runs
         if intrinsic.count is None or intrinsic.instructions > 1:
             in_code = executed if intrinsic.count is None else intrinsic.instructions

@@ -148,10 +148,13 @@ def _meaning(columns: Any, table: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _count(args: Sequence[int]) -> int:
-    columns, table, _, outputs = args
-    words = columns / _PIXELS
+    columns, table, inputs, outputs = args
+    words = columns * 2 / 9  # a ninth of the columns is for a row at the border, or less
     channels = max((table - _HEADER) / (words / 2 + 1.75), 1)
-    return int(outputs * (1.6 * words + 9 + (4 * words + 34) / channels))
+    pixels = outputs / channels
+    is_window = abs(inputs - 2 * words * pixels) > words * pixels
+    packing = (12 if is_window else 4) * words + 55
+    return int(outputs * (1.65 * words + 8) + pixels * packing)
 
 
 _C = read_sections(__file__)

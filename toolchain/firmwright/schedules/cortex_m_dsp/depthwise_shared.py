@@ -136,7 +136,7 @@ def _count(args: Sequence[int]) -> int:
     column = 15 if inputs < 2 * outputs else 23.5
     waste = 1 + 1.3 * (channels / max(outputs, 1)) ** 0.5  # outputs that span two rows
     parts = max(1.2 * inputs / band, 1)
-    return int(300 + 40 * channels * parts + outputs * (column * waste + 2) + inputs // 2)
+    return int(300 + 40 * channels * parts + outputs * (column * waste + 3) + inputs // 2)
 
 
 _C = read_sections(__file__)
