@@ -28,7 +28,7 @@ MODELS = {
 }
 BUDGETS = {
     "kws_ref_model": 24_368 + 10_000,
-    "vww_96_int8": 64_206 + 10_000,
+    "vww_96_int8": 33_528 + 10_000,
     "pretrainedResnet_quant": 78_744 + 10_000,
     "ad01_int8": 270_880 + 4_000,
     "str_ww_ref_model": 49_412 + 10_000,
