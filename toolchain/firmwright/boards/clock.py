@@ -100,13 +100,10 @@ _STM32F4_PLL: Final = Pll(range(2, 64), range(50, 433), (2, 4, 6, 8), (1, 2), (1
 def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, data_cache: bool) -> Settings:
     pll = zip(("PLL_M", "PLL_N", "PLL_P"), _STM32F4_PLL.solve(crystal_hz, hz), strict=True)
     return (
-        *pll,
-        ("APB1_DIVIDER", _divider(hz, apb1_hz)),
-        ("APB2_DIVIDER", _divider(hz, 2 * apb1_hz)),
-        ("FLASH_WAITS", _waits(hz, 30 * _MHZ)),
-        ("OVERDRIVE", int(hz > 180 * _MHZ)),
+        *pll, ("APB1_DIVIDER", _divider(hz, apb1_hz)), ("APB2_DIVIDER", _divider(hz, 2 * apb1_hz)),
+        ("FLASH_WAITS", _waits(hz, 30 * _MHZ)), ("OVERDRIVE", int(hz > 180 * _MHZ)),
         ("DATA_CACHE", int(data_cache)),
-    )
+    )  # fmt: skip
 
 
 _STM32F405: Final = partial(_stm32f4, apb1_hz=42 * _MHZ, data_cache=True)

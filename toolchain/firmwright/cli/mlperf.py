@@ -24,13 +24,9 @@ def run(args: argparse.Namespace) -> Outcome:
         return _serve(compiled)
     task = find_task(compiled.module.io, args.task)
     score = mlperf.run_benchmark(
-        compiled,
-        mlperf.read_dataset(args.dataset, task, args.samples),
-        port=args.port,
-        timeout_s=args.timeout,
-        iterations=args.iterations,
-        warmups=args.warmups,
-    )
+        compiled, mlperf.read_dataset(args.dataset, task, args.samples), port=args.port,
+        timeout_s=args.timeout, iterations=args.iterations, warmups=args.warmups,
+    )  # fmt: skip
     return Outcome(score_to_json(score, compiled), format_summary(score, compiled))
 
 

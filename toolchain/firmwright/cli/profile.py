@@ -94,17 +94,12 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
 def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
     cores = {} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}
     return {
-        "instructions": counts.total.instructions,
-        "call_overhead": counts.between.instructions,
-        "branches_taken": counts.total.branches_taken,
-        "modeled_cycles": counts.total.cycles,
-        "silicon_cycles": counts.silicon_range,
-        "timing_board": counts.timing_board.name,
-        **cores,
+        "instructions": counts.total.instructions, "call_overhead": counts.between.instructions,
+        "branches_taken": counts.total.branches_taken, "modeled_cycles": counts.total.cycles,
+        "silicon_cycles": counts.silicon_range, "timing_board": counts.timing_board.name, **cores,
         "timing": counts.timing.source if counts.timing else "",
-        "instruction_kinds": counts.total.kinds,
-        "functions": dict(counts.functions),
-    }
+        "instruction_kinds": counts.total.kinds, "functions": dict(counts.functions),
+    }  # fmt: skip
 
 
 def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:

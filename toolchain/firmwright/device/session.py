@@ -276,14 +276,10 @@ class Session(Closeable):
         offset, data = 0, bytearray()
         while offset < size_bytes:
             stream = self._line.stream(
-                command,
-                request,
-                offset,
-                size_bytes,
+                command, request, offset, size_bytes,
                 piece_bytes=self._payload_bytes - header_bytes,
-                window_bytes=self.info.receive_bytes,
-                may_split=self._may_split,
-            )
+                window_bytes=self.info.receive_bytes, may_split=self._may_split,
+            )  # fmt: skip
             with contextlib.suppress(RequestLostError):
                 for size, answer in stream:
                     offset += size

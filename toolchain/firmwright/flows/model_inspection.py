@@ -109,23 +109,18 @@ def _inspect_unsupported_tflite(
 ) -> Inspection:
     graph = read_tflite(data, file.name).subgraphs[0]
     return Inspection(
-        file.stem,
-        "file",
-        tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
+        file.stem, "file", tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
         tuple(_raw_tensor(graph.tensors[index]) for index in graph.outputs),
         tuple(_raw_operator(index, node, graph) for index, node in enumerate(graph.nodes)),
-        sum(len(tensor.buffer or b"") for tensor in graph.tensors),
-        tuple(items),
-    )
+        sum(len(tensor.buffer or b"") for tensor in graph.tensors), tuple(items),
+    )  # fmt: skip
 
 
 def _inspect_unsupported_onnx(
     file: Path, items: Sequence[UnsupportedItem], model: OnnxModel
 ) -> Inspection:
     return Inspection(
-        file.stem,
-        "file",
-        tuple(map(_onnx_tensor, model.inputs)),
+        file.stem, "file", tuple(map(_onnx_tensor, model.inputs)),
         tuple(map(_onnx_tensor, model.outputs)),
         tuple(
             ModelOperator(
@@ -133,9 +128,8 @@ def _inspect_unsupported_onnx(
             )
             for index, node in enumerate(model.nodes)
         ),
-        sum(array.nbytes for array in model.initializers.values()),
-        tuple(items),
-    )
+        sum(array.nbytes for array in model.initializers.values()), tuple(items),
+    )  # fmt: skip
 
 
 def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:

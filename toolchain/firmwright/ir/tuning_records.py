@@ -77,17 +77,10 @@ class Measurement:
         """Return the record as one line of JSON, identical on every machine."""
         rule, config = self.choice
         data = {
-            "schema": SCHEMA,
-            "layer": self.layer,
-            "kernel": self.kernel,
-            "what": self.what,
-            "rule": rule,
-            "config": dict(config),
-            "status": self.status,
-            "count": self.count,
-            "unit": self.unit,
-            **asdict(self.at),
-        }
+            "schema": SCHEMA, "layer": self.layer, "kernel": self.kernel, "what": self.what,
+            "rule": rule, "config": dict(config), "status": self.status, "count": self.count,
+            "unit": self.unit, **asdict(self.at),
+        }  # fmt: skip
         return json.dumps(data)
 
 

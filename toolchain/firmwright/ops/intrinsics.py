@@ -123,15 +123,11 @@ CONST_LOAD_WAIT = _constant_load(
 CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})
 
 COPY_8_WORDS = Intrinsic(
-    name="copy_8_words",
-    operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),
-    meaning=lambda y, x: x,
-    portable="for (int32_t i = 0; i < 8; ++i) {\n    y[i] = x[i];\n}",
-    doc="Copies eight words that do not overlap.",
-    requires="dsp",
-    text={"gnu": read_sections(__file__)["copy_8_words_dsp"]},
-    instructions=2,
-)
+    name="copy_8_words", operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),
+    meaning=lambda y, x: x, portable="for (int32_t i = 0; i < 8; ++i) {\n    y[i] = x[i];\n}",
+    doc="Copies eight words that do not overlap.", requires="dsp",
+    text={"gnu": read_sections(__file__)["copy_8_words_dsp"]}, instructions=2,
+)  # fmt: skip
 
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     **read_intrinsics(__file__, {

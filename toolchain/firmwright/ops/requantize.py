@@ -25,12 +25,9 @@ from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike, call_intrins
 
 _Value = TypeVar("_Value", ArithExpr, Array)
 ACTIVATIONS = {
-    "none": (None, None),
-    "relu": (0.0, None),
-    "relu6": (0.0, 6.0),
-    "relu_n1_to_1": (-1.0, 1.0),
+    "none": (None, None), "relu": (0.0, None), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0),
     "relu_0_to_1": (0.0, 1.0),
-}
+}  # fmt: skip
 """Fused activation -> real range, None where unbounded."""
 
 

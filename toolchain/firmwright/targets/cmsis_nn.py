@@ -174,19 +174,12 @@ def transposed_rhs_shape(call: OpCall) -> tuple[int, int]:
 PATH_VARIABLE = "CMSIS_NN_PATH"
 HEADER = "Include/arm_nnfunctions.h"
 _WRITERS: Mapping[str, Callable[[BackendKernel, OpCall], None]] = {
-    "conv2d": layers.write_convolution,
-    "depthwise_conv2d": layers.write_convolution,
-    "fully_connected": layers.write_fully_connected,
-    "transpose_conv": layers.write_transpose_conv,
-    "svdf": layers.write_svdf,
-    "lstm": layers.write_lstm,
-    "average_pool2d": write_pool,
-    "max_pool2d": write_pool,
-    "softmax": write_softmax,
-    "add": write_add,
-    "mul": write_mul,
+    "conv2d": layers.write_convolution, "depthwise_conv2d": layers.write_convolution,
+    "fully_connected": layers.write_fully_connected, "transpose_conv": layers.write_transpose_conv,
+    "svdf": layers.write_svdf, "lstm": layers.write_lstm, "average_pool2d": write_pool,
+    "max_pool2d": write_pool, "softmax": write_softmax, "add": write_add, "mul": write_mul,
     "batch_matmul": write_batch_matmul,
-}
+}  # fmt: skip
 _WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
 
 

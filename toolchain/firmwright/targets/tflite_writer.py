@@ -198,11 +198,8 @@ class _ModelWriter:
         self, operators: Sequence[Table], inputs: Sequence[int], outputs: Sequence[int]
     ) -> bytes:
         subgraph = {
-            "tensors": self.tensors,
-            "inputs": inputs,
-            "outputs": outputs,
-            "operators": operators,
-        }
+            "tensors": self.tensors, "inputs": inputs, "outputs": outputs, "operators": operators,
+        }  # fmt: skip
         codes = [OPERATORS.index(name) for name in self.codes]
         model = {
             "version": SCHEMA_VERSION,
