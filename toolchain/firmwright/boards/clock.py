@@ -137,12 +137,10 @@ def _stm32h743(source_hz: int, hz: int) -> Settings:
     bus_hz = hz // ahb_divider
     delay = next(i for i, top in enumerate((70, 185, 210)) if bus_hz <= top * _MHZ)
     return (
-        *(("PLL_M", m), ("PLL_N", n), ("PLL_P", p)),
-        ("AHB_DIVIDER", ahb_divider),
-        ("APB_OF_AHB", _divider(bus_hz, 100 * _MHZ)),
-        ("FLASH_WAITS", _waits(bus_hz, 70 * _MHZ)),
+        *(("PLL_M", m), ("PLL_N", n), ("PLL_P", p)), ("AHB_DIVIDER", ahb_divider),
+        ("APB_OF_AHB", _divider(bus_hz, 100 * _MHZ)), ("FLASH_WAITS", _waits(bus_hz, 70 * _MHZ)),
         ("FLASH_DELAY", delay),
-    )
+    )  # fmt: skip
 
 
 def _rp2(crystal_hz: int, hz: int) -> Settings:

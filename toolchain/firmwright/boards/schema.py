@@ -162,14 +162,12 @@ class Board:
             return ()
         return tuple(
             PoolInfo(
-                r.const_pool or r.name,
-                r.size_bytes,
-                access="ro",
+                r.const_pool or r.name, r.size_bytes, access="ro",
                 section="" if r == self.flash else f".rodata.{r.name}",
             )
             for r in self.memory
             if r.const_pool or r == self.flash
-        )
+        )  # fmt: skip
 
     @property
     def relocates_vectors(self) -> bool:

@@ -123,13 +123,10 @@ def _link(build: _ProjectBuild) -> None:
             overflows, sizes, build.regions, board=build.board
         )
     raise ToolFailedError(
-        "SCons could not build the firmware.",
-        command=command,
-        exit_status=status,
-        output="\n".join(_messages(build, output)),
-        where=str(build.directory),
+        "SCons could not build the firmware.", command=command, exit_status=status,
+        output="\n".join(_messages(build, output)), where=str(build.directory),
         hint=_missing_file_hint(build.directory, output),
-    )
+    )  # fmt: skip
 
 
 def _missing_file_hint(project: Path, output: str) -> str:

@@ -65,11 +65,9 @@ def format_summary(entries: Sequence[CensusEntry]) -> str:
     counts = [f"{n} {STATUS_LABELS[name]}" for name, n in count_statuses(entries).items()]
     reasons = [f"{entry.file}: {entry.reason}" for entry in entries if not entry.passed]
     parts = [
-        format_table(head, rows, drop=("operators", "workspace", "flash")),
-        "\n".join(reasons),
-        f"{len(entries)} models: {', '.join(counts)}.",
-        format_totals(totals) if totals else "",
-    ]
+        format_table(head, rows, drop=("operators", "workspace", "flash")), "\n".join(reasons),
+        f"{len(entries)} models: {', '.join(counts)}.", format_totals(totals) if totals else "",
+    ]  # fmt: skip
     return "\n\n".join(filter(None, parts))
 
 

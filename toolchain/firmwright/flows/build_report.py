@@ -81,12 +81,10 @@ def _report(compiled: Compilation, image: Image, measured: Profile) -> model.Bui
     assert summary.plan is not None  # compiled to the end
     writable = {name for name, pool in summary.pools.items() if pool.access == "rw" and pool.bytes}
     stack = model.StackReport(
-        model_bytes=image.stack.size_bytes,
-        firmware_bytes=image.firmware_stack.size_bytes,
-        seen_bytes=measured.stack_bytes,
-        reserve_bytes=measured.stack_reserve_bytes,
+        model_bytes=image.stack.size_bytes, firmware_bytes=image.firmware_stack.size_bytes,
+        seen_bytes=measured.stack_bytes, reserve_bytes=measured.stack_reserve_bytes,
         path=image.firmware_stack.path,
-    )
+    )  # fmt: skip
     return model.BuildReport(
         model=summary.model, board=board.name, core=board.core,
         target=", ".join(summary.target.values()), numerics=summary.numerics,

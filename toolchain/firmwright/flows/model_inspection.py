@@ -84,13 +84,11 @@ def inspect_module(module: IRModule) -> Inspection:
     if isinstance(entry, Function):
         stage, body, inputs, outputs = "graph", entry.body, entry.params, entry.results
     return Inspection(
-        module.name,
-        str(module.attrs.get("stage", stage)),
-        tuple(map(describe_tensor, inputs)),
+        module.name, str(module.attrs.get("stage", stage)), tuple(map(describe_tensor, inputs)),
         tuple(map(describe_tensor, outputs)),
         tuple(_operator(index, call, module) for index, call in enumerate(body)),
         sum(constant.size_bytes for constant in module.constants.values()),
-    )
+    )  # fmt: skip
 
 
 def _operator(index: int, call: Call, module: IRModule) -> ModelOperator:
@@ -140,11 +138,9 @@ def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
 def _raw_operator(index: int, node: RawNode, graph: RawSubgraph) -> ModelOperator:
     operands = [graph.tensors[i] for i in node.inputs if i != NO_TENSOR]
     return ModelOperator(
-        index,
-        node.op,
-        tuple(_raw_tensor(tensor) for tensor in operands if tensor.buffer is None),
+        index, node.op, tuple(_raw_tensor(tensor) for tensor in operands if tensor.buffer is None),
         tuple(_raw_tensor(graph.tensors[i]) for i in node.outputs),
-    )
+    )  # fmt: skip
 
 
 def _raw_tensor(tensor: RawTensor) -> ModelTensor:

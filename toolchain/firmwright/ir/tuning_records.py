@@ -117,16 +117,14 @@ def layer_digest(call: OpCall, target: Target) -> str:
     Only the granularity of the quantization is included.
     """
     data = {
-        "op": call.op,
-        "attrs": dict(call.attrs),
+        "op": call.op, "attrs": dict(call.attrs),
         "inputs": [
             None if kind is None else [*_structure(kind), call.constant(index) is not None]
             for index, kind in enumerate(call.inputs)
         ],
-        "outputs": [_structure(kind) for kind in call.outputs],
-        "numerics": call.numerics,
+        "outputs": [_structure(kind) for kind in call.outputs], "numerics": call.numerics,
         "target": str(target),
-    }
+    }  # fmt: skip
     return _digest(json.dumps(data, sort_keys=True))
 
 

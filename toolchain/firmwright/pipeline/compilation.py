@@ -215,9 +215,7 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
         shared_bytes=shared.pool_bytes if shared else None,
     )  # fmt: skip
     summary = summarize_bundle(
-        [part.summary for part in parts],
-        [parts[index].module.name for index in order],
-        shared,
+        [part.summary for part in parts], [parts[index].module.name for index in order], shared,
         model_id=model_id(tree),
-    )
+    )  # fmt: skip
     return Bundle(tuple(parts), tree.merged(_metadata_file(summary, tree)), summary)

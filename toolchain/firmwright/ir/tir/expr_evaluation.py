@@ -25,10 +25,8 @@ SCALAR_FUNCTIONS: Mapping[str, BinaryFunction] = {
 }  # fmt: skip
 """Functions of the binary operators except division and remainder."""
 ARRAY_FUNCTIONS: Mapping[str, BinaryFunction] = {
-    **SCALAR_FUNCTIONS,
-    "min": np.minimum,
-    "max": np.maximum,
-}
+    **SCALAR_FUNCTIONS, "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
 
 
 def evaluate_lanes(node: tir.Expr, values: Mapping[str, LaneValue]) -> LaneValue:

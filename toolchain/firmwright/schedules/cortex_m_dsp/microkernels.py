@@ -385,15 +385,13 @@ def _int4_intrinsic(steps: int, *, is_end: bool) -> Intrinsic:
 
 
 EXTRACT_ODD_SUM = Intrinsic(
-    "extract_odd_sum",
-    inputs(INT32, "odd", "even"),
+    "extract_odd_sum", inputs(INT32, "odd", "even"),
     lambda odd, even: (
         (np.asarray(odd, np.int64) - np.asarray(even, np.int64)).astype(np.uint32).astype(np.int32)
     ),
     portable="return (int32_t)((uint32_t)odd - (uint32_t)even);",
-    doc="256 times the odd sum: the odd accumulator less the even sum.",
-    result=INT32,
-)
+    doc="256 times the odd sum: the odd accumulator less the even sum.", result=INT32,
+)  # fmt: skip
 
 
 def default_unroll(words: int, limit: int = MAX_UNROLL) -> int:
