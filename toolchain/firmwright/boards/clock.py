@@ -156,11 +156,9 @@ def _rp2(crystal_hz: int, hz: int) -> Settings:
         raise ValueError(_NO_SETTING)
     _, first, second, feedback = max(ways)
     return (
-        ("PLL_FEEDBACK", feedback),
-        ("PLL_FIRST", first),
-        ("PLL_SECOND", second),
+        ("PLL_FEEDBACK", feedback), ("PLL_FIRST", first), ("PLL_SECOND", second),
         ("CRYSTAL_DELAY", (crystal_hz // 1000 + 128) // 256),
-    )
+    )  # fmt: skip
 
 
 def _fe310(crystal_hz: int, hz: int) -> Settings:

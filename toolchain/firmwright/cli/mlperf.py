@@ -52,11 +52,9 @@ def score_to_json(score: mlperf.BenchmarkScore, compiled: Compilation) -> dict[s
 
 def format_summary(score: mlperf.BenchmarkScore, compiled: Compilation) -> str:
     rows: list[tuple[str, Cell]] = [
-        ("model", compiled.module.name),
-        ("board", compiled.board.name),
-        ("task", f"{score.task} (firmware {score.name})"),
-        ("samples", score.samples),
-    ]
+        ("model", compiled.module.name), ("board", compiled.board.name),
+        ("task", f"{score.task} (firmware {score.name})"), ("samples", score.samples),
+    ]  # fmt: skip
     if score.top1 is not None:
         rows.append(("top-1", f"{100 * score.top1:.1f} %"))
     if score.auc is not None:

@@ -149,11 +149,9 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
     if measured.runs > 1:
         total = f"{total:,}, median of {measured.runs}; minimum {measured.least:,}"
     rows: list[tuple[str, Cell]] = [
-        ("model", measured.model),
-        ("board", measured.board),
-        (f"{measured.unit} per run", total),
+        ("model", measured.model), ("board", measured.board), (f"{measured.unit} per run", total),
         ("multiply-adds", measured.macs),
-    ]
+    ]  # fmt: skip
     if measured.macs:
         rows.append((f"{measured.unit} per multiply-add", measured.total / measured.macs))
     for pool in measured.pools:

@@ -178,16 +178,11 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
     compiler = exported.models[0].compiler
     shares = isinstance(summary, BundleSummary) and not summary.concurrent
     return {
-        "name": exported.name,
-        "NAME": exported.name.upper(),
+        "name": exported.name, "NAME": exported.name.upper(),
         "title": " and ".join(model["name"] for model in models),
-        "noun": "network" if len(models) == 1 else "networks",
-        "package": exported.metadata,
-        "models": models,
-        "summary": summary,
-        "tool_version": exported.models[0].tool_version,
-        "compiler": " ".join([compiler["tool"], *compiler["flags"]]),
-        "sources": list(sources),
+        "noun": "network" if len(models) == 1 else "networks", "package": exported.metadata,
+        "models": models, "summary": summary, "tool_version": exported.models[0].tool_version,
+        "compiler": " ".join([compiler["tool"], *compiler["flags"]]), "sources": list(sources),
         # those that the first comment requires
         "gcc_flags": {
             name: " ".join(re.findall(r"gcc flags: (.*)", text.split("*/")[0]))
@@ -198,7 +193,7 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
         "prints_floats": any(t["is_float"] for model in models for t in model["outputs"]),
         "pool_names": list(dict.fromkeys(pool["name"] for m in models for pool in m["pools"])),
         "shares_memory": shares,
-    }
+    }  # fmt: skip
 
 
 def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str | bytes]:
