@@ -323,6 +323,16 @@ def weight_zero_point(call: OpCall) -> int:
     return 0 if quant is None else quant.zero_points[0]
 
 
+def multiply_quantized(
+    left: ArithExpr, right: ArithExpr, zero_points: Sequence[int], wide: DType
+) -> ArithExpr:
+    """Return the product of two values less their zero points, which floats do not have."""
+    if wide == FLOAT32:
+        return left * right
+    a, b = (x.cast(INT32) - z for x, z in zip((left, right), zero_points, strict=True))
+    return (a * b).cast(wide)
+
+
 def has_weight_zero_point(call: OpCall) -> bool:
     return call.op in _WEIGHTED_OPS and weight_zero_point(call) != 0
 
