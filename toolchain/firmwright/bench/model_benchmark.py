@@ -108,18 +108,11 @@ def _row(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
     image, summary = build_image(compiled), compiled.summary
     unit, count = _count(compiled, image)
     return BenchmarkRow(
-        model=path.name,
-        board=board,
-        core=core,
-        mode=mode,
-        unit=unit,
-        count=count,
-        workspace_bytes=summary.workspace_bytes,
-        lower_bound_bytes=summary.lower_bound_bytes,
-        flash_bytes=image.model_flash_bytes,
-        stack_bytes=image.stack.size_bytes,
+        model=path.name, board=board, core=core, mode=mode, unit=unit, count=count,
+        workspace_bytes=summary.workspace_bytes, lower_bound_bytes=summary.lower_bound_bytes,
+        flash_bytes=image.model_flash_bytes, stack_bytes=image.stack.size_bytes,
         compile_seconds=round(seconds, 2),
-    )
+    )  # fmt: skip
 
 
 def _count(compiled: Compilation, image: Image) -> tuple[str, int]:

@@ -20,10 +20,8 @@ CONSOLES: Final = {
     "riscv32": ("ns16550", "sifive_uart"),
 }
 COUNTERS: Final = {
-    "host": ("clock",),
-    "cortex_m": ("systick", "nrf51_timer"),
-    "riscv32": ("minstret",),
-}
+    "host": ("clock",), "cortex_m": ("systick", "nrf51_timer"), "riscv32": ("minstret",),
+}  # fmt: skip
 BOOTS: Final = {"cortex_m": ("rp2040", "rp2350")}
 """Boot ROMs that expect a header before the program: `boot_NAME.c`."""
 CORES_DRIVERS: Final = {"cortex_m": ("sse200",)}

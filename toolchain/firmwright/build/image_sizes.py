@@ -76,12 +76,10 @@ def make_does_not_fit_error(
         parts.append(f"{text} ({missing} too few{f'; largest: {named}' if named else ''})")
         peak.extend(largest)
     return DoesNotFitError(
-        f"the firmware does not fit: {'; '.join(parts)}.",
-        regions=overflows,
-        peak=peak,
+        f"the firmware does not fit: {'; '.join(parts)}.", regions=overflows, peak=peak,
         where=board,
         hint="a board with more memory, a smaller model, --optimize size or --optimize ram.",
-    )
+    )  # fmt: skip
 
 
 def _contributors(

@@ -67,15 +67,11 @@ def build_project(
     directory = directory.resolve()
     facts = _read_facts(directory)
     build = _ProjectBuild(
-        directory,
-        variant,
-        choose_compiler(compiler, default=facts.pop("compiler")),
-        objects,
-        board=facts["name"],
-        root=_ROOTS[facts["port"]],
+        directory, variant, choose_compiler(compiler, default=facts.pop("compiler")), objects,
+        board=facts["name"], root=_ROOTS[facts["port"]],
         regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
         **{f.name: facts[f.name] for f in fields(_ProjectBuild) if f.name in facts},
-    )
+    )  # fmt: skip
     has_zig_flags = bool(facts.get("zig_flags"))
     require_compiler(
         build.compiler, build.toolchain, board=build.board, has_zig_flags=has_zig_flags
@@ -88,19 +84,12 @@ def build_project(
     has_library = build.port == "host" and variant == "release"
     others = {file.suffix: file for file in elf.parent.glob("firmware.*")}
     return Image(
-        board=build.board,
-        variant=variant,
-        directory=directory,
-        elf=elf,
-        bin=others.get(".bin"),
-        hex=others.get(".hex"),
-        library=elf.with_name("libmodel.so") if has_library else None,
-        sizes=sizes,
-        model_flash_bytes=sizes.flash_bytes - empty.flash_bytes,
-        model_ram_bytes=sizes.ram_bytes - empty.ram_bytes,
-        stack=stack,
+        board=build.board, variant=variant, directory=directory, elf=elf, bin=others.get(".bin"),
+        hex=others.get(".hex"), library=elf.with_name("libmodel.so") if has_library else None,
+        sizes=sizes, model_flash_bytes=sizes.flash_bytes - empty.flash_bytes,
+        model_ram_bytes=sizes.ram_bytes - empty.ram_bytes, stack=stack,
         firmware_stack=firmware_stack,
-    )
+    )  # fmt: skip
 
 
 def read_project_board(directory: Path) -> str:
@@ -134,13 +123,10 @@ def _link(build: _ProjectBuild) -> None:
             overflows, sizes, build.regions, board=build.board
         )
     raise ToolFailedError(
-        "SCons could not build the firmware.",
-        command=command,
-        exit_status=status,
-        output="\n".join(_messages(build, output)),
-        where=str(build.directory),
+        "SCons could not build the firmware.", command=command, exit_status=status,
+        output="\n".join(_messages(build, output)), where=str(build.directory),
         hint=_missing_file_hint(build.directory, output),
-    )
+    )  # fmt: skip
 
 
 def _missing_file_hint(project: Path, output: str) -> str:

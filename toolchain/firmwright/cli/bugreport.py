@@ -39,12 +39,9 @@ def run(args: argparse.Namespace) -> Outcome:
         f"Outcome of the compilation: {report.outcome}",
     ]
     data = {
-        "file": args.output,
-        "bytes": len(report.data),
-        "files": dict(report.files),
-        "with_weights": args.with_weights,
-        "outcome": report.outcome,
-    }
+        "file": args.output, "bytes": len(report.data), "files": dict(report.files),
+        "with_weights": args.with_weights, "outcome": report.outcome,
+    }  # fmt: skip
     return Outcome(data, "\n\n".join(texts))
 
 

@@ -70,17 +70,12 @@ def image_to_json(image: Image) -> dict[str, Any]:
     return {
         **fields_of(image, "board variant directory elf bin hex library"),
         **fields_of(image, f"{model_sizes} model_ram_with_stack_bytes"),
-        **fields_of(sizes, "flash_bytes ram_bytes regions"),
-        "text_bytes": sizes.bytes_of("text"),
-        "rodata_bytes": sizes.bytes_of("rodata"),
-        "data_bytes": sizes.bytes_of("data"),
-        "bss_bytes": sizes.bytes_of("bss", "noinit"),
-        "stack_bytes": image.stack.size_bytes,
-        "stack_path": image.stack.path,
-        "firmware_stack_bytes": stack.size_bytes,
-        "stack_unknown": stack.unknown,
-        **dict.fromkeys(unknown),
-    }
+        **fields_of(sizes, "flash_bytes ram_bytes regions"), "text_bytes": sizes.bytes_of("text"),
+        "rodata_bytes": sizes.bytes_of("rodata"), "data_bytes": sizes.bytes_of("data"),
+        "bss_bytes": sizes.bytes_of("bss", "noinit"), "stack_bytes": image.stack.size_bytes,
+        "stack_path": image.stack.path, "firmware_stack_bytes": stack.size_bytes,
+        "stack_unknown": stack.unknown, **dict.fromkeys(unknown),
+    }  # fmt: skip
 
 
 def format_summary(image: Image) -> str:

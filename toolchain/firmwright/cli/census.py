@@ -26,17 +26,11 @@ def run(args: argparse.Namespace) -> Outcome:
     options = arguments.compile_options(args)
     tasks = [
         CensusTask(
-            path.relative_to(args.folder).as_posix(),
-            str(path),
-            path.stat().st_size,
-            options,
-            args.samples,
-            args.profile,
-            args.timeout,
-            path.read_bytes() if args.scheduler else None,
+            path.relative_to(args.folder).as_posix(), str(path), path.stat().st_size, options,
+            args.samples, args.profile, args.timeout, path.read_bytes() if args.scheduler else None,
         )
         for path in find_model_files(args.folder, "**/*")
-    ]
+    ]  # fmt: skip
     with open_executor(args.jobs or os.cpu_count() or 1, args.scheduler) as executor:
         entries = take_census(tasks, executor)
     board = options.get("board", "host")
@@ -49,13 +43,9 @@ def run(args: argparse.Namespace) -> Outcome:
         hint = "verify --find-first-divergence names the first differing operator of a model."
         error = MismatchError(what, where=args.folder, hint=hint)
     data = {
-        "folder": args.folder,
-        "board": board,
-        "counts": count_statuses(entries),
-        "totals": sum_entries(entries),
-        "models": entries,
-        "html": args.output,
-    }
+        "folder": args.folder, "board": board, "counts": count_statuses(entries),
+        "totals": sum_entries(entries), "models": entries, "html": args.output,
+    }  # fmt: skip
     return Outcome(data, format_summary(entries), error)
 
 
@@ -75,11 +65,9 @@ def format_summary(entries: Sequence[CensusEntry]) -> str:
     counts = [f"{n} {STATUS_LABELS[name]}" for name, n in count_statuses(entries).items()]
     reasons = [f"{entry.file}: {entry.reason}" for entry in entries if not entry.passed]
     parts = [
-        format_table(head, rows, drop=("operators", "workspace", "flash")),
-        "\n".join(reasons),
-        f"{len(entries)} models: {', '.join(counts)}.",
-        format_totals(totals) if totals else "",
-    ]
+        format_table(head, rows, drop=("operators", "workspace", "flash")), "\n".join(reasons),
+        f"{len(entries)} models: {', '.join(counts)}.", format_totals(totals) if totals else "",
+    ]  # fmt: skip
     return "\n\n".join(filter(None, parts))
 
 

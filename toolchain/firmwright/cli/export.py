@@ -30,12 +30,9 @@ def run(args: argparse.Namespace) -> Outcome:
         measure_stack=args.measure_stack, metadata=metadata,
     )  # fmt: skip
     data: dict[str, Any] = {
-        "model": compiled.summary.model,
-        "board": compiled.board.name,
-        "format": args.format,
-        "output": str(output),
-        "files": list(tree.files),
-    }
+        "model": compiled.summary.model, "board": compiled.board.name, "format": args.format,
+        "output": str(output), "files": list(tree.files),
+    }  # fmt: skip
     rows = [("package", str(output)), ("format", args.format), ("files", len(tree.files))]
     return Outcome(data, format_pairs(rows))
 

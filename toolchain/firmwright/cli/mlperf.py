@@ -24,13 +24,9 @@ def run(args: argparse.Namespace) -> Outcome:
         return _serve(compiled)
     task = find_task(compiled.module.io, args.task)
     score = mlperf.run_benchmark(
-        compiled,
-        mlperf.read_dataset(args.dataset, task, args.samples),
-        port=args.port,
-        timeout_s=args.timeout,
-        iterations=args.iterations,
-        warmups=args.warmups,
-    )
+        compiled, mlperf.read_dataset(args.dataset, task, args.samples), port=args.port,
+        timeout_s=args.timeout, iterations=args.iterations, warmups=args.warmups,
+    )  # fmt: skip
     return Outcome(score_to_json(score, compiled), format_summary(score, compiled))
 
 
@@ -56,11 +52,9 @@ def score_to_json(score: mlperf.BenchmarkScore, compiled: Compilation) -> dict[s
 
 def format_summary(score: mlperf.BenchmarkScore, compiled: Compilation) -> str:
     rows: list[tuple[str, Cell]] = [
-        ("model", compiled.module.name),
-        ("board", compiled.board.name),
-        ("task", f"{score.task} (firmware {score.name})"),
-        ("samples", score.samples),
-    ]
+        ("model", compiled.module.name), ("board", compiled.board.name),
+        ("task", f"{score.task} (firmware {score.name})"), ("samples", score.samples),
+    ]  # fmt: skip
     if score.top1 is not None:
         rows.append(("top-1", f"{100 * score.top1:.1f} %"))
     if score.auc is not None:

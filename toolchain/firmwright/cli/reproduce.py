@@ -31,12 +31,10 @@ from firmwright.pipeline.user_passes import make_user_pass
 def run(args: argparse.Namespace) -> Outcome:
     folder = Path(args.folder)
     result = reproduce(
-        folder,
-        [Path(model) for model in args.models],
+        folder, [Path(model) for model in args.models],
         tuning=Path(args.tuning) if args.tuning else None,
-        passes=[make_user_pass(text) for text in args.passes],
-        board_dirs=args.board_dirs,
-    )
+        passes=[make_user_pass(text) for text in args.passes], board_dirs=args.board_dirs,
+    )  # fmt: skip
     data = fields_of(result, "model exact same different missing")
     if result.exact:
         return Outcome(data, f"{result.model}: all {result.same} files are identical.")

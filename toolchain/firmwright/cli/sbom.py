@@ -48,9 +48,7 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
     compiler_match = _COMPILERS.search(image)
     try:
         project = SbomInput(
-            board=str(about["name"]),
-            core=str(about["core"]),
-            models=facts.get("models", [facts]),
+            board=str(about["name"]), core=str(about["core"]), models=facts.get("models", [facts]),
             library_flags=about["library_flags"],
             files={
                 file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
@@ -58,7 +56,7 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
             },
             image=hashlib.sha256(image).hexdigest() if image else "",
             built_by=compiler_match[1].decode("ascii", "replace") if compiler_match else "",
-        )
+        )  # fmt: skip
         return build_sbom(project, _epoch_s(environment))
     except (KeyError, AttributeError, TypeError) as error:
         what = "metadata.json or board.json lacks required keys."

@@ -165,16 +165,13 @@ class ParamsBlock:
         """Format the block's JSON index; its names are the fields of `struct PREFIX_params`."""
         rows = [
             {
-                "name": item.field(prefix),
-                "constant": item.constant.name,
-                "dtype": item.constant.dtype.name,
-                "shape": list(item.constant.shape),
-                "offset": self.offsets[item.symbol],
-                "size_bytes": item.constant.size_bytes,
+                "name": item.field(prefix), "constant": item.constant.name,
+                "dtype": item.constant.dtype.name, "shape": list(item.constant.shape),
+                "offset": self.offsets[item.symbol], "size_bytes": item.constant.size_bytes,
                 "sha256": item.constant.digest,
             }
             for item in self.items
-        ]
+        ]  # fmt: skip
         return json.dumps({"schema": 1, "size_bytes": len(self.data), "params": rows}, indent=2)
 
 

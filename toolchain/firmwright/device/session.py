@@ -210,14 +210,12 @@ class Session(Closeable):
             )
         self._payload_bytes = min(hello.payload_max_bytes, self._payload_limit)
         return DeviceInfo(
-            **asdict(hello),
-            model_name=name,
-            board=self._text(TextKind.BOARD),
+            **asdict(hello), model_name=name, board=self._text(TextKind.BOARD),
             start_up_text=self._text(TextKind.START_UP),
             counter_unit=self._text(TextKind.COUNTER_UNIT),
             inputs=self._tensors(hello.input_count, TextKind.INPUT_NAME),
             outputs=self._tensors(hello.output_count, TextKind.OUTPUT_NAME),
-        )
+        )  # fmt: skip
 
     def _tensors(self, count: int, names: TextKind) -> tuple[TensorInfo, ...]:
         is_output = names is TextKind.OUTPUT_NAME
@@ -276,14 +274,10 @@ class Session(Closeable):
         offset, data = 0, bytearray()
         while offset < size_bytes:
             stream = self._line.stream(
-                command,
-                request,
-                offset,
-                size_bytes,
+                command, request, offset, size_bytes,
                 piece_bytes=self._payload_bytes - header_bytes,
-                window_bytes=self.info.receive_bytes,
-                may_split=self._may_split,
-            )
+                window_bytes=self.info.receive_bytes, may_split=self._may_split,
+            )  # fmt: skip
             with contextlib.suppress(RequestLostError):
                 for size, answer in stream:
                     offset += size

@@ -90,19 +90,11 @@ def evaluate(
         runs.insert(0, _run_by_runtime("float model", model, floats, position))
         layers = _layers(compiled, model, own[chosen], floats[chosen])
     return Evaluation(
-        model=compiled.module.name,
-        board=compiled.board.name,
-        data=dataset.where,
-        samples=len(own),
-        metric=task.metric,
-        is_labeled=task.labels is not None,
-        classes=task.classes,
-        runs=score_runs(runs, task),
-        mismatches=mismatches,
-        compared=len(own[chosen]),
-        layers=layers,
-        **_classified(runs, task, dataset),
-    )
+        model=compiled.module.name, board=compiled.board.name, data=dataset.where, samples=len(own),
+        metric=task.metric, is_labeled=task.labels is not None, classes=task.classes,
+        runs=score_runs(runs, task), mismatches=mismatches, compared=len(own[chosen]),
+        layers=layers, **_classified(runs, task, dataset),
+    )  # fmt: skip
 
 
 def _own_runs(

@@ -189,13 +189,10 @@ def _run(command: ToolCommand, tool: FlashTool, board: str) -> None:
     status, printed = run_program(command, command[0], timeout_s=TOOL_TIMEOUT_S, where=board)
     if status != 0:
         raise ToolFailedError(
-            f"{command[0]} could not flash the board.",
-            command=command,
-            exit_status=status,
-            output=printed,
-            where=board,
+            f"{command[0]} could not flash the board.", command=command, exit_status=status,
+            output=printed, where=board,
             hint="check cable and probe; firmwright flash --dry-run prints the command.",
-        )
+        )  # fmt: skip
 
 
 def _by_stub(plan: FlashPlan, verify: bool) -> str:

@@ -98,16 +98,12 @@ def run_benchmark(
     labels = np.array([sample.label for sample in samples])
     each = statistics.median(t.microseconds / t.count for t in timings)
     return BenchmarkScore(
-        task=task.name,
-        name=name,
-        samples=len(samples),
+        task=task.name, name=name, samples=len(samples),
         top1=None if task.is_error else top_k_accuracy(np.array(rows), labels),
-        auc=area_under_curve(np.array(rows), labels),
-        per_second=1e6 / each if each else 0.0,
-        microseconds=each,
-        results=tuple(tuple(float(value) for value in row) for row in rows),
+        auc=area_under_curve(np.array(rows), labels), per_second=1e6 / each if each else 0.0,
+        microseconds=each, results=tuple(tuple(float(value) for value in row) for row in rows),
         timings=tuple(timings),
-    )
+    )  # fmt: skip
 
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:

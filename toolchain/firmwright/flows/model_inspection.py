@@ -84,13 +84,11 @@ def inspect_module(module: IRModule) -> Inspection:
     if isinstance(entry, Function):
         stage, body, inputs, outputs = "graph", entry.body, entry.params, entry.results
     return Inspection(
-        module.name,
-        str(module.attrs.get("stage", stage)),
-        tuple(map(describe_tensor, inputs)),
+        module.name, str(module.attrs.get("stage", stage)), tuple(map(describe_tensor, inputs)),
         tuple(map(describe_tensor, outputs)),
         tuple(_operator(index, call, module) for index, call in enumerate(body)),
         sum(constant.size_bytes for constant in module.constants.values()),
-    )
+    )  # fmt: skip
 
 
 def _operator(index: int, call: Call, module: IRModule) -> ModelOperator:
@@ -109,23 +107,18 @@ def _inspect_unsupported_tflite(
 ) -> Inspection:
     graph = read_tflite(data, file.name).subgraphs[0]
     return Inspection(
-        file.stem,
-        "file",
-        tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
+        file.stem, "file", tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
         tuple(_raw_tensor(graph.tensors[index]) for index in graph.outputs),
         tuple(_raw_operator(index, node, graph) for index, node in enumerate(graph.nodes)),
-        sum(len(tensor.buffer or b"") for tensor in graph.tensors),
-        tuple(items),
-    )
+        sum(len(tensor.buffer or b"") for tensor in graph.tensors), tuple(items),
+    )  # fmt: skip
 
 
 def _inspect_unsupported_onnx(
     file: Path, items: Sequence[UnsupportedItem], model: OnnxModel
 ) -> Inspection:
     return Inspection(
-        file.stem,
-        "file",
-        tuple(map(_onnx_tensor, model.inputs)),
+        file.stem, "file", tuple(map(_onnx_tensor, model.inputs)),
         tuple(map(_onnx_tensor, model.outputs)),
         tuple(
             ModelOperator(
@@ -133,9 +126,8 @@ def _inspect_unsupported_onnx(
             )
             for index, node in enumerate(model.nodes)
         ),
-        sum(array.nbytes for array in model.initializers.values()),
-        tuple(items),
-    )
+        sum(array.nbytes for array in model.initializers.values()), tuple(items),
+    )  # fmt: skip
 
 
 def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
@@ -146,11 +138,9 @@ def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
 def _raw_operator(index: int, node: RawNode, graph: RawSubgraph) -> ModelOperator:
     operands = [graph.tensors[i] for i in node.inputs if i != NO_TENSOR]
     return ModelOperator(
-        index,
-        node.op,
-        tuple(_raw_tensor(tensor) for tensor in operands if tensor.buffer is None),
+        index, node.op, tuple(_raw_tensor(tensor) for tensor in operands if tensor.buffer is None),
         tuple(_raw_tensor(graph.tensors[i]) for i in node.outputs),
-    )
+    )  # fmt: skip
 
 
 def _raw_tensor(tensor: RawTensor) -> ModelTensor:

@@ -71,13 +71,9 @@ def quantize_onnx_model(
     log.info("importing the quantized model")
     module = pipeline.load_module_bytes(result.model, model.file, name=model.name)
     return QuantizationResult(
-        result.model,
-        f"onnxruntime {result.version}",
-        len(samples),
-        len(samples[chosen]),
-        _layers(result, samples[chosen]),
-        _in_floats(module, result.nodes),
-    )
+        result.model, f"onnxruntime {result.version}", len(samples), len(samples[chosen]),
+        _layers(result, samples[chosen]), _in_floats(module, result.nodes),
+    )  # fmt: skip
 
 
 def _in_floats(

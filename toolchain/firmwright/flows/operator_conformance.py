@@ -96,13 +96,10 @@ def run_operator_test(
         log.info("firmware %d of %d: %d cases", number + 1, len(groups), len(group))
         results += _run(group, board_name, sample_count, open_with, given)
     return OperatorTestResult(
-        board=board.name,
-        numerics=str(given.get("numerics", "litert")),
-        samples=sample_count,
-        images=len(groups),
-        results=tuple(results),
+        board=board.name, numerics=str(given.get("numerics", "litert")), samples=sample_count,
+        images=len(groups), results=tuple(results),
         skipped=tuple((i.op, i.case.name) for i in cases if _tensor_bytes(i.case) > budget),
-    )
+    )  # fmt: skip
 
 
 def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[NamedCase]:

@@ -144,23 +144,15 @@ def profile(
             probed, operators = _probed(compiled, session.device, sample, runs, predictions)
     times, pools = run_schedule.modeled_times(compiled), compiled.summary.pools.items()
     return Profile(
-        model=compiled.module.name,
-        board=board.name,
-        unit=info.counter_unit,
-        total=total,
-        resolution=math.ceil(info.counter_scale),
-        operators=_with_modeled(operators, times),
-        probe_overhead=probed - total,
-        stack_bytes=stack_bytes,
-        stack_reserve_bytes=info.stack_bytes,
-        exact=counts,
-        runs=runs,
-        least=min(totals),
+        model=compiled.module.name, board=board.name, unit=info.counter_unit, total=total,
+        resolution=math.ceil(info.counter_scale), operators=_with_modeled(operators, times),
+        probe_overhead=probed - total, stack_bytes=stack_bytes,
+        stack_reserve_bytes=info.stack_bytes, exact=counts, runs=runs, least=min(totals),
         clock_hz=timed.clock_hz if info.start_up_text else timed.run_hz,
         flags=_flags(choose_compiler(compiler, default=board.compiler), board),
         pools=tuple(PoolUsage(name, pool.bytes, pool.limit_bytes) for name, pool in pools),
         schedule=_schedule(compiled, operators, counts, times),
-    )
+    )  # fmt: skip
 
 
 def _flags(compiler: Compiler, board: Board) -> str:

@@ -96,20 +96,14 @@ def verify(
     comparison = compare_outputs(reference.outputs, actual)
     at = operator_devices(compiled.module)
     result = Verification(
-        model=compiled.module.name,
-        board=compiled.board.name,
-        numerics=numerics_of(compiled.module),
-        reference=reference.name,
-        samples=len(reference.outputs),
-        values=comparison.values,
-        mismatches=comparison.mismatches,
-        max_abs_error=comparison.max_abs_error,
-        first=comparison.first,
+        model=compiled.module.name, board=compiled.board.name,
+        numerics=numerics_of(compiled.module), reference=reference.name,
+        samples=len(reference.outputs), values=comparison.values, mismatches=comparison.mismatches,
+        max_abs_error=comparison.max_abs_error, first=comparison.first,
         is_float=any(t.type.dtype.is_float for t in compiled.module.io.outputs),
         explanation=reference.note,
-        devices=Counter(d for d in at.values() if not is_copy_device(d)),
-        outputs=actual,
-    )
+        devices=Counter(d for d in at.values() if not is_copy_device(d)), outputs=actual,
+    )  # fmt: skip
     if find_first_divergence:
         difference, compared = locate_first_divergence(
             compiled, batch.samples, reference, open_with

@@ -55,13 +55,10 @@ _OPTIONS_OF_OTHER_NAME = {
 ENUMERATIONS: Mapping[str, tuple[str, ...]] = {
     "TensorType": tuple(_TEXT["tensor_types"].split()),
     "Activation": ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"),
-    "Padding": ("SAME", "VALID"),
-    "MirrorPadMode": ("REFLECT", "SYMMETRIC"),
-    "WeightsFormat": ("DEFAULT", "SHUFFLED4x16INT8"),
-    "LSTMKernel": ("FULL", "BASIC"),
-    "LSHProjection": ("UNKNOWN", "SPARSE", "DENSE"),
-    "Combiner": ("SUM", "MEAN", "SQRTN"),
-}
+    "Padding": ("SAME", "VALID"), "MirrorPadMode": ("REFLECT", "SYMMETRIC"),
+    "WeightsFormat": ("DEFAULT", "SHUFFLED4x16INT8"), "LSTMKernel": ("FULL", "BASIC"),
+    "LSHProjection": ("UNKNOWN", "SPARSE", "DENSE"), "Combiner": ("SUM", "MEAN", "SQRTN"),
+}  # fmt: skip
 
 # Bits of one element, for the types whose constants have a size given by their shape.
 ELEMENT_BITS: Mapping[str, int] = {

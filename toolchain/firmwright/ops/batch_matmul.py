@@ -8,17 +8,15 @@ Semantics: TFLite's reference BatchMatMul and hybrid BatchMatMul.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.dynamic_range import FloatRow, check_hybrid, quantize_array, quantize_row
@@ -88,13 +86,17 @@ def _zero_point(call: OpCall, index: int) -> int:
     return 0 if kind.dtype == FLOAT32 else requantize.per_tensor_quant(kind).zero_point
 
 
+def _matrices(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
+    return [
+        np.swapaxes(a, -1, -2) if is_transposed(call, index) else a
+        for index, a in enumerate(arrays[:2])
+    ]
+
+
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     kind = call.output.dtype
     wide = np.float64 if kind == FLOAT32 else np.int64
-    x, y = (
-        np.swapaxes(a, -1, -2) if is_transposed(call, index) else a
-        for index, a in enumerate(arrays[:2])
-    )
+    x, y = _matrices(call, arrays)
     total = (x.astype(wide) - _zero_point(call, 0)) @ (y.astype(wide) - _zero_point(call, 1))
     if kind == FLOAT32:
         return (total.astype(np.float32),)
@@ -104,34 +106,25 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     batches = call.output.shape[:-2]
     rows, depth = matrix_shape(call, 0)
-    columns = call.output.shape[-1]
+    columns, points = call.output.shape[-1], [_zero_point(call, k) for k in (0, 1)]
     wide = {INT8: INT32, INT16: INT64, FLOAT32: FLOAT32}[call.input(0).dtype]
     loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], batches)
-    with ExitStack() as stack:
-        finish = (
-            None
-            if wide == FLOAT32
-            else int16x8.requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
-        )
+    with Nest() as enter:
+        finish = None
+        if wide != FLOAT32:
+            step = requantization_of(call)
+            finish = int16x8.requantize_epilogue(b, step, wide, call.output.dtype)
         x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
-        at = [stack.enter_context(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
+        at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
         own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
-        i = stack.enter_context(b.for_("row", rows))
-        j = stack.enter_context(b.for_("column", columns))
+        i = enter(b.for_("row", rows))
+        j = enter(b.for_("column", columns))
         acc = b.register("acc", wide, 0.0 if wide == FLOAT32 else 0)
         with b.for_("k", depth) as k:
             left = b.load(x, [*own[0], *([k, i] if is_transposed(call, 0) else [i, k])])
             right = b.load(y, [*own[1], *([j, k] if is_transposed(call, 1) else [k, j])])
-            acc.add(_product(call, left, right, wide))
-        total = acc.value
-        b.store(z, [*at, i, j], total if finish is None else finish(total, i))
-
-
-def _product(call: OpCall, left: ArithExpr, right: ArithExpr, wide: DType) -> ArithExpr:
-    if wide == FLOAT32:
-        return left * right
-    a, c = (value.cast(INT32) - _zero_point(call, k) for k, value in enumerate((left, right)))
-    return (a * c).cast(wide)
+            acc.add(requantize.multiply_quantized(left, right, points, wide))
+        b.store(z, [*at, i, j], acc.value if finish is None else finish(acc.value, i))
 
 
 def index_by_batch(b: Kernel, loops: Sequence[tuple[int, set[int]]], index: int) -> tir.Buffer:
@@ -167,10 +160,7 @@ def infer_hybrid(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference_hybrid(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, y = (
-        np.swapaxes(a, -1, -2) if is_transposed(call, index) else a
-        for index, a in enumerate(arrays[:2])
-    )
+    x, y = _matrices(call, arrays)
     steps, scales = np.zeros(x.shape, np.int64), np.zeros((*x.shape[:-1], 1), np.float32)
     for place in np.ndindex(*x.shape[:-1]):
         asymmetric = bool(call.attrs["asymmetric"])

@@ -135,10 +135,8 @@ def _cumsum_attrs(context: ImportContext) -> Attrs:
         import_checks.constant_int(context, 1, "axes"), import_checks.input_rank(context)
     )
     return {
-        "axis": axis,
-        "step": "add",
-        **import_checks.bool_options(context, "exclusive", "reverse"),
-    }
+        "axis": axis, "step": "add", **import_checks.bool_options(context, "exclusive", "reverse"),
+    }  # fmt: skip
 
 
 def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:

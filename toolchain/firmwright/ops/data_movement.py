@@ -68,11 +68,9 @@ def _checked_slice(
         if count < 1 or not (0 <= first < n and 0 <= last < n):
             raise NotSupportedError(f"a slice of {count} elements from {first} in an axis of {n}")
     return {
-        "begin": tuple(begin),
-        "strides": tuple(strides),
-        "counts": tuple(counts),
+        "begin": tuple(begin), "strides": tuple(strides), "counts": tuple(counts),
         "shrunk": tuple(shrunk),
-    }
+    }  # fmt: skip
 
 
 def _strided_attrs(context: ImportContext) -> dict[str, Attr]:

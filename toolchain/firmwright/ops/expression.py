@@ -62,12 +62,9 @@ def permuted_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
 
 
 def load_element(
-    b: Kernel,
-    source: tir.Buffer,
-    perm: Permutation,
-    index: Mapping[int, ArithExpr | int],
+    b: Kernel, source: tir.Buffer, perm: Permutation, index: Mapping[int, ArithExpr | int],
     rank: int,
-) -> ArithExpr:
+) -> ArithExpr:  # fmt: skip
     """Load the element of `source`, permuted by `perm`, that broadcasts to `index` of the result.
 
     The result has `rank` axes, the last of which align with the operand's.

@@ -32,25 +32,11 @@ from firmwright.ops.intrinsics import BASE_INTRINSICS
 INPUT_NAMES = "abcdefghijklmnopqrstuvwxyz"
 
 _OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "div",
-    ast.Mod: "mod",
-    ast.LShift: "shl",
-    ast.RShift: "shr",
-    ast.BitAnd: "and",
-    ast.BitOr: "or",
-    ast.BitXor: "xor",
-    ast.Lt: "lt",
-    ast.LtE: "le",
-    ast.Gt: "gt",
-    ast.GtE: "ge",
-    ast.Eq: "eq",
-    ast.NotEq: "ne",
-    ast.And: "and",
-    ast.Or: "or",
-}
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Mod: "mod",
+    ast.LShift: "shl", ast.RShift: "shr", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
+    ast.And: "and", ast.Or: "or",
+}  # fmt: skip
 
 
 class ExpressionAlgebra(Protocol):
@@ -310,12 +296,9 @@ def substitute_names(text: str, names: Mapping[str, str]) -> str:
 
 
 def compose_expressions(
-    first: str,
-    first_names: Mapping[str, str],
-    second: str,
-    second_names: Mapping[str, str],
+    first: str, first_names: Mapping[str, str], second: str, second_names: Mapping[str, str],
     place: str,
-) -> str:
+) -> str:  # fmt: skip
     assigned = {name for name, _ in (*parse(first)[0], *parse(second)[0])}
 
     def fresh(text: str, reserved: set[str]) -> dict[str, str]:

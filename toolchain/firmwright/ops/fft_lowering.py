@@ -182,11 +182,9 @@ class FftBuilder:
     def _even_odd_sums(self, parts: Sequence[Complex]) -> list[Complex]:
         a, b, c, d = parts
         rows = (
-            ("even", a[0] + c[0], a[1] + c[1]),
-            ("odd", a[0] - c[0], a[1] - c[1]),
-            ("outer", b[0] + d[0], b[1] + d[1]),
-            ("across", b[0] - d[0], b[1] - d[1]),
-        )
+            ("even", a[0] + c[0], a[1] + c[1]), ("odd", a[0] - c[0], a[1] - c[1]),
+            ("outer", b[0] + d[0], b[1] + d[1]), ("across", b[0] - d[0], b[1] - d[1]),
+        )  # fmt: skip
         return [self._bind(name, (self._wrap(re), self._wrap(im))) for name, re, im in rows]
 
     def _add(self, sums: Sequence[Complex]) -> list[Complex]:

@@ -231,9 +231,7 @@ def sigmoid16(x: Any, integer_bits: Any, is_tanh: Any) -> Array:
 FIXED_POINT_INTRINSICS = read_intrinsics(
     __file__,
     {
-        "inverse_root": inverse_root,
-        "inverse_root_shift": inverse_root_shift,
-        "logarithm": logarithm,
-        "sigmoid16": sigmoid16,
+        "inverse_root": inverse_root, "inverse_root_shift": inverse_root_shift,
+        "logarithm": logarithm, "sigmoid16": sigmoid16,
     },
-)
+)  # fmt: skip

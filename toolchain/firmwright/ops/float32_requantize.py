@@ -26,15 +26,12 @@ def _requantized(x: Any, multiplier: Any, shift: Any) -> Any:
 
 
 REQUANTIZE_FLOAT32 = Intrinsic(
-    name="requantize_float32",
-    operands=inputs(INT32, "x", "multiplier", "shift"),
-    result=INT32,
-    meaning=_requantized,
-    portable=_C["requantize_float32_portable"],
+    name="requantize_float32", operands=inputs(INT32, "x", "multiplier", "shift"), result=INT32,
+    meaning=_requantized, portable=_C["requantize_float32_portable"],
     rare=f"const int32_t right = 31 - shift;\n{_NEAR_TIE}return x < 0 ? -scaled : scaled;",
     doc="x * multiplier * 2^(shift - 31), rounded once; if multiplier is odd, in float32.",
     instructions=20,
-)
+)  # fmt: skip
 
 
 def _folded(raised: Any, x: Any, multiplier: Any, shift: Any, zero_point: Any) -> Any:

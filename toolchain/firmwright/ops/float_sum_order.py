@@ -68,10 +68,7 @@ ADD_RUN = Intrinsic(
         Operand("total", "in", FLOAT32), *pointers(INT8, x=1),
         *(Operand(name, "in", INT32) for name in _NUMBERS), Operand("scale", "in", FLOAT32),
     ),
-    result=FLOAT32,
-    meaning=_add_run,
-    portable="",
-    rare=read_sections(__file__)["add_run"],
+    result=FLOAT32, meaning=_add_run, portable="", rare=read_sections(__file__)["add_run"],
     doc="Adds int8 as floats in blocks, or (0) in packets of 4 after the first `skipped` elements.",
     instructions=500,
 )  # fmt: skip

@@ -8,13 +8,14 @@ weights or a bias that are computed at run time; only the default loops apply.
 Semantics: TFLite's reference fully connected kernels and quantization specification.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DType
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.base.quant import Rounding
+from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
@@ -113,35 +114,43 @@ def _requantized(call: OpCall, acc: Array) -> Array:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Emit one dot product per output; the input zero point is folded into integer biases."""
-    is_float, w = call.input(0).dtype == FLOAT32, b.input(1)
-    outputs, inputs = w.shape
-    if is_float:
-        sum_dtype, finish = FLOAT32, None
+    b.input(1)  # the weights are the first constant
+    if call.input(0).dtype == FLOAT32:  # the bias comes last, as in the reference kernel
         bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
-    else:
-        sum_dtype = int16x8.accumulator_dtype(call, 0)
-        sums = weight_offsets(call).sum(axis=1, dtype=np.int64)
-        offset = requantize.per_tensor_quant(call.input(0)).zero_point * sums
-        bias = b.constant("bias", bias_of(call, "int32") - offset, sum_dtype)
-        is_int16 = int16x8.is_int16x8(call)
-        step = defined_requantization(call) if is_int16 else int8_requantization(call)
-        finish = int16x8.requantize_epilogue(b, step, sum_dtype, call.output.dtype)
+        _lower_rows(call, b, FLOAT32, None, bias=bias)
+        return
+    wide = int16x8.accumulator_dtype(call, 0)
+    sums = weight_offsets(call).sum(axis=1, dtype=np.int64)
+    offset = requantize.per_tensor_quant(call.input(0)).zero_point * sums
+    start = b.constant("bias", bias_of(call, "int32") - offset, wide)
+    is_int16 = int16x8.is_int16x8(call)
+    step = defined_requantization(call) if is_int16 else int8_requantization(call)
+    finish = int16x8.requantize_epilogue(b, step, wide, call.output.dtype)
+    points = (0, requantize.weight_zero_point(call))
+    _lower_rows(call, b, wide, finish, points, start=start)
+
+
+def _lower_rows(
+    call: OpCall, b: Kernel, wide: DType,
+    finish: Callable[[ArithExpr, ArithExpr], ArithExpr] | None, zero_points: Sequence[int] = (), *,
+    start: tir.Buffer | None = None, bias: tir.Buffer | None = None,
+) -> None:  # fmt: skip
+    """Emit dot products from `start`, plus `bias`; `finish` requantizes them, None: floats."""
+    outputs, inputs = call.input(1).shape
     with b.for_("n", call.input(0).elements // inputs) as n:
         row = b.view("row", b.input(0), n * inputs, (inputs,))
         out = b.view("out", b.y, n * outputs, (outputs,), access="w")
         with b.for_("o", outputs) as o:
-            acc = b.register("acc", sum_dtype, 0.0 if is_float else b.load(bias, [o]))
+            zero = 0.0 if finish is None else 0
+            acc = b.register("acc", wide, zero if start is None else b.load(start, [o]))
             with b.for_("i", inputs) as i:
-                if is_float:
-                    acc.add(b.load(row, [i]) * b.load(w, [o, i]))
-                else:
-                    steps = b.load_i32(w, [o, i]) - requantize.weight_zero_point(call)
-                    acc.add((b.load_i32(row, [i]) * steps).cast(sum_dtype))
-            if finish is None:  # the bias comes last, as in the reference kernel
-                total = acc.value + b.load(bias, [o])
+                x, w = b.load(row, [i]), b.load(b.input(1), [o, i])
+                acc.add(requantize.multiply_quantized(x, w, zero_points, wide))
+            total = acc.value if bias is None else acc.value + b.load(bias, [o]).cast(wide)
+            if finish is None:
                 b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
             else:
-                b.store(out, [o], finish(acc.value, o))
+                b.store(out, [o], finish(total, o))
 
 
 def macs(call: OpCall) -> int:
@@ -210,37 +219,16 @@ def reference_variable(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
 
 
 def lower_variable(call: OpCall, b: Kernel) -> None:
-    outputs, inputs = call.input(1).shape
-    wide, finish = FLOAT32, None
+    wide, finish, points = FLOAT32, None, []
     if call.input(0).dtype != FLOAT32:
         wide = INT64 if int16x8.has_int64_sum(call) else INT32
         step = defined_requantization(call)
         finish = int16x8.requantize_epilogue(b, step, wide, call.output.dtype)
+        points = [requantize.per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
     bias = None
     if call.has_input(_BIAS):
-        bias = b.view("bias", b.input(_BIAS), 0, (outputs,))
-    with b.for_("n", call.input(0).elements // inputs) as n:
-        row = b.view("row", b.input(0), n * inputs, (inputs,))
-        out = b.view("out", b.y, n * outputs, (outputs,), access="w")
-        with b.for_("o", outputs) as o:
-            acc = b.register("acc", wide, 0.0 if finish is None else 0)
-            with b.for_("i", inputs) as i:
-                acc.add(_product(call, b.load(row, [i]), b.load(b.input(1), [o, i]), wide))
-            total = acc.value if bias is None else acc.value + b.load(bias, [o]).cast(wide)
-            if finish is None:
-                b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
-            else:
-                b.store(out, [o], finish(total, o))
-
-
-def _product(call: OpCall, x: ArithExpr, w: ArithExpr, wide: DType) -> ArithExpr:
-    if wide == FLOAT32:
-        return x * w
-    left, right = (
-        value.cast(INT32) - requantize.per_tensor_quant(call.input(index)).zero_point
-        for index, value in enumerate((x, w))
-    )
-    return (left * right).cast(wide)
+        bias = b.view("bias", b.input(_BIAS), 0, call.input(1).shape[:1])
+    _lower_rows(call, b, wide, finish, points, bias=bias)
 
 
 OPDEFS: tuple[OpDef, ...] = (

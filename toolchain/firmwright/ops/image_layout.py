@@ -138,7 +138,7 @@ def _to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array
     return [split.transpose(0, 1, 3, 2, 4, 5).reshape(_to_space_shape(call))]
 
 
-def _nearest_attrs(context: ImportContext) -> dict[str, Attr]:
+def import_resize(context: ImportContext) -> dict[str, Attr]:
     if input_rank(context) != 4:
         raise NotSupportedError(f"an image of {input_rank(context)} dimensions")
     flags = bool_options(context, "align_corners", "half_pixel_centers")
@@ -283,7 +283,7 @@ OPDEFS: tuple[OpDef, ...] = (
         lambda call, arrays: [
             arrays[0][:, _nearest_indices(call, 0)][:, :, _nearest_indices(call, 1)]
         ],
-        {"RESIZE_NEAREST_NEIGHBOR": (2, _nearest_attrs)},
+        {"RESIZE_NEAREST_NEIGHBOR": (2, import_resize)},
     ),
     data_movement_op(
         "space_to_batch_nd", _batch_shape, _to_batch_copies, _to_batch_reference,

@@ -123,38 +123,27 @@ CONST_LOAD_WAIT = _constant_load(
 CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})
 
 COPY_8_WORDS = Intrinsic(
-    name="copy_8_words",
-    operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),
-    meaning=lambda y, x: x,
-    portable="for (int32_t i = 0; i < 8; ++i) {\n    y[i] = x[i];\n}",
-    doc="Copies eight words that do not overlap.",
-    requires="dsp",
-    text={"gnu": read_sections(__file__)["copy_8_words_dsp"]},
-    instructions=2,
-)
+    name="copy_8_words", operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),
+    meaning=lambda y, x: x, portable="for (int32_t i = 0; i < 8; ++i) {\n    y[i] = x[i];\n}",
+    doc="Copies eight words that do not overlap.", requires="dsp",
+    text={"gnu": read_sections(__file__)["copy_8_words_dsp"]}, instructions=2,
+)  # fmt: skip
 
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     **read_intrinsics(__file__, {
-        "bit_length": bit_length,
-        "clz": leading_zeros,
-        "dynamic_scale": dynamic_scale,
+        "bit_length": bit_length, "clz": leading_zeros, "dynamic_scale": dynamic_scale,
         "dynamic_zero_point": dynamic_zero_point,
         "exp2_below_f32": partial(np.exp2, dtype=np.float32),
         "exp_f32": partial(np.exp, dtype=np.float32),
         "float_of_bits": lambda x: np.asarray(x, np.int32).view(np.float32),
         "nearest_even": lambda x: np.rint(x).astype(np.int32),
         "nearest_int8": lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(np.int32),
-        "nearest_root": rounded_square_root,
-        "power_i32": power,
-        "reciprocal": reciprocal,
-        "requantize_exact": requantize_exact,
-        "requantize_once": _requantize(quant.Rounding.ONCE),
-        "requantize_twice": _requantize(quant.Rounding.TWICE),
-        "round_f32": _round,
+        "nearest_root": rounded_square_root, "power_i32": power, "reciprocal": reciprocal,
+        "requantize_exact": requantize_exact, "requantize_once": _requantize(quant.Rounding.ONCE),
+        "requantize_twice": _requantize(quant.Rounding.TWICE), "round_f32": _round,
         "tanh_f32": partial(np.tanh, dtype=np.float32),
     }),
-    **FIXED_POINT_INTRINSICS,
-    **FLOAT_FUNCTIONS,
+    **FIXED_POINT_INTRINSICS, **FLOAT_FUNCTIONS,
     **{
         item.name: item
         for item in (

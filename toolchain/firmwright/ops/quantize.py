@@ -23,11 +23,9 @@ from firmwright.ops.row_windows import elementwise_row_window
 
 _FLOAT_OUTPUTS = (INT8, UINT8, INT16)
 _INTEGER_OUTPUTS = {
-    INT8: (INT8, UINT8, INT16, INT32),
-    UINT8: (INT8, UINT8, INT16),
-    INT16: (INT8, INT16, INT32),
+    INT8: (INT8, UINT8, INT16, INT32), UINT8: (INT8, UINT8, INT16), INT16: (INT8, INT16, INT32),
     INT32: (INT8, INT16),
-}
+}  # fmt: skip
 """Integer input type -> output types that TFLite supports."""
 
 

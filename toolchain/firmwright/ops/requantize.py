@@ -25,12 +25,9 @@ from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike, call_intrins
 
 _Value = TypeVar("_Value", ArithExpr, Array)
 ACTIVATIONS = {
-    "none": (None, None),
-    "relu": (0.0, None),
-    "relu6": (0.0, 6.0),
-    "relu_n1_to_1": (-1.0, 1.0),
+    "none": (None, None), "relu": (0.0, None), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0),
     "relu_0_to_1": (0.0, 1.0),
-}
+}  # fmt: skip
 """Fused activation -> real range, None where unbounded."""
 
 
@@ -324,6 +321,16 @@ def weight_zero_point(call: OpCall) -> int:
     """Return the zero point of a layer's weights: not 0 only in models of uint8."""
     quant = call.input(1).quantization
     return 0 if quant is None else quant.zero_points[0]
+
+
+def multiply_quantized(
+    left: ArithExpr, right: ArithExpr, zero_points: Sequence[int], wide: DType
+) -> ArithExpr:
+    """Return the product of two values less their zero points, which floats do not have."""
+    if wide == FLOAT32:
+        return left * right
+    a, b = (x.cast(INT32) - z for x, z in zip((left, right), zero_points, strict=True))
+    return (a * b).cast(wide)
 
 
 def has_weight_zero_point(call: OpCall) -> bool:

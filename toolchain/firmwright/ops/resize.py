@@ -17,10 +17,10 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, Array, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
-from firmwright.ops.import_checks import bool_options, constant_ints, importer, input_rank
+from firmwright.ops.image_layout import import_resize
+from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import narrowest_index_dtype
 
@@ -133,13 +133,6 @@ def _load_neighbors(
     return neighbors[0], neighbors[1], b.let(f"{name}_share", value)
 
 
-def _import_attrs(context: ImportContext) -> Attrs:
-    if input_rank(context) != 4:
-        raise NotSupportedError(f"an image of {input_rank(context)} dimensions")
-    flags = bool_options(context, "align_corners", "half_pixel_centers")
-    return {"size": constant_ints(context, 1, "sizes"), **flags}
-
-
 def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
     x, axis = call.input(0), call.int_attr("axis")
     positions, weights = call.constant(1), call.constant(2)
@@ -178,7 +171,7 @@ def lower_resample(call: OpCall, b: Kernel) -> None:
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         "resize_bilinear", infer, reference, lower,
-        {"tflite:RESIZE_BILINEAR": importer("resize_bilinear", 2, _import_attrs, (0,))},
+        {"tflite:RESIZE_BILINEAR": importer("resize_bilinear", 2, import_resize, (0,))},
     ),
     OpDef("resample", infer_resample, reference_resample, lower_resample),
 )  # fmt: skip

@@ -211,11 +211,9 @@ def _import_subtraction(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1, outputs=2)
     state = ImplicitState("estimate", context.outputs[1], next_output=1)
     return ImportedCall(
-        "spectral_subtraction",
-        int_options(context, *_SUBTRACTION_OPTIONS),
-        (0,),
+        "spectral_subtraction", int_options(context, *_SUBTRACTION_OPTIONS), (0,),
         implicit_state=(state,),
-    )
+    )  # fmt: skip
 
 
 _SNR_BITS, _OUTPUT_BITS = 12, 6

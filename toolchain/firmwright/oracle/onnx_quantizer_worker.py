@@ -62,14 +62,12 @@ def quantize(folder: Path) -> dict[str, Any]:
     excluded = _excluded_node_names(nodes, request["exclude"])
     rows = [
         {
-            "result": node.output[0],
-            "op": node.op_type,
-            "name": node.name,
+            "result": node.output[0], "op": node.op_type, "name": node.name,
             "inputs": list(node.input),
             "reason": _reason(node, excluded, {name for n in nodes for name in n.output}),
         }
         for node in nodes
-    ]
+    ]  # fmt: skip
     return {"version": importlib.metadata.version("onnxruntime"), "nodes": rows}
 
 

@@ -90,16 +90,14 @@ def run_reference(
     layer_names = {int(index): str(name) for index, name in answer["layers"].items()}
     samples = range(len(inputs)) if layer_names else ()
     return ReferenceResult(
-        RUNTIME_TITLES[numerics],
-        answer["version"],
+        RUNTIME_TITLES[numerics], answer["version"],
         tuple(
             {name: arrays[f"o{position}"][k] for position, name in enumerate(answer["outputs"])}
             for k in range(len(inputs))
         ),
         tuple({index: arrays[f"t{index}"][k] for index in layer_names} for k in samples),
-        layer_names,
-        tuple(answer["rounding"]),
-    )
+        layer_names, tuple(answer["rounding"]),
+    )  # fmt: skip
 
 
 def write_request(
@@ -149,14 +147,12 @@ def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float
     if status == 0 and (folder / "answer.json").is_file():
         return
     raise ToolFailedError(
-        f"{oracle} crashed on this model ({_format_exit_status(status)}).",
-        command=command,
-        exit_status=status,
-        output=printed,
+        f"{oracle} crashed on this model ({_format_exit_status(status)}).", command=command,
+        exit_status=status, output=printed,
         hint="--numerics tflm, if the model was made for TFLM."
         if oracle == RUNTIME_TITLES["litert"]
         else "",
-    )
+    )  # fmt: skip
 
 
 def _format_exit_status(status: int) -> str:

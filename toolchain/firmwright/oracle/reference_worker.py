@@ -173,11 +173,9 @@ class OnnxRuntimeSession:
             model = expose_all_results(model)
         try:
             self._session = onnxruntime.InferenceSession(
-                model,
-                options,
-                providers=["CPUExecutionProvider"],
+                model, options, providers=["CPUExecutionProvider"],
                 disabled_optimizers=LAYOUT_OPTIMIZERS,
-            )
+            )  # fmt: skip
         except Exception as error:  # its own exceptions have no common base
             raise RuntimeError(str(error)) from error
         names = self._names = [item.name for item in self._session.get_outputs()]

@@ -51,13 +51,10 @@ def sign_update(
         file = f"{name}_{region}.signed.bin"
         content[file] = _sign(payload, slots, slot_bytes, signing)
         entry = {
-            "type": "application" if number == 0 else "model",
-            "board": board.name,
-            "image_index": str(number),
-            "version_MCUBOOT": signing.version,
-            "size": len(content[file]),
-            "file": file,
-        }
+            "type": "application" if number == 0 else "model", "board": board.name,
+            "image_index": str(number), "version_MCUBOOT": signing.version,
+            "size": len(content[file]), "file": file,
+        }  # fmt: skip
         if slots.smp_server == "mcuboot":  # the image ids of MCUBOOT_SERIAL_DIRECT_IMAGE_UPLOAD
             entry["slot_index_primary"] = str(2 * number + 1)
             entry["slot_index_secondary"] = str(2 * number + 2)

@@ -43,16 +43,13 @@ def _metadata(name: str, summary: CompilationSummary) -> str:
         "version": VERSION,
         "modules": {
             name: {
-                "model_name": name,
-                "export_datetime": _DATE,
+                "model_name": name, "export_datetime": _DATE,
                 "memory": {"functions": _functions(summary)},
-                "target": sorted(summary.target.values()),
-                "executors": ["aot"],
-                "style": "full-model",
-                "external_dependencies": [],
+                "target": sorted(summary.target.values()), "executors": ["aot"],
+                "style": "full-model", "external_dependencies": [],
             }
         },
-    }
+    }  # fmt: skip
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
 
 

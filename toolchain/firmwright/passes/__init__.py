@@ -29,26 +29,10 @@ from firmwright.passes.tir import (
 from firmwright.passes.tir import dce as tir_dce
 
 _MODULES = (
-    cse,
-    sink_transposes,
-    fold_scale,
-    fuse_activations,
-    fuse_expressions,
-    fold_transpose,
-    fold_pad,
-    depthwise_to_conv2d,
-    fold_constant_channels,
-    graph_dce,
-    unroll,
-    simplify,
-    narrow_index,
-    tir_dce,
-    merge_constants,
-    assign_constant_memory,
-    stage_constants,
-    async_device_calls,
-    dedupe_functions,
+    cse, sink_transposes, fold_scale, fuse_activations, fuse_expressions, fold_transpose, fold_pad,
+    depthwise_to_conv2d, fold_constant_channels, graph_dce, unroll, simplify, narrow_index, tir_dce,
+    merge_constants, assign_constant_memory, stage_constants, async_device_calls, dedupe_functions,
     externalize_constants,
-)
+)  # fmt: skip
 BY_NAME: Mapping[str, Pass] = {module.PASS.name: module.PASS for module in _MODULES}
 """The passes that need only the module; `ir/pass_catalog.txt` gives their order."""

@@ -211,16 +211,11 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     generated = frozenset[str]().union(*(generated_files(part.module) for part in parts))
     check_external_symbols(backend_files.files, generated)
     tree = emit_multi_model_firmware(
-        with_files,
-        intrinsics,
-        make_emit_options(parts[0].board, common),
-        order=order,
+        with_files, intrinsics, make_emit_options(parts[0].board, common), order=order,
         shared_bytes=shared.pool_bytes if shared else None,
-    )
+    )  # fmt: skip
     summary = summarize_bundle(
-        [part.summary for part in parts],
-        [parts[index].module.name for index in order],
-        shared,
+        [part.summary for part in parts], [parts[index].module.name for index in order], shared,
         model_id=model_id(tree),
-    )
+    )  # fmt: skip
     return Bundle(tuple(parts), tree.merged(_metadata_file(summary, tree)), summary)

@@ -21,18 +21,12 @@ from firmwright.usmp.pool_options import resolve_pools, with_program_memory_spee
 def make_emit_options(board: Board, options: Options) -> EmitOptions:
     """Return the options of the generated C; raise UsageError if one is invalid."""
     return EmitOptions(
-        tool_version=VERSION,
-        inline_asm=options.inline_asm,
-        emit_step_api=options.emit_step_api,
-        emit_probe_callback=options.emit_probe_callback,
-        emit_descriptor=options.emit_descriptor,
-        tvm_api=options.c_api == "tvm",
-        notes=format_tuning_flags(board),
-        c_standard=options.c_standard,
-        sections=options.sections,
-        license=options.license,
+        tool_version=VERSION, inline_asm=options.inline_asm, emit_step_api=options.emit_step_api,
+        emit_probe_callback=options.emit_probe_callback, emit_descriptor=options.emit_descriptor,
+        tvm_api=options.c_api == "tvm", notes=format_tuning_flags(board),
+        c_standard=options.c_standard, sections=options.sections, license=options.license,
         constants_in_header=options.constants_in_header,
-    )
+    )  # fmt: skip
 
 
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
@@ -46,11 +40,8 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
     module = replace(
         model, name=options.name or model.name, targets=targets, pools=pools, io=_io(model, options)
     ).with_attrs(
-        numerics=_numerics(model, options),
-        optimize=options.goal,
-        planner=options.planner,
-        link_params=options.link_params,
-        board=board.name,
+        numerics=_numerics(model, options), optimize=options.goal, planner=options.planner,
+        link_params=options.link_params, board=board.name,
         **{
             name: value
             for name in ("ram_bytes", "flash_bytes")
@@ -60,7 +51,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
         **({"offload": options.offload} if options.offload else {}),
         **{name: True for name in ("recompute", "pipeline_runs") if getattr(options, name)},
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
-    )
+    )  # fmt: skip
     check_targets(module, board)
     module = apply_device_requests(
         module, board, options.devices, options.device_assignments, fallback=options.fallback

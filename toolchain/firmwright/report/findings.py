@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from firmwright.base.text_sections import read_sections
 from firmwright.report.model import BuildReport, OperatorReport, ReportFinding
 
 FULL_POOL_RATIO = 0.9
@@ -13,11 +14,17 @@ MAX_PREDICTION_ERROR = 0.3
 """Larger relative errors of predictions are reported."""
 MIN_PREDICTED_SHARE = 0.05
 _MOVES = ("transpose", "quantize", "dequantize")
+_TEXT = read_sections(__file__, ".txt")
 
 
 def find_issues(report: BuildReport) -> tuple[ReportFinding, ...]:
     rules = (_slow_paths, _rejections, _moves, _full_memories, _stack, _plan, _predictions)
     return tuple(finding for rule in rules for finding in rule(report))
+
+
+def _finding(kind: str, /, **values: object) -> ReportFinding:
+    *problem, remedy = _TEXT[kind].format(**values).splitlines()
+    return ReportFinding(" ".join(problem), remedy)
 
 
 def _share(report: BuildReport, operator: OperatorReport) -> float:
@@ -28,26 +35,16 @@ def _slow_paths(report: BuildReport) -> Iterator[ReportFinding]:
     default = [operator for operator in report.operators if operator.schedule == "default"]
     slow = [operator for operator in default if _share(report, operator) >= MIN_SHARE]
     for label, operators in _by_kind(slow):
-        share = 100 * sum(_share(report, operator) for operator in operators)
+        percent = 100 * sum(_share(report, operator) for operator in operators)
         verb = "uses" if len(operators) == 1 else "use"
-        yield ReportFinding(
-            f"{label} {verb} the default loops ({share:.1f} % of the run): no optimized schedule "
-            "applies.",
-            "see firmwright ops for the types and shapes with schedules for this core.",
-        )
+        yield _finding("default_loops", label=label, verb=verb, percent=percent)
     if report.library_floats:
-        yield ReportFinding(
-            "the compiler's library computes floats, since the core has no floating-point unit.",
-            "use firmwright quantize, or a board with a floating-point unit.",
-        )
+        yield _finding("library_floats")
 
 
 def _rejections(report: BuildReport) -> Iterator[ReportFinding]:
     for item in report.rejections:
-        yield ReportFinding(
-            f"{item.kind} {item.tensor} runs on the core: {item.reason}.",
-            f"firmwright backends {item.target} lists the operators of this target.",
-        )
+        yield _finding("rejection", item=item)
 
 
 def _by_kind(operators: Iterable[OperatorReport]) -> Iterator[tuple[str, list[OperatorReport]]]:
@@ -64,46 +61,32 @@ def _moves(report: BuildReport) -> Iterator[ReportFinding]:
         if remaining:
             count = sum(operator.count for operator in remaining)
             verb = "operator remains" if len(remaining) == 1 else "operators remain"
-            yield ReportFinding(
-                f"{len(remaining)} {kind} {verb}: {count:,} {report.unit}, "
-                f"{100 * count / max(report.total, 1):.1f} % of the run.",
-                "export the model with data in the layout (or type) of its operators.",
-            )
+            values = {"kind": kind, "verb": verb, "count": count, "unit": report.unit}
+            percent = 100 * count / max(report.total, 1)
+            yield _finding("moves", number=len(remaining), percent=percent, **values)
 
 
 def _full_memories(report: BuildReport) -> Iterator[ReportFinding]:
-    less_ram = "see the table of programs with less RAM, or use --ram BYTES."
-    less_flash = "see the largest owners of flash, or use --optimize size or --const-pool."
     memories = [
-        *(("pool", p.name, p.used_bytes, p.limit_bytes, less_ram) for p in report.pools),
-        *(("region", r.name, r.used_bytes, r.size_bytes, less_flash) for r in report.regions),
+        *(("pool", p.name, p.used_bytes, p.limit_bytes) for p in report.pools),
+        *(("region", r.name, r.used_bytes, r.size_bytes) for r in report.regions),
     ]
-    for kind, name, used_bytes, size, hint in memories:
-        if size and used_bytes >= FULL_POOL_RATIO * size:
-            share = 100 * used_bytes / size
-            yield ReportFinding(
-                f"{kind} {name} is nearly full: {used_bytes:,} of {size:,} bytes ({share:.1f} %).",
-                hint,
-            )
+    for kind, name, used_bytes, size_bytes in memories:
+        if size_bytes and used_bytes >= FULL_POOL_RATIO * size_bytes:
+            values = {"used_bytes": used_bytes, "size_bytes": size_bytes}
+            yield _finding(kind, name=name, percent=100 * used_bytes / size_bytes, **values)
 
 
 def _stack(report: BuildReport) -> Iterator[ReportFinding]:
     stack = report.stack
     if stack.reserve_bytes and stack.firmware_bytes >= FULL_STACK_RATIO * stack.reserve_bytes:
-        yield ReportFinding(
-            f"the worst path needs {stack.firmware_bytes:,} of {stack.reserve_bytes:,} bytes "
-            "reserved for the stack.",
-            "increase the stack in the board's [limits].",
-        )
+        yield _finding("stack", stack=stack)
 
 
 def _plan(report: BuildReport) -> Iterator[ReportFinding]:
-    gap = report.workspace_bytes - report.lower_bound_bytes
-    if gap > 0:
-        yield ReportFinding(
-            f"the plan is {gap:,} bytes above the lower bound.",
-            "use --planner exact, which searches longer.",
-        )
+    gap_bytes = report.workspace_bytes - report.lower_bound_bytes
+    if gap_bytes > 0:
+        yield _finding("plan", gap_bytes=gap_bytes)
 
 
 def _predictions(report: BuildReport) -> Iterator[ReportFinding]:
@@ -119,10 +102,7 @@ def _predictions(report: BuildReport) -> Iterator[ReportFinding]:
     for label, operators in _by_kind(wrong):
         low, high = min(map(_relative_error, operators)), max(map(_relative_error, operators))
         error = f"{100 * low:+.0f} %" + (f" to {100 * high:+.0f} %" if high > low else "")
-        yield ReportFinding(
-            f"the prediction for {label} is inaccurate: measured {error}.",
-            "run firmwright tune, so that kernels are chosen by measurements.",
-        )
+        yield _finding("prediction", label=label, error=error)
 
 
 def _relative_error(operator: OperatorReport) -> float:

@@ -55,12 +55,10 @@ def _map(report: BuildReport, pool: str) -> str:
     used_bytes = next(p.used_bytes for p in report.pools if p.name == pool)
     bound = report.lower_bound_bytes if len(report.pools) == 1 else None
     memory_map = MemoryMap(
-        title="",
-        buffers=tuple(buffer for buffer in report.buffers if buffer.pool == pool),
+        title="", buffers=tuple(buffer for buffer in report.buffers if buffer.pool == pool),
         kinds=tuple(report.kind_at(time) for time in range(len(report.operator_by_time))),
-        used_bytes=used_bytes,
-        bound_label=format_bound(used_bytes, bound),
-    )
+        used_bytes=used_bytes, bound_label=format_bound(used_bytes, bound),
+    )  # fmt: skip
     return render_svg(memory_map, MapPage(tuple(p.name for p in report.pools), number))
 
 

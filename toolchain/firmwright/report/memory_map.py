@@ -90,12 +90,10 @@ def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> Memor
     used_bytes = summary.pools[pool].bytes
     is_workspace = used_bytes == summary.workspace_bytes
     return MemoryMap(
-        title,
-        tuple(buffer for buffer in plan.buffers if buffer.pool == pool),
-        tuple(kinds.get(index, "") for index in plan.operator_by_time),
-        used_bytes,
+        title, tuple(buffer for buffer in plan.buffers if buffer.pool == pool),
+        tuple(kinds.get(index, "") for index in plan.operator_by_time), used_bytes,
         format_bound(used_bytes, summary.lower_bound_bytes if is_workspace else None),
-    )
+    )  # fmt: skip
 
 
 def format_bound(used_bytes: int, bound: int | None) -> str:

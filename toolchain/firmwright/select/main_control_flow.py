@@ -31,12 +31,9 @@ def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
 
 
 def call_kernel(
-    kernel: tir.PrimFunc,
-    values: Sequence[Value],
-    buffers: Mapping[str, tir.Buffer],
-    call: Call,
+    kernel: tir.PrimFunc, values: Sequence[Value], buffers: Mapping[str, tir.Buffer], call: Call,
     op: int,
-) -> tir.PrimFuncCall:
+) -> tir.PrimFuncCall:  # fmt: skip
     args = tuple(
         pointer(buffers[value.name], param.role)
         for value, param in zip(values, kernel.params, strict=True)

@@ -59,12 +59,9 @@ def memory_need_per_candidate(
 
 
 def refine_choice(
-    picks: CandidateIndices,
-    goal: int,
-    needs: Sequence[Sequence[int]],
-    calls: Sequence[int],
+    picks: CandidateIndices, goal: int, needs: Sequence[Sequence[int]], calls: Sequence[int],
     estimate_plan: EstimatePlan,
-) -> CandidateIndices:
+) -> CandidateIndices:  # fmt: skip
     """Change the choices of `calls` in `picks` to reduce the workspace towards `goal` bytes.
 
     `needs` has the bytes of each permitted candidate of each call. The number of trials is limited.
@@ -243,14 +240,12 @@ class ProgramSearch:
             self._build_module(picks, segments),
             sum(item.time for item in chosen) + sum(s.time for s in segments),
             sum(item.instructions for item in chosen) + sum(s.instructions for s in segments),
-            estimate.workspace_bytes,
-            sum(item.image_bytes for item in kernels),
-            spans,
+            estimate.workspace_bytes, sum(item.image_bytes for item in kernels), spans,
             [
                 (call, items[k : k + 1])
                 for (call, items), k in zip(self.ordered, picks, strict=True)
             ],
-        )
+        )  # fmt: skip
 
 
 def _segments(program: RegionSequence) -> list[FusedSegment]:

@@ -20,6 +20,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Rounding
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph.opdef import OpCall
@@ -37,7 +38,6 @@ from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.cmsis_nn_codegen import (
     activation_pointer_type,
     average_pool_workspace_bytes,
-    c_dims,
     c_shape,
     c_tile,
     core_features,
@@ -48,6 +48,8 @@ from firmwright.targets.cmsis_nn_codegen import (
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.library_sources import collect_needed_files
 
+_C = read_sections(__file__)
+
 
 def write_pool(kernel: BackendKernel, call: OpCall) -> None:
     x, y, padding = call.input(0), call.output, call.ints_attr("padding")
@@ -57,17 +59,14 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
     height, width = call.ints_attr("size")
     params, buffer, more = workspace_context(kernel, size)
     name = f"{'avgpool' if is_average else 'max_pool'}_{dtype_suffix(x.dtype)}"
-    lines = [
-        f"const cmsis_nn_context context = {buffer};",
-        f"const cmsis_nn_pool_params params = {{{c_tile(call.ints_attr('stride'))}, "
-        f"{c_tile((padding[0], padding[2]))}, {{{low}, {high}}}}};",
-        f"const cmsis_nn_dims input = {c_shape(x.shape)}, output = {c_shape(y.shape)};",
-        f"const cmsis_nn_dims filter = {c_dims(1, height, width, 1)};",
-        f"(void)arm_{name}(&context, &params, &input, x, &filter, &output, y);",
-    ]
+    text = fill_text(
+        _C["pool"], buffer=buffer, name=name, x=c_shape(x.shape), y=c_shape(y.shape),
+        stride=c_tile(call.ints_attr("stride")), padding=c_tile((padding[0], padding[2])),
+        low=low, high=high, height=height, width=width,
+    )  # fmt: skip
     kind = activation_pointer_type(x.dtype)
     heads = [f"const {kind}x", f"{kind}y", *params]
-    write_wrapper_function(kernel, heads, lines, [kernel.inputs[0], kernel.outputs[0], *more])
+    write_wrapper_function(kernel, heads, text, [kernel.inputs[0], kernel.outputs[0], *more])
 
 
 def write_softmax(kernel: BackendKernel, call: OpCall) -> None:
@@ -78,10 +77,9 @@ def write_softmax(kernel: BackendKernel, call: OpCall) -> None:
         _write_softmax_int16(kernel, call, rows, depth, beta)
         return
     multiplier, left, reach = softmax.difference_scaling(call, beta)
-    lines = [f"arm_softmax_s8(x, {rows}, {depth}, {multiplier}, {left}, {-reach}, y);"]
-    write_wrapper_function(
-        kernel, ["const int8_t *x", "int8_t *y"], lines, [*kernel.inputs, *kernel.outputs]
-    )
+    text = f"arm_softmax_s8(x, {rows}, {depth}, {multiplier}, {left}, {-reach}, y);"
+    arguments = [*kernel.inputs, *kernel.outputs]
+    write_wrapper_function(kernel, ["const int8_t *x", "int8_t *y"], text, arguments)
 
 
 def _write_softmax_int16(
@@ -89,18 +87,13 @@ def _write_softmax_int16(
 ) -> None:
     multiplier, shift = softmax.difference_multiplier(per_tensor_quant(call.input(0)).scale, beta)
     powers, inverses = softmax.lookup_tables()
-    lines = [
-        "const cmsis_nn_softmax_lut_s16 tables = {powers, inverses};",
-        f"(void)arm_softmax_s16(x, {rows}, {depth}, {multiplier}, {shift}, &tables, y);",
-    ]
+    text = fill_text(
+        _C["softmax_int16"], rows=rows, depth=depth, multiplier=multiplier, shift=shift
+    )
     heads = ["const int16_t *x", "int16_t *y", "const int16_t *powers", "const int16_t *inverses"]
-    arguments = [
-        *kernel.inputs,
-        *kernel.outputs,
-        kernel.constant("powers", powers, INT16),
-        kernel.constant("inverses", inverses, INT16),
-    ]
-    write_wrapper_function(kernel, heads, lines, arguments)
+    arguments = [*kernel.inputs, *kernel.outputs, kernel.constant("powers", powers, INT16)]
+    arguments.append(kernel.constant("inverses", inverses, INT16))
+    write_wrapper_function(kernel, heads, text, arguments)
 
 
 def write_add(kernel: BackendKernel, call: OpCall) -> None:
@@ -127,10 +120,10 @@ def _elementwise(
     words = ", ".join(map(str, before)), ", ".join(map(str, [*after, call.output.elements]))
     kind = activation_pointer_type(call.output.dtype)
     function = f"arm_elementwise_{name}_{dtype_suffix(call.output.dtype)}"
-    lines = [f"(void){function}(a, b, {words[0]}, y, {words[1]});"]
+    text = f"(void){function}(a, b, {words[0]}, y, {words[1]});"
     heads = [f"const {kind}a", f"const {kind}b", f"{kind}y"]
     first, second = (kernel.inputs * 2)[:2]
-    write_wrapper_function(kernel, heads, lines, [first, second, kernel.outputs[0]])
+    write_wrapper_function(kernel, heads, text, [first, second, kernel.outputs[0]])
 
 
 def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
@@ -145,24 +138,17 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
         factor = kernel.constant("factor", np.ascontiguousarray(straight), other.dtype)
     sums = 4 * columns if "mve" in core_features(kernel) and x.dtype == INT8 else 0
     params, buffer, more = workspace_context(kernel, sums)
-    lines = [
-        f"const cmsis_nn_context context = {buffer};",
-        f"const cmsis_nn_bmm_params params = {{false, true, {{{-per_tensor_quant(x).zero_point}, "
-        f"{-per_tensor_quant(other).zero_point}, {step.zero_point}, "
-        f"{{{step.clamp_min}, {step.clamp_max}}}}}}};",
-        f"const cmsis_nn_per_tensor_quant_params quant = {{{step.multipliers[0]}, "
-        f"{step.shifts[0]}}};",
-        f"const cmsis_nn_dims left = {c_shape(x.shape)}, "
-        f"right = {c_shape((*other.shape[:-2], columns, depth))}, output = {c_shape(y.shape)};",
-        f"(void)arm_batch_matmul_{dtype_suffix(x.dtype)}(&context, &params, &quant, "
-        "&left, a, &right, b, "
-        "&output, y);",
-    ]
+    text = fill_text(
+        _C["batch_matmul"], buffer=buffer, left_offset=-per_tensor_quant(x).zero_point,
+        right_offset=-per_tensor_quant(other).zero_point, zero_point=step.zero_point,
+        low=step.clamp_min, high=step.clamp_max, multiplier=step.multipliers[0],
+        shift=step.shifts[0], x=c_shape(x.shape), y=c_shape(y.shape),
+        factor=c_shape((*other.shape[:-2], columns, depth)), suffix=dtype_suffix(x.dtype),
+    )  # fmt: skip
     kind = activation_pointer_type(x.dtype)
     heads = [f"const {kind}a", f"const {kind}b", f"{kind}y", *params]
-    write_wrapper_function(
-        kernel, heads, lines, [kernel.inputs[0], factor, kernel.outputs[0], *more]
-    )
+    arguments = [kernel.inputs[0], factor, kernel.outputs[0], *more]
+    write_wrapper_function(kernel, heads, text, arguments)
 
 
 def transposed_rhs_shape(call: OpCall) -> tuple[int, int]:
@@ -174,19 +160,12 @@ def transposed_rhs_shape(call: OpCall) -> tuple[int, int]:
 PATH_VARIABLE = "CMSIS_NN_PATH"
 HEADER = "Include/arm_nnfunctions.h"
 _WRITERS: Mapping[str, Callable[[BackendKernel, OpCall], None]] = {
-    "conv2d": layers.write_convolution,
-    "depthwise_conv2d": layers.write_convolution,
-    "fully_connected": layers.write_fully_connected,
-    "transpose_conv": layers.write_transpose_conv,
-    "svdf": layers.write_svdf,
-    "lstm": layers.write_lstm,
-    "average_pool2d": write_pool,
-    "max_pool2d": write_pool,
-    "softmax": write_softmax,
-    "add": write_add,
-    "mul": write_mul,
+    "conv2d": layers.write_convolution, "depthwise_conv2d": layers.write_convolution,
+    "fully_connected": layers.write_fully_connected, "transpose_conv": layers.write_transpose_conv,
+    "svdf": layers.write_svdf, "lstm": layers.write_lstm, "average_pool2d": write_pool,
+    "max_pool2d": write_pool, "softmax": write_softmax, "add": write_add, "mul": write_mul,
     "batch_matmul": write_batch_matmul,
-}
+}  # fmt: skip
 _WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
 
 

@@ -4,6 +4,7 @@ Workspace sizes are those of the library's `arm_*_get_buffer_size` compiled by g
 clang. Source of names, members and sizes: the public headers arm_nnfunctions.h and arm_nn_types.h.
 """
 
+import re
 import textwrap
 from collections.abc import Sequence
 from functools import partial
@@ -32,13 +33,9 @@ def activation_pointer_type(dtype: DType) -> str:
     return "int16_t *" if dtype == INT16 else "int8_t *"
 
 
-def c_dims(n: int, h: int, w: int, c: int) -> str:
-    return f"{{{n}, {h}, {w}, {c}}}"
-
-
 def c_shape(shape: Sequence[int]) -> str:
-    n, h, w, c = (*(1 for _ in range(4 - len(shape))), *shape)
-    return c_dims(n, h, w, c)
+    """Return the cmsis_nn_dims initializer of a shape of at most four dimensions."""
+    return f"{{{', '.join(map(str, (*(1,) * (4 - len(shape)), *shape)))}}}"
 
 
 def c_tile(values: Sequence[int]) -> str:
@@ -47,13 +44,13 @@ def c_tile(values: Sequence[int]) -> str:
 
 
 def write_wrapper_function(
-    kernel: BackendKernel, params: Sequence[str], lines: Sequence[str],
-    arguments: Sequence[tir.Buffer],
-) -> None:  # fmt: skip
+    kernel: BackendKernel, params: Sequence[str], statements: str, arguments: Sequence[tir.Buffer]
+) -> None:
     head = c_function_head(f"void {kernel.symbol}(", params)
     wrap = partial(textwrap.fill, width=_COLUMNS, initial_indent=" " * 4)
-    body = "\n".join(wrap(line, subsequent_indent=" " * 8) for line in lines)
-    headers = "#include <string.h>\n\n" if any("mem" in line for line in lines) else ""
+    lines = (" ".join(line.split()) for line in re.split(r"(?<=;)\n", statements))
+    body = "\n".join(wrap(line, subsequent_indent=" " * 8) for line in lines if line)
+    headers = "#include <string.h>\n\n" if "mem" in statements else ""
     text = f'{headers}#include "arm_nnfunctions.h"\n\n{head}\n{{\n{body}\n}}\n'
     kernel.file(f"{kernel.symbol}.c", text)
     kernel.extern(kernel.symbol, list(arguments))

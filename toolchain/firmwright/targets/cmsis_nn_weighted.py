@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import quantize_multiplier
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops import conv2d, fully_connected, lstm_layer, svdf
@@ -19,7 +20,6 @@ from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
 from firmwright.ops.requantize import Requantization, per_tensor_quant, quantization_of
 from firmwright.targets.cmsis_nn_codegen import (
     activation_pointer_type,
-    c_dims,
     c_shape,
     c_tile,
     conv_workspace_bytes,
@@ -32,6 +32,8 @@ from firmwright.targets.cmsis_nn_codegen import (
     write_wrapper_function,
 )
 from firmwright.targets.kernel_builder import BackendKernel
+
+_C = read_sections(__file__)
 
 
 def requantize_step(call: OpCall) -> Requantization | None:
@@ -81,65 +83,49 @@ def _heads(call: OpCall) -> list[str]:
     return [f"const {kind}x", *tables, f"{kind}y"]
 
 
-_QUANT = (
-    "const cmsis_nn_per_channel_quant_params quant = {(int32_t *)multipliers, (int32_t *)shifts};"
-)
+def _layer_values(call: OpCall) -> dict[str, object]:
+    """Return the words that the texts of all layers with per-channel requantization contain."""
+    step, x, w, y = _step(call), call.input(0), call.input(1), call.output
+    return {
+        "input_offset": -per_tensor_quant(x).zero_point, "zero_point": step.zero_point,
+        "low": step.clamp_min, "high": step.clamp_max, "quant": _C["per_channel_quant"],
+        "x": c_shape(x.shape), "w": c_shape(w.shape), "y": c_shape(y.shape),
+        "channels": y.shape[-1], "suffix": dtype_suffix(x.dtype),
+    }  # fmt: skip
 
 
 def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
-    step, x, w, y = _step(call), call.input(0), call.input(1), call.output
-    is_depthwise = call.op == "depthwise_conv2d"
+    x, is_depthwise = call.input(0), call.op == "depthwise_conv2d"
     padding = call.ints_attr("padding")
     size = depthwise_workspace_bytes if is_depthwise else conv_workspace_bytes
     params, buffer, more = workspace_context(kernel, size(call, core_features(kernel)))
     kind, name = ("dw_conv", "depthwise_conv") if is_depthwise else ("conv", "convolve")
-    multiple = f"{y.shape[3] // x.shape[3]}, " if is_depthwise else ""
-    bias = "bias"
-    lines = [
-        f"const cmsis_nn_context context = {buffer};",
-        f"const cmsis_nn_{kind}_params params = {{{-per_tensor_quant(x).zero_point}, "
-        f"{step.zero_point}, {multiple}{c_tile(call.ints_attr('stride'))}, "
-        f"{c_tile((padding[0], padding[2]))}, {c_tile(call.ints_attr('dilation'))}, "
-        f"{{{step.clamp_min}, {step.clamp_max}}}}};",
-        _QUANT,
-        f"const cmsis_nn_dims input = {c_shape(x.shape)}, filter = {c_shape(w.shape)};",
-        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, y.shape[3])}, "
-        f"output = {c_shape(y.shape)};",
-    ]
+    bias, bias_struct = "bias", ""
     if is_int16x8(call) and not is_depthwise:
-        narrow = "false" if has_int64_sum(call) else "true"
-        lines.append(f"const cmsis_nn_bias_data sums = {{bias, {narrow}}};")
-        bias = "&sums"
-    lines.append(
-        f"(void)arm_{name}_wrapper_{dtype_suffix(x.dtype)}(&context, &params, &quant, &input, x, "
-        f"&filter, w, &channels, {bias}, &output, y);"
-    )
+        is_int32 = "false" if has_int64_sum(call) else "true"
+        bias, bias_struct = "&sums", fill_text(_C["bias_struct"], is_int32=is_int32)
+    text = fill_text(
+        _C["convolution"], **_layer_values(call), buffer=buffer, kind=kind, name=name, bias=bias,
+        multiple=f"{call.output.shape[3] // x.shape[3]}, " if is_depthwise else "",
+        stride=c_tile(call.ints_attr("stride")), padding=c_tile((padding[0], padding[2])),
+        dilation=c_tile(call.ints_attr("dilation")), bias_struct=bias_struct,
+    )  # fmt: skip
     arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more]
-    write_wrapper_function(kernel, [*_heads(call), *params], lines, arguments)
+    write_wrapper_function(kernel, [*_heads(call), *params], text, arguments)
 
 
 def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
-    step, x, w, y = _step(call), call.input(0), call.input(1), call.output
     features = core_features(kernel)
     params, buffer, more = workspace_context(kernel, transpose_conv_workspace_bytes(call, features))
     reversed_params, other, filters = workspace_context(
         kernel, reversed_weights_bytes(call), "turned"
     )
-    lines = [
-        f"const cmsis_nn_context context = {buffer}, turn = {other};",
-        f"const cmsis_nn_transpose_conv_params params = {{{-per_tensor_quant(x).zero_point}, "
-        f"{step.zero_point}, {c_tile(call.ints_attr('stride'))}, "
-        f"{c_tile(call.ints_attr('before'))}, "
-        f"{{0, 0}}, {{1, 1}}, {{{step.clamp_min}, {step.clamp_max}}}}};",
-        _QUANT,
-        f"const cmsis_nn_dims input = {c_shape(x.shape)}, filter = {c_shape(w.shape)};",
-        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, y.shape[3])}, "
-        f"output = {c_shape(y.shape)};",
-        "(void)arm_transpose_conv_wrapper_s8(&context, &turn, &params, &quant, &input, x, "
-        "&filter, w, &channels, bias, &output, y);",
-    ]
+    text = fill_text(
+        _C["transpose_conv"], **_layer_values(call), buffer=buffer, reversed=other,
+        stride=c_tile(call.ints_attr("stride")), padding=c_tile(call.ints_attr("before")),
+    )  # fmt: skip
     arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more, *filters]
-    write_wrapper_function(kernel, [*_heads(call), *params, *reversed_params], lines, arguments)
+    write_wrapper_function(kernel, [*_heads(call), *params, *reversed_params], text, arguments)
 
 
 def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
@@ -149,15 +135,14 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
     rows, zero_point = x.elements // inputs, per_tensor_quant(x).zero_point
     weights, bias, multipliers, shifts = _weights(kernel, call)
     heads, arguments = _heads(call), [kernel.inputs[0], weights, bias]
-    name, quant = f"arm_fully_connected_{dtype_suffix(x.dtype)}", _QUANT
+    name, values = f"arm_fully_connected_{dtype_suffix(x.dtype)}", _layer_values(call)
     if step.per_channel:
         name = "arm_fully_connected_per_channel_s8"
         arguments += [multipliers, shifts]
     else:
         heads = [*heads[:3], heads[-1]]
-        quant = (
-            f"const cmsis_nn_per_tensor_quant_params quant = {{{step.multipliers[0]}, "
-            f"{step.shifts[0]}}};"
+        values["quant"] = fill_text(
+            _C["per_tensor_quant"], multiplier=step.multipliers[0], shift=step.shifts[0]
         )
     arguments.append(kernel.outputs[0])
     buffer = "{NULL, 0}"
@@ -170,19 +155,11 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
         arguments.append(kernel.constant("sums", sums, INT32))
         heads.append("const int32_t *sums")
         buffer = f"{{(void *)sums, {4 * outputs}}}"
-    lines = [
-        f"const cmsis_nn_context context = {buffer};",
-        f"const cmsis_nn_fc_params params = {{{-zero_point}, 0, {step.zero_point}, "
-        f"{{{step.clamp_min}, {step.clamp_max}}}}};",
-        quant,
-        f"const cmsis_nn_dims input = {c_dims(rows, 1, 1, inputs)};",
-        f"const cmsis_nn_dims filter = {c_dims(inputs, 1, 1, outputs)};",
-        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, outputs)};",
-        f"const cmsis_nn_dims output = {c_dims(rows, 1, 1, outputs)};",
-        f"(void){name}(&context, &params, &quant, &input, x, &filter, w, &channels, bias, "
-        "&output, y);",
-    ]
-    write_wrapper_function(kernel, heads, lines, arguments)
+    text = fill_text(
+        _C["fully_connected"], **values, name=name, buffer=buffer,
+        rows=rows, inputs=inputs, outputs=outputs,
+    )  # fmt: skip
+    write_wrapper_function(kernel, heads, text, arguments)
 
 
 def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
@@ -200,23 +177,14 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
     totals = np.zeros(units, np.int32) if bias is None else bias.array()
     x_buffer, before = kernel.inputs
     y, after = kernel.outputs
-    lines = [
-        f"const cmsis_nn_context first = {one}, second = {two};",
-        f"const cmsis_nn_svdf_params params = {{{call.int_attr('rank')}, "
-        f"{per_tensor_quant(x).zero_point}, {second.zero_point}, {{{INT16.min}, {INT16.max}}}, "
-        f"{{{second.clamp_min}, {second.clamp_max}}}}};",
-        f"const cmsis_nn_per_tensor_quant_params in = {{{first.multipliers[0]}, "
-        f"{first.shifts[0]}}}, out = {{{second.multipliers[0]}, {second.shifts[0]}}};",
-        f"const cmsis_nn_dims input = {c_dims(batch, x.shape[1], 1, 1)}, "
-        f"kept = {c_dims(batch, filters * steps, 1, 1)};",
-        f"const cmsis_nn_dims features = {c_dims(filters, x.shape[1], 1, 1)}, "
-        f"times = {c_dims(filters, steps, 1, 1)};",
-        f"const cmsis_nn_dims sums = {c_dims(units, 1, 1, 1)}, "
-        f"output = {c_dims(batch, units, 1, 1)};",
-        f"memmove(after, before, {2 * batch * filters * steps});",
-        "(void)arm_svdf_state_s16_s8(&first, &second, &params, &in, &out, &input, x, &kept, after, "
-        "&features, feature, &times, time, &sums, bias, &output, y);",
-    ]
+    text = fill_text(
+        _C["svdf"], first=one, second=two, rank=call.int_attr("rank"), batch=batch,
+        x_zero_point=per_tensor_quant(x).zero_point, zero_point=second.zero_point,
+        low=second.clamp_min, high=second.clamp_max, inputs=x.shape[1], filters=filters,
+        in_quant=f"{{{first.multipliers[0]}, {first.shifts[0]}}}", steps=steps, units=units,
+        out_quant=f"{{{second.multipliers[0]}, {second.shifts[0]}}}", state=filters * steps,
+        state_bytes=2 * batch * filters * steps,
+    )  # fmt: skip
     heads = ["const int8_t *x", "const int16_t *before", "const int8_t *feature"]
     heads += ["const int16_t *time", "const int32_t *bias", "int8_t *y", "int16_t *after"]
     constants = [
@@ -225,7 +193,7 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
         kernel.constant("bias", totals, INT32),
     ]
     arguments = [x_buffer, before, *constants, y, after, *more, *rest]
-    write_wrapper_function(kernel, [*heads, *params, *others], lines, arguments)
+    write_wrapper_function(kernel, [*heads, *params, *others], text, arguments)
 
 
 _ORDER = (1, 0, 2, 3)
@@ -254,21 +222,18 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
     gates = [_gate(kernel, call, gate) for gate in _ORDER]
     kind, size = activation_pointer_type(x.dtype), x.dtype.size_bytes
     temporary = [kernel.workspace(name, batch * units, INT16) for name in ("first", "second")]
-    lines = [
-        f"const cmsis_nn_lstm_params params = {{{', '.join(map(str, numbers))}, "
-        f"{', '.join(text for text, _, _ in gates)}}};",
-        "cmsis_nn_lstm_context buffers = {first, second, cells_after, hidden_after};",
-        f"memmove(hidden_after, hidden, {size * batch * units});",
-        f"memmove(cells_after, cells, {2 * batch * units});",
-        f"(void)arm_lstm_unidirectional_{dtype_suffix(x.dtype)}(x, y, &params, &buffers);",
-    ]
+    text = fill_text(
+        _C["lstm"], numbers=", ".join(map(str, numbers)), suffix=dtype_suffix(x.dtype),
+        gates=", ".join(gate[0] for gate in gates), hidden_bytes=size * batch * units,
+        cell_bytes=2 * batch * units,
+    )  # fmt: skip
     heads = [f"const {kind}x", f"const {kind}hidden", "const int16_t *cells", f"{kind}y"]
     heads += [f"{kind}hidden_after", "int16_t *cells_after"]
     heads += [head for _, items, _ in gates for head in items]
     arguments = [*kernel.inputs, *kernel.outputs]
     arguments += [buffer for _, _, items in gates for buffer in items]
     heads += ["int16_t *first", "int16_t *second"]
-    write_wrapper_function(kernel, heads, lines, [*arguments, *temporary])
+    write_wrapper_function(kernel, heads, text, [*arguments, *temporary])
 
 
 def _gate(

@@ -96,10 +96,8 @@ class EthosU(Backend):
             return ()
         _, architecture, macs = self.name.split("-")
         names = (
-            f"ETHOSU_ARCH={architecture}",
-            f"ETHOSU_MACS={macs}",
-            f"ETHOS{architecture.upper()}",
-        )
+            f"ETHOSU_ARCH={architecture}", f"ETHOSU_MACS={macs}", f"ETHOS{architecture.upper()}",
+        )  # fmt: skip
         return [f"-D{name}" for name in (*names, "ETHOSU_LOG_ENABLE=0", "NDEBUG")]
 
     def rejections(self, function: Function, module: IRModule, target: Target) -> Mapping[str, str]:

@@ -121,15 +121,11 @@ def make_record(
     kind = backend.kind
     hook = kind.hooks.tir_to_runtime or ()
     data = {
-        **{name: getattr(backend, name) for name in _PLAIN},
-        "features": kind.features(target),
-        "phases": kind.phases,
-        "passes": kind.passes,
+        **{name: getattr(backend, name) for name in _PLAIN}, "features": kind.features(target),
+        "phases": kind.phases, "passes": kind.passes,
         "tir_to_runtime": hook if isinstance(hook, tuple) else (hook,),
-        "intrinsics": tuple(intrinsics),
-        "files": tuple(files),
-        "symbols": frozenset(symbols),
-    }
+        "intrinsics": tuple(intrinsics), "files": tuple(files), "symbols": frozenset(symbols),
+    }  # fmt: skip
     return SavedBackend(tuple((name, _to_attr(item)) for name, item in data.items() if item))
 
 

@@ -123,13 +123,11 @@ class _ModelWriter:
     def _add(self, name: str, kind: TensorType, stored: Array | None = None) -> int:
         self.tensors.append(
             {
-                "name": name,
-                "shape": kind.shape,
-                "type": kind.dtype.name,
+                "name": name, "shape": kind.shape, "type": kind.dtype.name,
                 "buffer": 0 if stored is None else len(self.buffers),
                 **({"quantization": _quantization(q)} if (q := kind.quantization) else {}),
             }
-        )
+        )  # fmt: skip
         if stored is not None:
             self.buffers.append({"data": np.frombuffer(stored.tobytes(), np.uint8)})
         return len(self.tensors) - 1
@@ -187,22 +185,17 @@ class _ModelWriter:
         number = {own: key for key, own in OPTION_TABLES.items()}.get(table, 0)
         options = {key: value for key, value in values.items() if key in TABLES.get(table, {})}
         return {
-            "opcode_index": self.codes.index(name),
-            "inputs": inputs,
-            "outputs": outputs,
+            "opcode_index": self.codes.index(name), "inputs": inputs, "outputs": outputs,
             "builtin_options_type": number,
             **({"builtin_options": (table, options)} if number else {}),
-        }
+        }  # fmt: skip
 
     def file(
         self, operators: Sequence[Table], inputs: Sequence[int], outputs: Sequence[int]
     ) -> bytes:
         subgraph = {
-            "tensors": self.tensors,
-            "inputs": inputs,
-            "outputs": outputs,
-            "operators": operators,
-        }
+            "tensors": self.tensors, "inputs": inputs, "outputs": outputs, "operators": operators,
+        }  # fmt: skip
         codes = [OPERATORS.index(name) for name in self.codes]
         model = {
             "version": SCHEMA_VERSION,
@@ -237,11 +230,9 @@ def _option_values(call: OpCall) -> dict[str, Any]:
         for axis, value in zip("hw", attrs.get(attr, ()), strict=False):
             values[pattern.format(axis, {"h": "height", "w": "width"}[axis])] = value
     values |= {
-        "stride_h": values.get("stride_h", 1),
-        "stride_w": values.get("stride_w", 1),
-        "num_splits": len(call.outputs),
-        "new_shape": call.output.shape,
-    }
+        "stride_h": values.get("stride_h", 1), "stride_w": values.get("stride_w", 1),
+        "num_splits": len(call.outputs), "new_shape": call.output.shape,
+    }  # fmt: skip
     if call.op == "depthwise_conv2d":
         values["depth_multiplier"] = call.output.shape[3] // call.input(0).shape[3]
     if call.op == "transpose_conv":

@@ -400,7 +400,5 @@ def _is_neighbor(a: ConfiguredSchedule, b: ConfiguredSchedule) -> bool:
 
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "random": propose_random,
-    "evolutionary": propose_by_mutation,
-    "model": propose_by_cost_model,
-}
+    "random": propose_random, "evolutionary": propose_by_mutation, "model": propose_by_cost_model,
+}  # fmt: skip

@@ -268,13 +268,10 @@ class _OnnxImporter:
         value_infos = {item.name: item for item in self.model.values}
         declared = map(_declared_type, map(value_infos.get, c.outputs))
         results = self.emitter.multi_call(
-            "custom",
-            *c.inputs,
-            declared=tuple(kind for kind in declared if kind is not None),
-            domain=c.node.domain,
-            name=c.node.op_type,
+            "custom", *c.inputs, declared=tuple(kind for kind in declared if kind is not None),
+            domain=c.node.domain, name=c.node.op_type,
             data=json.dumps(c.attrs, sort_keys=True, default=str).encode().hex(),
-        )
+        )  # fmt: skip
         if len(results) != len(c.outputs):
             raise NotSupportedError("neither the file nor a type rule determines its result types")
         return results

@@ -397,20 +397,14 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
 
 
 FUSION_RULES: Mapping[str, FusionRule] = {
-    "Add": _fuse_binary,
-    "AveragePool": _fuse_average_pool,
-    "Concat": _fuse_concat,
+    "Add": _fuse_binary, "AveragePool": _fuse_average_pool, "Concat": _fuse_concat,
     **dict.fromkeys(("Conv", "QLinearConv"), partial(_fuse_conv, 0)),
     "ConvTranspose": partial(_fuse_conv, 1),
     **dict.fromkeys(("Gemm", "MatMul", "QLinearMatMul"), _fuse_fully_connected),
-    "GlobalAveragePool": _fuse_mean,
-    "Mul": _fuse_binary,
-    "ReduceMean": partial(_fuse_reduction, "mean"),
-    "ReduceSum": partial(_fuse_reduction, "sum"),
-    "Resize": _fuse_resize,
-    "Softmax": _fuse_softmax,
-    "Sub": _fuse_binary,
-}
+    "GlobalAveragePool": _fuse_mean, "Mul": _fuse_binary,
+    "ReduceMean": partial(_fuse_reduction, "mean"), "ReduceSum": partial(_fuse_reduction, "sum"),
+    "Resize": _fuse_resize, "Softmax": _fuse_softmax, "Sub": _fuse_binary,
+}  # fmt: skip
 _CLAMPING_OPERATORS = frozenset({"Add", "Mul", "Sub"})
 _LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 

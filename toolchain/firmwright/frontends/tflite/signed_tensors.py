@@ -210,7 +210,5 @@ def _detections(rewrite: _Rewrite, node: RawNode) -> RawNode:
 
 
 _REPLACEMENTS: Mapping[str, Callable[[_Rewrite, RawNode], RawNode]] = {
-    "CONCATENATION": _concatenation,
-    "RESIZE_BILINEAR": _resize,
-    _DETECTIONS: _detections,
-}
+    "CONCATENATION": _concatenation, "RESIZE_BILINEAR": _resize, _DETECTIONS: _detections,
+}  # fmt: skip

@@ -33,11 +33,9 @@ _RARE = 1 / 16
 """Share of channels whose multiplier is odd (schedules/epilogue.py)."""
 _ARITHMETIC = {
     **dict.fromkeys(("add", "sub", "and", "or", "xor"), "alu"),
-    **dict.fromkeys(("shl", "shr"), "shift"),
-    "mul": "multiply",
-    **dict.fromkeys(("div", "mod"), "divide"),
-    **dict.fromkeys(("min", "max"), "clamp"),
-}
+    **dict.fromkeys(("shl", "shr"), "shift"), "mul": "multiply",
+    **dict.fromkeys(("div", "mod"), "divide"), **dict.fromkeys(("min", "max"), "clamp"),
+}  # fmt: skip
 NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
 """Number of values that a loop can keep in the registers of a core with sixteen."""

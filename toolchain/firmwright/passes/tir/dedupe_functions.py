@@ -166,10 +166,7 @@ def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINS
         for member in members[1:]:
             del functions[member.func.name]
         functions[survivor] = _merged_function(members)
-    if not calls:
-        return module
-    functions[entry.name] = redirect_calls(entry, calls)
-    return replace(module, functions=functions)
+    return redirect_calls(module, functions, calls)
 
 
 PASS = Pass("dedupe-functions", dedupe_functions)

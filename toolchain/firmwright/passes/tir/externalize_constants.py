@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
-from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.traversal import Node, local_names, rewrite_stmt, statements, substitute
 
@@ -75,8 +75,14 @@ class _MainConstants:
 
 
 def redirect_calls(
-    main: tir.PrimFunc, calls: Mapping[str, tuple[str, ExtraArguments]]
-) -> tir.PrimFunc:
+    module: IRModule, functions: Mapping[str, AnyFunction],
+    calls: Mapping[str, tuple[str, ExtraArguments]],
+) -> IRModule:  # fmt: skip
+    """Return `module` with `functions` and other calls in its main, itself without `calls`."""
+    if not calls:
+        return module
+    main = module.entry
+    assert isinstance(main, tir.PrimFunc)  # the callers leave modules without one alone
     constants = _MainConstants(main)
 
     def rule(node: Node) -> Node | None:
@@ -88,7 +94,8 @@ def redirect_calls(
         ]
         return replace(node, callee=callee, args=(*node.args, *added))
 
-    return replace(main, body=constants.around(rewrite_stmt(main.body, rule)))
+    main = replace(main, body=constants.around(rewrite_stmt(main.body, rule)))
+    return replace(module, functions={**functions, main.name: main})
 
 
 def externalize(module: IRModule, is_selected: Callable[[str], bool] = lambda _: True) -> IRModule:
@@ -104,10 +111,7 @@ def externalize(module: IRModule, is_selected: Callable[[str], bool] = lambda _:
             if names:
                 functions[name] = with_const_params(func, names)
                 calls[name] = name, constant_arguments(func, names)
-    if not calls:
-        return module
-    functions[entry.name] = redirect_calls(entry, calls)
-    return replace(module, functions=functions)
+    return redirect_calls(module, functions, calls)
 
 
 PASS = Pass("externalize-constants", externalize)

@@ -153,10 +153,7 @@ def outline_common_kernels(
                 name = member.func.name
                 functions[name] = sharing.function(member)
                 calls[name] = (name, sharing.arguments(index))
-    if not calls:
-        return module
-    functions[entry.name] = redirect_calls(entry, calls)
-    return replace(module, functions=functions)
+    return redirect_calls(module, functions, calls)
 
 
 def _similar_kernels(

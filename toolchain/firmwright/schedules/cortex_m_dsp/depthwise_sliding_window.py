@@ -434,10 +434,7 @@ def _with_zero_points(
 
 SCHEDULES = (
     dsp_schedule(
-        "dsp.depthwise.sliding_window",
-        "depthwise_conv2d",
-        configs=_configs,
-        build=_build,
+        "dsp.depthwise.sliding_window", "depthwise_conv2d", configs=_configs, build=_build,
         takes_weight_zero_point=True,
     ),
-)
+)  # fmt: skip

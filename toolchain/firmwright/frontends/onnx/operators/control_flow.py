@@ -126,9 +126,6 @@ def _axes_attr(c: NodeContext, name: str, ranks: Sequence[int]) -> list[int]:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "Constant": _constant,
-    "ConstantOfShape": _constant_of_shape,
-    "If": _if,
-    "Loop": _loop,
+    "Constant": _constant, "ConstantOfShape": _constant_of_shape, "If": _if, "Loop": _loop,
     "Scan": _scan,
-}
+}  # fmt: skip

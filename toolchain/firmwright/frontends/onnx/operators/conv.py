@@ -278,7 +278,5 @@ def _transposed_geometry(
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "Conv": _conv,
-    "ConvInteger": _conv_integer,
-    "ConvTranspose": _conv_transpose,
-}
+    "Conv": _conv, "ConvInteger": _conv_integer, "ConvTranspose": _conv_transpose,
+}  # fmt: skip

@@ -169,9 +169,6 @@ def _align_axes(c: NodeContext, x: OnnxValue, term: str, order: str) -> OnnxValu
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "Einsum": _einsum,
-    "Gemm": _gemm,
-    "MatMul": import_matmul,
-    "MatMulInteger": _matmul_integer,
+    "Einsum": _einsum, "Gemm": _gemm, "MatMul": import_matmul, "MatMulInteger": _matmul_integer,
     "com.microsoft:DynamicQuantizeMatMul": _dynamic_quantize_matmul,
-}
+}  # fmt: skip

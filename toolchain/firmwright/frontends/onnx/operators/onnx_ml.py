@@ -186,13 +186,8 @@ IMPORTERS: Mapping[str, Importer] = ml_importers({
     "Binarizer": lambda c: c.emit.expression(
         f"where(a > {c.attr('threshold', 0.0)!r}, 1.0, 0.0)", c.input(0)
     ),
-    "Imputer": _imputer,
-    "LabelEncoder": _label_encoder,
-    "LinearClassifier": _linear_classifier,
+    "Imputer": _imputer, "LabelEncoder": _label_encoder, "LinearClassifier": _linear_classifier,
     "LinearRegressor": lambda c: apply_post_transform(c, _linear(c, int(c.attr("targets", 1)))),
-    "Normalizer": _normalizer,
-    "OneHotEncoder": _one_hot,
-    "SVMClassifier": _svm_classifier,
-    "SVMRegressor": _svm_regressor,
-    "Scaler": _scaler,
+    "Normalizer": _normalizer, "OneHotEncoder": _one_hot, "SVMClassifier": _svm_classifier,
+    "SVMRegressor": _svm_regressor, "Scaler": _scaler,
 })  # fmt: skip

@@ -131,10 +131,7 @@ def _local_response(c: NodeContext) -> OnnxValue:
 
 IMPORTERS: Mapping[str, Importer] = {
     "AveragePool": partial(_pool, "average"),
-    "GlobalAveragePool": partial(_global_pool, "mean", "a mean"),
-    "GlobalLpPool": _global_norm,
-    "GlobalMaxPool": partial(_global_pool, "reduce_max", "an extreme"),
-    "LRN": _local_response,
-    "LpPool": _norm_pool,
-    "MaxPool": _max_pool,
-}
+    "GlobalAveragePool": partial(_global_pool, "mean", "a mean"), "GlobalLpPool": _global_norm,
+    "GlobalMaxPool": partial(_global_pool, "reduce_max", "an extreme"), "LRN": _local_response,
+    "LpPool": _norm_pool, "MaxPool": _max_pool,
+}  # fmt: skip

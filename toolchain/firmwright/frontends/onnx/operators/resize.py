@@ -48,11 +48,9 @@ def _axes(c: NodeContext) -> list[int]:
 
 def _nearest(c: NodeContext, places: Array, length: int) -> Array:
     nearest = {
-        "round_prefer_floor": np.ceil(places - 0.5),
-        "round_prefer_ceil": np.floor(places + 0.5),
-        "floor": np.floor(places),
-        "ceil": np.ceil(places),
-    }
+        "round_prefer_floor": np.ceil(places - 0.5), "round_prefer_ceil": np.floor(places + 0.5),
+        "floor": np.floor(places), "ceil": np.ceil(places),
+    }  # fmt: skip
     mode = c.attr("nearest_mode", "round_prefer_floor")
     if mode not in nearest:
         raise NotSupportedError(f"nearest by {mode!r}")
