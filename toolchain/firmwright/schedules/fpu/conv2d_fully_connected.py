@@ -1,4 +1,4 @@
-"""float32 conv2d and fully_connected with an FPU: GEMM over im2col columns."""
+"""float32 conv2d and fully_connected: GEMM over im2col columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,14 @@ from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
+    SOFT_TILE,
     STEPS_PER_ITERATION,
     STYLE_FEATURES,
     FpuTile,
     MultiplyAddStyle,
     activated,
     microkernel_name,
+    schedule_name,
 )
 from firmwright.schedules.im2col import FloatIm2colPacker
 from firmwright.schedules.row_band import pixel_blocks
@@ -99,11 +101,15 @@ def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -
     )  # fmt: skip
 
 
-def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> Sequence[FpuTile]:
+def cheapest_tiles(
+    style: MultiplyAddStyle, outputs: int, pixels: int, depth: int, overhead: int = 0
+) -> Sequence[FpuTile]:
     """Return the cheapest tile and, if it differs, the cheapest tile of one pixel.
 
     `overhead` is the cost of packing a pixel, in instructions per element.
     """
+    if style == "soft":
+        return (SOFT_TILE,)
     fitting = [tile for tile in FPU_TILES if tile.pixels <= pixels]
 
     def cost(tile: FpuTile) -> tuple[float, int]:
@@ -129,13 +135,13 @@ _COPY = 4
 """Approximate instructions to pack one element of a window."""
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32:
         return ()
     outputs = op.input(1).shape[0]
     pixels = op.output.elements // outputs if op.op == "conv2d" else 1
     overhead = 0 if kernel_window(op).pointwise else _COPY
-    tiles = cheapest_tiles(outputs, pixels, op.input(1).elements // outputs, overhead)
+    tiles = cheapest_tiles(style, outputs, pixels, op.input(1).elements // outputs, overhead)
     return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles]
 
 
@@ -154,7 +160,12 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
 
 SCHEDULES = tuple(
     Schedule(
-        f"fpu.{op}.{style}", op, requires, _configs, partial(_build, style), disable_scheduling=True
+        schedule_name(op, style),
+        op,
+        requires,
+        partial(_configs, style),
+        partial(_build, style),
+        disable_scheduling=True,
     )
     for style, requires in STYLE_FEATURES.items()
     for op in ("conv2d", "fully_connected")
