@@ -1,8 +1,8 @@
 """average_pool2d, and max_pool2d on the DSP extension: four channels per word."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir import tir
@@ -18,16 +18,15 @@ from firmwright.ops.requantize import quantized_activation_range
 # elements. SSUB8 and SEL select the greater of four pairs of bytes. Averaged windows must be
 # inside the input.
 #
-# Other cores add 128 to each byte. One sum has channels 0 and 2 as halves, the other one all
-# but channel 0: a word shifted by a byte is below 2^24, so 255 of them cannot overflow. For a
-# power of two, both means of a pair are rounded in one word: half away from zero is half up, less 1
-# for sums below that of zeros.
+# Other cores add 128 to each byte. One sum has channels 0 and 2 as halves, the other one all but
+# channel 0. Windows are of a power of two, so that both means of a pair are rounded in one word:
+# half away from zero is half up, less 1 for sums below that of zeros.
 
 _LANES = 4
 _MAX_SUMMED = 255
 _MAX_UNROLLED = 8
 _ONES, _SIGNS = 0x10001, 0x80808080
-_SHIFTS = {1 << shift: shift for shift in range(8)}
+_POWERS = [1 << shift for shift in range(1, 8)]
 
 
 def _average_configs(op: OpCall) -> Sequence[Config]:
@@ -36,67 +35,67 @@ def _average_configs(op: OpCall) -> Sequence[Config]:
     return _configs(op) if inside and window.size[0] * window.size[1] <= _MAX_SUMMED else ()
 
 
+def _power_configs(op: OpCall) -> Sequence[Config]:
+    is_power = math.prod(op.ints_attr("size")) in _POWERS
+    return _average_configs(op) if is_power and _max_configs(op) else ()
+
+
 def _max_configs(op: OpCall) -> Sequence[Config]:
-    return _configs(op) if op.input(0).dtype == INT8 and _is_whole_range(op) else ()
-
-
-def _is_whole_range(op: OpCall) -> bool:
+    if op.input(0).dtype != INT8:
+        return ()
     bounds = quantized_activation_range(op.str_attr("activation"), op.output)
-    return bounds == (INT8.min, INT8.max)
+    return _configs(op) if bounds == (INT8.min, INT8.max) else ()
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
     return ({},) if op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0 else ()
 
 
-def _build_average(feature: str, op: OpCall, config: Config, b: Kernel) -> None:
-    count = pool_window(op).size[0] * pool_window(op).size[1]
+def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
+    size = pool_window(op).size
+
+    def add(sums: tir.Buffer, word: ArithExpr) -> None:
+        for half, name in enumerate(("sxtab16", "sxtab16_ror8")):
+            b.store(sums, [half], call_intrinsic(name, [b.load(sums, [half]), word], UINT32))
+
     with _outputs(op, b) as (start, target, _):
         sums = b.reg("sums", UINT32, 2)
         for half in (0, 1):
             b.store(sums, [half], 0)
-        _each_word(op, b, start, partial(_add_pairs if feature == "dsp" else _add_bytes, b, sums))
-        pairs, excess = [b.let("pair", b.load(sums, [half])) for half in (0, 1)], 0
-        if feature != "dsp":
-            pairs[1], excess = b.let("odd", pairs[1] - (pairs[0] >> 16 << 8)), -INT8.min * count
-            if count in _SHIFTS and _is_whole_range(op):
-                y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
-                even, odd = (_mean_pair(op, b, pair, count) for pair in pairs)
-                b.store(y, [0], binary_expr("xor", even + (odd << 8), _SIGNS))
-                return
+        _each_word(op, b, start, lambda word: add(sums, word))
         y = b.view("out", b.y, target, (_LANES,), access="w")
-        for half, pair in enumerate(pairs):
+        for half in (0, 1):
             for place, shift in ((half, 16), (half + 2, 0)):
-                lane = pair << shift
-                lane = lane.cast(INT32) >> 16 if feature == "dsp" else (lane >> 16).cast(INT32)
-                mean = stored_mean(op, b.let("total", lane - excess), count)
+                value = b.let("total", (b.load(sums, [half]) << shift).cast(INT32) >> 16)
+                mean = stored_mean(op, value, size[0] * size[1])
                 b.store(y, [place], narrow_to_output(op, mean))
 
 
-def _add_pairs(b: Kernel, sums: tir.Buffer, word: ArithExpr) -> None:
-    for half, name in enumerate(("sxtab16", "sxtab16_ror8")):
-        b.store(sums, [half], call_intrinsic(name, [b.load(sums, [half]), word], UINT32))
+def _build_average_of_power(op: OpCall, config: Config, b: Kernel) -> None:
+    count, is_unsigned = math.prod(op.ints_attr("size")), op.attrs.get("unsigned")
+    with _outputs(op, b) as (start, target, _):
+        even, rest = (b.register(name, UINT32, 0) for name in ("even", "rest"))
 
+        def add(word: ArithExpr) -> None:
+            raised = b.let("raised", binary_expr("xor", word, _SIGNS))
+            even.add(raised & 0xFF00FF)
+            rest.add(raised >> 8)
 
-def _add_bytes(b: Kernel, sums: tir.Buffer, word: ArithExpr) -> None:
-    raised = b.let("raised", binary_expr("xor", word, _SIGNS))
-    for half, term in enumerate((raised & 0xFF00FF, raised >> 8)):
-        b.store(sums, [half], b.load(sums, [half]) + term)
+        def means(sums: ArithExpr) -> ArithExpr:
+            above = (sums + (0x8000 + INT8.min * count) * _ONES) >> 15 & _ONES
+            half = count // 2 * _ONES if is_unsigned else above + (count // 2 - 1) * _ONES
+            return b.let("means", sums + half >> count.bit_length() - 1 & 0xFF00FF)
 
-
-def _mean_pair(op: OpCall, b: Kernel, sums: ArithExpr, count: int) -> ArithExpr:
-    """Return the means of two sums of bytes that are 128 higher, in the halves of a word."""
-    rounded = sums + count // 2 * _ONES
-    if count > 1 and not op.attrs.get("unsigned"):
-        is_high = (sums + (0x8000 + INT8.min * count) * _ONES) >> 15 & _ONES
-        rounded = rounded - _ONES + is_high
-    return b.let("means", rounded >> _SHIFTS[count] & 0xFF00FF)
+        _each_word(op, b, start, add)
+        odd = b.let("odd", rest.value - (even.value >> 16 << 8))
+        y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
+        b.store(y, [0], binary_expr("xor", means(even.value) + (means(odd) << 8), _SIGNS))
 
 
 def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
     window = pool_window(op)
     with _outputs(op, b) as (start, target, (at, group)):
-        maximum = b.register("maximum", UINT32, _SIGNS)
+        maximum = b.register("maximum", UINT32, 0x80808080)
 
         def take(word: ArithExpr) -> None:
             maximum.set(call_intrinsic("smax8", [maximum.value, word], UINT32))
@@ -140,15 +139,14 @@ def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExp
         take(b.let("word", b.load(taps, [ky, kx])))
 
 
-SCHEDULES = (
-    *(
-        Schedule(
-            f"{feature}.average_pool2d.words", "average_pool2d", frozenset({feature}),
-            _average_configs, partial(_build_average, feature),
-        )
-        for feature in ("dsp", "mla", "rvm", "thumb1")
-    ),
-    Schedule(
-        "dsp.max_pool2d.words", "max_pool2d", frozenset({"dsp"}), _max_configs, _build_max
-    ),
-)  # fmt: skip
+SCHEDULES = tuple(
+    Schedule(f"{feature}.{op}.words", op, frozenset({feature}), configs, build)
+    for feature, op, configs, build in (
+        ("dsp", "average_pool2d", _average_configs, _build_average),
+        *(
+            (feature, "average_pool2d", _power_configs, _build_average_of_power)
+            for feature in ("mla", "rvm", "thumb1")
+        ),
+        ("dsp", "max_pool2d", _max_configs, _build_max),
+    )
+)
