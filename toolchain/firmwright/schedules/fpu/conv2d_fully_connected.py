@@ -1,8 +1,7 @@
-"""float32 conv2d and fully_connected: GEMM over im2col columns."""
+"""float32 conv2d, fully_connected and transpose_conv: GEMM over im2col columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -10,20 +9,20 @@ from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
+from firmwright.ops import transpose_conv
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.conv_window import kernel_window
+from firmwright.ops.conv_window import OutputPosition, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
     SOFT_TILE,
     STEPS_PER_ITERATION,
-    STYLE_FEATURES,
     FpuTile,
     MultiplyAddStyle,
     activated,
+    make_schedules,
     microkernel_name,
-    schedule_name,
 )
 from firmwright.schedules.im2col import FloatIm2colPacker
 from firmwright.schedules.row_band import pixel_blocks
@@ -145,10 +144,21 @@ def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
     return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles]
 
 
+def _transposed_configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
+    is_soft = style == "soft" and op.input(0).dtype == FLOAT32
+    return ({"lanes": 1, "pixels": 1},) if is_soft else ()
+
+
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
+    gemm = _plan_gemm(op, b, style, config)
     pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
     with pixel_blocks(b, pixels, block) as at:
+        if op.op == "transpose_conv":
+            columns = b.allocate("columns", FLOAT32, (gemm.depth, 1))
+            _pack_taps(op, b, columns, at)
+            gemm.emit(b, columns, at)
+            return
+        window = kernel_window(op)
         if window.pointwise and block == 1:
             x = b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1))
             gemm.emit(b, x, at)
@@ -158,15 +168,19 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
         gemm.emit(b, columns, at)
 
 
-SCHEDULES = tuple(
-    Schedule(
-        schedule_name(op, style),
-        op,
-        requires,
-        partial(_configs, style),
-        partial(_build, style),
-        disable_scheduling=True,
-    )
-    for style, requires in STYLE_FEATURES.items()
-    for op in ("conv2d", "fully_connected")
+def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+    """Pack the inputs of a transposed convolution's output, with zeros at taps between them."""
+    (_, height, width, _), channels = op.output.shape, op.input(0).shape[3]
+    with b.unrolled("i", columns.elements, 8, 4, 3, 2) as i:
+        b.store(columns, [i, 0], 0.0)
+    places = b.view("places", columns, 0, (*op.input(1).shape[1:3], channels), access="w")
+    position = OutputPosition(at // (height * width), at // width % height, at % width)
+    taps = transpose_conv.taps(op, b, position)
+    with taps as (ky, kx, iy, ix), b.unrolled("c", channels, 8, 4, 3, 2) as c:
+        b.store(places, [ky, kx, c], b.load(b.input(0), [position.n, iy, ix, c]))
+
+
+SCHEDULES = (
+    *make_schedules(_configs, _build, "conv2d", "fully_connected"),
+    *make_schedules(_transposed_configs, _build, "transpose_conv"),
 )

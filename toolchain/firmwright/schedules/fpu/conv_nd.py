@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv_pool_nd import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.fpu.conv2d_fully_connected import (
@@ -18,12 +17,7 @@ from firmwright.schedules.fpu.conv2d_fully_connected import (
     channel_groups,
     cheapest_tiles,
 )
-from firmwright.schedules.fpu.microkernels import (
-    STYLE_FEATURES,
-    FpuTile,
-    MultiplyAddStyle,
-    schedule_name,
-)
+from firmwright.schedules.fpu.microkernels import FpuTile, MultiplyAddStyle, make_schedules
 from firmwright.schedules.row_band import pixel_blocks
 
 _COPY = 5
@@ -80,10 +74,4 @@ def _pack_window(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr, p: A
             b.store(columns, [tap, c, p], b.load(b.input(0), [0, c, *positions]))
 
 
-SCHEDULES = tuple(
-    Schedule(
-        schedule_name("conv_nd", style), "conv_nd", requires, partial(_configs, style),
-        partial(_build, style), disable_scheduling=True,
-    )
-    for style, requires in STYLE_FEATURES.items()
-)  # fmt: skip
+SCHEDULES = make_schedules(_configs, _build, "conv_nd")
