@@ -145,8 +145,8 @@ def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
 
 
 def _transposed_configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
-    is_soft = style == "soft" and op.input(0).dtype == FLOAT32
-    return ({"lanes": 1, "pixels": 1},) if is_soft else ()
+    is_float = op.input(0).dtype == FLOAT32
+    return ({"lanes": SOFT_TILE.lanes, "pixels": SOFT_TILE.pixels},) if is_float else ()
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
@@ -182,5 +182,5 @@ def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> Non
 
 SCHEDULES = (
     *make_schedules(_configs, _build, "conv2d", "fully_connected"),
-    *make_schedules(_transposed_configs, _build, "transpose_conv"),
+    make_schedules(_transposed_configs, _build, "transpose_conv")[-1],  # the style `soft`
 )
