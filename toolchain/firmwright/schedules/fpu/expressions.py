@@ -1,7 +1,8 @@
-"""Formulas with an FPU: rounding and saturation in integers, the error function in line."""
+"""Formulas of floats: rounding and saturation in integers; with an FPU, erfc in line."""
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 from firmwright.ops.registry import op_table
 from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops
+from firmwright.schedules.schedule_factories import FLOAT_FAMILIES
 
 # rint(x) takes many instructions without VRINT, and each float limit four. VCVTR rounds to nearest
 # even, and SSAT or USAT limits an integer. Float sums of whole numbers below 2^23 are exact, so
 # offsets and limits can move to the integer side.
 
-_NEAREST, _ERFC = "fpu_nearest_24_bits", "fpu_erfc_f32"
+_NEAREST, _ERFC = "nearest_24_bits", "fpu_erfc_f32"
 _MOST = 1 << 21
 """Maximum size of a limit or offset; sums of a few such numbers are exact in float32."""
 _LIMITS = frozenset({"min", "max"})
@@ -43,7 +45,7 @@ def _whole(node: Node) -> tuple[ArithExpr, frozenset[str]] | None:
     return None
 
 
-def _with_fpu(node: Node) -> Node | None:
+def _in_integers(node: Node) -> Node | None:
     match node:
         case tir.IntrinsicCall(name="erfc_f32", args=args):
             return tir.IntrinsicCall(_ERFC, args, FLOAT32)
@@ -64,14 +66,15 @@ def _with_fpu(node: Node) -> Node | None:
     return None
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(family: str, op: OpCall) -> Sequence[Config]:
     formula = str(op.attrs.get(_FORMULAS[op.op]))
-    return ({},) if "rint(" in formula or "erfc(" in formula else ()
+    has_erfc, is_soft = "erfc(" in formula, family != "fpu"
+    return () if has_erfc and is_soft else ({},) if "rint(" in formula or has_erfc else ()
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     op_table()[op.op].lower(op, b)
-    b.transform = lambda func: unroll_inner_loops(rewrite_func(func, _with_fpu))
+    b.transform = lambda func: unroll_inner_loops(rewrite_func(func, _in_integers))
 
 
 _MEANINGS: dict[str, Callable[[Any], Any]] = {
@@ -80,6 +83,10 @@ _MEANINGS: dict[str, Callable[[Any], Any]] = {
 }
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 SCHEDULES = tuple(
-    Schedule(f"fpu.{op}.in_line", op, frozenset({"fpu"}), _configs, _build, time_max=_TIME_MAX)
+    Schedule(
+        f"{family}.{op}.in_line", op, frozenset({feature}), partial(_configs, family), _build,
+        time_max=_TIME_MAX,
+    )
+    for family, feature in FLOAT_FAMILIES
     for op in _FORMULAS
-)
+)  # fmt: skip

@@ -14,7 +14,7 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.softmax import softmax_beta
-from firmwright.schedules.schedule_factories import for_inputs_of
+from firmwright.schedules.schedule_factories import FLOAT_FAMILIES, for_inputs_of
 
 # Arguments of the exponentials are at most 0, so the only limit to test is the lower one. A tanh
 # near 0, where 1 - e^-2x cancels, is x plus an odd polynomial, fitted to the relative error.
@@ -88,11 +88,8 @@ INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 SCHEDULES = tuple(
     Schedule(
         f"{family}.{op}.exponentials", op, frozenset({feature}), for_inputs_of(FLOAT32),
-        partial(build, name),
+        partial(build, _EXP if family == "fpu" else _SOFT_EXP),
     )
-    for family, feature, name in (
-        ("fpu", "fpu", _EXP),
-        *(("soft_float", each, _SOFT_EXP) for each in ("mla", "rvm", "thumb1")),
-    )
+    for family, feature in FLOAT_FAMILIES
     for op, build in _BUILDS.items()
 )  # fmt: skip
