@@ -58,6 +58,7 @@ CALLS = {
     "a transposed convolution": transposed(10),
     "a clipped round": formula("min(max(rint(a / 0.5 + 0.0) - 0.0, -128.0), 127.0) * 0.5"),
     "int8 with offset": formula("int8(min(max(rint(a) + 3.0, -128.0), 127.0))", INT8),
+    "a relu of a sum": formula("max(a * 0.25 + a, 0.0)"),
     "one limit": formula("int8(min(rint(a * a) - 3.0, 127.0))", INT8),
     "a matrix product": reduction((6, 5, 1), (1, 5, 7), (1,)),
     "a small product": reduction((2, 5, 1), (1, 5, 3), (1,), "max"),

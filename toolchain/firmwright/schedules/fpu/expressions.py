@@ -17,6 +17,7 @@ from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 from firmwright.ops.registry import op_table
+from firmwright.schedules.fpu.microkernels import activated
 from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES
 
@@ -45,17 +46,19 @@ def _whole(node: Node) -> tuple[ArithExpr, frozenset[str]] | None:
     return None
 
 
-def _in_integers(node: Node) -> Node | None:
+def _in_integers(family: str, node: Node) -> Node | None:
     match node:
-        case tir.IntrinsicCall(name="erfc_f32", args=args):
+        case tir.IntrinsicCall(name="erfc_f32", args=args) if family == "fpu":
             return tir.IntrinsicCall(_ERFC, args, FLOAT32)
         case tir.Binary(op="sub", a=a, b=tir.FloatImm(value=0.0)):
             return a
         case tir.Binary(op="div", a=a, b=tir.FloatImm(value=step, dtype=dtype)):
             is_exact = math.frexp(step)[0] == 0.5 and 2.0**-100 < step < 2.0**100
             return tir.Binary("mul", a, tir.FloatImm(1 / step, dtype)) if is_exact else None
-        case tir.Binary(op="min" | "max"):
+        case tir.Binary(op="min" | "max" as op, a=a, b=b):
             number, limits = _whole(node) or (None, None)
+            if family != "fpu" and not number and (op, b) == ("max", tir.FloatImm(0.0, FLOAT32)):
+                return activated(ArithExpr(a), "relu").expr
             return tir.Cast(FLOAT32, number.expr) if number and limits == _LIMITS else None
         case tir.Cast(dtype=kind, value=tir.Cast(value=whole)) if whole.dtype == INT32:
             return None if kind.is_float else tir.Cast(kind, whole)
@@ -68,13 +71,14 @@ def _in_integers(node: Node) -> Node | None:
 
 def _configs(family: str, op: OpCall) -> Sequence[Config]:
     formula = str(op.attrs.get(_FORMULAS[op.op]))
-    has_erfc, is_soft = "erfc(" in formula, family != "fpu"
-    return () if has_erfc and is_soft else ({},) if "rint(" in formula or has_erfc else ()
+    is_soft = family != "fpu"
+    return ({},) if "rint(" in formula or (", 0.0)" if is_soft else "erfc(") in formula else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(family: str, op: OpCall, config: Config, b: Kernel) -> None:
     op_table()[op.op].lower(op, b)
-    b.transform = lambda func: unroll_inner_loops(rewrite_func(func, _in_integers))
+    rule = partial(_in_integers, family)
+    b.transform = lambda func: unroll_inner_loops(rewrite_func(func, rule))
 
 
 _MEANINGS: dict[str, Callable[[Any], Any]] = {
@@ -84,8 +88,8 @@ _MEANINGS: dict[str, Callable[[Any], Any]] = {
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 SCHEDULES = tuple(
     Schedule(
-        f"{family}.{op}.in_line", op, frozenset({feature}), partial(_configs, family), _build,
-        time_max=_TIME_MAX,
+        f"{family}.{op}.in_line", op, frozenset({feature}), partial(_configs, family),
+        partial(_build, family), time_max=_TIME_MAX,
     )
     for family, feature in FLOAT_FAMILIES
     for op in _FORMULAS
