@@ -163,4 +163,5 @@ def test_float_schedules_match_the_default_loops(
                     np.testing.assert_array_equal(actual, expected)
                 judged += 1
     of_one_channel = schedule.op == "conv2d" and schedule.name.startswith("fpu.depthwise")
-    assert judged >= (3 if of_one_channel else 6)
+    of_one_input_channel = schedule.name == "soft_float.depthwise_conv2d"
+    assert judged >= (1 if of_one_input_channel else 3 if of_one_channel else 6)

@@ -87,7 +87,9 @@ def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
 def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
     """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
     tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
-    weights = weights_of(op).reshape(op.input(1).shape[0], -1)
+    weights = weights_of(op)
+    weights = np.moveaxis(weights[0], 2, 0) if op.op == "depthwise_conv2d" else weights
+    weights = weights.reshape(len(weights), -1)
     outputs, depth = weights.shape
     groups = [
         weights[first : first + count * lanes].reshape(count, lanes, depth).swapaxes(1, 2).ravel()
@@ -144,9 +146,10 @@ def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
     return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles]
 
 
-def _transposed_configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
-    is_float = op.input(0).dtype == FLOAT32
-    return ({"lanes": SOFT_TILE.lanes, "pixels": SOFT_TILE.pixels},) if is_float else ()
+def _soft_configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
+    is_fit = op.op == "transpose_conv" or op.input(0).shape[3] == 1
+    is_fit = is_fit and op.input(0).dtype == FLOAT32
+    return ({"lanes": SOFT_TILE.lanes, "pixels": SOFT_TILE.pixels},) if is_fit else ()
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
@@ -182,5 +185,5 @@ def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> Non
 
 SCHEDULES = (
     *make_schedules(_configs, _build, "conv2d", "fully_connected"),
-    make_schedules(_transposed_configs, _build, "transpose_conv")[-1],  # the style `soft`
+    *make_schedules(_soft_configs, _build, "transpose_conv", "depthwise_conv2d")[-2:],
 )
