@@ -58,6 +58,7 @@ CALLS = {
     "a transposed convolution": transposed(10),
     "a clipped round": formula("min(max(rint(a / 0.5 + 0.0) - 0.0, -128.0), 127.0) * 0.5"),
     "int8 with offset": formula("int8(min(max(rint(a) + 3.0, -128.0), 127.0))", INT8),
+    "a relu of a sum": formula("max(a * 0.25 + a, 0.0)"),
     "one limit": formula("int8(min(rint(a * a) - 3.0, 127.0))", INT8),
     "a matrix product": reduction((6, 5, 1), (1, 5, 7), (1,)),
     "a small product": reduction((2, 5, 1), (1, 5, 3), (1,), "max"),
@@ -128,3 +129,23 @@ def test_the_c_text_of_erfc_is_within_five_units_in_the_last_place(tmp_path: Pat
     unit = np.spacing(np.maximum(exact[:-1], 1e-37).astype(np.float32))
     assert np.isnan(y[-1])
     assert (np.abs(y[:-1] - exact[:-1]) <= 5 * unit).all()
+
+
+@pytest.mark.host_c
+def test_the_c_text_of_rounding_is_exact(tmp_path: Path) -> None:
+    (nearest,) = (item for item in OWN if "nearest" in item.name)
+    source = "#include <stdint.h>\nstatic int32_t f(float x)\n{\n" + nearest.portable
+    source += "\n}\nvoid all(const float *x, int32_t *y, int n)\n{\n"
+    source += "    for (int i = 0; i < n; ++i) {\n        y[i] = f(x[i]);\n    }\n}\n"
+    (tmp_path / "nearest.c").write_text(source)
+    command = ["gcc", "-O1", "-shared", "-fPIC", "-o", "nearest.so", "nearest.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    ties = np.arange(-2000, 2000) / 8
+    edges = [0.0, -0.0, 1e-40, 4194303.5, -4194304.5, 8388606.5, 8388607.0, 1e9, -np.inf, np.inf]
+    x = np.concatenate([ties, np.nextafter(ties, 9), np.geomspace(1e-3, 1e7, 3000), edges])
+    x = x.astype(np.float32)
+    y = np.zeros(len(x), np.int32)
+    ctypes.CDLL(str(tmp_path / "nearest.so")).all(
+        x.ctypes.data_as(ctypes.c_void_p), y.ctypes.data_as(ctypes.c_void_p), len(x)
+    )
+    np.testing.assert_array_equal(y, nearest.meaning(x))

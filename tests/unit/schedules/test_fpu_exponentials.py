@@ -24,7 +24,7 @@ EDGES += [-np.inf, np.nan]
 VALUES = np.array([*np.linspace(-12, 12, 1185), *EDGES], np.float32).reshape(24, 50)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.op)
+@pytest.mark.parametrize("schedule", SCHEDULES[:6], ids=lambda schedule: schedule.name)
 def test_values_are_within_four_units_in_the_last_place(schedule) -> None:
     x = VALUES[:-1] if schedule.op == "softmax" else VALUES
     kind = TensorType(x.shape, FLOAT32)
@@ -39,8 +39,8 @@ def test_values_are_within_four_units_in_the_last_place(schedule) -> None:
 
 
 @pytest.mark.host_c
-def test_the_c_text_is_within_two_units_in_the_last_place(tmp_path: Path) -> None:
-    (exp,) = OWN
+@pytest.mark.parametrize(("exp", "units"), [(OWN[0], 2), (OWN[1], 1)], ids=["fpu", "soft"])
+def test_the_c_text_is_within_some_units_in_the_last_place(exp, units, tmp_path: Path) -> None:
     source = tmp_path / "exp.c"
     source.write_text(
         "#include <stdint.h>\nstatic float f(float x)\n{\n" + exp.portable + "\n}\n"
@@ -49,7 +49,8 @@ def test_the_c_text_is_within_two_units_in_the_last_place(tmp_path: Path) -> Non
     )
     command = ["gcc", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o", "exp.so", "exp.c"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    x = np.append(np.linspace(-110, 0, 200_001), [-np.inf, np.nan]).astype(np.float32)
+    tiny = -np.geomspace(1e-40, 1, 4000)
+    x = np.concatenate([np.linspace(-110, 0, 200_001), tiny, [-np.inf, np.nan]], dtype=np.float32)
     y = np.zeros_like(x)
     pointer = ctypes.POINTER(ctypes.c_float)
     ctypes.CDLL(str(tmp_path / "exp.so")).all(
@@ -57,5 +58,5 @@ def test_the_c_text_is_within_two_units_in_the_last_place(tmp_path: Path) -> Non
     )
     exact = np.exp(x[:-1].astype(np.float64))
     unit = np.spacing(np.maximum(exact, 1e-44).astype(np.float32))
-    assert (np.abs(y[:-1] - exact) <= 2 * unit).all()
+    assert (np.abs(y[:-1] - exact) <= units * unit).all()
     assert np.isnan(y[-1])

@@ -23,7 +23,8 @@ FOR_SOME_LAYERS = {"helium.depthwise.channels", "rvv.depthwise_conv2d.channels"}
 
 
 def _is_for_others(schedule) -> bool:
-    return schedule.name.startswith("fpu.") or schedule.name.endswith(FOR_OTHER_LAYERS)
+    is_float = schedule.name.startswith(("fpu.", "soft_float."))
+    return is_float or schedule.name.endswith(FOR_OTHER_LAYERS)
 
 
 def _rules(op: str):
@@ -123,7 +124,11 @@ def as_onnx(call: OpCall, *, has_ties: bool) -> OpCall:
 
 @pytest.mark.parametrize(
     "schedule",
-    [item for item in SCHEDULES if item.op in LAYERS and not item.name.startswith("fpu.")],
+    [
+        item
+        for item in SCHEDULES
+        if item.op in LAYERS and not item.name.startswith(("fpu.", "soft"))
+    ],
     ids=lambda schedule: schedule.name,
 )
 def test_layers_of_onnx_runtime_match_the_reference(

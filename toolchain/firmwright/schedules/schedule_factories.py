@@ -15,6 +15,9 @@ helium_schedule = partial(Schedule, requires=frozenset({"mve"}), disable_schedul
 helium_float_schedule = partial(Schedule, requires=frozenset({"mvefp"}), disable_scheduling=True)
 thumb1_schedule = partial(Schedule, requires=frozenset({"thumb1"}), disable_scheduling=True)
 
+FLOAT_FAMILIES = ("fpu", "fpu"), *(("soft_float", each) for each in ("mla", "rvm", "thumb1"))
+"""Families of float schedules with the feature that they require."""
+
 
 def for_inputs_of(dtype: DType) -> Callable[[OpCall], tuple[Config, ...]]:
     """Return `configs` of a schedule for all calls whose first input is of `dtype`."""

@@ -1,8 +1,7 @@
-"""float32 conv2d and fully_connected with an FPU: GEMM over im2col columns."""
+"""float32 conv2d, fully_connected and transpose_conv: GEMM over im2col columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -10,17 +9,19 @@ from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
+from firmwright.ops import transpose_conv
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.conv_window import kernel_window
+from firmwright.ops.conv_window import OutputPosition, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
+    SOFT_TILE,
     STEPS_PER_ITERATION,
-    STYLE_FEATURES,
     FpuTile,
     MultiplyAddStyle,
     activated,
+    make_schedules,
     microkernel_name,
 )
 from firmwright.schedules.im2col import FloatIm2colPacker
@@ -86,7 +87,9 @@ def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
 def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
     """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
     tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
-    weights = weights_of(op).reshape(op.input(1).shape[0], -1)
+    weights = weights_of(op)
+    weights = np.moveaxis(weights[0], 2, 0) if op.op == "depthwise_conv2d" else weights
+    weights = weights.reshape(len(weights), -1)
     outputs, depth = weights.shape
     groups = [
         weights[first : first + count * lanes].reshape(count, lanes, depth).swapaxes(1, 2).ravel()
@@ -99,11 +102,15 @@ def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -
     )  # fmt: skip
 
 
-def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> Sequence[FpuTile]:
+def cheapest_tiles(
+    style: MultiplyAddStyle, outputs: int, pixels: int, depth: int, overhead: int = 0
+) -> Sequence[FpuTile]:
     """Return the cheapest tile and, if it differs, the cheapest tile of one pixel.
 
     `overhead` is the cost of packing a pixel, in instructions per element.
     """
+    if style == "soft":
+        return (SOFT_TILE,)
     fitting = [tile for tile in FPU_TILES if tile.pixels <= pixels]
 
     def cost(tile: FpuTile) -> tuple[float, int]:
@@ -129,20 +136,32 @@ _COPY = 4
 """Approximate instructions to pack one element of a window."""
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32:
         return ()
     outputs = op.input(1).shape[0]
     pixels = op.output.elements // outputs if op.op == "conv2d" else 1
     overhead = 0 if kernel_window(op).pointwise else _COPY
-    tiles = cheapest_tiles(outputs, pixels, op.input(1).elements // outputs, overhead)
+    tiles = cheapest_tiles(style, outputs, pixels, op.input(1).elements // outputs, overhead)
     return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles]
 
 
+def _soft_configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
+    is_fit = op.op == "transpose_conv" or op.input(0).shape[3] == 1
+    is_fit = is_fit and op.input(0).dtype == FLOAT32
+    return ({"lanes": SOFT_TILE.lanes, "pixels": SOFT_TILE.pixels},) if is_fit else ()
+
+
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
+    gemm = _plan_gemm(op, b, style, config)
     pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
     with pixel_blocks(b, pixels, block) as at:
+        if op.op == "transpose_conv":
+            columns = b.allocate("columns", FLOAT32, (gemm.depth, 1))
+            _pack_taps(op, b, columns, at)
+            gemm.emit(b, columns, at)
+            return
+        window = kernel_window(op)
         if window.pointwise and block == 1:
             x = b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1))
             gemm.emit(b, x, at)
@@ -152,10 +171,19 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
         gemm.emit(b, columns, at)
 
 
-SCHEDULES = tuple(
-    Schedule(
-        f"fpu.{op}.{style}", op, requires, _configs, partial(_build, style), disable_scheduling=True
-    )
-    for style, requires in STYLE_FEATURES.items()
-    for op in ("conv2d", "fully_connected")
+def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+    """Pack the inputs of a transposed convolution's output, with zeros at taps between them."""
+    (_, height, width, _), channels = op.output.shape, op.input(0).shape[3]
+    with b.unrolled("i", columns.elements, 8, 4, 3, 2) as i:
+        b.store(columns, [i, 0], 0.0)
+    places = b.view("places", columns, 0, (*op.input(1).shape[1:3], channels), access="w")
+    position = OutputPosition(at // (height * width), at // width % height, at % width)
+    taps = transpose_conv.taps(op, b, position)
+    with taps as (ky, kx, iy, ix), b.unrolled("c", channels, 8, 4, 3, 2) as c:
+        b.store(places, [ky, kx, c], b.load(b.input(0), [position.n, iy, ix, c]))
+
+
+SCHEDULES = (
+    *make_schedules(_configs, _build, "conv2d", "fully_connected"),
+    *make_schedules(_soft_configs, _build, "transpose_conv", "depthwise_conv2d")[-2:],
 )

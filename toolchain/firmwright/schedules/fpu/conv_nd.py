@@ -1,8 +1,7 @@
-"""float32 conv_nd with an FPU: filters and windows are packed at run time for the GEMM kernel."""
+"""float32 conv_nd: filters and windows are packed at run time for the GEMM kernel."""
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv_pool_nd import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.fpu.conv2d_fully_connected import (
@@ -18,18 +17,18 @@ from firmwright.schedules.fpu.conv2d_fully_connected import (
     channel_groups,
     cheapest_tiles,
 )
-from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, FpuTile, MultiplyAddStyle
+from firmwright.schedules.fpu.microkernels import FpuTile, MultiplyAddStyle, make_schedules
 from firmwright.schedules.row_band import pixel_blocks
 
 _COPY = 5
 """Approximate instructions to pack one element of a window."""
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32 or op.int_attr("groups") > 1 or op.output.shape[0] > 1:
         return ()
     filters, depth = op.input(1).shape[0], math.prod(op.input(1).shape[1:])
-    tiles = cheapest_tiles(filters, math.prod(op.output.shape[2:]), depth, _COPY)
+    tiles = cheapest_tiles(style, filters, math.prod(op.output.shape[2:]), depth, _COPY)
     return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles[:1]]
 
 
@@ -75,10 +74,4 @@ def _pack_window(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr, p: A
             b.store(columns, [tap, c, p], b.load(b.input(0), [0, c, *positions]))
 
 
-SCHEDULES = tuple(
-    Schedule(
-        f"fpu.conv_nd.{style}", "conv_nd", requires, _configs, partial(_build, style),
-        disable_scheduling=True,
-    )
-    for style, requires in STYLE_FEATURES.items()
-)  # fmt: skip
+SCHEDULES = make_schedules(_configs, _build, "conv_nd")

@@ -157,5 +157,6 @@ SCHEDULES = tuple(
         disable_scheduling=True,
     )
     for style, requires in STYLE_FEATURES.items()
+    if style != "soft"
     for op in ("depthwise_conv2d", "conv2d")
 )  # fmt: skip

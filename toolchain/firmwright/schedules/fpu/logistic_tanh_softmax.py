@@ -1,7 +1,8 @@
-"""float32 logistic, tanh and softmax with an FPU: exponentials in line, without calls of libm."""
+"""float32 logistic, tanh and softmax: exponentials in line, without calls of libm."""
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -13,31 +14,33 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.softmax import softmax_beta
-from firmwright.schedules.schedule_factories import for_inputs_of
+from firmwright.schedules.schedule_factories import FLOAT_FAMILIES, for_inputs_of
 
 # Arguments of the exponentials are at most 0, so the only limit to test is the lower one. A tanh
 # near 0, where 1 - e^-2x cancels, is x plus an odd polynomial, fitted to the relative error.
+# Without an FPU, an exponential is computed in integers; it ignores the sign.
 
-_EXP = "fpu_exp_below_f32"
+_EXP, _SOFT_EXP = "fpu_exp_below_f32", "soft_exp_below_f32"
 _LOGISTIC_IS_EXP = -9.0
 _SMALL = 0.625
 _UNROLL = (8, 7, 6, 5, 4, 3, 2)
 _ODD = (-3.33332777e-1, 1.33313805e-1, -5.37352003e-2, 2.06258949e-2, -5.69152692e-3)
 
 
-def _exp(x: ArithExpr) -> ArithExpr:
-    return call_intrinsic(_EXP, [x], FLOAT32)
+def _exp(name: str, x: ArithExpr) -> ArithExpr:
+    return call_intrinsic(name, [x], FLOAT32)
 
 
-def _build_logistic(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_logistic(name: str, op: OpCall, config: Config, b: Kernel) -> None:
     with loop_over_elements(b) as (loaded, store):
         x = b.let("x", loaded[0])
-        power = b.let("power", _exp(minimum(x, 0.0 - x)))
+        below = x if name == _SOFT_EXP else minimum(x, 0.0 - x)
+        power = b.let("power", _exp(name, below))
         rest = select(x < _LOGISTIC_IS_EXP, 0.0, power)
         store(select(x < 0.0, power, 1.0) / (rest + 1.0))
 
 
-def _build_tanh(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_tanh(name: str, op: OpCall, config: Config, b: Kernel) -> None:
     with loop_over_elements(b) as (loaded, store):
         x = b.let("x", loaded[0])
         below = b.let("below", minimum(x, 0.0 - x))
@@ -48,12 +51,12 @@ def _build_tanh(op: OpCall, config: Config, b: Kernel) -> None:
                 odd = (odd + factor) * square
             store(x + x * (square * (odd + _ODD[0])))
         with b.else_():
-            power = b.let("power", _exp(below * 2.0))
+            power = b.let("power", _exp(name, below * 2.0))
             size = b.let("size", (1.0 - power) / (power + 1.0))
             store(select(x < 0.0, 0.0 - size, size))
 
 
-def _build_softmax(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_softmax(name: str, op: OpCall, config: Config, b: Kernel) -> None:
     depth, beta = op.input(0).shape[-1], softmax_beta(op)
     rows = op.input(0).elements // depth
     x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
@@ -64,21 +67,29 @@ def _build_softmax(op: OpCall, config: Config, b: Kernel) -> None:
         total = b.register("total", FLOAT32, 0.0)
         with b.for_("i", depth) as i:
             below = b.load(x, [row, i]) - highest.value
-            power = b.let("power", _exp(below if beta == 1.0 else below * beta))
+            power = b.let("power", _exp(name, below if beta == 1.0 else below * beta))
             b.store(y, [row, i], power)
             total.add(power)
         with b.unrolled("i", depth, *_UNROLL) as i:
             b.store(y, [row, i], b.load(y, [row, i]) / total.value)
 
 
-_BUILDS: dict[str, Callable[[OpCall, Config, Kernel], None]] = {
+_BUILDS: dict[str, Callable[[str, OpCall, Config, Kernel], None]] = {
     "logistic": _build_logistic,
     "tanh": _build_tanh,
     "softmax": _build_softmax,
 }
 
-INTRINSICS = tuple(read_intrinsics(__file__, {_EXP: partial(np.exp, dtype=np.float32)}).values())
+_MEANINGS: dict[str, Callable[[Any], Any]] = {
+    _EXP: partial(np.exp, dtype=np.float32),
+    _SOFT_EXP: lambda x: np.exp(-np.abs(x), dtype=np.float32),
+}
+INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 SCHEDULES = tuple(
-    Schedule(f"fpu.{op}.exponentials", op, frozenset({"fpu"}), for_inputs_of(FLOAT32), build)
+    Schedule(
+        f"{family}.{op}.exponentials", op, frozenset({feature}), for_inputs_of(FLOAT32),
+        partial(build, _EXP if family == "fpu" else _SOFT_EXP),
+    )
+    for family, feature in FLOAT_FAMILIES
     for op, build in _BUILDS.items()
-)
+)  # fmt: skip

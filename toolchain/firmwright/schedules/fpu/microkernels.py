@@ -1,4 +1,4 @@
-"""float32 GEMM micro-kernels in the registers of a single-precision FPU."""
+"""float32 GEMM micro-kernels in the registers of a single-precision FPU, or for cores without."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,11 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers, read_intrinsics
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
@@ -28,11 +31,15 @@ _C = read_sections(__file__)
 # The first element initializes the sums, so a micro-kernel processes a whole column: the first
 # element, a loop over `STEPS_PER_ITERATION` elements, and the unrolled rest. Semantics: Armv7-M
 # architecture reference manual.
+#
+# `soft` needs no FPU: an integer loop rounds as the compiler's float routines do, but keeps the sum
+# unpacked between the steps. It begins with 0 and computes one channel of one column.
 
-MultiplyAddStyle = Literal["separate", "chained"]
+MultiplyAddStyle = Literal["separate", "chained", "soft"]
 STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
     "separate": frozenset({"fpu"}),
     "chained": frozenset({"fpu", "vmla"}),
+    "soft": frozenset({"mla"}),
 }
 """Features that micro-kernels of each style require."""
 STEPS_PER_ITERATION = 4
@@ -97,13 +104,36 @@ def _registers(first: int, count: int) -> list[str]:
     return [f"s{first + place}" for place in range(count)]
 
 
+SOFT_TILE = FpuTile(1, 1)
+_SOFT_DOT = "soft_dot_f32"
+_SOFT_STEP = 22
+"""Instructions of an element: 39, or 13 of a zero; half are often zeros. They take 1.4 cycles, less
+than the cost model assumes."""
 FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8, 1), (4, 1)))
 _REST_TILES = tuple(FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in (1, 2, 3, 4))
 
 
 def microkernel_name(style: MultiplyAddStyle, tile: FpuTile, depth: int) -> str:
     rounds, rest = divmod(depth - 1, STEPS_PER_ITERATION)
+    if style == "soft":
+        return _SOFT_DOT
     return f"{style}_f32_{tile.lanes}x{tile.pixels}_{'deep_' if rounds else ''}{rest}"
+
+
+def make_schedules(
+    configs: Callable[[MultiplyAddStyle, OpCall], Sequence[Config]],
+    build: Callable[[MultiplyAddStyle, OpCall, Config, Kernel], None],
+    *ops: str,
+) -> tuple[Schedule, ...]:
+    """Return the schedules of every style for `ops`."""
+    return tuple(
+        Schedule(
+            f"soft_float.{op}" if style == "soft" else f"fpu.{op}.{style}", op, requires,
+            partial(configs, style), partial(build, style), disable_scheduling=True,
+        )
+        for style, requires in STYLE_FEATURES.items()
+        for op in ops
+    )  # fmt: skip
 
 
 def _load(pointer: str, group: Sequence[str]) -> str:
@@ -200,6 +230,19 @@ return total;"""
     },
 )
 
+_SOFT = Intrinsic(
+    name=_SOFT_DOT,
+    operands=(
+        *pointers(FLOAT32, w=0, x=0), *inputs(INT32, "steps"), Operand("c0", "out", FLOAT32),
+    ),
+    meaning=lambda w, x, steps, *_: _meaning(SOFT_TILE, w, x, steps)[0] + np.float32(0),
+    portable=_C["soft_dot"],
+    doc="The sum of products of one channel and one column.",
+    requires="mla",
+    text={"gnu": _C["soft_dot_mla"]},
+    count=lambda args: _SOFT_STEP * args[2],
+)  # fmt: skip
+
 _RELU = "fpu_relu_f32"
 """A relu in a core register, where the sign is a mask."""
 
@@ -212,10 +255,11 @@ def activated(value: ArithExpr, activation: str) -> ArithExpr:
 
 INTRINSICS = (
     VMLA_F32,
+    _SOFT,
     *read_intrinsics(__file__, {_RELU: lambda x: np.maximum(x, np.float32(0))}).values(),
     *(
         _block(style, tile, rest, deep=deep)
-        for style in STYLE_FEATURES
+        for style in ("separate", "chained")
         for tile in FPU_TILES + _REST_TILES
         for rest in range(STEPS_PER_ITERATION)
         for deep in (False, True)

@@ -27,7 +27,7 @@ _FACTORS = (8, 4, 2)
 _STATEMENTS_MAX = 24
 _TIME_MAX = 0.95
 """Maximum share of the time of the default loops."""
-_WITH_KERNELS = {"conv2d", "depthwise_conv2d", "fully_connected", "hybrid_fully_connected", "lstm"}
+_WITH_KERNELS = {"conv2d", "depthwise_conv2d", "fully_connected", "lstm"}
 
 
 def unroll_inner_loops(func: tir.PrimFunc) -> tir.PrimFunc:

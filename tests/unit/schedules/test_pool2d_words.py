@@ -1,10 +1,11 @@
-"""Pool schedules of the DSP extension and their instructions."""
+"""Pool schedules that work on words, and the instructions of the DSP extension."""
 
 from __future__ import annotations
 
 import ctypes
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,17 @@ from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.schedules.cortex_m_dsp import pool2d
+from firmwright.schedules.dsp_and_scalar import pool2d
 from firmwright.schedules.registry import INTRINSICS
 
-AVERAGE, _ = pool2d.SCHEDULES
+AVERAGE, *_ = pool2d.SCHEDULES
+AVERAGES = [item for item in pool2d.SCHEDULES if item.op == "average_pool2d"]
 
 
-def pool(op: str, seed: int, channels: int) -> OpCall:
+def pool(op: str, seed: int, channels: int, window: tuple[int, int] | None = None) -> OpCall:
     rng = np.random.default_rng(seed)
     size, stride, outputs = (rng.integers(1, most, 2) for most in (12, 4, 5))
+    size = size if window is None else np.array(window)
     height, width = ((outputs - 1) * stride + size).tolist()
     batch = int(rng.integers(1, 3))
     quant = Quantization((0.1,), (int(rng.integers(-128, 128)),))
@@ -42,8 +45,20 @@ def pool(op: str, seed: int, channels: int) -> OpCall:
 def test_pools_match_the_reference(schedule, judge) -> None:
     for seed in range(16):
         call = pool(schedule.op, seed, 4 * (seed % 4 + 1))
-        assert schedule.configs(call)
-        judge(call, schedule, {})
+        assert schedule.configs(call) or schedule in AVERAGES[1:]
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
+
+
+@pytest.mark.parametrize("is_unsigned", [False, True])
+@pytest.mark.parametrize("schedule", AVERAGES, ids=lambda schedule: schedule.name)
+def test_windows_of_a_power_of_two_match_the_reference(schedule, is_unsigned, judge) -> None:
+    for window in ((1, 2), (2, 2), (4, 2), (8, 16)):
+        call = pool("average_pool2d", 3, 4, window)
+        attrs = {**call.attrs, "unsigned": True} if is_unsigned else call.attrs
+        one = replace(call, attrs={**attrs, "activation": "none"})
+        assert schedule.configs(one)
+        judge(one, schedule, {})
 
 
 @pytest.mark.parametrize("schedule", pool2d.SCHEDULES, ids=lambda schedule: schedule.name)

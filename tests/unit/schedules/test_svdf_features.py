@@ -1,4 +1,4 @@
-"""svdf with the features by the GEMM of the DSP extension, against the reference."""
+"""svdf with the features by GEMM micro-kernels, against the reference."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.cortex_m_dsp.svdf import SCHEDULES
-from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
-(FEATURES,) = SCHEDULES
+FEATURES = [item for item in SCHEDULES if item.name.endswith("svdf.features")]
 BATCH, STEPS = 2, 6
 
 
@@ -27,7 +27,10 @@ def quantized(shape: tuple[int, ...], dtype: DType, scale: float, point: int = 0
 @pytest.mark.parametrize("state", [INT8, INT16], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize(("inputs", "filters"), [(4, 16), (5, 8), (8, 6)])
 @pytest.mark.parametrize("seed", range(8))  # two have weights that cannot be paired
-def test_svdf_matches_the_reference(state: DType, inputs: int, filters: int, seed: int) -> None:
+@pytest.mark.parametrize("schedule", FEATURES, ids=lambda schedule: schedule.name)
+def test_svdf_matches_the_reference(
+    schedule: Schedule, state: DType, inputs: int, filters: int, seed: int
+) -> None:
     rng, units = np.random.default_rng(seed), filters // 2
     kinds = (
         quantized((BATCH, inputs), INT8, 0.05, 9),
@@ -48,7 +51,7 @@ def test_svdf_matches_the_reference(state: DType, inputs: int, filters: int, see
     call = OpCall("svdf", kinds, outputs, attrs, (None, *constants, None), numerics="tflm")
     expected = op_table()["svdf"].reference(call, [x, *weights, history])
     kernel, y, after = Kernel("kernel", call), np.zeros((BATCH, units), np.int8), history * 0
-    FEATURES.build(call, {}, kernel)
+    schedule.build(call, {}, kernel)
     arrays = {"x": x, "x_1": history, "y": y, "y_1": after}
     interpret(kernel.build(), arrays, INTRINSICS, constants=kernel.constants)
     np.testing.assert_array_equal(y, expected[0])

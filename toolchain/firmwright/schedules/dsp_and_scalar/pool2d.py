@@ -1,12 +1,13 @@
-"""average_pool2d and max_pool2d on the DSP extension: four channels per word."""
+"""average_pool2d, and max_pool2d on the DSP extension: four channels per word."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.kernel import Kernel
@@ -16,16 +17,27 @@ from firmwright.ops.requantize import quantized_activation_range
 # SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows of up to 255
 # elements. SSUB8 and SEL select the greater of four pairs of bytes. Averaged windows must be
 # inside the input.
+#
+# Other cores add 128 to each byte. One sum has channels 0 and 2 as halves, the other one all but
+# channel 0. Windows are of a power of two, so that both means of a pair are rounded in one word:
+# half away from zero is half up, less 1 for sums below that of zeros.
 
 _LANES = 4
 _MAX_SUMMED = 255
 _MAX_UNROLLED = 8
+_ONES, _SIGNS = 0x10001, 0x80808080
+_POWERS = [1 << shift for shift in range(1, 8)]
 
 
 def _average_configs(op: OpCall) -> Sequence[Config]:
     window = pool_window(op)
     inside = not window.guarded(0) and not window.guarded(1)
     return _configs(op) if inside and window.size[0] * window.size[1] <= _MAX_SUMMED else ()
+
+
+def _power_configs(op: OpCall) -> Sequence[Config]:
+    is_power = math.prod(op.ints_attr("size")) in _POWERS
+    return _average_configs(op) if is_power and _max_configs(op) else ()
 
 
 def _max_configs(op: OpCall) -> Sequence[Config]:
@@ -57,6 +69,27 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
                 value = b.let("total", (b.load(sums, [half]) << shift).cast(INT32) >> 16)
                 mean = stored_mean(op, value, size[0] * size[1])
                 b.store(y, [place], narrow_to_output(op, mean))
+
+
+def _build_average_of_power(op: OpCall, config: Config, b: Kernel) -> None:
+    count, is_unsigned = math.prod(op.ints_attr("size")), op.attrs.get("unsigned")
+    with _outputs(op, b) as (start, target, _):
+        even, rest = (b.register(name, UINT32, 0) for name in ("even", "rest"))
+
+        def add(word: ArithExpr) -> None:
+            raised = b.let("raised", binary_expr("xor", word, _SIGNS))
+            even.add(raised & 0xFF00FF)
+            rest.add(raised >> 8)
+
+        def means(sums: ArithExpr) -> ArithExpr:
+            above = (sums + (0x8000 + INT8.min * count) * _ONES) >> 15 & _ONES
+            half = count // 2 * _ONES if is_unsigned else above + (count // 2 - 1) * _ONES
+            return b.let("means", sums + half >> count.bit_length() - 1 & 0xFF00FF)
+
+        _each_word(op, b, start, add)
+        odd = b.let("odd", rest.value - (even.value >> 16 << 8))
+        y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
+        b.store(y, [0], binary_expr("xor", means(even.value) + (means(odd) << 8), _SIGNS))
 
 
 def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
@@ -107,9 +140,13 @@ def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExp
 
 
 SCHEDULES = tuple(
-    Schedule(f"dsp.{op}.words", op, frozenset({"dsp"}), configs, build)
-    for op, configs, build in (
-        ("average_pool2d", _average_configs, _build_average),
-        ("max_pool2d", _max_configs, _build_max),
+    Schedule(f"{feature}.{op}.words", op, frozenset({feature}), configs, build)
+    for feature, op, configs, build in (
+        ("dsp", "average_pool2d", _average_configs, _build_average),
+        *(
+            (feature, "average_pool2d", _power_configs, _build_average_of_power)
+            for feature in ("mla", "rvm", "thumb1")
+        ),
+        ("dsp", "max_pool2d", _max_configs, _build_max),
     )
 )

@@ -1,0 +1,70 @@
+"""The dot product of cores without an FPU has the bits of float operations, one after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import Array
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import Model
+from firmwright.flows.model_session import open_session
+from firmwright.ir.printer import parse_module
+
+ROWS, DEPTH = 243, 8
+TEXT = f"""firmwright ir 1
+module @dots
+
+graph @main(%w: f32[{ROWS},{DEPTH}], %x: f32[{ROWS},{DEPTH}]) -> (%y) {{
+  %y: f32[{ROWS}] = @dots(%w, %x)
+}}
+
+func @dots(in w: f32[{ROWS},{DEPTH}], in x: f32[{ROWS},{DEPTH}], out y: f32[{ROWS}]) {{
+  for row in 0..{ROWS} {{
+    allocate sum: f32[1] scope(reg) as reg
+    soft_dot_f32(ptr(w, row * {DEPTH}, {DEPTH}, r), ptr(x, row * {DEPTH}, {DEPTH}, r), {DEPTH},
+        sum[0])
+    y[row] = sum[0]
+  }}
+}}
+"""
+KINDS = {  # exponents (from, to), and the bits of the significand that may be set
+    "typical": (120, 134, 0x7FFFFF), "ties": (124, 130, 0x7FF000), "coarse": (126, 129, 0x700000),
+    "wide": (0, 160, 0x7FFFFF), "any": (0, 256, 0x7FFFFF), "tiny": (50, 80, 0x7FFFFF),
+    "small": (0, 3, 0x7FFFFF), "large": (150, 165, 0x7FF000), "ends": (120, 134, 0x3),
+}  # fmt: skip
+
+
+def drawn(rng: np.random.Generator, kinds: Array) -> Array:
+    """Return a row of numbers of each of `kinds`, numbers of rows of KINDS."""
+    first, end, mask = np.array(list(KINDS.values()), np.uint32)[kinds].T[:, :, None]
+    exponents = first + rng.integers(0, 1 << 16, (ROWS, DEPTH), np.uint32) % (end - first)
+    bits = rng.integers(0, 1 << 32, (ROWS, DEPTH), np.uint32) & (0x80000000 | mask)
+    flipped = (rng.random(bits.shape) < 0.5) & (mask == KINDS["ends"][2])
+    bits = np.where(flipped, bits ^ np.uint32(0x7FFFFF), bits)
+    numbers = (bits | exponents << np.uint32(23)).view(np.float32)
+    numbers[rng.random(numbers.shape) < 0.1] = 0.0
+    return numbers
+
+
+def in_order(w: Array, x: Array) -> Array:
+    total = np.zeros(ROWS, np.float32)
+    with np.errstate(all="ignore"):
+        for k in range(DEPTH):
+            total = total + x[:, k] * w[:, k]
+    return total
+
+
+@pytest.mark.qemu("arm")
+def test_dot_products_have_the_bits_of_separate_operations() -> None:
+    compiled = compile_for(Model(parse_module(TEXT, "dots.fwir")), board="mps2-an385")
+    rng = np.random.default_rng(4)
+    pairs = np.arange(ROWS)
+    w, x = drawn(rng, pairs % len(KINDS)), drawn(rng, pairs // len(KINDS) % len(KINDS))
+    repeated = rng.random((ROWS, DEPTH - 1)) < 0.15  # such pairs cancel
+    x[:, 1:][repeated], w[:, 1:][repeated] = x[:, :-1][repeated], -w[:, :-1][repeated]
+    with open_session(compiled) as session:
+        actual = session.run_all([{"w": w, "x": x}])[0]["y"]
+    expected = in_order(w, x)
+    same = expected.view(np.uint32) == actual.view(np.uint32)
+    assert (same | (np.isnan(expected) & np.isnan(actual))).all()

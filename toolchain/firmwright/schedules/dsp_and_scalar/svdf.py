@@ -1,0 +1,57 @@
+"""svdf of int8: the features by the GEMM of the DSP extension or by scalar micro-kernels."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.svdf import emit_units, folded_feature_biases, requantize_state, weights_at
+from firmwright.schedules.cortex_m_dsp.vector_product import ROWS, VectorProduct
+from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
+from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
+from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
+from firmwright.schedules.schedule_factories import for_inputs_of
+
+
+def _build(family: MicrokernelFamily | None, op: OpCall, config: Config, b: Kernel) -> None:
+    weights, bias = weights_at(op, 1), folded_feature_biases(op)
+    lanes, depth = family.rows(len(weights), 1) if family else ROWS, weights.shape[1]
+    rows = (0, -len(weights) % lanes)
+    kernel, biases = np.pad(weights, (rows, (0, 0))), np.pad(bias, rows)
+    sums = b.allocate("sums", INT32, (len(kernel),))
+    if family is None:
+        product = VectorProduct(b, kernel, biases, lambda acc, index, place: acc)
+    else:
+        packed = kernel.reshape(-1, lanes, depth).swapaxes(1, 2).reshape(-1)
+        w, begin = b.constant("weights", packed, INT8), b.constant("bias", biases, INT32)
+        name = family.block(ScalarMicrokernel("bytes", lanes, 1, family.unrolled(depth)))
+
+    def start(n: ArithExpr) -> Callable[[ArithExpr], ArithExpr]:
+        if family is None:
+            product.emit(b, b.input(0), [n], sums)
+            return lambda f: requantize_state(op, b.load(sums, [f]))
+        x = b.pointer(b.input(0), n * depth, depth)
+        with b.for_("row", len(kernel) // lanes) as block:
+            first, acc = block * lanes, b.reg("acc", INT32, lanes)
+            values = [b.load(acc, [row]) for row in range(lanes)]
+            w_rows = b.pointer(w, first * depth, lanes * depth)
+            b.evaluate(name, [w_rows, x, b.pointer(begin, first, lanes), depth, depth, *values])
+            for row, value in enumerate(values):
+                b.store(sums, [first + row], value)
+        return lambda f: requantize_state(op, b.load(sums, [f]))
+
+    emit_units(op, b, start)
+
+
+SCHEDULES = tuple(
+    Schedule(
+        f"{name}.svdf.features", "svdf", frozenset({name}), for_inputs_of(INT8),
+        partial(_build, family), disable_scheduling=True,
+    )
+    for name, family in (("dsp", None), ("mla", MLA_FAMILY), ("rvm", RV32M_FAMILY))
+)  # fmt: skip
