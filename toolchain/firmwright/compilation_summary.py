@@ -145,6 +145,7 @@ class CompilationSummary:
     operator_count: int
     plan: PlanSummary | None
     rejections: tuple[RejectedOperator, ...] = ()
+    compressed_bytes: int = 0
 
     def operator(self, index: int) -> OperatorSummary | None:
         """Return the operator with that number in the model; None if it has no code."""
@@ -153,8 +154,8 @@ class CompilationSummary:
     def to_json(self) -> dict[str, Any]:
         """Return plain values with the keys of `compile --json`."""
         data = _to_plain_dict(self)
-        if not self.rejections:
-            del data["rejections"]
+        for name in {"rejections", "compressed_bytes"} - {n for n in data if data[n]}:
+            del data[name]
         for name in ("state", "pipeline_runs"):
             if not getattr(self.io, name):
                 del data["io"][name]

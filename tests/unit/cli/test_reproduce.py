@@ -29,6 +29,7 @@ EVERYTHING = Options(
     preserve_input=True,
     stream_input_rows=True,
     recompute=True,
+    compress_weights=True,
     link_params=False,
     inline_asm=False,
     emit_step_api=True,

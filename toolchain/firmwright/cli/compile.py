@@ -170,6 +170,8 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
     buffers = summary.plan.buffers if summary.plan else ()
     copied = sum(buffer.size_bytes for buffer in buffers if buffer.kind == "const")
     constants += f", of which {c_prefix(compiled)}_init copies {copied:,} to RAM" if copied else ""
+    saved = summary.compressed_bytes
+    constants += f", {saved:,} saved by coding" if saved else ""
     views = summary.operator_count - len(summary.operators)
     operators = f"{summary.operator_count}{(views and f', {views} of them without code') or ''}"
     rows: list[tuple[str, Cell]] = [

@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 PassObserver = Callable[[str, IRModule], None]
 MODULE_OPTIONS = (
     *("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "flash_bytes"),
-    *("recompute", "devices", "fallback", "device_assignments", "pipeline_runs"),
+    *("recompute", "compress_weights", "pipeline_runs"),
+    *("devices", "fallback", "device_assignments"),
 )
 """The options recorded as module attributes."""
 

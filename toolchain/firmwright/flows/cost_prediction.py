@@ -30,7 +30,7 @@ _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
 def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
     module = compiled.imported
     for step in remaining_passes(module, compiled.options):
-        if isinstance(module.entry, tir.PrimFunc):
+        if isinstance(module.entry, tir.PrimFunc) and step.name != "compress-weights":
             break
         module = step(module).with_attrs(stage=step.stage)
     return {op: count for op, count in predict_lowered(module).items() if op >= 0}

@@ -1,15 +1,17 @@
 """Intrinsics available on every target; base/quant.py defines requantization in numpy."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from firmwright.base import quant
-from firmwright.base.dtypes import INT32, UINT8
+from firmwright.base.dtypes import INT32, UINT8, UINT16
 from firmwright.base.text_sections import read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers, read_intrinsics
+from firmwright.base.weight_code import HEADER_WORDS, decode_block
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers, read_intrinsics
 from firmwright.ops.fixed_point import FIXED_POINT_INTRINSICS, two_over_one_plus
 from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32
 from firmwright.ops.float_sum_order import ADD_RUN
@@ -129,6 +131,26 @@ COPY_8_WORDS = Intrinsic(
     text={"gnu": read_sections(__file__)["copy_8_words_dsp"]}, instructions=2,
 )  # fmt: skip
 
+
+def _decode_weights(dst: Any, coded: Any, block: Any, count: Any) -> Any:
+    words, size = coded.reshape(len(coded), -1)[:, 0], int(count.flat[0])
+    lanes = np.stack([decode_block(words, int(at), size) for at in block.flat], axis=-1)
+    return np.concatenate([lanes.reshape(size, *dst.shape[1:]), dst[size:]])
+
+
+DECODE_WEIGHTS = Intrinsic(
+    name="decode_weights",
+    operands=(
+        replace(_DST, extent=1, times="count"), *pointers(UINT16, coded=HEADER_WORDS),
+        *inputs(INT32, "block", "count"),
+    ),
+    meaning=_decode_weights,
+    portable="",
+    rare=read_sections(__file__)["decode_weights"],
+    doc="Decodes a block of weights that have codes of three lengths.",
+    count=lambda args: 20 * args[3],
+)  # fmt: skip
+
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     **read_intrinsics(__file__, {
         "bit_length": bit_length, "clz": leading_zeros, "dynamic_scale": dynamic_scale,
@@ -148,7 +170,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         item.name: item
         for item in (
             REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32, ADD_RUN, COPY_8_WORDS,
-            CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT,
+            CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT, DECODE_WEIGHTS,
         )
     },
 }  # fmt: skip

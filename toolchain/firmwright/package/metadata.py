@@ -50,6 +50,7 @@ def summarize_compilation(
             summaries.RejectedOperator(*row)
             for row in cast("tuple[tuple[str, ...], ...]", module.attrs.get("rejections", ()))
         ),
+        compressed_bytes=cast("int", module.attrs.get("compressed_bytes", 0)),
     )  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from firmwright.pipeline.options import Options, check_options
 from firmwright.usmp.cache_constants import SPARE_PERCENT_MAX
 from firmwright.usmp.pool_options import resolve_pools, with_program_memory_speed
 
+_FLAGS = ("recompute", "compress_weights", "pipeline_runs")
+
 
 def make_emit_options(board: Board, options: Options) -> EmitOptions:
     """Return the options of the generated C; raise UsageError if one is invalid."""
@@ -49,7 +51,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
         },
         **_flash_attrs(replace(model, pools=pools), board, options),
         **({"offload": options.offload} if options.offload else {}),
-        **{name: True for name in ("recompute", "pipeline_runs") if getattr(options, name)},
+        **{flag: True for flag in _FLAGS if getattr(options, flag)},
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
     )  # fmt: skip
     check_targets(module, board)

@@ -28,6 +28,7 @@ class Options:
     preserve_input: bool = False
     stream_input_rows: bool = False
     recompute: bool = False
+    compress_weights: bool = False
     link_params: bool = True
     inline_asm: bool = True
     emit_step_api: bool = False

@@ -36,6 +36,7 @@ from firmwright.select.call_order import reorder_calls
 from firmwright.select.kernel_selection import KernelSelector
 from firmwright.targets.target_kind import BACKEND_METHODS, HookName
 from firmwright.usmp.cache_constants import copy_constants_to_ram
+from firmwright.usmp.compress_weights import compress_weights
 from firmwright.usmp.memory_planning import plan_memory
 
 
@@ -74,6 +75,9 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
         "lower-select": lambda module: _lower_and_select(module, options),
+        "compress-weights": lambda module: compress_weights(
+            module, selection_oracle.kernel_cost_estimator(module)
+        ),
         "after-scheduling": lambda module: run_phase(module, "after_scheduling", timer),
         "cache-constants-in-ram": lambda module: copy_constants_to_ram(module, options.planner),
         "usmp": lambda module: plan_memory(module, options.planner),

@@ -122,7 +122,7 @@ def budget_error(least_bytes: int, budget_bytes: int) -> DoesNotFitError:
     return DoesNotFitError(
         f"code and constants of the model take at least {least_bytes} bytes of flash, as "
         f"predicted, and may take {budget_bytes}.",
-        hint=f"--flash {least_bytes}, or constants in other memory with --const-pool.",
+        hint=f"--flash {least_bytes}, --compress-weights, or constants in a --const-pool.",
     )
 
 

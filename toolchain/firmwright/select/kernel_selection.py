@@ -21,7 +21,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 
+import numpy as np
+
 from firmwright.base.errors import UsageError
+from firmwright.base.weight_code import encode_blocks
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
@@ -42,6 +45,8 @@ from firmwright.select.program_search import PlanEstimate, ProgramCandidate, Pro
 from firmwright.select.streaming_candidates import RowsOf
 
 _BY_TIME: CandidateCost = attrgetter("time")
+_CODED_BYTES_MIN, _DECODING_BYTES = 4096, 160
+"""Size from which constants are expected to be coded, and the code that decodes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class KernelSelector:
         self.module, self.rows_of, self.oracle = module, rows_of, oracle
         self.goal = str(module.attrs.get("optimize", "balanced"))
         limit = module.attrs.get("flash_bytes")
-        self.flash_bytes = None if limit is None else int(str(limit))
+        self.flash_bytes = None if limit is None else int(str(limit)) + _compressible_bytes(module)
         self._programs: dict[int, tuple[ProgramCandidate, ...]] = {}
         self._undivided = candidates_per_call
 
@@ -161,6 +166,14 @@ class KernelSelector:
         limit = thresholds.STREAMED_TIME_PERCENT * best.time
         fast = [item for item in (best, *search.candidates()) if 100 * item.time <= limit]
         return min(fast, key=_balance)
+
+
+def _compressible_bytes(module: IRModule) -> int:
+    """Return an estimate of the bytes that `--compress-weights` saves, without the code for it."""
+    large = [one.data for one in module.constants.values() if one.size_bytes >= _CODED_BYTES_MIN]
+    blocks = (np.frombuffer(data, np.uint8)[np.newaxis] for data in large)
+    saved = (each.nbytes - encode_blocks(each).nbytes - _DECODING_BYTES for each in blocks)
+    return sum(max(0, each) for each in saved) if module.attrs.get("compress_weights") else 0
 
 
 def _balance(program: ProgramCandidate) -> int:

@@ -56,9 +56,10 @@ class Intrinsic:
 
     `portable` and `text` are C statements over the operand names, ending in `return` if there is a
     result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `rare` continues
-    `portable`, if that does not return, out of line. `definitions` are preprocessor macros that
-    `text` uses, printed once per file. `instructions` feeds the cost model; `count` computes the
-    executed ones from the arguments: extents of pointers, and 0 for unknown values.
+    `portable`, if that does not return, out of line; if `portable` is empty, it is the function.
+    `definitions` are preprocessor macros that `text` uses, printed once per file. `instructions`
+    feeds the cost model; `count` computes the executed ones from the arguments: extents of
+    pointers, and 0 for unknown values.
     An intrinsic with a `symbol` is an external C function, declared in `header` ("": the header of
     its operands).
     """
