@@ -10,6 +10,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import lower_elementwise
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
@@ -25,15 +26,28 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, FLOAT32),)
 
 
+def real_values(kind: TensorType, x: Array) -> Array:
+    """Return the values of a tensor of floats or quantized numbers."""
+    if kind.dtype == FLOAT32:
+        return x.astype(np.float32)
+    quant = per_tensor_quant(kind)
+    steps = (x.astype(np.int64) - quant.zero_point).astype(np.float32)
+    return np.asarray(steps * np.float32(quant.scale))
+
+
+def real_value(kind: TensorType, x: ArithExpr) -> ArithExpr:
+    if kind.dtype == FLOAT32:
+        return x
+    quant = per_tensor_quant(kind)
+    return (x.cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
+
+
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    quant = per_tensor_quant(call.input(0))
-    steps = (arrays[0].astype(np.int64) - quant.zero_point).astype(np.float32)
-    return (steps * np.float32(quant.scale),)
+    return (real_values(call.input(0), arrays[0]),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    q = per_tensor_quant(call.input(0))
-    lower_elementwise(b, lambda x: (x[0].cast(INT32) - q.zero_point).cast(FLOAT32) * q.scale)
+    lower_elementwise(b, lambda x: real_value(call.input(0), x[0]))
 
 
 OPDEF = OpDef(
