@@ -4,6 +4,7 @@ Semantics: TFLite's Dequantize; the float32 product is rounded once.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,24 +27,18 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, FLOAT32),)
 
 
-def real_values(kind: TensorType, x: Array) -> Array:
-    """Return the values of a tensor of floats or quantized numbers."""
-    if kind.dtype == FLOAT32:
-        return x.astype(np.float32)
-    quant = per_tensor_quant(kind)
-    steps = (x.astype(np.int64) - quant.zero_point).astype(np.float32)
-    return np.asarray(steps * np.float32(quant.scale))
-
-
-def real_value(kind: TensorType, x: ArithExpr) -> ArithExpr:
+def real_value(kind: TensorType, x: Any) -> Any:
+    """Return the value of a stored number, or of an array, of type `kind`."""
     if kind.dtype == FLOAT32:
         return x
     quant = per_tensor_quant(kind)
-    return (x.cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
+    if isinstance(x, ArithExpr):
+        return (x.cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
+    return (x.astype(np.int64) - quant.zero_point).astype(np.float32) * np.float32(quant.scale)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    return (real_values(call.input(0), arrays[0]),)
+    return (real_value(call.input(0), arrays[0]),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:

@@ -15,7 +15,6 @@ TFLite orders equal scores by a partial sort.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -35,7 +34,7 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.dequantize import real_value, real_values
+from firmwright.ops.dequantize import real_value
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.strided_copy import lower_fill
@@ -80,15 +79,13 @@ def _scales(call: OpCall) -> tuple[float, ...]:
     return tuple(float(value) for value in values)  # type: ignore[arg-type]  # numbers by import
 
 
-def _reals(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
-    return [real_values(call.input(index), x) for index, x in enumerate(arrays)]
-
-
-def decode_corners(call: OpCall, boxes: Array, anchors: Array) -> Array:
-    encoded = boxes / np.array(_scales(call), np.float32)
+def _corners_and_scores(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, Array]:
+    boxes, scores, anchors = (real_value(call.input(k), x) for k, x in enumerate(arrays))
+    encoded = boxes[0] / np.array(_scales(call), np.float32)
     center = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
     half = np.float32(0.5) * np.exp(encoded[:, 2:]) * anchors[:, 2:]
-    return np.concatenate([center - half, center + half], axis=1).astype(np.float32)
+    corners = np.concatenate([center - half, center + half], axis=1).astype(np.float32)
+    return corners, scores[0][:, -call.int_attr("num_classes") :]
 
 
 def intersection_over_union(box: Array, others: Array) -> Array:
@@ -101,9 +98,8 @@ def intersection_over_union(box: Array, others: Array) -> Array:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    count, limit = call.int_attr("num_classes"), call.int_attr("max_detections")
-    boxes, all_scores, anchors = _reals(call, arrays)
-    corners, scores = decode_corners(call, boxes[0], anchors), all_scores[0][:, -count:]
+    limit = call.int_attr("max_detections")
+    corners, scores = _corners_and_scores(call, arrays)
     best_scores = scores.max(axis=1)
     is_open = best_scores >= np.float32(float_attr(call, "score_threshold"))
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
@@ -122,39 +118,45 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return tuple(results)
 
 
-BestKey = Callable[[Kernel, ArithExpr], ArithExpr]
-"""Emits the greatest score key of a box."""
-
-
-def lower(call: OpCall, b: Kernel, best_key: BestKey | None = None) -> None:
-    limit, first = call.int_attr("max_detections"), first_class(call)
+def lower(call: OpCall, b: Kernel) -> None:
+    limit, classes = call.int_attr("max_detections"), call.int_attr("num_classes")
     for output in b.outputs[:3]:
         lower_fill(b, output, 0)
     corners = b.view("found_corners", b.y, 0, (limit, 4), access="rw")
 
+    def best_key(box: ArithExpr) -> ArithExpr:
+        best = b.register("best", INT32, INT32.min)
+        with b.for_("c", classes) as c:
+            best.set(maximum(best.value, _score_key(b, box, c)))
+        return best.value
+
     def take(place: ArithExpr, box: ArithExpr, key: ArithExpr) -> None:
         kind = b.register("kind", INT32, 0)
-        with b.for_("c", call.int_attr("num_classes")) as c:
-            last = (call.int_attr("num_classes") - 1) - c
-            with b.if_(score_key(b, [0, box, last + first]) >= key):
+        with b.for_("c", classes) as c:
+            last = (classes - 1) - c
+            with b.if_(_score_key(b, box, last) >= key):
                 kind.set(last.cast(INT32))
-        at = minimum(maximum(kind.value, 0), call.int_attr("num_classes") - 1).cast(INDEX)
+        at = minimum(maximum(kind.value, 0), classes - 1).cast(INDEX)
         b.store(b.outputs[1], [0, place], kind.value.cast(FLOAT32))
-        b.store(b.outputs[2], [0, place], _real(b, 1, [0, box, at + first]))
+        b.store(b.outputs[2], [0, place], _score(b, box, at))
 
-    boxes = _BoxHeap(b, call.input(0).shape[1])
-    boxes.fill(partial(best_key or _best_key, b))
-    found = boxes.select(corners, take)
+    entries = b.allocate("entries", INT64, (call.input(0).shape[1],), 8)
+    found = _lower_selection(b, entries, corners, best_key, take)
     b.store(b.outputs[3], [0], found.cast(FLOAT32))
 
 
-def first_class(call: OpCall) -> int:
-    return call.input(1).shape[2] - call.int_attr("num_classes")
+def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
+    return real_value(b.call.input(index), b.load(b.input(index), at))
 
 
-def score_key(b: Kernel, at: Sequence[ArithExpr | int]) -> ArithExpr:
+def _score(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
+    return _real(b, 1, [0, box, kind + b.input(1).shape[2] - b.call.int_attr("num_classes")])
+
+
+def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
     """Emit a score as an int32 of the same order, which negative ones need not have if refused."""
     scores = b.input(1)
+    at: list[ArithExpr | int] = [0, box, kind + scores.shape[2] - b.call.int_attr("num_classes")]
     if not scores.dtype.is_float:
         return b.load_i32(scores, at)
     bits = b.load(b.view("bits", scores, 0, scores.shape, dtype=INT32, alignment=4), at)
@@ -170,18 +172,7 @@ def _least_key(call: OpCall) -> int:
         bits = int(limit.view(np.int32))
         return bits if bits >= 0 else INT32.min - bits
     values = np.arange(kind.dtype.min, kind.dtype.max + 1)
-    return int(kind.dtype.min + (real_values(kind, values) < limit).sum())
-
-
-def _best_key(b: Kernel, i: ArithExpr) -> ArithExpr:
-    best = b.register("best", INT32, INT32.min)
-    with b.for_("c", b.call.int_attr("num_classes")) as c:
-        best.set(maximum(best.value, score_key(b, [0, i, c + first_class(b.call)])))
-    return best.value
-
-
-def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
-    return real_value(b.call.input(index), b.load(b.input(index), at))
+    return int(kind.dtype.min + (real_value(kind, values) < limit).sum())
 
 
 def _lower_corners(b: Kernel, i: ArithExpr) -> list[ArithExpr]:
@@ -197,63 +188,48 @@ def _lower_corners(b: Kernel, i: ArithExpr) -> list[ArithExpr]:
     return lows + highs
 
 
-class _BoxHeap:
-    """A heap of boxes by descending score key, equal ones by ascending box.
+def _lower_selection(
+    b: Kernel, entries: tir.Buffer, corners: tir.Buffer, key: Callable[[ArithExpr], ArithExpr],
+    take: Callable[[ArithExpr, ArithExpr, ArithExpr], None],
+) -> ArithExpr:  # fmt: skip
+    """Move the best boxes without overlap to the rows of `corners`; return their number.
 
-    An entry is the key times 2^32, plus the number of boxes after this one.
+    `take` receives the row, the box and its key. Open boxes form a heap, the first one on top: its
+    entries are the key times 2^32, plus the number of boxes after this one.
     """
+    size, (count,), limit = b.register("size", UINT32, 0), entries.shape, corners.shape[0]
 
-    def __init__(self, b: Kernel, count: int) -> None:
-        self.b, self.count = b, count
-        self.entries = b.allocate("entries", INT64, (count,), 8)
-        self.size = b.register("size", UINT32)
+    def sift(first: ArithExpr | int) -> None:
+        heap = b.pointer(entries, 0, count, "rw")
+        b.evaluate("sift_down", [heap, first, size.value.cast(INT32)])
 
-    def fill(self, key: Callable[[ArithExpr], ArithExpr]) -> None:
-        b, size, last = self.b, self.size, self.count - 1
-        size.set(0)
-        with b.for_("i", self.count) as i:
-            best = b.let("key", key(i))
-            with b.if_(best >= _least_key(b.call)):
-                entry = best.cast(INT64) * (1 << 32) + (last - i)
-                b.store(self.entries, [minimum(size.value, last).cast(INDEX)], entry)
-                size.add(1)
-        half = b.let("half_size", minimum(size.value >> 1, last).cast(INDEX))
-        with b.for_("k", half) as k:
-            self._sift((half - 1 - k).cast(INT32))
-
-    def _sift(self, first: ArithExpr | int) -> None:
-        heap = self.b.pointer(self.entries, 0, self.count, "rw")
-        self.b.evaluate("sift_down", [heap, first, self.size.value.cast(INT32)])
-
-    def select(
-        self, corners: tir.Buffer,
-        take: Callable[[ArithExpr, ArithExpr, ArithExpr], None],
-    ) -> ArithExpr:  # fmt: skip
-        """Move the best boxes without overlap to the rows of `corners`; return their number.
-
-        `take` receives the row, the box and its key.
-        """
-        b, size, limit = self.b, self.size, corners.shape[0]
-        found = b.register("found", UINT32, 0)
-        with b.while_(logical_and(found.value < limit, size.value > 0)):
-            entry = b.let("entry", b.load(self.entries, [0]))
-            size.set(size.value - 1)
-            end = minimum(size.value, self.count - 1).cast(INDEX)
-            b.store(self.entries, [0], b.load(self.entries, [end]))
-            self._sift(0)
-            box = b.let("box", maximum((self.count - 1) - (entry & 0xFFFFFFFF), 0))
-            box_corners = _lower_corners(b, box)
-            place = b.let("place", minimum(found.value, limit - 1).cast(INDEX))
-            is_free = b.register("is_free", INT32, 1)
-            with b.for_("j", place) as j:
-                other = [b.load(corners, [j, k]) for k in range(4)]
-                _lower_overlap(b, box_corners, other, is_free)
-            with b.if_(is_free.value > 0):
-                for k, value in enumerate(box_corners):
-                    b.store(corners, [place, k], value)
-                take(place, box, b.let("key", (entry >> 32).cast(INT32)))
-                found.add(1)
-        return found.value
+    with b.for_("i", count) as i:
+        best = b.let("key", key(i))
+        with b.if_(best >= _least_key(b.call)):
+            end = minimum(size.value, count - 1).cast(INDEX)
+            b.store(entries, [end], best.cast(INT64) * (1 << 32) + ((count - 1) - i))
+            size.add(1)
+    half = b.let("half_size", minimum(size.value >> 1, count - 1).cast(INDEX))
+    with b.for_("k", half) as k:
+        sift((half - 1 - k).cast(INT32))
+    found = b.register("found", UINT32, 0)
+    with b.while_(logical_and(found.value < limit, size.value > 0)):
+        entry = b.let("entry", b.load(entries, [0]))
+        size.set(size.value - 1)
+        b.store(entries, [0], b.load(entries, [minimum(size.value, count - 1).cast(INDEX)]))
+        sift(0)
+        box = b.let("box", maximum((count - 1) - (entry & 0xFFFFFFFF), 0))
+        box_corners = _lower_corners(b, box)
+        place = b.let("place", minimum(found.value, limit - 1).cast(INDEX))
+        is_free = b.register("is_free", INT32, 1)
+        with b.for_("j", place) as j:
+            _lower_overlap(b, box_corners, [b.load(corners, [j, k]) for k in range(4)], is_free)
+        with b.if_(is_free.value > 0):
+            for axis, value in enumerate(box_corners):
+                b.store(corners, [place, axis], value)
+            take(place, box, b.let("key", (entry >> 32).cast(INT32)))
+            found.add(1)
+    return found.value
 
 
 def _lower_overlap(
@@ -313,8 +289,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 def reference_by_class(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     count, limit = call.int_attr("num_classes"), call.int_attr("max_detections")
-    boxes, all_scores, anchors = _reals(call, arrays)
-    corners, scores = decode_corners(call, boxes[0], anchors), all_scores[0][:, -count:]
+    corners, scores = _corners_and_scores(call, arrays)
     selections: list[tuple[float, int, int]] = []
     for kind in range(count):
         chosen = _select_boxes(call, corners, scores[:, kind])
@@ -350,17 +325,17 @@ def lower_by_class(call: OpCall, b: Kernel) -> None:
         b.store(boxes, [d], 0)
     each = min(call.int_attr("detections_per_class"), count)
     corners = b.allocate("corners", FLOAT32, (each, 4))
-    box_count, heap = b.register("total", UINT32, 0), _BoxHeap(b, count)
+    entries = b.allocate("entries", INT64, (count,), 8)
+    box_count = b.register("total", UINT32, 0)
     with b.for_("c", call.int_attr("num_classes")) as c:
-        column = c + first_class(call)
 
         def take(place: ArithExpr, box: ArithExpr, key: ArithExpr) -> None:
-            value = b.let("value", _real(b, 1, [0, box, column]))
+            value = b.let("value", _score(b, box, c))
             with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
                 _lower_insertion(b, boxes, (value, c, box), limit)
 
-        heap.fill(lambda i: score_key(b, [0, i, column]))
-        box_count.set(minimum(heap.select(corners, take) + box_count.value, limit))
+        found = _lower_selection(b, entries, corners, lambda box: _score_key(b, box, c), take)
+        box_count.set(minimum(found + box_count.value, limit))
     _lower_results(b, boxes, box_count)
 
 
