@@ -27,6 +27,7 @@ from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
     Register,
+    as_expr,
     binary_expr,
     logical_and,
     maximum,
@@ -146,7 +147,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
-    return real_value(b.call.input(index), b.load(b.input(index), at))
+    return ArithExpr(as_expr(real_value(b.call.input(index), b.load(b.input(index), at))))
 
 
 def _score(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
