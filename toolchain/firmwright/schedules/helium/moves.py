@@ -1,10 +1,12 @@
 """Data movement operators, and inversions of sign bits, by vectors."""
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import UINT8, UINT16, UINT32, DType
+from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
@@ -18,10 +20,14 @@ from firmwright.ops.strided_copy import CopyAxis
 from firmwright.schedules.helium.im2col import MAX_UNROLLED_VECTORS, VECTOR_BYTES, copy_bytes
 from firmwright.schedules.schedule_factories import helium_schedule
 
+# Operators that copy runs use `_copy` in their default loops. A dynamic_gather of slices of up to
+# four words looks up four indices at a time.
+
 _OPS = "batch_to_space_nd concatenation depth_to_space mirror_pad pad reshape resize_nearest"
 _OPS += " space_to_batch_nd space_to_depth split strided_slice tile transpose"
 _BLOCK = MAX_UNROLLED_VECTORS * VECTOR_BYTES
 _TIME_MAX = 0.9
+_WORDS_MAX = 4
 _C = read_sections(__file__)
 _Place = tuple[tir.Buffer, ArithExpr]
 
@@ -47,48 +53,84 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _build_flips(op: OpCall, config: Config, b: Kernel) -> None:
-    count = op.output.elements
-    x = b.view("in", b.input(0), 0, (count,), dtype=UINT8)
-    y = b.view("out", b.y, 0, (count,), dtype=UINT8, access="w")
-    b.evaluate("mve_flip_signs", [b.pointer(y, 0, count, "w"), b.pointer(x, 0, count), count])
+    _evaluate(b, "mve_flip_signs", UINT8, [op.output.elements])
 
 
-def _strided(y: Any, x: Any, y_step: Any, x_step: Any, count: Any) -> Any:
+def _evaluate(b: Kernel, name: str, dtype: DType, numbers: Sequence[int], *more: tir.Expr) -> None:
+    """Emit an intrinsic of the whole output and input, seen as `dtype`."""
+    spans = []
+    for buffer in (b.y, b.input(0)):
+        count, size = (
+            buffer.elements * buffer.dtype.size_bytes // dtype.size_bytes,
+            dtype.size_bytes,
+        )
+        access: tir.AccessMode = "rw" if buffer == b.y else "r"
+        view = b.view("run", buffer, 0, (count,), dtype=dtype, access=access, alignment=size)
+        spans.append(b.pointer(view, 0, count, access))
+    b.evaluate(name, [*spans, *more, *numbers])
+
+
+def _slice_words(op: OpCall) -> int:
+    """Return the words of a slice if slices along the only axis that counts can be gathered."""
+    x, axis = op.input(0), op.attrs.get("axis")
+    is_along = op.str_attr("mode") == "along" and isinstance(axis, int)
+    if not is_along or math.prod(x.shape[: op.int_attr("axis")]) > 1:
+        return 0
+    words, rest = divmod(math.prod(x.shape[op.int_attr("axis") + 1 :]) * x.dtype.size_bytes, 4)
+    return words if not rest and words <= _WORDS_MAX else 0
+
+
+def _build_gather(op: OpCall, config: Config, b: Kernel) -> None:
+    count, step = op.input(1).elements, op.input(1).dtype.size_bytes // 4
+    places = b.view("places", b.input(1), 0, (count * step,), dtype=INT32, alignment=4)
+    numbers = [op.input(0).shape[op.int_attr("axis")], _slice_words(op), step, count]
+    at = b.pointer(places, 0, count * step)
+    _evaluate(b, "mve_gather_words", UINT32, numbers, at)
+
+
+def _strided(y: Any, x: Any, y_step: int, x_step: int, count: int) -> Any:
     result = np.array(y)
     result[::y_step] = np.asarray(x)[::x_step]
     return result
 
 
-def _strided_copy(dtype: DType) -> Intrinsic:
-    lanes, letter = min(8, 16 // dtype.size_bytes), "bhw"[dtype.size_bytes // 2]
-    shifted = "" if dtype == UINT8 else "_shifted"
+def _gathered(y: Any, x: Any, places: Any, size: int, words: int, step: int, count: int) -> Any:
+    index = np.asarray(places)[::step].astype(np.int64)
+    index = np.clip(np.where(index < 0, index + size, index), 0, size - 1)
+    at = np.repeat(index * words, words, axis=0)
+    return np.take_along_axis(x, (at.T + np.arange(words * count) % words).T, 0)
+
+
+def _move(
+    name: str, dtype: DType, numbers: str, meaning: Callable[..., Any], doc: str, section: str,
+    cost: float, places: int = 0, **values: object,
+) -> Intrinsic:  # fmt: skip
+    """Return an intrinsic that executes about `cost` instructions for each element."""
     return Intrinsic(
-        f"mve_copy_{dtype.name}",
+        f"mve_{name}",
         (*pointers(dtype, "rw", y=1), *pointers(dtype, x=1),
-         *immediates("y_step", "x_step", "count")),
-        _strided,
-        _C["portable"],
-        "Copies `count` elements with strides.",
+         *(pointers(INT32, places=1) * places), *immediates(*numbers.split())),
+        meaning,
+        _C[f"{section}_portable"],
+        doc,
         requires="mve",
-        text={"gnu": fill_text(_C["text"], n=lanes, bits=128 // lanes, c=letter, shifted=shifted)},
-        count=lambda args: 12 + -(-args[4] // lanes) * 6,
+        text={"gnu": fill_text(_C[section], **values)},
+        count=lambda args: 12 + round(args[-1] * cost),
     )  # fmt: skip
 
 
 INTRINSICS = (
-    *map(_strided_copy, (UINT8, UINT16, UINT32)),
-    Intrinsic(
-        "mve_flip_signs",
-        (*pointers(UINT8, "w", y=1), *pointers(UINT8, x=1), *immediates("count")),
-        lambda y, x, count: np.asarray(x)[:count] ^ 0x80,
-        "for (int32_t i = 0; i < count; ++i) {\n    y[i] = x[i] ^ 0x80u;\n}",
-        "Inverts the sign bits of `count` bytes.",
-        requires="mve",
-        text={"gnu": _C["flips"]},
-        count=lambda args: 10 + args[2] // 4,
+    *(
+        _move(f"copy_{dtype.name}", dtype, "y_step x_step count", _strided,
+              "Copies `count` elements with strides.", "copy", 6 / lanes, n=lanes,
+              bits=128 // lanes, c=letter, shifted="" if dtype == UINT8 else "_shifted")
+        for dtype, lanes, letter in ((UINT8, 8, "b"), (UINT16, 8, "h"), (UINT32, 4, "w"))
     ),
+    _move("flip_signs", UINT8, "count", lambda y, x, count: np.asarray(x)[:count] ^ 0x80,
+          "Inverts the sign bits of `count` bytes.", "flips", 0.25),
+    _move("gather_words", UINT32, "size words step count", _gathered,
+          "Copies slices of a few words, those at `count` indices.", "gather", 4, 1),
 )  # fmt: skip
-
 SCHEDULES = (
     *(
         helium_schedule(f"helium.{op}.vectors", op, configs=lambda op: ({},), build=_build,
@@ -97,4 +139,6 @@ SCHEDULES = (
     ),
     helium_schedule("helium.quantize.signs", "quantize", build=_build_flips,
                     configs=lambda op: ({},) if flips_sign_bits(op) else ()),
+    helium_schedule("helium.dynamic_gather.words", "dynamic_gather", build=_build_gather,
+                    configs=lambda op: ({},) if _slice_words(op) else ()),
 )  # fmt: skip
