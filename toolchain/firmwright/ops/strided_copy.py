@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -123,29 +123,30 @@ def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
     If `b.copy_run` is set, it copies long runs of bytes or of elements with constant strides.
     """
     for copy in copies:
-        size, merged = b.input(copy.source).dtype.size_bytes, copy.merge_loops()
-        inner = merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
+        dtype, merged = b.input(copy.source).dtype, copy.merge_loops()
+        size, inner = dtype.size_bytes, merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
         is_run = inner == CopyAxis(inner.extent, 1, 1) and inner.extent * size >= _RUN_MIN_BYTES
-        longest = max(
-            (axis for axis in merged.axes), key=partial(_vector_extent, size), default=inner
-        )
         if b.copy_run is not None and is_run:
             _lower_copy(b, _in_bytes(merged, size), INT8, is_run=True)
             continue
-        if b.copy_run is not None and _vector_extent(size, longest) >= _RUN_MIN_ELEMENTS:
-            place = merged.axes.index(longest)
-            axes = (*merged.axes[:place], *merged.axes[place + 1 :], longest)
-            _lower_copy(b, replace(merged, axes=axes), _WORDS[size], is_run=True)
-            continue
         for part, lanes in _split_into_words(merged, size):
-            _lower_copy(b, part, UINT32 if lanes > 1 else b.input(copy.source).dtype)
+            kind = UINT32 if lanes > 1 else dtype
+            run = _longest_run(part) if b.copy_run and kind.size_bytes in _WORDS else None
+            _lower_copy(b, run or part, _WORDS[kind.size_bytes] if run else kind, is_run=bool(run))
 
 
-def _vector_extent(size: int, axis: CopyAxis) -> int:
-    """Return the elements of an axis with offsets of eight lanes in 16 bits, else 0."""
-    steps = (axis.x_stride, axis.y_stride)
-    fits = axis.is_plain and min(steps) > 0 and max(steps) <= _STEP_MAX and size in _WORDS
-    return axis.extent if fits else 0
+def _longest_run(copy: StridedCopy) -> StridedCopy | None:
+    """Return the copy with its longest strided axis last if vectors have offsets of 16 bits."""
+    strided = [
+        axis
+        for axis in copy.axes
+        if axis.is_plain and min(axis.x_stride, axis.y_stride) > 0
+        and 1 < max(axis.x_stride, axis.y_stride) <= _STEP_MAX
+    ]  # fmt: skip
+    run = max(strided, key=attrgetter("extent"), default=None)
+    if run is None or run.extent < _RUN_MIN_ELEMENTS:
+        return None
+    return replace(copy, axes=(*(axis for axis in copy.axes if axis is not run), run))
 
 
 def _in_bytes(copy: StridedCopy, size: int) -> StridedCopy:
