@@ -142,8 +142,8 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(b.outputs[2], [0, place], _score(b, box, at))
 
     entries = b.allocate("entries", INT64, (call.input(0).shape[1],), 8)
-    found = _lower_selection(b, entries, corners, best_key, take)
-    b.store(b.outputs[3], [0], found.cast(FLOAT32))
+    total = _lower_selection(b, entries, corners, best_key, take)
+    b.store(b.outputs[3], [0], total.cast(FLOAT32))
 
 
 def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
@@ -213,15 +213,15 @@ def _lower_selection(
     half = b.let("half_size", minimum(size.value >> 1, count - 1).cast(INDEX))
     with b.for_("k", half) as k:
         sift((half - 1 - k).cast(INT32))
-    found = b.register("found", UINT32, 0)
-    with b.while_(logical_and(found.value < limit, size.value > 0)):
+    selected = b.register("selected", UINT32, 0)
+    with b.while_(logical_and(selected.value < limit, size.value > 0)):
         entry = b.let("entry", b.load(entries, [0]))
         size.set(size.value - 1)
         b.store(entries, [0], b.load(entries, [minimum(size.value, count - 1).cast(INDEX)]))
         sift(0)
         box = b.let("box", maximum((count - 1) - (entry & 0xFFFFFFFF), 0))
         box_corners = _lower_corners(b, box)
-        place = b.let("place", minimum(found.value, limit - 1).cast(INDEX))
+        place = b.let("place", minimum(selected.value, limit - 1).cast(INDEX))
         is_free = b.register("is_free", INT32, 1)
         with b.for_("j", place) as j:
             _lower_overlap(b, box_corners, [b.load(corners, [j, k]) for k in range(4)], is_free)
@@ -229,8 +229,8 @@ def _lower_selection(
             for axis, value in enumerate(box_corners):
                 b.store(corners, [place, axis], value)
             take(place, box, b.let("key", (entry >> 32).cast(INT32)))
-            found.add(1)
-    return found.value
+            selected.add(1)
+    return selected.value
 
 
 def _lower_overlap(
@@ -335,8 +335,8 @@ def lower_by_class(call: OpCall, b: Kernel) -> None:
             with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
                 _lower_insertion(b, boxes, (value, c, box), limit)
 
-        found = _lower_selection(b, entries, corners, lambda box: _score_key(b, box, c), take)
-        box_count.set(minimum(found + box_count.value, limit))
+        selected = _lower_selection(b, entries, corners, lambda box: _score_key(b, box, c), take)
+        box_count.set(minimum(selected + box_count.value, limit))
     _lower_results(b, boxes, box_count)
 
 
