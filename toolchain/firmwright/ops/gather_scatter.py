@@ -191,12 +191,8 @@ def lower_read(call: OpCall, b: Kernel) -> None:
         with b.if_(logical_and(*(test for pair in inside for test in pair))):
             copy([at.cast(INDEX) for at in raw])
         with b.else_():  # rare: negative indices, and those that are limited
-            copy(
-                [
-                    b.let("at", _clamped_index(b, index_view, [n, i, k], length))
-                    for k, length in enumerate(axes)
-                ]
-            )
+            limited = partial(_clamped_index, b, index_view)
+            copy([b.let("at", limited([n, i, k], length)) for k, length in enumerate(axes)])
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:

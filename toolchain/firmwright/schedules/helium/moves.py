@@ -58,12 +58,9 @@ def _build_flips(op: OpCall, config: Config, b: Kernel) -> None:
 
 def _evaluate(b: Kernel, name: str, dtype: DType, numbers: Sequence[int], *more: tir.Expr) -> None:
     """Emit an intrinsic of the whole output and input, seen as `dtype`."""
-    spans = []
+    spans, size = [], dtype.size_bytes
     for buffer in (b.y, b.input(0)):
-        count, size = (
-            buffer.elements * buffer.dtype.size_bytes // dtype.size_bytes,
-            dtype.size_bytes,
-        )
+        count = buffer.elements * buffer.dtype.size_bytes // size
         access: tir.AccessMode = "rw" if buffer == b.y else "r"
         view = b.view("run", buffer, 0, (count,), dtype=dtype, access=access, alignment=size)
         spans.append(b.pointer(view, 0, count, access))
