@@ -4,14 +4,12 @@ Semantics: TFLite's Dequantize; the float32 product is rounded once.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import lower_elementwise
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
@@ -27,22 +25,15 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, FLOAT32),)
 
 
-def real_value(kind: TensorType, x: Any) -> Any:
-    """Return the value of a stored number, or of an array, of type `kind`."""
-    if kind.dtype == FLOAT32:
-        return x
-    quant = per_tensor_quant(kind)
-    if isinstance(x, ArithExpr):
-        return (x.cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
-    return (x.astype(np.int64) - quant.zero_point).astype(np.float32) * np.float32(quant.scale)
-
-
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    return (real_value(call.input(0), arrays[0]),)
+    quant = per_tensor_quant(call.input(0))
+    steps = (arrays[0].astype(np.int64) - quant.zero_point).astype(np.float32)
+    return (steps * np.float32(quant.scale),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    lower_elementwise(b, lambda x: real_value(call.input(0), x[0]))
+    q = per_tensor_quant(call.input(0))
+    lower_elementwise(b, lambda x: (x[0].cast(INT32) - q.zero_point).cast(FLOAT32) * q.scale)
 
 
 OPDEF = OpDef(

@@ -15,6 +15,7 @@ TFLite orders equal scores by a partial sort.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,6 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.dequantize import real_value
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.strided_copy import lower_fill
@@ -80,8 +80,18 @@ def _scales(call: OpCall) -> tuple[float, ...]:
     return tuple(float(value) for value in values)  # type: ignore[arg-type]  # numbers by import
 
 
+def _real_value(kind: TensorType, x: Any) -> Any:
+    """Return the value of a stored number, or of an array, of type `kind`, as dequantize does."""
+    if kind.dtype == FLOAT32:
+        return x
+    quant = per_tensor_quant(kind)
+    if isinstance(x, ArithExpr):
+        return (x.cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
+    return (x.astype(np.int64) - quant.zero_point).astype(np.float32) * np.float32(quant.scale)
+
+
 def _corners_and_scores(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, Array]:
-    boxes, scores, anchors = (real_value(call.input(k), x) for k, x in enumerate(arrays))
+    boxes, scores, anchors = (_real_value(call.input(k), x) for k, x in enumerate(arrays))
     encoded = boxes[0] / np.array(_scales(call), np.float32)
     center = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
     half = np.float32(0.5) * np.exp(encoded[:, 2:]) * anchors[:, 2:]
@@ -147,7 +157,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
-    return ArithExpr(as_expr(real_value(b.call.input(index), b.load(b.input(index), at))))
+    return ArithExpr(as_expr(_real_value(b.call.input(index), b.load(b.input(index), at))))
 
 
 def _score(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
@@ -173,7 +183,7 @@ def _least_key(call: OpCall) -> int:
         bits = int(limit.view(np.int32))
         return bits if bits >= 0 else INT32.min - bits
     values = np.arange(kind.dtype.min, kind.dtype.max + 1)
-    return int(kind.dtype.min + (real_value(kind, values) < limit).sum())
+    return int(kind.dtype.min + (_real_value(kind, values) < limit).sum())
 
 
 def _lower_corners(b: Kernel, i: ArithExpr) -> list[ArithExpr]:
