@@ -1,11 +1,11 @@
-"""add, sub and average_pool2d on Helium match the reference."""
+"""add, sub, mul and average_pool2d on Helium match the reference."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
@@ -22,16 +22,16 @@ from firmwright.schedules.registry import INTRINSICS
 (POOL,) = average_pool2d.SCHEDULES
 
 
-def tensor(shape: tuple[int, ...], scale: float, point: int) -> TensorType:
-    return TensorType(shape, INT8, Quantization((float(np.float32(scale)),), (point,)))
+def tensor(shape: tuple[int, ...], scale: float, point: int, dtype: DType = INT8) -> TensorType:
+    return TensorType(shape, dtype, Quantization((float(np.float32(scale)),), (point,)))
 
 
-def random_sum(op: str, seed: int) -> OpCall:
+def random_sum(op: str, seed: int, dtype: DType) -> OpCall:
     rng = np.random.default_rng(seed)
     shape = (1, int(rng.integers(1, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 40)))
     scales = rng.uniform(0.01, 0.1, 3) if seed % 4 else (0.02, 0.02, 0.05)
-    points = (int(point) for point in rng.integers(-128, 128, 3))
-    a, b, y = (tensor(shape, scale, point) for scale, point in zip(scales, points, strict=True))
+    points = [int(point) if dtype == INT8 else 0 for point in rng.integers(-128, 128, 3)]
+    a, b, y = (tensor(shape, *pair, dtype) for pair in zip(scales, points, strict=True))
     activation = str(rng.choice(["none", "relu", "relu6"]))
     return OpCall(op, (a, b), (y,), {"activation": activation}, (None, None))
 
@@ -57,9 +57,11 @@ def random_pool(seed: int) -> OpCall:
 
 def check(call: OpCall, schedule: Schedule) -> None:
     rng = np.random.default_rng(7)
-    arrays = [rng.integers(-128, 128, kind.shape).astype(np.int8) for kind in call.inputs]
+    dtype = call.output.dtype
+    ends = (dtype.min, dtype.max + 1)
+    arrays = [rng.integers(*ends, kind.shape).astype(dtype.np) for kind in call.inputs]
     (expected,) = op_table()[call.op].reference(call, arrays)
-    y = np.zeros(call.output.shape, np.int8)
+    y = np.zeros(call.output.shape, dtype.np)
     kernel = Kernel("kernel", call)
     schedule.build(call, {}, kernel)
     func = kernel.build()
@@ -69,9 +71,10 @@ def check(call: OpCall, schedule: Schedule) -> None:
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("schedule", add_sub.SCHEDULES, ids=lambda schedule: schedule.name)
-def test_add_and_sub_match_the_reference(schedule) -> None:
-    calls = [random_sum(schedule.op, seed) for seed in range(24)]
+def test_sums_and_products_match_the_reference(schedule, dtype: DType) -> None:
+    calls = [random_sum(schedule.op, seed, dtype) for seed in range(24)]
     fitting = [call for call in calls if schedule.configs(call)]
     assert len(fitting) >= 20
     for call in fitting:

@@ -1,23 +1,25 @@
 """detections and detections_by_class: single-shot detector post-processing.
 
 Inputs: encoded boxes [1, boxes, 4] (y, x, h, w relative to anchors), scores [1, boxes, classes], of
-which the last `num_classes` are used, and constant anchors [boxes, 4]. `scales` divide the encoded
-values. Outputs: corners (ymin, xmin, ymax, xmax), classes and scores in descending order of score,
-and the number of boxes; unused entries are 0.
+which the last `num_classes` are used, and constant anchors [boxes, 4]; each float32 or quantized.
+`scales` divide the encoded values. Outputs: corners (ymin, xmin, ymax, xmax), classes and scores in
+descending order of score, and the number of boxes; unused entries are 0.
 
-The box with the highest score (the first of equals), if not below `score_threshold`, is selected,
-and all boxes that overlap it by more than `iou_threshold` are removed; this repeats. detections
-scores a box by its best class. detections_by_class selects up to `detections_per_class` boxes of
-each class and keeps the best of all classes; equal scores are ordered by class, then by selection.
+Boxes with scores not below `score_threshold` are examined in descending order of score (the first
+of equals first). A box is selected unless it overlaps a selected one by more than `iou_threshold`.
+detections scores a box by its best class. detections_by_class selects up to `detections_per_class`
+boxes of each class and keeps the best of all classes; equal scores are ordered by class, then by
+selection.
 Semantics: TFLite's detection post-processing with fast or regular suppression. In the latter,
 TFLite orders equal scores by a partial sort.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, UINT8, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
@@ -26,13 +28,16 @@ from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
     Register,
+    as_expr,
     binary_expr,
     logical_and,
     maximum,
     minimum,
+    select,
 )
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.strided_copy import lower_fill
 
 NAME = "custom:TFLite_Detection_PostProcess"
@@ -41,8 +46,12 @@ _EACH_CLASS = 100
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     boxes, scores, anchors = (call.input(index) for index in range(3))
-    if {kind.dtype for kind in (boxes, scores, anchors, *call.outputs)} != {FLOAT32}:
-        raise NotSupportedError("detections of types other than float32")
+    kinds, results = (boxes, scores, anchors), {kind.dtype for kind in call.outputs}
+    if {kind.dtype for kind in kinds} - {FLOAT32, INT8, UINT8} or results != {FLOAT32}:
+        raise NotSupportedError("detections of types other than float32, int8 and uint8")
+    for kind in kinds:
+        if kind.dtype != FLOAT32:
+            per_tensor_quant(kind)
     if len(call.outputs) != 4 or len(boxes.shape) != 3 or len(scores.shape) != 3:
         raise NotSupportedError("detections without all of their tensors")
     count = boxes.shape[1]
@@ -71,12 +80,23 @@ def _scales(call: OpCall) -> tuple[float, ...]:
     return tuple(float(value) for value in values)  # type: ignore[arg-type]  # numbers by import
 
 
-def decode_corners(call: OpCall, boxes: Array, anchors: Array) -> Array:
-    boxes, anchors = boxes.astype(np.float32), anchors.astype(np.float32)
-    encoded = boxes / np.array(_scales(call), np.float32)
+def _real_value(kind: TensorType, x: Any) -> Any:
+    """Return the value of a stored number, or of an array, of type `kind`, as dequantize does."""
+    if kind.dtype == FLOAT32:
+        return x
+    quant = per_tensor_quant(kind)
+    if isinstance(x, ArithExpr):
+        return (x.cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
+    return (x.astype(np.int64) - quant.zero_point).astype(np.float32) * np.float32(quant.scale)
+
+
+def _corners_and_scores(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, Array]:
+    boxes, scores, anchors = (_real_value(call.input(k), x) for k, x in enumerate(arrays))
+    encoded = boxes[0] / np.array(_scales(call), np.float32)
     center = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
     half = np.float32(0.5) * np.exp(encoded[:, 2:]) * anchors[:, 2:]
-    return np.concatenate([center - half, center + half], axis=1).astype(np.float32)
+    corners = np.concatenate([center - half, center + half], axis=1).astype(np.float32)
+    return corners, scores[0][:, -call.int_attr("num_classes") :]
 
 
 def intersection_over_union(box: Array, others: Array) -> Array:
@@ -89,9 +109,8 @@ def intersection_over_union(box: Array, others: Array) -> Array:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    count, limit = call.int_attr("num_classes"), call.int_attr("max_detections")
-    corners = decode_corners(call, arrays[0][0], arrays[2])
-    scores = arrays[1][0][:, -count:]
+    limit = call.int_attr("max_detections")
+    corners, scores = _corners_and_scores(call, arrays)
     best_scores = scores.max(axis=1)
     is_open = best_scores >= np.float32(float_attr(call, "score_threshold"))
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
@@ -111,97 +130,137 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    count = call.input(0).shape[1]
+    limit, classes = call.int_attr("max_detections"), call.int_attr("num_classes")
     for output in b.outputs[:3]:
         lower_fill(b, output, 0)
-    corners = b.allocate("corners", FLOAT32, (count, 4))
-    best_scores = b.allocate("best", FLOAT32, (count,))
-    classes = b.allocate("classes", INT32, (count,))
-    is_open = b.allocate("is_open", UINT8, (count,))
-    with b.for_("i", count) as i:
-        lower_box_decoding(b, corners, i)
-        _classify(call, b, (best_scores, classes, is_open), i)
-    box_count, chosen = b.register("found", INT32), b.register("chosen", INT32)
-    box_count.set(0)
-    with b.for_("d", call.int_attr("max_detections")) as d:
-        lower_best_box(b, lambda i: b.load(best_scores, [i]), is_open, chosen, count)
-        with b.if_(chosen.value >= 0):
-            at = b.let("place", minimum(maximum(chosen.value, 0), count - 1).cast(INDEX))
-            for k in range(4):
-                b.store(b.outputs[0], [0, d, k], b.load(corners, [at, k]))
-            b.store(b.outputs[1], [0, d], b.load(classes, [at]).cast(FLOAT32))
-            b.store(b.outputs[2], [0, d], b.load(best_scores, [at]))
-            box_count.add(1)
-            lower_suppression(b, corners, is_open, at)
-    b.store(b.outputs[3], [0], box_count.value.cast(FLOAT32))
+    corners = b.view("found_corners", b.y, 0, (limit, 4), access="rw")
+
+    def best_key(box: ArithExpr) -> ArithExpr:
+        best = b.register("best", INT32, INT32.min)
+        with b.for_("c", classes) as c:
+            best.set(maximum(best.value, _score_key(b, box, c)))
+        return best.value
+
+    def take(place: ArithExpr, box: ArithExpr, key: ArithExpr) -> None:
+        kind = b.register("kind", INT32, 0)
+        with b.for_("c", classes) as c:
+            last = (classes - 1) - c
+            with b.if_(_score_key(b, box, last) >= key):
+                kind.set(last.cast(INT32))
+        at = minimum(maximum(kind.value, 0), classes - 1).cast(INDEX)
+        b.store(b.outputs[1], [0, place], kind.value.cast(FLOAT32))
+        b.store(b.outputs[2], [0, place], _score(b, box, at))
+
+    entries = b.allocate("entries", INT64, (call.input(0).shape[1],), 8)
+    total = _lower_selection(b, entries, corners, best_key, take)
+    b.store(b.outputs[3], [0], total.cast(FLOAT32))
 
 
-def lower_box_decoding(b: Kernel, corners: tir.Buffer, i: ArithExpr) -> None:
-    boxes, anchors, scales = b.input(0), b.input(2), _scales(b.call)
+def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
+    return ArithExpr(as_expr(_real_value(b.call.input(index), b.load(b.input(index), at))))
+
+
+def _score(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
+    return _real(b, 1, [0, box, kind + b.input(1).shape[2] - b.call.int_attr("num_classes")])
+
+
+def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
+    """Emit a score as an int32 of the same order, which negative ones need not have if refused."""
+    scores = b.input(1)
+    at: list[ArithExpr | int] = [0, box, kind + scores.shape[2] - b.call.int_attr("num_classes")]
+    if not scores.dtype.is_float:
+        return b.load_i32(scores, at)
+    bits = b.load(b.view("bits", scores, 0, scores.shape, dtype=INT32, alignment=4), at)
+    if float_attr(b.call, "score_threshold") > 0:
+        return bits
+    return select(bits < 0, INT32.min - minimum(bits, 0), bits)
+
+
+def _least_key(call: OpCall) -> int:
+    """Return the least key of a score that is not below the threshold."""
+    kind, limit = call.input(1), np.float32(float_attr(call, "score_threshold"))
+    if kind.dtype.is_float:
+        bits = int(limit.view(np.int32))
+        return bits if bits >= 0 else INT32.min - bits
+    values = np.arange(kind.dtype.min, kind.dtype.max + 1)
+    return int(kind.dtype.min + (_real_value(kind, values) < limit).sum())
+
+
+def _lower_corners(b: Kernel, i: ArithExpr) -> list[ArithExpr]:
+    scales, lows, highs = _scales(b.call), list[ArithExpr](), list[ArithExpr]()
     for axis in (0, 1):
-        size = b.load(anchors, [i, axis + 2])
-        center = b.load(boxes, [0, i, axis]) / scales[axis] * size + b.load(anchors, [i, axis])
-        power = intrinsic("exp_f32", [b.load(boxes, [0, i, axis + 2]) / scales[axis + 2]], FLOAT32)
+        size = b.let("size", _real(b, 2, [i, axis + 2]))
+        center = _real(b, 0, [0, i, axis]) / scales[axis] * size + _real(b, 2, [i, axis])
+        encoded = _real(b, 0, [0, i, axis + 2]) / scales[axis + 2]
         middle = b.let("center", center)
-        half = b.let("half", power * 0.5 * size)
-        b.store(corners, [i, axis], middle - half)
-        b.store(corners, [i, axis + 2], middle + half)
+        half = b.let("half", intrinsic("exp_f32", [encoded], FLOAT32) * 0.5 * size)
+        lows.append(b.let("low", middle - half))
+        highs.append(b.let("high", middle + half))
+    return lows + highs
 
 
-def _classify(call: OpCall, b: Kernel, into: Sequence[tir.Buffer], i: ArithExpr) -> None:
-    best_scores, classes, is_open = into
-    class_count, column_count = call.int_attr("num_classes"), call.input(1).shape[2]
-    score, kind = b.register("score", FLOAT32), b.register("kind", INT32)
-    score.set(b.load(b.input(1), [0, i, column_count - class_count]))
-    kind.set(0)
-    with b.for_("c", class_count) as c:
-        item = b.let("item", b.load(b.input(1), [0, i, c + (column_count - class_count)]))
-        with b.if_(item > score.value):
-            score.set(item)
-            kind.set(c.cast(INT32))
-    b.store(best_scores, [i], score.value)
-    b.store(classes, [i], kind.value)
-    b.store(is_open, [i], (score.value >= float_attr(call, "score_threshold")).cast(UINT8))
+def _lower_selection(
+    b: Kernel, entries: tir.Buffer, corners: tir.Buffer, key: Callable[[ArithExpr], ArithExpr],
+    take: Callable[[ArithExpr, ArithExpr, ArithExpr], None],
+) -> ArithExpr:  # fmt: skip
+    """Move the best boxes without overlap to the rows of `corners`; return their number.
+
+    `take` receives the row, the box and its key. Open boxes form a heap, the first one on top: its
+    entries are the key times 2^32, plus the number of boxes after this one.
+    """
+    size, (count,), limit = b.register("size", UINT32, 0), entries.shape, corners.shape[0]
+
+    def sift(first: ArithExpr | int) -> None:
+        heap = b.pointer(entries, 0, count, "rw")
+        b.evaluate("sift_down", [heap, first, size.value.cast(INT32)])
+
+    with b.for_("i", count) as i:
+        best = b.let("key", key(i))
+        with b.if_(best >= _least_key(b.call)):
+            end = minimum(size.value, count - 1).cast(INDEX)
+            b.store(entries, [end], best.cast(INT64) * (1 << 32) + ((count - 1) - i))
+            size.add(1)
+    half = b.let("half_size", minimum(size.value >> 1, count - 1).cast(INDEX))
+    with b.for_("k", half) as k:
+        sift((half - 1 - k).cast(INT32))
+    selected = b.register("selected", UINT32, 0)
+    with b.while_(logical_and(selected.value < limit, size.value > 0)):
+        entry = b.let("entry", b.load(entries, [0]))
+        size.set(size.value - 1)
+        b.store(entries, [0], b.load(entries, [minimum(size.value, count - 1).cast(INDEX)]))
+        sift(0)
+        box = b.let("box", maximum((count - 1) - (entry & 0xFFFFFFFF), 0))
+        box_corners = _lower_corners(b, box)
+        place = b.let("place", minimum(selected.value, limit - 1).cast(INDEX))
+        is_free = b.register("is_free", INT32, 1)
+        with b.for_("j", place) as j:
+            _lower_overlap(b, box_corners, [b.load(corners, [j, k]) for k in range(4)], is_free)
+        with b.if_(is_free.value > 0):
+            for axis, value in enumerate(box_corners):
+                b.store(corners, [place, axis], value)
+            take(place, box, b.let("key", (entry >> 32).cast(INT32)))
+            selected.add(1)
+    return selected.value
 
 
-def lower_best_box(
-    b: Kernel, score: Callable[[ArithExpr], ArithExpr], is_open: tir.Buffer, chosen: Register,
-    count: int,
-) -> None:  # fmt: skip
-    """Emit code that stores the best box that is not suppressed, or -1, in `chosen`."""
-    highest = b.register("highest", FLOAT32, 0.0)
-    chosen.set(-1)
-    with b.for_("i", count) as i, b.if_(b.load(is_open, [i]) > 0):
-        first = chosen.value < 0
-        with b.if_(binary_expr("or", first, score(i) > highest.value)):
-            highest.set(score(i))
-            chosen.set(i.cast(INT32))
-
-
-def lower_suppression(b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: ArithExpr) -> None:
-    """Emit the removal of box `at` and all boxes that overlap it beyond the threshold."""
-    b.store(is_open, [at], 0)
-    with b.for_("j", b.call.input(0).shape[1]) as j:
-        areas: list[ArithExpr] = []
-        for name, place in (("area", at), ("other_area", j)):
-            height, width = (
-                b.load(corners, [place, axis + 2]) - b.load(corners, [place, axis])
-                for axis in (0, 1)
-            )
-            areas.append(b.let(name, height * width))
-        extents = [
-            maximum(
-                minimum(b.load(corners, [at, axis + 2]), b.load(corners, [j, axis + 2]))
-                - maximum(b.load(corners, [at, axis]), b.load(corners, [j, axis])),
-                0.0,
-            )
-            for axis in (0, 1)
-        ]
-        intersection = b.let("intersection", extents[0] * extents[1])
-        has_area = logical_and(areas[0] > 0.0, areas[1] > 0.0)
-        ratio = intersection / (areas[0] + areas[1] - intersection)
-        with b.if_(has_area), b.if_(ratio > float_attr(b.call, "iou_threshold")):
-            b.store(is_open, [j], 0)
+def _lower_overlap(
+    b: Kernel, box: Sequence[ArithExpr], other: Sequence[ArithExpr], is_free: Register
+) -> None:
+    """Emit code that clears `is_free` if the corners overlap beyond the threshold."""
+    area, other_area = (
+        b.let("area", (corner[2] - corner[0]) * (corner[3] - corner[1])) for corner in (box, other)
+    )
+    extents = [
+        maximum(minimum(box[axis + 2], other[axis + 2]) - maximum(box[axis], other[axis]), 0.0)
+        for axis in (0, 1)
+    ]
+    intersection = b.let("intersection", extents[0] * extents[1])
+    ratio = intersection / (other_area + area - intersection)
+    with (
+        b.if_(logical_and(area > 0.0, other_area > 0.0)),
+        b.if_(ratio > float_attr(b.call, "iou_threshold")),
+    ):
+        is_free.set(0)
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:
@@ -241,12 +300,11 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 def reference_by_class(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     count, limit = call.int_attr("num_classes"), call.int_attr("max_detections")
-    corners = decode_corners(call, arrays[0][0], arrays[2])
-    scores = arrays[1][0][:, -count:].astype(np.float32)
+    corners, scores = _corners_and_scores(call, arrays)
     selections: list[tuple[float, int, int]] = []
     for kind in range(count):
-        boxes = _select_boxes(call, corners, scores[:, kind])
-        selections += [(float(scores[box, kind]), kind, box) for box in boxes]
+        chosen = _select_boxes(call, corners, scores[:, kind])
+        selections += [(float(scores[box, kind]), kind, box) for box in chosen]
         selections = sorted(selections, key=lambda selection: -selection[0])[:limit]
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
     for place, (score, kind, box) in enumerate(selections):
@@ -272,42 +330,24 @@ def lower_by_class(call: OpCall, b: Kernel) -> None:
     count, limit = call.input(0).shape[1], call.int_attr("max_detections")
     lower_fill(b, b.outputs[0], 0)
     lower_fill(b, b.outputs[1], 0)
-    corners = b.allocate("corners", FLOAT32, (count, 4))
-    is_open = b.allocate("is_open", UINT8, (count,))
+    lower_fill(b, b.outputs[2], _LOWEST)
     boxes = b.allocate("boxes", INT32, (limit,))
-    with b.for_("i", count) as i:
-        lower_box_decoding(b, corners, i)
     with b.for_("d", limit) as d:
         b.store(boxes, [d], 0)
-        b.store(b.outputs[2], [0, d], _LOWEST)
-    box_count = b.register("found", INT32, 0)
-    _lower_classes(b, corners, is_open, boxes, box_count)
-    _lower_results(b, corners, boxes, box_count)
+    each = min(call.int_attr("detections_per_class"), count)
+    corners = b.allocate("corners", FLOAT32, (each, 4))
+    entries = b.allocate("entries", INT64, (count,), 8)
+    box_count = b.register("total", UINT32, 0)
+    with b.for_("c", call.int_attr("num_classes")) as c:
 
+        def take(place: ArithExpr, box: ArithExpr, key: ArithExpr) -> None:
+            value = b.let("value", _score(b, box, c))
+            with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
+                _lower_insertion(b, boxes, (value, c, box), limit)
 
-def _lower_classes(
-    b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, boxes: tir.Buffer, box_count: Register
-) -> None:
-    call = b.call
-    class_count, column_count = call.int_attr("num_classes"), call.input(1).shape[2]
-    count, limit = call.input(0).shape[1], call.int_attr("max_detections")
-    chosen = b.register("chosen", INT32)
-    with b.for_("c", class_count) as c:
-
-        def score(i: ArithExpr) -> ArithExpr:
-            return b.load(b.input(1), [0, i, c + (column_count - class_count)])
-
-        with b.for_("i", count) as i:
-            b.store(is_open, [i], (score(i) >= float_attr(call, "score_threshold")).cast(UINT8))
-        with b.for_("t", min(call.int_attr("detections_per_class"), count)):
-            lower_best_box(b, score, is_open, chosen, count)
-            with b.if_(chosen.value >= 0):
-                at = b.let("at", minimum(maximum(chosen.value, 0), count - 1).cast(INDEX))
-                value = b.let("value", score(at))
-                lower_suppression(b, corners, is_open, at)
-                box_count.set(minimum(box_count.value + 1, limit))
-                with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
-                    _lower_insertion(b, boxes, (value, c, at), limit)
+        selected = _lower_selection(b, entries, corners, lambda box: _score_key(b, box, c), take)
+        box_count.set(minimum(selected + box_count.value, limit))
+    _lower_results(b, boxes, box_count)
 
 
 def _lower_insertion(
@@ -333,14 +373,14 @@ def _lower_insertion(
     b.store(boxes, [slot], at.cast(INT32))
 
 
-def _lower_results(b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, total: Register) -> None:
+def _lower_results(b: Kernel, boxes: tir.Buffer, total: Register) -> None:
     count = b.call.input(0).shape[1]
     with b.for_("d", b.call.int_attr("max_detections")) as d:
-        with b.if_(d.cast(INT32) < total.value):
+        with b.if_(d.cast(UINT32) < total.value):
             box = b.let("box", minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX))
-            for k in range(4):
-                b.store(b.outputs[0], [0, d, k], b.load(corners, [box, k]))
-        with b.if_(d.cast(INT32) >= total.value):
+            for k, corner in enumerate(_lower_corners(b, box)):
+                b.store(b.outputs[0], [0, d, k], corner)
+        with b.else_():
             b.store(b.outputs[2], [0, d], 0.0)
     b.store(b.outputs[3], [0], total.value.cast(FLOAT32))
 

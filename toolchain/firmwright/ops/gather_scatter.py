@@ -25,7 +25,15 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, INT64, UINT32, Ar
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    binary_expr,
+    logical_and,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ops.elementwise import wrapping
 from firmwright.ops.import_checks import constant_ints, importer, input_type, require_tensors
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
@@ -173,12 +181,18 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     index_view = b.view("places", b.input(1), 0, (batches, count, named))
     y = view("out", b.y, 0, (batches, before, count, size), access="w")
     with b.for_("batch", batches) as n, b.for_("outer", before) as outer, b.for_("i", count) as i:
-        at = [
-            b.let(f"at{k}", _clamped_index(b, index_view, [n, i, k], length))
-            for k, length in enumerate(axes)
-        ]
-        with b.for_("c", size) as c:
-            b.store(y, [n, outer, i, c], b.load(source, [n, outer, *at, c]))
+        raw = [b.let("raw", b.load_i32(index_view, [n, i, k])) for k in range(named)]
+        inside = [(at >= 0, at < length) for at, length in zip(raw, axes, strict=True)]
+
+        def copy(place: Sequence[ArithExpr]) -> None:
+            with b.for_("c", size) as c:
+                b.store(y, [n, outer, i, c], b.load(source, [n, outer, *place, c]))
+
+        with b.if_(logical_and(*(test for pair in inside for test in pair))):
+            copy([at.cast(INDEX) for at in raw])
+        with b.else_():  # rare: negative indices, and those that are limited
+            limited = partial(_clamped_index, b, index_view)
+            copy([b.let("at", limited([n, i, k], length)) for k, length in enumerate(axes)])
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base import quant
-from firmwright.base.dtypes import INT32, UINT8, UINT16
+from firmwright.base.dtypes import INT32, INT64, UINT8, UINT16
 from firmwright.base.text_sections import read_sections
 from firmwright.base.weight_code import HEADER_WORDS, decode_block
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers, read_intrinsics
@@ -93,6 +93,15 @@ def dynamic_zero_point(low: Any, high: Any) -> Any:
     return np.where(least == greatest, 0, clipped).astype(np.int32)
 
 
+def sift_down(entries: Any, first: Any, size: Any) -> Any:
+    heap, at, end = np.array(entries), int(np.max(first)), int(np.max(size))
+    while len(below := heap[2 * at + 1 : min(2 * at + 3, end)]) and below.max() > heap[at]:
+        greater = 2 * at + 1 + int(below.argmax())
+        heap[[at, greater]] = heap[[greater, at]]
+        at = greater
+    return heap
+
+
 # ---- constants in memory that the core cannot address ------------------------------------------
 
 _DST = Operand("dst", "ptr", UINT8, "w")
@@ -123,6 +132,15 @@ CONST_LOAD_WAIT = _constant_load(
     "Waits for the read started by const_load_start.",
 )
 CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})
+
+SIFT_DOWN = Intrinsic(
+    name="sift_down",
+    operands=(*pointers(INT64, "rw", entries=1), *inputs(INT32, "first", "size")),
+    meaning=sift_down,
+    portable=read_sections(__file__)["sift_down"],
+    doc="Moves entry `first` of a heap of `size` entries below greater ones.",
+    instructions=60,
+)
 
 COPY_8_WORDS = Intrinsic(
     name="copy_8_words", operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),
@@ -169,7 +187,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     **{
         item.name: item
         for item in (
-            REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32, ADD_RUN, COPY_8_WORDS,
+            REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32, ADD_RUN, COPY_8_WORDS, SIFT_DOWN,
             CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT, DECODE_WEIGHTS,
         )
     },

@@ -27,14 +27,14 @@ class Kernel(Builder):
     """Builds the kernel of `call`: parameters are `x`... for variable inputs, `y`... for outputs.
 
     Constant inputs are not parameters: `input(i)` links them on first use, so a lowering that packs
-    its weights never links the original. `copy_bytes(b, to, at, from, start, count)`, if set by a
-    schedule, emits the copies of data movement operators.
+    its weights never links the original. `copy_run(b, (y, at), (x, start), axis)`, if set by a
+    schedule, emits the innermost loops of data movement operators.
     """
 
     def __init__(self, name: str, call: OpCall, span: Span = Span("")) -> None:
         super().__init__(name, span)
         self.call = call
-        self.copy_bytes: Callable[..., None] | None = None
+        self.copy_run: Callable[..., None] | None = None
         self._inputs: dict[int, tir.Buffer] = {}
         for index, kind in enumerate(call.inputs):
             if kind is not None and call.constant(index) is None:

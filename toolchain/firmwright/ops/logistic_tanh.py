@@ -93,7 +93,7 @@ def _check_int16(call: OpCall) -> None:
         raise NotSupportedError(f"an int16 input scale of {x.scale}")
 
 
-def _step_multiplier(call: OpCall) -> tuple[int, int]:
+def step_multiplier(call: OpCall) -> tuple[int, int]:
     """Return the (multiplier, shift) that converts int16 values to steps of 1/12288."""
     scale = per_tensor_quant(call.input(0)).scale
     exponent = math.log2(scale)
@@ -112,7 +112,7 @@ def _fraction_bits(is_tanh: bool) -> int:
 
 
 def _int16(call: OpCall, x: Array) -> Array:
-    multiplier, shift = _step_multiplier(call)
+    multiplier, shift = step_multiplier(call)
     value = (x.astype(np.int64) * multiplier + (1 << shift >> 1)) >> shift
     return np.asarray(lookup_sigmoid_array(value, call.op == "tanh"), np.int16)
 
@@ -133,7 +133,7 @@ def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
 
 def _lower_int16(call: OpCall, b: Kernel) -> None:
     table = b.constant("sigmoid", sigmoid_table(), UINT16)
-    multiplier, shift = _step_multiplier(call)
+    multiplier, shift = step_multiplier(call)
     half = 1 << shift >> 1
     with elementwise.loop_over_elements(b) as (values, store):
         value = b.let("value", (values[0].cast(INT32) * multiplier + half) >> shift)

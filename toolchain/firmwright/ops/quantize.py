@@ -60,7 +60,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         with loop_over_elements(b) as (values, store):
             store(_quantize_float(values[0], call.output))
         return
-    if _flips_sign_bits(call):
+    if flips_sign_bits(call):
         _flip_sign_bits(b)
         return
     with loop_over_elements(b) as (values, store):
@@ -76,11 +76,12 @@ def lower(call: OpCall, b: Kernel) -> None:
             requantize.store_requantized(b, offset, params, kind, store)
 
 
-def _flips_sign_bits(call: OpCall) -> bool:
+def flips_sign_bits(call: OpCall) -> bool:
     """Whether each result is the byte with its sign bit inverted, as from uint8 to int8."""
+    if {call.input(0).dtype, call.output.dtype} != {INT8, UINT8}:
+        return False
     x, y = (requantize.per_tensor_quant(kind) for kind in (call.input(0), call.output))
-    is_moved = (x.scale, x.zero_point - y.zero_point) in ((y.scale, 128), (y.scale, -128))
-    return is_moved and {call.input(0).dtype, call.output.dtype} == {INT8, UINT8}
+    return (x.scale, x.zero_point - y.zero_point) in ((y.scale, 128), (y.scale, -128))
 
 
 def _flip_sign_bits(b: Kernel) -> None:

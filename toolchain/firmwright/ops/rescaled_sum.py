@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir.graph.opdef import OpCall
@@ -25,7 +25,6 @@ from firmwright.ops.elementwise import constant_scalar, loop_over_elements
 from firmwright.ops.kernel import Kernel
 
 _LEFT_SHIFT = 20
-_LEFT_SHIFT_INT16 = 15
 _LIMIT = 1 << 30
 _LINEAR_SHIFTS = (22, 21, 23, 20, 19)
 _NEARBY = sorted(product(range(-4, 5), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1]))
@@ -54,10 +53,14 @@ class RescaledSum:
     output: requantize.Requantization
 
 
+def left_shift(dtype: DType) -> int:
+    return 15 if dtype == INT16 else _LEFT_SHIFT
+
+
 def rescaled_sum(call: OpCall) -> RescaledSum:
     kinds = [requantize.per_tensor_quant(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
-    left = _LEFT_SHIFT_INT16 if call.input(0).dtype == INT16 else _LEFT_SHIFT
+    left = left_shift(call.input(0).dtype)
     terms = [SumTerm(q.zero_point, *quantize_multiplier(q.scale / widest), left) for q in kinds]
     factor = widest / ((1 << left) * requantize.per_tensor_quant(call.output).scale)
     output = requantize.make_requantization(

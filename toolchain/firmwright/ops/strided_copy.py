@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -24,6 +25,9 @@ _NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64"
 _WORD_BYTES = 4
 _UNROLL = (4, 3, 2)
 _RUN_MIN_BYTES = 12
+_RUN_MIN_ELEMENTS = 8
+_STEP_MAX = 0xFFFF // 7
+_WORDS = {kind.size_bytes: kind for kind in (UINT8, UINT16, UINT32)}
 DTYPES = tuple(dtypes.get_dtype(name) for name in _NAMES.split())
 
 
@@ -116,17 +120,33 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
 def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
     """Emit the copies, by words where all offsets and strides are whole words.
 
-    Long runs are copied by `b.copy_bytes` if that is set.
+    If `b.copy_run` is set, it copies long runs of bytes or of elements with constant strides.
     """
     for copy in copies:
-        size, merged = b.input(copy.source).dtype.size_bytes, copy.merge_loops()
-        inner = merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
+        dtype, merged = b.input(copy.source).dtype, copy.merge_loops()
+        size, inner = dtype.size_bytes, merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
         is_run = inner == CopyAxis(inner.extent, 1, 1) and inner.extent * size >= _RUN_MIN_BYTES
-        if is_run and b.copy_bytes is not None:
-            _lower_copy(b, _in_bytes(merged, size), 0)
+        if b.copy_run is not None and is_run:
+            _lower_copy(b, _in_bytes(merged, size), INT8, is_run=True)
             continue
         for part, lanes in _split_into_words(merged, size):
-            _lower_copy(b, part, lanes)
+            kind = UINT32 if lanes > 1 else dtype
+            run = _longest_run(part) if b.copy_run and kind.size_bytes in _WORDS else None
+            _lower_copy(b, run or part, _WORDS[kind.size_bytes] if run else kind, is_run=bool(run))
+
+
+def _longest_run(copy: StridedCopy) -> StridedCopy | None:
+    """Return the copy with its longest strided axis last if vectors have offsets of 16 bits."""
+    strided = [
+        axis
+        for axis in copy.axes
+        if axis.is_plain and min(axis.x_stride, axis.y_stride) > 0
+        and 1 < max(axis.x_stride, axis.y_stride) <= _STEP_MAX
+    ]  # fmt: skip
+    run = max(strided, key=attrgetter("extent"), default=None)
+    if run is None or run.extent < _RUN_MIN_ELEMENTS:
+        return None
+    return replace(copy, axes=(*(axis for axis in copy.axes if axis is not run), run))
 
 
 def _in_bytes(copy: StridedCopy, size: int) -> StridedCopy:
@@ -163,8 +183,8 @@ def _split_into_words(copy: StridedCopy, size: int) -> Sequence[tuple[StridedCop
     ]
 
 
-def _lower_copy(b: Kernel, copy: StridedCopy, lanes: int) -> None:
-    """Emit a copy of elements, of words of `lanes` elements or, with 0, of runs of bytes."""
+def _lower_copy(b: Kernel, copy: StridedCopy, dtype: DType, *, is_run: bool = False) -> None:
+    """Emit a copy of elements seen as `dtype`; with `is_run`, `b.copy_run` copies the last axis."""
     source, result = b.input(copy.source), b.outputs[copy.result]
 
     def index(position: int, i: ArithExpr, table: tuple[int, ...]) -> ArithExpr:
@@ -178,11 +198,12 @@ def _lower_copy(b: Kernel, copy: StridedCopy, lanes: int) -> None:
         for table in (axis.table, axis.y_table)
         if table
     }
-    dtype, align = (UINT32, _WORD_BYTES) if lanes > 1 else (source.dtype if lanes else INT8, 1)
+    align = dtype.size_bytes
     x_size, y_size = (each.size_bytes // dtype.size_bytes for each in (source, result))
     x = b.view("from", source, 0, (x_size,), dtype=dtype, alignment=align)
-    y = b.view("to", result, 0, (y_size,), dtype=dtype, access="w", alignment=align)
-    axes = copy.axes if lanes else copy.axes[:-1]
+    access: tir.AccessMode = "rw" if is_run else "w"
+    y = b.view("to", result, 0, (y_size,), dtype=dtype, access=access, alignment=align)
+    axes = copy.axes[:-1] if is_run else copy.axes
     with ExitStack() as stack:
         x_index, y_index = ArithExpr(as_expr(copy.x_offset)), ArithExpr(as_expr(copy.y_offset))
         for position, axis in enumerate(axes):
@@ -192,10 +213,10 @@ def _lower_copy(b: Kernel, copy: StridedCopy, lanes: int) -> None:
             i = stack.enter_context(loop)
             y_index = y_index + index(position, i, axis.y_table) * axis.y_stride
             x_index = x_index + index(position, i, axis.table) * axis.x_stride
-        if lanes:
+        if b.copy_run is not None and is_run:
+            b.copy_run(b, (y, y_index), (x, x_index), copy.axes[-1])
+        else:
             b.store(y, [y_index], b.load(x, [x_index]))
-        elif b.copy_bytes is not None:
-            b.copy_bytes(b, y, y_index, x, x_index, copy.axes[-1].extent)
 
 
 def narrowest_index_dtype(values: Sequence[int]) -> DType:

@@ -3,7 +3,7 @@
 Values and zero points become 128 lower, which is exact. The model's inputs and outputs and
 operators that read stored numbers keep uint8; QUANTIZE nodes convert between both types. A node
 with other results for uint8 gets the option `unsigned` (convolutions, fully connected layers,
-average pools) or is replaced (CONCATENATION, RESIZE_BILINEAR, detections). Semantics: TFLite's
+average pools) or is replaced (CONCATENATION, RESIZE_BILINEAR). Semantics: TFLite's
 reference kernels of uint8.
 """
 
@@ -24,9 +24,9 @@ _STORED_NUMBERS = frozenset(
      "SCATTER_ND", "WHILE", "ZEROS_LIKE")
 )  # fmt: skip
 """Operators that read or write numbers as stored."""
-_EITHER = frozenset(("QUANTIZE", "DEQUANTIZE"))
-"""Operators that accept both types."""
 _DETECTIONS = "custom:TFLite_Detection_PostProcess"
+_EITHER = frozenset(("QUANTIZE", "DEQUANTIZE", _DETECTIONS))
+"""Operators that accept both types."""
 
 
 def make_signed(graph: RawSubgraph) -> RawSubgraph:
@@ -196,19 +196,6 @@ def _resize(rewrite: _Rewrite, node: RawNode) -> RawNode:
     return RawNode("CAST", 1, (lowered,), node.outputs, {}, node.span)
 
 
-def _detections(rewrite: _Rewrite, node: RawNode) -> RawNode:
-    inputs = []
-    for index in node.inputs:
-        tensor = rewrite.tensors[index]
-        if tensor.quantization is None:
-            inputs.append(index)
-            continue
-        reals = replace(tensor, dtype="float32", quantization=None, buffer=None)
-        inputs.append(rewrite.new_tensor(reals, "float32"))
-        rewrite.insert("DEQUANTIZE", (index,), inputs[-1], node)
-    return replace(node, inputs=tuple(inputs))
-
-
 _REPLACEMENTS: Mapping[str, Callable[[_Rewrite, RawNode], RawNode]] = {
-    "CONCATENATION": _concatenation, "RESIZE_BILINEAR": _resize, _DETECTIONS: _detections,
+    "CONCATENATION": _concatenation, "RESIZE_BILINEAR": _resize,
 }  # fmt: skip

@@ -1,101 +1,134 @@
-"""add and sub of int8 tensors of equal shape on vectors of int32; on Helium, four at a time."""
+"""add, sub and mul of tensors of equal shape on vectors of int32; on Helium, four at a time."""
 
 from collections.abc import Sequence
+from functools import partial
+from textwrap import indent
 from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.rescaled_sum import rescaled_sum
+from firmwright.ops.requantize import Requantization, per_tensor_quant
+from firmwright.ops.rescaled_sum import left_shift, rescaled_sum
 from firmwright.schedules.helium import vector_requantize
 
 _C = read_sections(__file__)
 
 # Both inputs are rescaled to a common scale (ops/rescaled_sum.py): minus the zero point, times
-# 2^20, doubling high multiply, rounding right shift for the smaller scale. VQRDMULH and VRSHL
-# implement these steps except that halves of negative numbers round away from zero: 1 is subtracted
-# from negative values before a shift. Obligation: no left shift, so that every value fits 32 bits.
+# 2^20 (int16: 2^15), doubling high multiply, rounding right shift for the smaller scale. VQRDMULH
+# and VRSHL implement these steps except that halves of negative numbers round away from zero: 1 is
+# subtracted from negative values before a shift. Obligation: no left shift, so that every value
+# fits 32 bits. The factors of a product are not rescaled.
 
 OPERATORS = (("add", 1), ("sub", -1))
-_IMMEDIATES = (
-    "zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b",
-    "multiplier", "shift", "zero_point", "low", "high", "away", "count",
-)  # fmt: skip
+_TERMS = ("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b")
+_OUTPUT = ("multiplier", "shift", "zero_point", "low", "high", "away", "count")
 
 
-def _meaning(sign: int, a: Any, b: Any, y: Any, *rest: Any) -> Any:
-    zero_a, multiplier_a, shift_a, zero_b, multiplier_b, shift_b, *after = rest
-    multiplier, shift, zero_point, low, high, _, count = after
+def _meaning(sign: int, dtype: DType, a: Any, b: Any, y: Any, *rest: Any) -> Any:
+    *terms, multiplier, shift, zero_point, low, high, _, count = rest
 
-    def term(x: Any, zero: int, factor: int, by: int) -> Any:
-        wide = (np.asarray(x)[:count].astype(np.int64) - zero) << 20
-        return multiply_by_quantized_multiplier(wide, factor, by, Rounding.TWICE)
+    def term(x: Any, zero: int, factor: int = 0, by: int = 0) -> Any:
+        wide = (np.asarray(x)[:count].astype(np.int64) - zero) << (left_shift(dtype) if sign else 0)
+        return multiply_by_quantized_multiplier(wide, factor, by, Rounding.TWICE) if sign else wide
 
-    total = term(a, zero_a, multiplier_a, shift_a) + sign * term(b, zero_b, multiplier_b, shift_b)
+    half = len(terms) // 2
+    left, right = term(a, *terms[:half]), term(b, *terms[half:])
+    total = left + sign * right if sign else left * right
     scaled = multiply_by_quantized_multiplier(total, multiplier, shift, Rounding.TWICE)
-    return np.clip(scaled + zero_point, low, high).astype(np.int8)
+    return np.clip(scaled + zero_point, low, high).astype(dtype.np)
 
 
-def _executed(args: Sequence[int], lanes: int) -> int:
-    fixed = 14 + 2 + 2 * sum(args[at] < 0 for at in (5, 8)) + 2 * (args[14] > 0)
-    return 10 + -(-args[15] // lanes) * fixed
+def _executed(args: Sequence[int], lanes: int, sign: int) -> int:
+    fixed = 16 + 2 * sum(args[at] < 0 for at in (5, 8)) if sign else 10
+    return 10 + -(-args[-1] // lanes) * (fixed + 2 * (args[-2] > 0))
 
 
-def make_sum(name: str, sign: int, requires: str, text: str, lanes: int) -> Intrinsic:
-    """Return the sum as an intrinsic of vectors with `lanes` lanes, with the C `text`."""
+def make_sum(
+    name: str, sign: int, requires: str, text: str, lanes: int, dtype: DType = INT8
+) -> Intrinsic:
+    """Return the sum (`sign` 0: product) as an intrinsic of `lanes` lanes, with the C `text`."""
+    names = (*(_TERMS if sign else _TERMS[::3]), *_OUTPUT)
+    portable = _C["portable" if sign else "product_portable"]
+    values = {"sign": "+" if sign > 0 else "-", "left": left_shift(dtype), "type": dtype.c_type}
     return Intrinsic(
-        name=f"{requires}_{name}",
-        operands=(*pointers(INT8, a=1, b=1), *pointers(INT8, "w", y=1), *immediates(*_IMMEDIATES)),
-        meaning=lambda *args: _meaning(sign, *args),
-        portable=fill_text(_C["portable"], sign="+" if sign > 0 else "-"),
+        name=f"{requires}_{name}_{dtype.name}",
+        operands=(
+            *pointers(dtype, a=1, b=1), *pointers(dtype, "w", y=1), *immediates(*names),
+        ),
+        meaning=partial(_meaning, sign, dtype),
+        portable=fill_text(portable, **values),
         doc=f"Rescaled {name} of `count` elements.",
         requires=requires,
         text={"gnu": text},
-        count=lambda args: _executed(args, lanes),
+        count=lambda args: _executed(args, lanes, sign),
+    )  # fmt: skip
+
+
+def _text(name: str, sign: int, dtype: DType) -> str:
+    left, narrowed = left_shift(dtype), vector_requantize.NARROWED[dtype]
+    total = _C["sum" if sign else "product"]
+    total = fill_text(total, sum=f"v{name}q_s32", left=left, less=left - 1)
+    letter, limits = "b" if dtype == INT8 else "h", {"min": dtype.min, "max": dtype.max}
+    return fill_text(
+        _C["text"], total=indent(total, " " * 4), c=letter, narrowed=narrowed, **limits
     )
 
 
 INTRINSICS = tuple(
-    make_sum(name, sign, "mve", fill_text(_C["text"], sum=f"v{name}q_s32"), 4)
-    for name, sign in OPERATORS
+    make_sum(name, sign, "mve", _text(name, sign, dtype), 4, dtype)
+    for dtype in (INT8, INT16)
+    for name, sign in (*OPERATORS, ("mul", 0))
 )
 
 
-def sum_configs(op: OpCall) -> Sequence[Config]:
+def sum_configs(op: OpCall, dtypes: Sequence[DType] = (INT8,)) -> Sequence[Config]:
     kinds = [op.input(0), op.input(1)]
-    if any(k.dtype != INT8 or k.shape != op.output.shape for k in kinds):
+    if any(k.dtype not in dtypes or k.shape != op.output.shape for k in kinds):
         return ()
+    if op.op == "mul" and has_zero_scale(op):
+        return ()
+    terms, output = _terms(op)
+    fits = max([*terms[2::3], *output.shifts]) <= 0
+    return ({},) if fits and vector_requantize.supports_requantize(output) else ()
+
+
+def _terms(op: OpCall) -> tuple[list[int], Requantization]:
+    """Return the values of `_TERMS` (of products the zero points), and the last requantization."""
+    if op.op == "mul":
+        points = [per_tensor_quant(op.input(index)).zero_point for index in (0, 1)]
+        return points, product_requantization(op)
     params = rescaled_sum(op)
-    shifts = [*(term.shift for term in params.terms), *params.output.shifts]
-    if max(shifts) > 0 or not vector_requantize.supports_requantize(params.output):
-        return ()
-    return ({},)
+    terms = [v for t in params.terms for v in (t.zero_point, t.multiplier, t.shift)]
+    return terms, params.output
 
 
 def build_sum(op: OpCall, config: Config, b: Kernel, family: str = "mve") -> None:
-    params = rescaled_sum(op)
+    terms, output = _terms(op)
     count = op.output.elements
-    output = params.output
     zero, low, high, away, _ = vector_requantize.epilogue_settings(output, 4)
-    scales = [v for t in params.terms for v in (t.zero_point, t.multiplier, t.shift)]
     b.evaluate(
-        f"{family}_{op.op}",
+        f"{family}_{op.op}_{op.output.dtype.name}",
         [
             b.pointer(b.input(0), 0, count),
             b.pointer(b.input(1), 0, count),
             b.pointer(b.y, 0, count, "w"),
-            *scales, output.multipliers[0], output.shifts[0], zero, low, high, away, count,
+            *terms, output.multipliers[0], output.shifts[0], zero, low, high, away, count,
         ],
     )  # fmt: skip
 
 
 SCHEDULES = tuple(
-    Schedule(f"helium.{name}.vectors", name, frozenset({"mve"}), sum_configs, build_sum)
-    for name, _ in OPERATORS
-)
+    Schedule(
+        f"helium.{name}.vectors", name, frozenset({"mve"}),
+        partial(sum_configs, dtypes=(INT8, INT16)), build_sum,
+    )
+    for name in ("add", "sub", "mul")
+)  # fmt: skip

@@ -71,20 +71,10 @@ def _stored(p: int, dtype: DType) -> str:
 
 def _text(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> str:
     unused = ["x_pixel"] * (pixels == 1) + ["x_column", "w_column"] * (columns == 1)
-    lines = [
-        *(f"(void){name};" for name in unused),
-        "const mve_pred16_t inside = vctp16q((uint32_t)lanes);",
-        "int16x8_t weight, value;",
-        "int32x4_t even0 = vldrwq_s32(bias);",
-        "int32x4_t odd0 = vldrwq_s32(bias + 4);",
-    ]
+    lines = [*(f"(void){name};" for name in unused), *_C["start"].splitlines()]
     for p in range(1, pixels):
         lines += [f"int32x4_t even{p} = even0;", f"int32x4_t odd{p} = odd0;"]
-    lines += [
-        f"const {dtype.c_type} *from = x;",
-        f"const {weight_dtype.c_type} *row_weights = w;",
-        "for (int32_t i = 0; i < rows; ++i) {",
-    ]
+    lines.append(fill_text(_C["rows"], x=dtype.c_type, w=weight_dtype.c_type))
     for j in range(columns):
         weight = _load(_place("row_weights", (j, "w_column")), weight_dtype)
         for p in range(pixels):

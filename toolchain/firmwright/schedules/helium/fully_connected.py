@@ -71,15 +71,8 @@ def _text(loop: DotProductLoop, lanes: LaneFormat) -> str:
 def _channels_text(loop: DotProductLoop) -> str:
     finish, loads = vector_requantize.requantize_assembly, vector_requantize.PARAMETER_LOADS
     second = loads.replace("(q", "(q + 12") + "\n" + finish("second", "y + 4", "lanes - 4")
-    return "\n".join([
-        loop.frame(("x",)),
-        "{",
-        indent(loads + "\n" + finish("first", "y"), "    "),
-        "}",
-        "if (lanes > 4) {",
-        indent(second, "    "),
-        "}",
-    ])  # fmt: skip
+    first, second = (indent(text, "    ") for text in (loads + "\n" + finish("first", "y"), second))
+    return fill_text(_C["channels"], frame=loop.frame(("x",)), first=first, second=second)
 
 
 def _channels_meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:

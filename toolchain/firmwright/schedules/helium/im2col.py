@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT16, Array
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, OperandKind, immediates, pointers
@@ -20,6 +21,8 @@ from firmwright.schedules.row_band import RowMoves
 VECTOR_BYTES = 16
 MAX_UNROLLED_VECTORS = 8
 GATHER_LANES = 8
+_LANES = {"copy": VECTOR_BYTES, "fill": VECTOR_BYTES, "gather": GATHER_LANES}
+_C = read_sections(__file__)
 
 
 def copy_bytes(
@@ -79,66 +82,33 @@ def _pieces(count: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def _vectors(lines: list[str], count: int, moving: tuple[str, ...], inputs: str) -> list[str]:
-    """Return C that executes the assembly `lines` `count` times with advancing pointers.
-
-    The pointers are in r0-r7: narrowing stores encode no other base.
-    """
-    if count == 0:
-        return []
-    return [
-        "__asm__ volatile(",
-        *string_lines(lines * count),
-        "    : " + ", ".join(f'[{name}] "+l"({name})' for name in moving),
-        f"    : {inputs});",
-    ]
-
-
-def _last(full: int, whole: str, mask: str, cut: str) -> list[str]:
-    return [
-        f"if (last == {full}) {{",
-        f"    {whole};",
-        "} else {",
-        f"    const mve_pred16_t inside = {mask}((uint32_t)last);",
-        f"    {cut};",
-        "}",
-    ]
-
-
 def _move(
-    name: str, verb: str, count: int, sources: tuple[Operand, ...], assignment: str,
-    lines: list[str], instructions: int, meaning: Callable[..., Any],
+    kind: str, name: str, verb: str, vectors: int, sources: tuple[Operand, ...], assignment: str,
+    meaning: Callable[..., Any],
 ) -> Intrinsic:  # fmt: skip
-    """Return an intrinsic that stores `count` + last bytes y[i] by the C `assignment`."""
+    """Return an intrinsic that stores the bytes of `vectors` by the C `assignment` to y[i].
+
+    The assembly of all vectors but the last, which has `last` bytes, advances pointers.
+    """
+    count, lines = _LANES[kind] * (vectors - 1), _C[f"{kind}_step"].split("\n")
+    block = fill_text(_C[f"{kind}_block"], steps="\n".join(string_lines(lines * (vectors - 1))))
     return Intrinsic(
-        name=f"mve_{name}",
+        name=f"mve_{name}_{vectors}",
         operands=(*pointers(INT8, "w", y=count + 1), *sources, *immediates("last")),
         meaning=meaning,
         portable=f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    {assignment};\n}}",
         doc=f"{verb} {count} + last bytes.",
         requires="mve",
-        text={"gnu": "\n".join(lines)},
-        instructions=instructions,
+        text={"gnu": _C[kind].replace("$block\n", f"{block}\n" if count else "")},
+        instructions=len(lines) * vectors + (3 if kind == "fill" else 2),
     )
 
 
 def _copy(vectors: int) -> Intrinsic:
     count = VECTOR_BYTES * (vectors - 1)
-    lines = [
-        "const int8_t *from = x;",
-        "int8_t *to = y;",
-        *_vectors(
-            ["vldrb.8 q0, [%[from]], #16", "vstrb.8 q0, [%[to]], #16"],
-            vectors - 1, ("from", "to"), ': "q0", "memory"',
-        ),
-        *_last(
-            VECTOR_BYTES, "vstrbq_s8(to, vldrbq_s8(from))", "vctp8q",
-            "vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside)",
-        ),
-    ]  # fmt: skip
     return _move(
-        f"copy_{vectors}", "Copies", count, pointers(INT8, x=count + 1), "y[i] = x[i]", lines,
-        2 * vectors + 2, lambda y, x, last: np.asarray(x)[: count + last],
+        "copy", "copy", "Copies", vectors, pointers(INT8, x=count + 1), "y[i] = x[i]",
+        lambda y, x, last: np.asarray(x)[: count + last],
     )  # fmt: skip
 
 
@@ -148,18 +118,9 @@ def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
     def meaning(y: Any, value: Any, last: Any) -> Any:
         return np.zeros_like(np.asarray(y)[: count + last]) + np.asarray(value).astype(np.int8)
 
-    lines = [
-        "const int8x16_t filled = vdupq_n_s8((int8_t)value);",
-        "int8_t *to = y;",
-        *_vectors(
-            ["vstrb.8 %q[filled], [%[to]], #16"],
-            vectors - 1, ("to",), '[filled] "w"(filled) : "memory"',
-        ),
-        *_last(VECTOR_BYTES, "vstrbq_s8(to, filled)", "vctp8q", "vstrbq_p_s8(to, filled, inside)"),
-    ]  # fmt: skip
     return _move(
-        f"fill_{'' if kind == 'imm' else 'by_'}{vectors}", "Fills", count,
-        (Operand("value", kind, INT32),), "y[i] = (int8_t)value", lines, vectors + 3, meaning,
+        "fill", "fill" if kind == "imm" else "fill_by", "Fills", vectors,
+        (Operand("value", kind, INT32),), "y[i] = (int8_t)value", meaning,
     )  # fmt: skip
 
 
@@ -173,29 +134,8 @@ def _gather(vectors: int) -> Intrinsic:
             values, np.broadcast_to(index, (len(index), *values.shape[1:])), 0
         )
 
-    value = "vldrbq_gather_offset_u16(from, vldrhq_u16(table))"
-    step = [
-        "vldrh.u16 q0, [%[table]], #16",
-        "vldrb.u16 q1, [%[from], q0]",
-        "vstrb.16 q1, [%[to]], #8",
-    ]
-    lines = [
-        "const uint8_t *const from = (const uint8_t *)x;",
-        "uint8_t *to = (uint8_t *)y;",
-        "const uint16_t *table = offsets;",
-        *_vectors(step, vectors - 1, ("to", "table"), '[from] "r"(from) : "q0", "q1", "memory"'),
-        *_last(
-            GATHER_LANES,
-            f"vstrbq_u16(to, {value})",
-            "vctp16q",
-            f"vstrbq_p_u16(to, {value}, inside)",
-        ),
-    ]
     sources = (*pointers(INT8, x=1), *pointers(UINT16, offsets=count + GATHER_LANES))
-    return _move(
-        f"gather_{vectors}", "Collects", count, sources, "y[i] = x[offsets[i]]", lines,
-        3 * vectors + 2, meaning,
-    )  # fmt: skip
+    return _move("gather", "gather", "Collects", vectors, sources, "y[i] = x[offsets[i]]", meaning)
 
 
 INTRINSICS = tuple(

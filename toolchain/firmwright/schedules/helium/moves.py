@@ -1,38 +1,141 @@
-"""Data movement operators by vectors of bytes."""
+"""Data movement operators, and inversions of sign bits, by vectors."""
 
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, DType
+from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.quantize import flips_sign_bits
 from firmwright.ops.registry import op_table
+from firmwright.ops.strided_copy import CopyAxis
 from firmwright.schedules.helium.im2col import MAX_UNROLLED_VECTORS, VECTOR_BYTES, copy_bytes
 from firmwright.schedules.schedule_factories import helium_schedule
+
+# Operators that copy runs use `_copy` in their default loops. A dynamic_gather of slices of up to
+# four words looks up four indices at a time.
 
 _OPS = "batch_to_space_nd concatenation depth_to_space mirror_pad pad reshape resize_nearest"
 _OPS += " space_to_batch_nd space_to_depth split strided_slice tile transpose"
 _BLOCK = MAX_UNROLLED_VECTORS * VECTOR_BYTES
 _TIME_MAX = 0.9
+_WORDS_MAX = 4
+_C = read_sections(__file__)
+_Place = tuple[tir.Buffer, ArithExpr]
 
 
-def _copy(
-    b: Kernel, to: tir.Buffer, at: ArithExpr, source: tir.Buffer, start: ArithExpr, count: int
-) -> None:
+def _copy(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
+    (to, at), (x, start), count = target, source, axis.extent
+    if (axis.x_stride, axis.y_stride) != (1, 1):
+        out = b.pointer(to, at, (count - 1) * axis.y_stride + 1, "rw")
+        run = b.pointer(x, start, (count - 1) * axis.x_stride + 1)
+        b.evaluate(f"mve_copy_{to.dtype.name}", [out, run, axis.y_stride, axis.x_stride, count])
+        return
     blocks = count // _BLOCK if count > 2 * _BLOCK else 0
     if blocks:
         with b.for_("block", blocks) as i:
-            copy_bytes(b, to, at + i * _BLOCK, source, start + i * _BLOCK, _BLOCK)
+            copy_bytes(b, to, at + i * _BLOCK, x, start + i * _BLOCK, _BLOCK)
     done = blocks * _BLOCK
-    copy_bytes(b, to, at + done, source, start + done, count - done)
+    copy_bytes(b, to, at + done, x, start + done, count - done)
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    b.copy_bytes = _copy
+    b.copy_run = _copy
     op_table()[op.op].lower(op, b)
 
 
-SCHEDULES = tuple(
-    helium_schedule(f"helium.{op}.vectors", op, configs=lambda op: ({},), build=_build,
-                    time_max=_TIME_MAX)
-    for op in _OPS.split()
+def _build_flips(op: OpCall, config: Config, b: Kernel) -> None:
+    _evaluate(b, "mve_flip_signs", UINT8, [op.output.elements])
+
+
+def _evaluate(b: Kernel, name: str, dtype: DType, numbers: Sequence[int], *more: tir.Expr) -> None:
+    """Emit an intrinsic of the whole output and input, seen as `dtype`."""
+    spans, size = [], dtype.size_bytes
+    for buffer in (b.y, b.input(0)):
+        count = buffer.elements * buffer.dtype.size_bytes // size
+        access: tir.AccessMode = "rw" if buffer == b.y else "r"
+        view = b.view("run", buffer, 0, (count,), dtype=dtype, access=access, alignment=size)
+        spans.append(b.pointer(view, 0, count, access))
+    b.evaluate(name, [*spans, *more, *numbers])
+
+
+def _slice_words(op: OpCall) -> int:
+    """Return the words of a slice if slices along the only axis that counts can be gathered."""
+    x, axis = op.input(0), op.attrs.get("axis")
+    is_along = op.str_attr("mode") == "along" and isinstance(axis, int)
+    if not is_along or math.prod(x.shape[: op.int_attr("axis")]) > 1:
+        return 0
+    words, rest = divmod(math.prod(x.shape[op.int_attr("axis") + 1 :]) * x.dtype.size_bytes, 4)
+    return words if not rest and words <= _WORDS_MAX else 0
+
+
+def _build_gather(op: OpCall, config: Config, b: Kernel) -> None:
+    count, step = op.input(1).elements, op.input(1).dtype.size_bytes // 4
+    places = b.view("places", b.input(1), 0, (count * step,), dtype=INT32, alignment=4)
+    numbers = [op.input(0).shape[op.int_attr("axis")], _slice_words(op), step, count]
+    at = b.pointer(places, 0, count * step)
+    _evaluate(b, "mve_gather_words", UINT32, numbers, at)
+
+
+def _strided(y: Any, x: Any, y_step: int, x_step: int, count: int) -> Any:
+    result = np.array(y)
+    result[::y_step] = np.asarray(x)[::x_step]
+    return result
+
+
+def _gathered(y: Any, x: Any, places: Any, size: int, words: int, step: int, count: int) -> Any:
+    index = np.asarray(places)[::step].astype(np.int64)
+    index = np.clip(np.where(index < 0, index + size, index), 0, size - 1)
+    at = np.repeat(index * words, words, axis=0)
+    return np.take_along_axis(x, (at.T + np.arange(words * count) % words).T, 0)
+
+
+def _move(
+    name: str, dtype: DType, numbers: str, meaning: Callable[..., Any], doc: str, section: str,
+    cost: float, places: int = 0, **values: object,
+) -> Intrinsic:  # fmt: skip
+    """Return an intrinsic that executes about `cost` instructions for each element."""
+    return Intrinsic(
+        f"mve_{name}",
+        (*pointers(dtype, "rw", y=1), *pointers(dtype, x=1),
+         *(pointers(INT32, places=1) * places), *immediates(*numbers.split())),
+        meaning,
+        _C[f"{section}_portable"],
+        doc,
+        requires="mve",
+        text={"gnu": fill_text(_C[section], **values)},
+        count=lambda args: 12 + round(args[-1] * cost),
+    )  # fmt: skip
+
+
+INTRINSICS = (
+    *(
+        _move(f"copy_{dtype.name}", dtype, "y_step x_step count", _strided,
+              "Copies `count` elements with strides.", "copy", 6 / lanes, n=lanes,
+              bits=128 // lanes, c=letter, shifted="" if dtype == UINT8 else "_shifted")
+        for dtype, lanes, letter in ((UINT8, 8, "b"), (UINT16, 8, "h"), (UINT32, 4, "w"))
+    ),
+    _move("flip_signs", UINT8, "count", lambda y, x, count: np.asarray(x)[:count] ^ 0x80,
+          "Inverts the sign bits of `count` bytes.", "flips", 0.25),
+    _move("gather_words", UINT32, "size words step count", _gathered,
+          "Copies slices of a few words, those at `count` indices.", "gather", 4, 1),
+)  # fmt: skip
+SCHEDULES = (
+    *(
+        helium_schedule(f"helium.{op}.vectors", op, configs=lambda op: ({},), build=_build,
+                        time_max=_TIME_MAX)
+        for op in _OPS.split()
+    ),
+    helium_schedule("helium.quantize.signs", "quantize", build=_build_flips,
+                    configs=lambda op: ({},) if flips_sign_bits(op) else ()),
+    helium_schedule("helium.dynamic_gather.words", "dynamic_gather", build=_build_gather,
+                    configs=lambda op: ({},) if _slice_words(op) else ()),
 )  # fmt: skip

@@ -48,7 +48,7 @@ SCALED_TWICE = _C["scaled_twice"]
 
 _SCALED = "\n".join([_C["scaled"], SCALED_TWICE])
 
-_NARROWED = {INT8: "vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0", INT16: "vqmovnb.s32 %q0, %q0"}
+NARROWED = {INT8: "vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0", INT16: "vqmovnb.s32 %q0, %q0"}
 
 
 def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "shift") -> str:
@@ -69,7 +69,7 @@ def store_assembly(vector: str, target: str, lanes: str, dtype: DType = INT8) ->
     return fill_text(
         _C["stored"],
         v=vector, y=target, lanes=lanes, min=dtype.min, max=dtype.max, store=store,
-        narrowed=_NARROWED[dtype],
+        narrowed=NARROWED[dtype],
     )  # fmt: skip
 
 

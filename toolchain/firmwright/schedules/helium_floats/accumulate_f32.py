@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from firmwright.base.text_sections import fill_text, read_sections
+
 # `fused` (VFMA) rounds once per product: fewer instructions, but other bits than the default loops.
 # Such schedules are offered only if the model converts no floats to integers, so that a difference
 # in the last bit cannot become a step (docs/decisions/0028). `separate` rounds the product and the
@@ -17,14 +19,7 @@ PORTABLE_ACCUMULATE: dict[AccumulateStyle, str] = {
     "separate": "{total} + {x} * {w}",
 }
 
-CLAMP_ASSEMBLY = """\
-if (activation > 0 && !({v} > ({low}))) {{
-    {v} = {low};
-}}
-if (activation > 1 && !({v} < ({high}))) {{
-    {v} = {high};
-}}"""
-_LOW, _HIGH = "activation == 3 ? -1.0f : 0.0f", "activation == 3 ? 1.0f : 6.0f"
+_C = read_sections(__file__)
 
 ACTIVATION_CODES = {"none": 0, "relu": 1, "relu6": 2, "relu_n1_to_1": 3}
 """Values of the immediate operand `activation`."""
@@ -61,18 +56,11 @@ def apply_activation(value: Any, activation: int) -> Any:
 
 
 def emit_scalar_activation(name: str) -> str:
-    return CLAMP_ASSEMBLY.format(v=name, low=_LOW, high=_HIGH)
+    return fill_text(_C["scalar"], v=name)
 
 
 def emit_vector_activation(name: str) -> str:
-    return "\n".join([
-        "if (activation > 0) {",
-        f"    {name} = vmaxnmq_f32({name}, vdupq_n_f32({_LOW}));",
-        "}",
-        "if (activation > 1) {",
-        f"    {name} = vminnmq_f32({name}, vdupq_n_f32({_HIGH}));",
-        "}",
-    ])  # fmt: skip
+    return fill_text(_C["vector"], v=name)
 
 
 def activation_instructions(activation: int) -> int:
@@ -82,12 +70,6 @@ def activation_instructions(activation: int) -> int:
 def store_assembly(name: str, target: str, first: int) -> list[str]:
     """Return C that stores vector `name` at element `first`, bounded by operand `lanes`."""
     place = f"{target} + {first}" if first else target
-    rest = f"lanes - {first}" if first else "lanes"
-    cut = f"vstrwq_p_f32({place}, {name}, vctp32q((uint32_t)({rest})));"
-    return [
-        f"if (lanes >= {first + 4}) {{",
-        f"    vstrwq_f32({place}, {name});",
-        f"}} else if (lanes > {first}) {{" if first else "} else {",
-        f"    {cut}",
-        "}",
-    ]
+    rest, some = (f"lanes - {first}", f" if (lanes > {first})") if first else ("lanes", "")
+    text = fill_text(_C["store"], v=name, y=place, end=first + 4, rest=rest, some=some)
+    return text.splitlines()

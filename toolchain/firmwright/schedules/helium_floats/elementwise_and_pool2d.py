@@ -1,7 +1,6 @@
 """float32 add, sub, mul and pools on Helium, four elements at a time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
 from typing import Any
@@ -26,6 +25,7 @@ _C = read_sections(__file__)
 # operators require equal shapes; pools require windows inside the input.
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
+_POOLS = {"average_pool2d": "average", "max_pool2d": "most"}
 
 
 def _pairs_meaning(op: str, a: Any, b: Any, y: Any, activation: Any, count: Any) -> Any:
@@ -35,12 +35,16 @@ def _pairs_meaning(op: str, a: Any, b: Any, y: Any, activation: Any, count: Any)
         return accumulate_f32.apply_activation(compute(left, right), activation)
 
 
-def _pairs(op: str) -> Intrinsic:
-    limits = (
+def _limits() -> tuple[str, str]:
+    """Return C that applies the activation to a scalar, and to a vector."""
+    return (
         accumulate_f32.emit_scalar_activation("value"),
         accumulate_f32.emit_vector_activation("value"),
     )
-    scalar, vector = (indent(limit, " " * 4) for limit in limits)
+
+
+def _pairs(op: str) -> Intrinsic:
+    scalar, vector = (indent(limit, " " * 4) for limit in _limits())
     return Intrinsic(
         name=f"mve_{op}_f32",
         operands=(
@@ -79,102 +83,32 @@ def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """C text of a pool's initial value, tap and final step, for scalars and vectors."""
-
-    op: str
-    start: str
-    scalar_step: str
-    vector_step: str
-    scalar_end: str
-    vector_end: str
-
-
-_DIVIDED = "\n".join([
-    "if ((taps & (taps - 1)) == 0) {",
-    "    value = vmulq_n_f32(value, 1.0f / (float)taps);",
-    "} else {",
-    *(
-        f"    value = vsetq_lane_f32(vgetq_lane_f32(value, {i}) / (float)taps, value, {i});"
-        for i in range(VECTOR_LANES)
-    ),
-    "}",
-])  # fmt: skip
-
-_POOLS = {
-    "average_pool2d": _Pool(
-        "average", "0.0f", "value = value + from[c];", "value = vaddq_f32(value, {next});",
-        "value = value / (float)(rows * columns);",
-        "const int32_t taps = rows * columns;\n" + _DIVIDED,
-    ),
-    "max_pool2d": _Pool(
-        "most", "-3.402823466e38f", "value = from[c] > value ? from[c] : value;",
-        "value = vmaxnmq_f32(value, {next});", "", "",
-    ),
-}  # fmt: skip
-
-
-def _pool_portable(pool: _Pool) -> str:
-    ends = [pool.scalar_end] if pool.scalar_end else []
-    return "\n".join([
-        "for (int32_t c = 0; c < lanes; ++c) {",
-        f"    float value = {pool.start};",
-        "    for (int32_t i = 0; i < rows; ++i) {",
-        "        for (int32_t j = 0; j < columns; ++j) {",
-        "            const float *const from = x + i * row_step + j * step;",
-        f"            {pool.scalar_step}",
-        "        }",
-        "    }",
-        *(f"    {line}" for line in ends),
-        *(f"    {line}" for line in accumulate_f32.emit_scalar_activation("value").splitlines()),
-        "    y[c] = value;",
-        "}",
-    ])  # fmt: skip
-
-
-def _pool_text(pool: _Pool) -> str:
-    loaded = "lanes == 4 ? vldrwq_f32(from) : vldrwq_z_f32(from, inside)"
-    return "\n".join([
-        "const mve_pred16_t inside = vctp32q((uint32_t)lanes);",
-        f"float32x4_t value = vdupq_n_f32({pool.start});",
-        "for (int32_t i = 0; i < rows; ++i) {",
-        "    const float *from = x + i * row_step;",
-        "    for (int32_t j = 0; j < columns; ++j) {",
-        f"        {pool.vector_step.format(next=loaded)}",
-        "        from += step;",
-        "    }",
-        "}",
-        *pool.vector_end.splitlines(),
-        *accumulate_f32.emit_vector_activation("value").splitlines(),
-        *accumulate_f32.store_assembly("value", "y", 0),
-    ])  # fmt: skip
-
-
-def _pool_meaning(pool: _Pool, x: Any, y: Any, *settings: Any) -> Any:
+def _pool_meaning(op: str, x: Any, y: Any, *settings: Any) -> Any:
     rows, columns, row_step, step, activation, lanes = settings
     values = np.asarray(x, np.float32)
     with np.errstate(all="ignore"):
-        total = np.full_like(values[:lanes], np.finfo(np.float32).min if pool.op == "most" else 0)
+        total = np.full_like(values[:lanes], np.finfo(np.float32).min if op == "most" else 0)
         for i in range(rows):
             for j in range(columns):
                 tap = values[i * row_step + j * step :][:lanes]
-                total = np.maximum(total, tap) if pool.op == "most" else total + tap
-        if pool.op == "average":
+                total = np.maximum(total, tap) if op == "most" else total + tap
+        if op == "average":
             total = total / np.float32(rows * columns)
     return accumulate_f32.apply_activation(total, activation)
 
 
-def _pool(pool: _Pool) -> Intrinsic:
+def _pool(op: str) -> Intrinsic:
     names = ("rows", "columns", "row_step", "step", "activation", "lanes")
+    scalar, vector = _limits()
+    stored = "\n".join(accumulate_f32.store_assembly("value", "y", 0))
     return Intrinsic(
-        name=f"mve_{pool.op}_f32",
+        name=f"mve_{op}_f32",
         operands=(*pointers(FLOAT32, x=1), *pointers(FLOAT32, "w", y=1), *immediates(*names)),
-        meaning=partial(_pool_meaning, pool),
-        portable=_pool_portable(pool),
-        doc=f"The {'mean' if pool.op == 'average' else 'greatest'} of a window, four channels.",
+        meaning=partial(_pool_meaning, op),
+        portable=fill_text(_C[f"{op}_portable"], limit=indent(scalar, " " * 4)),
+        doc=f"The {'mean' if op == 'average' else 'greatest'} of a window, four channels.",
         requires="mvefp",
-        text={"gnu": _pool_text(pool)},
+        text={"gnu": fill_text(_C[f"{op}_text"], limit=vector, stored=stored)},
         count=lambda args: 12 + args[2] * (3 + 5 * args[3]),
     )
 
@@ -198,7 +132,7 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
         corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
         place = ((n * height + oy) * width + ox) * channels + channel
         b.evaluate(
-            f"mve_{_POOLS[op.op].op}_f32",
+            f"mve_{_POOLS[op.op]}_f32",
             [
                 b.pointer(b.input(0), corner * channels + channel, reach),
                 b.pointer(b.y, place, lanes, "w"),

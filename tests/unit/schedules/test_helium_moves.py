@@ -1,0 +1,93 @@
+"""Copies, flips, gathers and int16 tables on Helium match the references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT8, DType
+from firmwright.base.quant import Quantization
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.verify import verify_prim_func
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.schedules.helium import logistic_tanh, moves
+from firmwright.schedules.registry import INTRINSICS
+
+BY_NAME = {item.name: item for item in (*moves.SCHEDULES, *logistic_tanh.SCHEDULES)}
+
+
+def quantized(shape: tuple[int, ...], dtype: DType, scale: float, point: int) -> TensorType:
+    return TensorType(shape, dtype, Quantization((scale,), (point,)))
+
+
+def run(name: str, call: OpCall, *arrays: np.ndarray) -> list[str]:
+    """Compare the schedule with the reference; return the names of the kernel's intrinsics."""
+    schedule = BY_NAME[name]
+    assert schedule.configs(call)
+    expected = op_table()[call.op].reference(call, arrays)
+    outputs = [np.zeros(kind.shape, kind.dtype.np) for kind in call.outputs]
+    kernel = Kernel("kernel", call)
+    schedule.build(call, {}, kernel)
+    func = kernel.build()
+    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    memory = dict(zip([param.name for param in func.params], [*arrays, *outputs], strict=True))
+    interpret(func, memory, INTRINSICS, constants=kernel.constants)
+    for ours, theirs in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    return [name for name in INTRINSICS if f'"{name}"' in repr(func) or f"'{name}'" in repr(func)]
+
+
+@pytest.mark.parametrize("dtype", [INT8, INT16, FLOAT32], ids=lambda dtype: dtype.name)
+def test_the_longest_axis_of_a_copy_is_a_vector(dtype: DType) -> None:
+    x = np.random.default_rng(1).integers(-100, 100, (1, 3, 9, 5)).astype(dtype.np)
+    kind = TensorType(x.shape, dtype)
+    parts = tuple(TensorType((1, 3, 9, size), dtype) for size in (1, 2, 2))
+    split = OpCall("split", (kind,), parts, {"axis": 3, "sizes": (1, 2, 2)}, (None,))
+    width = 8 * dtype.size_bytes
+    assert f"mve_copy_uint{width}" in run("helium.split.vectors", split, x)
+    joined = OpCall("concatenation", parts, (kind,), {"axis": 3}, (None,) * 3)
+    places = [np.ascontiguousarray(part) for part in np.split(x, (1, 3), axis=3)]
+    assert f"mve_copy_uint{width}" in run("helium.concatenation.vectors", joined, *places)
+
+
+def test_words_are_not_copied_as_bytes() -> None:
+    x = np.arange(9 * 3 * 4, dtype=np.int8).reshape(9, 3, 4)
+    kinds = TensorType(x.shape, INT8), TensorType((3, 9, 4), INT8)
+    call = OpCall("transpose", kinds[:1], kinds[1:], {"perm": (1, 0, 2)}, (None,))
+    assert run("helium.transpose.vectors", call, x) == ["mve_copy_uint32"]
+
+
+@pytest.mark.parametrize("count", [5, 16, 67])
+def test_sign_bits_are_flipped(count: int) -> None:
+    x = np.random.default_rng(count).integers(0, 256, count).astype(np.uint8)
+    kinds = quantized((count,), UINT8, 0.5, 130), quantized((count,), INT8, 0.5, 2)
+    run("helium.quantize.signs", OpCall("quantize", kinds[:1], kinds[1:], {}, (None,)), x)
+
+
+def test_flips_are_not_offered_for_floats() -> None:
+    kinds = TensorType((4,), FLOAT32), quantized((4,), INT8, 0.5, 2)
+    call = OpCall("quantize", kinds[:1], kinds[1:], {}, (None,))
+    assert not BY_NAME["helium.quantize.signs"].configs(call)
+
+
+@pytest.mark.parametrize("dtype", [INT32, INT64], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("words", [1, 2, 4])
+def test_indices_select_slices_and_are_limited(words: int, dtype: DType) -> None:
+    x = np.random.default_rng(words).normal(size=(7, words)).astype(np.float32)
+    places = np.array([0, 6, -1, -7, 3, 9, -20, 2, 5], dtype.np)
+    kinds = TensorType(x.shape, FLOAT32), TensorType(places.shape, dtype)
+    y = TensorType((len(places), words), FLOAT32)
+    call = OpCall("dynamic_gather", kinds, (y,), {"mode": "along", "axis": 0}, (None, None))
+    run("helium.dynamic_gather.words", call, x, places)
+
+
+@pytest.mark.parametrize("scale", [2.0**-12, 0.0003, 1.3, 2.0**-15])
+@pytest.mark.parametrize("op", ["logistic", "tanh"])
+def test_int16_tables_are_interpolated(op: str, scale: float) -> None:
+    x = np.append(np.arange(-32768, 32768, 41), 32767).astype(np.int16)
+    kinds = quantized(x.shape, INT16, scale, 0), quantized(x.shape, INT16, 2.0**-15, 0)
+    run(f"helium.{op}.int16", OpCall(op, kinds[:1], kinds[1:], {}, (None,)), x)

@@ -1,0 +1,52 @@
+"""logistic and tanh of int16 on Helium: four values gather their entries of the table."""
+
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, UINT16
+from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ir.tir.schedule import Config
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.logistic_tanh import lookup_sigmoid_array, sigmoid_table, step_multiplier
+from firmwright.schedules.schedule_factories import for_inputs_of, helium_schedule
+
+_C = read_sections(__file__)
+_NUMBERS = {
+    "logistic": {"bits": 9, "most": 0x1FFFC00, "above": 512, "below": 0x20001FF, "right": 10},
+    "tanh": {"bits": 8, "most": 0xFFFF00, "above": 128 - (1 << 23), "below": 0x80007F, "right": 8},
+}
+
+
+def _lookup(op: str) -> Intrinsic:
+    def meaning(y: Any, x: Any, table: Any, multiplier: Any, shift: Any, count: Any) -> Any:
+        raised = np.asarray(x)[:count].astype(np.int64) * multiplier + (1 << shift >> 1)
+        return lookup_sigmoid_array(raised >> shift, op == "tanh").astype(np.int16)
+
+    return Intrinsic(
+        f"mve_{op}_int16",
+        (*pointers(INT16, "w", y=1), *pointers(INT16, x=1), *pointers(UINT16, table=257),
+         *immediates("multiplier", "shift", "count")),
+        meaning,
+        fill_text(_C["portable"], **_NUMBERS[op]),
+        f"{op} of `count` values.",
+        requires="mve",
+        text={"gnu": fill_text(_C["text"], **_NUMBERS[op])},
+        count=lambda args: 20 + -(-args[5] // 4) * 22,
+    )  # fmt: skip
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    table, count = b.constant("sigmoid", sigmoid_table(), UINT16), op.output.elements
+    x, y = b.pointer(b.input(0), 0, count), b.pointer(b.y, 0, count, "w")
+    places = [y, x, b.pointer(table, 0, table.elements)]
+    b.evaluate(f"mve_{op.op}_int16", [*places, *step_multiplier(op), count])
+
+
+INTRINSICS = tuple(map(_lookup, _NUMBERS))
+SCHEDULES = tuple(
+    helium_schedule(f"helium.{op}.int16", op, configs=for_inputs_of(INT16), build=_build)
+    for op in _NUMBERS
+)
