@@ -147,3 +147,49 @@ def test_float_schedules_match_the_default_loops(
                 judged += 1
     of_one_channel = schedule.op == "conv2d" and schedule.name.startswith("fpu.depthwise")
     assert judged >= (3 if of_one_channel else 6)
+
+
+def convolution(
+    x: tuple[int, ...], outputs: int, size: tuple[int, int], stride: tuple[int, int],
+    padding: tuple[int, int, int, int],
+) -> OpCall:  # fmt: skip
+    rng = np.random.default_rng(len(x) + outputs)
+    w = Constant.from_array("w", rng.normal(size=(outputs, *size, x[3])), FLOAT32)
+    bias = Constant.from_array("bias", rng.normal(size=outputs), FLOAT32)
+    tensors = (TensorType(x, FLOAT32), *(TensorType(c.shape, FLOAT32) for c in (w, bias)))
+    height, width = (
+        (x[1 + n] + padding[2 * n] + padding[2 * n + 1] - size[n]) // stride[n] + 1 for n in (0, 1)
+    )
+    attrs = {"stride": stride, "dilation": (1, 1), "padding": padding, "activation": "relu"}
+    y = TensorType((x[0], height, width, outputs), FLOAT32)
+    return OpCall("conv2d", tensors, (y,), attrs, (None, w, bias))
+
+
+DIRECT = {
+    "padded": convolution((1, 5, 6, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1)),
+    "stride": convolution((1, 7, 9, 4), 9, (3, 2), (2, 2), (1, 0, 1, 0)),
+    "not padded": convolution((1, 6, 9, 5), 7, (2, 3), (1, 1), (0, 0, 0, 0)),
+    "batch": convolution((2, 4, 4, 7), 5, (3, 3), (1, 1), (1, 1, 1, 1)),
+    "pointwise": convolution((2, 3, 3, 14), 6, (1, 1), (1, 1), (0, 0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("style", ["separate", "chained"])
+@pytest.mark.parametrize("call", DIRECT.values(), ids=DIRECT)
+def test_windows_are_multiplied_in_place(call, style) -> None:
+    (schedule,) = (each for each in FLOAT if each.name == f"fpu.conv2d.{style}")
+    x = drawn(call, 0)
+    expected = by_default(call, x)
+    for pixels in (2, 3, 4):
+        kernel = Kernel("kernel", call)
+        schedule.build(call, {"lanes": 4, "pixels": pixels, "direct": 1}, kernel)
+        np.testing.assert_array_equal(executed(call, kernel, x), expected)
+
+
+def test_few_outputs_need_no_packed_columns() -> None:
+    (schedule,) = (each for each in FLOAT if each.name == "fpu.conv2d.separate")
+    chosen = {name: "direct" in schedule.configs(call)[0] for name, call in DIRECT.items()}
+    assert chosen["padded"]
+    assert chosen["pointwise"]
+    many = convolution((1, 5, 6, 8), 64, (3, 3), (1, 1), (1, 1, 1, 1))
+    assert "direct" not in schedule.configs(many)[0]

@@ -17,24 +17,26 @@ from firmwright.schedules.fpu.conv2d_fully_connected import (
     FloatGemmKernel,
     channel_groups,
     cheapest_tiles,
+    tile_config,
+    tile_of,
 )
-from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, FpuTile, MultiplyAddStyle
+from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, MultiplyAddStyle
 from firmwright.schedules.row_band import pixel_blocks
 
 _COPY = 5
-"""Approximate instructions to pack one element of a window."""
+"""Approximate cycles to pack one element of a window."""
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32 or op.int_attr("groups") > 1 or op.output.shape[0] > 1:
         return ()
     filters, depth = op.input(1).shape[0], math.prod(op.input(1).shape[1:])
-    tiles = cheapest_tiles(filters, math.prod(op.output.shape[2:]), depth, _COPY)
-    return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles[:1]]
+    tiles = cheapest_tiles(filters, math.prod(op.output.shape[2:]), depth, _COPY * depth)
+    return [tile_config(tile) for tile in tiles[:1]]
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
+    tile = tile_of(config)
     filters, channels, *size = op.input(1).shape
     taps, pixels = math.prod(size), math.prod(op.output.shape[2:])
     w = b.view("w", b.input(1), 0, (filters, channels, taps))
