@@ -98,16 +98,20 @@ def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
 
 def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
     """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
-    tile = tile_of(config)
-    weights = weights_of(op).reshape(op.input(1).shape[0], -1)
-    outputs, depth = weights.shape
+    tile, (_, depth) = tile_of(config), _matrix_shape(op)
+    weights = weights_of(op)
+    if op.op == "transpose_conv":
+        weights = np.moveaxis(weights, 2, 0)
+    weights = weights.reshape(-1, depth)
+    outputs = len(weights)
+    bias = bias_of(op, "float32")
     groups = [
         weights[first : first + count * lanes].reshape(count, lanes, depth).swapaxes(1, 2).ravel()
         for first, count, lanes in channel_groups(outputs, tile.lanes)
     ]
     return FloatGemmKernel(
         style, tile, outputs, depth, b.constant("weights", np.concatenate(groups), FLOAT32),
-        b.constant("bias", bias_of(op, "float32"), FLOAT32), op.str_attr("activation"),
+        b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32), op.str_attr("activation"),
         (outputs, 1),
     )  # fmt: skip
 
@@ -157,6 +161,7 @@ def tile_of(config: Config) -> FpuTile:
 
 _COPY, _COPY_ROW, _COPY_BAND = 3.0, 10.0, 2.5
 """Approximate cycles to pack an element of a window, and in addition a row; to copy to a band."""
+_POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 _BAND_MAX = 1.5
 """The largest band, relative to packed columns of four pixels."""
 
@@ -182,11 +187,29 @@ _MOVES = RowMoves(
 )
 
 
+def _window(op: OpCall) -> ConvWindow:
+    return _POINT if op.op == "transpose_conv" else kernel_window(op)
+
+
+def _matrix_shape(op: OpCall) -> tuple[int, int]:
+    """Return (outputs, depth). A transposed convolution without overlap has one output per tap."""
+    w = op.input(1)
+    depth = w.shape[3] if op.op == "transpose_conv" else w.elements // w.shape[0]
+    return w.elements // depth, depth
+
+
+def _is_matrix(op: OpCall) -> bool:
+    """Return whether each input pixel of a transposed convolution has output pixels of its own."""
+    (_, height, width, _), (_, rows, columns, _) = op.input(0).shape, op.input(1).shape
+    fits = op.output.shape[1:3] == (height, width * columns) and op.ints_attr("before") == (0, 0)
+    return fits and rows == 1 and op.ints_attr("stride") == (1, columns)
+
+
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != FLOAT32:
+    if op.input(0).dtype != FLOAT32 or (op.op == "transpose_conv" and not _is_matrix(op)):
         return ()
-    outputs, window = op.input(1).shape[0], kernel_window(op)
-    depth, pixels = op.input(1).elements // outputs, op.output.elements // outputs
+    (outputs, depth), window = _matrix_shape(op), _window(op)
+    pixels = op.output.elements // outputs
     run = window.size[1] * op.input(1).shape[-1]
     row, band, packing = pixels, 0, _COPY * depth
     if not window.pointwise:
@@ -201,7 +224,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
+    window, gemm = _window(op), _plan_gemm(op, b, style, config)
     pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
     if gemm.tile.direct:
         _build_direct(b, window, gemm, pixels)
@@ -237,5 +260,5 @@ SCHEDULES = tuple(
         f"fpu.{op}.{style}", op, requires, _configs, partial(_build, style), disable_scheduling=True
     )
     for style, requires in STYLE_FEATURES.items()
-    for op in ("conv2d", "fully_connected")
+    for op in ("conv2d", "fully_connected", "transpose_conv")
 )
