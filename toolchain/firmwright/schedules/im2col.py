@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from firmwright.base.dtypes import FLOAT32, UINT32
+from firmwright.base.dtypes import UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not
@@ -10,11 +10,11 @@ from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest, Position
 
 _UNROLL = 4
-_MAX_COPIES = 16
+_MAX_UNROLLED_COPIES = 16
 
 
 def _factors(count: int) -> tuple[int, ...]:
-    return (count,) if count <= _MAX_COPIES else (8, _UNROLL, 3, 2)
+    return (count,) if count <= _MAX_UNROLLED_COPIES else (8, _UNROLL, 3, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class FloatIm2colPacker:
 
     def points(self, at: ArithExpr) -> None:
         """Pack one-element windows, that is, the channels of the pixels starting at `at`."""
-        b, channels = self.b, self.columns.shape[0]
+        b, channels = self.b, self.x.shape[3]
         source = b.view("from", self.x, at * channels, (self.pixels, channels))
         with b.unrolled("i", channels, _UNROLL, 2) as k:
             for pixel in range(self.pixels):
@@ -61,11 +61,8 @@ class FloatIm2colPacker:
         rows, cols = window.input_size
         run = window.size[1] * self.x.shape[3]
         guarded = window.guarded(0) or window.guarded(1)
-        is_short = (
-            not guarded and self.x.dtype == FLOAT32 and run * window.size[0] <= 2 * _MAX_COPIES
-        )
         with Nest() as enter:
-            ky = enter(b.for_("ky", window.size[0], kind="unrolled" if is_short else "serial"))
+            ky = enter(b.for_("ky", window.size[0]))
             iy = b.let("iy", top + ky * window.dilation[0])
             whole = window.dilation[1] == 1
             if whole and not guarded:
@@ -124,12 +121,12 @@ class RowIm2colPacker(FloatIm2colPacker):
     def points(self, at: ArithExpr) -> None:
         depth = self.x.shape[3]
         with self.b.for_("p", self.pixels) as p:
-            self._move((at + p) * depth, p * self.columns.shape[1], depth)
+            self.move((at + p) * depth, p * self.columns.shape[1], depth)
 
     def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         _, rows, cols, channels = self.x.shape
         offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
-        self._move(offset, pixel * self.columns.shape[1] + first, count)
+        self.move(offset, pixel * self.columns.shape[1] + first, count)
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         b, place = self.b, pixel * self.columns.shape[1] + first
@@ -137,7 +134,7 @@ class RowIm2colPacker(FloatIm2colPacker):
         with b.for_("c", count) as c:
             b.store(column, [c], self.zero_point)
 
-    def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
+    def move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
         b, lanes = self.b, 4 // self.x.dtype.size_bytes
         is_whole = self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0
         dtype, steps = (UINT32, count // lanes) if is_whole else (self.x.dtype, count)

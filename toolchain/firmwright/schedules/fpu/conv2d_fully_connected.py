@@ -1,9 +1,9 @@
-"""float32 conv2d and fully_connected with an FPU: GEMM over im2col columns."""
+"""float32 conv2d, fully_connected and transpose_conv with an FPU: windows times filters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import product
 
 import numpy as np
 
@@ -17,20 +17,19 @@ from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.fpu.microkernels import (
     COPIED_MAX,
-    DIRECT_MIN,
-    DIRECT_TILES,
     FPU_TILES,
-    STEPS_PER_ITERATION,
     STYLE_FEATURES,
+    TALL_MIN,
     FpuTile,
     MultiplyAddStyle,
     activated,
+    element_steps,
     microkernel_name,
 )
-from firmwright.schedules.im2col import FloatIm2colPacker
+from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.row_band import RowMoves, band_width, pixel_blocks, window_rows
 
-# y[p, o] = activation(sum over k of column[k, p] * w[o, k], + bias[o]), in that order. Weights are
+# y[p, o] = activation(sum over k of window[p, k] * w[o, k], + bias[o]), in that order. Weights are
 # packed in channel groups, element k of a group contiguous. The last groups are smaller.
 
 
@@ -47,42 +46,42 @@ class FloatGemmKernel:
     activation: str
     strides: tuple[int, int]
 
-    def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr, *args: ArithExpr | int) -> None:
-        """Compute all channels of the pixels starting at `at`.
+    def emit(
+        self, b: Kernel, at: ArithExpr, x: tir.Buffer, start: ArithExpr | int, pitch: int,
+        rows: int = 1, row_pitch: int = 0,
+    ) -> None:  # fmt: skip
+        """Compute all channels of the pixels from `at`, whose windows are in `x` from `start`.
 
-        `columns` is [depth, pixels], or for a direct tile `args` are the place of the first window,
-        the elements of its rows, the distance of windows, the number of rows and the gaps of rows.
+        Windows are `pitch` elements apart and their `rows` are `row_pitch` apart.
         """
+        run, pixels = self.depth // rows, self.tile.pixels
+        extent = (pixels - 1) * pitch + (rows - 1) * row_pitch + run
+        shape = [run, pitch, *([rows, row_pitch - run] if rows > 1 else [])]
+        integers = [ArithExpr(immediate(n, INT32)) for n in shape]
         for first, count, lanes in channel_groups(self.outputs, self.tile.lanes):
-            tile = replace(self.tile, lanes=lanes)
+            tile = FpuTile(lanes, pixels)
+            name = microkernel_name(self.style, tile, run, tall=rows > 1)
             with b.for_("group", count) as group:
-                self._multiply(b, tile, (columns, *args), at, group * lanes + first)
+                channel = group * lanes + first
+                sums = b.reg("sum", FLOAT32, tile.sums)
+                w = b.pointer(self.weights, channel * self.depth, lanes * self.depth)
+                registers = [b.load(sums, [i]) for i in range(tile.sums)]
+                b.evaluate(name, [w, b.pointer(x, start, extent), *integers, *registers])
+                self._store(b, tile, at, channel, sums)
 
-    def _multiply(
-        self, b: Kernel, tile: FpuTile, source: tuple[Any, ...], at: ArithExpr, channel: ArithExpr
+    def _store(
+        self, b: Kernel, tile: FpuTile, at: ArithExpr, channel: ArithExpr, sums: tir.Buffer
     ) -> None:
-        sums = b.reg("sum", FLOAT32, tile.sums)
-        w = b.pointer(self.weights, channel * self.depth, tile.lanes * self.depth)
-        columns, start, steps, *shape = source if tile.direct else (*source, 0, self.depth)
-        extent = tile.pixels * self.depth
-        if tile.direct:
-            pitch, rows, jump = shape
-            extent = (tile.pixels - 1) * pitch + rows * (steps + jump) - jump
-        x = b.pointer(columns, start, extent)
-        registers = [b.load(sums, [i]) for i in range(tile.sums)]
-        name = microkernel_name(self.style, tile, steps)
-        integers = [ArithExpr(immediate(n, INT32)) for n in (steps, *shape)]
-        b.evaluate(name, [w, x, *integers, *registers])
         first = b.let("first", channel)
         y = b.view(
             "out", b.y, at * self.strides[0] + first * self.strides[1], (tile.pixels, tile.lanes),
             strides=self.strides, access="w",
         )  # fmt: skip
-        for lane in range(tile.lanes):
-            bias = b.let("channel_bias", b.load(self.bias, [first + lane]))
-            for pixel in range(tile.pixels):
-                total = b.load(sums, [pixel * tile.lanes + lane]) + bias
-                b.store(y, [pixel, lane], activated(total, self.activation))
+        lanes = range(tile.lanes)
+        bias = [b.let("channel_bias", b.load(self.bias, [first + lane])) for lane in lanes]
+        for pixel, lane in product(range(tile.pixels), lanes):
+            total = b.load(sums, [pixel * tile.lanes + lane]) + bias[lane]
+            b.store(y, [pixel, lane], activated(total, self.activation))
 
 
 def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
@@ -98,13 +97,11 @@ def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
 
 def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
     """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
-    tile, (_, depth) = tile_of(config), _matrix_shape(op)
-    weights = weights_of(op)
+    tile, (outputs, depth) = tile_of(config), _matrix_shape(op)
+    weights, bias = weights_of(op), bias_of(op, "float32")
     if op.op == "transpose_conv":
         weights = np.moveaxis(weights, 2, 0)
-    weights = weights.reshape(-1, depth)
-    outputs = len(weights)
-    bias = bias_of(op, "float32")
+    weights = weights.reshape(outputs, depth)
     groups = [
         weights[first : first + count * lanes].reshape(count, lanes, depth).swapaxes(1, 2).ravel()
         for first, count, lanes in channel_groups(outputs, tile.lanes)
@@ -116,57 +113,57 @@ def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -
     )  # fmt: skip
 
 
-def cheapest_tiles(
+def tile_of(config: Config) -> FpuTile:
+    return FpuTile(int(config["lanes"]), int(config["pixels"]))
+
+
+def tile_configs(
     outputs: int, pixels: int, depth: int, packing: float, row: int = 0, rows: int = 1,
     band: float = 0.0,
-) -> Sequence[FpuTile]:  # fmt: skip
-    """Return the cheapest tile and, if it differs, the cheapest tile of one pixel.
+) -> Sequence[Config]:  # fmt: skip
+    """Return the cheapest configuration and, if it differs, the cheapest of one pixel.
 
-    `packing` is the cost of packing a pixel, in cycles. If windows can be multiplied in
-    place, `row` is the number of pixels in a row of the output, `rows` the number of rows of a
-    window and `band` the cost of copying the input for a pixel.
+    `packing` is the cost of packing the window of a pixel, in cycles; 0: windows are contiguous. If
+    they can be multiplied in place, `row` is the number of pixels in a row of the output, `rows`
+    that of a window and `band` the cost of copying the input of a pixel.
     """
-    direct = [tile for tile in DIRECT_TILES if tile.pixels <= row]
-    fitting = [*direct, *(tile for tile in FPU_TILES if tile.pixels <= pixels)]
 
-    def cost(tile: FpuTile) -> tuple[float, int]:
-        blocks = -(-pixels // tile.pixels)
-        work = tile.pixels * (band if tile.direct else packing)
-        if tile.direct:
-            blocks = pixels // row * -(-row // tile.pixels)
+    def cost(tile: FpuTile, is_packed: bool) -> tuple[float, int]:
+        blocks = -(-pixels // tile.pixels) if is_packed else pixels // row * -(-row // tile.pixels)
+        work = tile.pixels * (packing if is_packed else band)
+        tall = 8 * rows + 4 if rows > 1 and not is_packed else 0
         for _, count, lanes in channel_groups(outputs, tile.lanes):
-            steps = replace(tile, lanes=lanes).steps("separate", STEPS_PER_ITERATION)
-            per_element = len(steps) / STEPS_PER_ITERATION + lanes + tile.pixels
-            work += count * (per_element * depth + 8 + 14 * (rows + 1) * tile.direct)
+            part = FpuTile(lanes, tile.pixels)
+            turn = part.steps_per_iteration
+            steps = (len(element_steps(part, "separate", turn)) + 5) / turn
+            work += count * ((steps + lanes + tile.pixels) * depth + 8 + tall)
         return blocks * (work + 5 * outputs * tile.pixels), -tile.sums
 
-    best = min(fitting, key=cost)
-    single = min((tile for tile in fitting if tile.pixels == 1), key=cost)
-    return (best,) if best == single else (best, single)
+    in_place = [tile for tile in FPU_TILES if tile.pixels <= row and (tile.pixels > 1 or rows == 1)]
+    packed = [tile for tile in FPU_TILES if tile.pixels <= pixels and packing]
+    found = [*((tile, False) for tile in in_place), *((tile, True) for tile in packed)]
+    best = min(found, key=lambda each: cost(*each))
+    single = min((each for each in found if each[0].pixels == 1), key=lambda each: cost(*each))
+    return [
+        {"lanes": tile.lanes, "pixels": tile.pixels, **({"packed": 1} if is_packed else {})}
+        for tile, is_packed in dict.fromkeys((best, single))
+    ]
 
 
-def tile_config(tile: FpuTile) -> Config:
-    return {"lanes": tile.lanes, "pixels": tile.pixels, **({"direct": 1} if tile.direct else {})}
+# Windows of a few output pixels are multiplied by every channel group (`FloatGemmKernel`). They are
+# read from the input or, if padded, from a band, which is a copy of the input rows of an output
+# row, or packed one by one (im2col.py). The last block overlaps its predecessor if the pixels do
+# not divide evenly. If each input pixel of a transposed convolution has output pixels of its own,
+# these are the outputs of a pointwise convolution.
 
-
-def tile_of(config: Config) -> FpuTile:
-    return FpuTile(int(config["lanes"]), int(config["pixels"]), "direct" in config)
-
-
-# The columns of a few output pixels are packed (im2col.py) and multiplied by every channel group
-# (`FloatGemmKernel`). A single pixel of a pointwise convolution and a row of a matrix need no
-# packing. The last block overlaps its predecessor if the pixels do not divide evenly. For few
-# outputs, packing takes longer than loading from several windows, which is `direct`: windows in the
-# input or, if padded, in a band, a copy of the input rows of an output row.
-
-_COPY, _COPY_ROW, _COPY_BAND = 3.0, 10.0, 2.5
+_COPY, _COPY_ROW, _COPY_BAND = 2.2, 10.0, 2.5
 """Approximate cycles to pack an element of a window, and in addition a row; to copy to a band."""
+_BAND_MAX = 6
+"""The largest band, relative to a window."""
 _POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
-_BAND_MAX = 1.5
-"""The largest band, relative to packed columns of four pixels."""
 
 
-def _copy_row(
+def copy_row(
     b: Kernel, y: tir.Buffer, to: ArithExpr, x: tir.Buffer, start: ArithExpr, count: int
 ) -> None:
     for first in range(0, count, COPIED_MAX):
@@ -181,10 +178,20 @@ def _zero(b: Kernel, y: tir.Buffer, to: ArithExpr, zero: ArithExpr | int, count:
 
 
 _MOVES = RowMoves(
-    _copy_row,
-    _zero,
-    lambda b, y, zero, count: _zero(b, y, ArithExpr(immediate(0, INDEX)), zero, count),
+    copy_row, _zero, lambda b, y, _, count: _zero(b, y, ArithExpr(immediate(0, INDEX)), 0, count)
 )
+
+
+class _WindowPacker(RowIm2colPacker):
+    """Packs windows into `columns` [pixel, element] by multiple loads and stores."""
+
+    def move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
+        columns = self.b.view("packed", self.columns, 0, (self.columns.elements,), access="w")
+        copy_row(self.b, columns, place, self.x, offset, count)
+
+    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        columns = self.b.view("zeros", self.columns, 0, (self.columns.elements,), access="w")
+        _zero(self.b, columns, pixel * self.columns.shape[1] + first, 0, count)
 
 
 def _window(op: OpCall) -> ConvWindow:
@@ -192,13 +199,13 @@ def _window(op: OpCall) -> ConvWindow:
 
 
 def _matrix_shape(op: OpCall) -> tuple[int, int]:
-    """Return (outputs, depth). A transposed convolution without overlap has one output per tap."""
+    """Return (outputs, depth)."""
     w = op.input(1)
     depth = w.shape[3] if op.op == "transpose_conv" else w.elements // w.shape[0]
     return w.elements // depth, depth
 
 
-def _is_matrix(op: OpCall) -> bool:
+def _is_pointwise(op: OpCall) -> bool:
     """Return whether each input pixel of a transposed convolution has output pixels of its own."""
     (_, height, width, _), (_, rows, columns, _) = op.input(0).shape, op.input(1).shape
     fits = op.output.shape[1:3] == (height, width * columns) and op.ints_attr("before") == (0, 0)
@@ -206,52 +213,40 @@ def _is_matrix(op: OpCall) -> bool:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != FLOAT32 or (op.op == "transpose_conv" and not _is_matrix(op)):
+    if op.input(0).dtype != FLOAT32 or (op.op == "transpose_conv" and not _is_pointwise(op)):
         return ()
     (outputs, depth), window = _matrix_shape(op), _window(op)
-    pixels = op.output.elements // outputs
-    run = window.size[1] * op.input(1).shape[-1]
-    row, band, packing = pixels, 0, _COPY * depth
-    if not window.pointwise:
-        row, packing = op.output.shape[2], packing + _COPY_ROW * (window.size[0] + 1)
-        if window.guarded(0) or window.guarded(1):
-            band = window.size[0] * sum(band_width(window, row)) * op.input(1).shape[-1]
-    in_place = run >= DIRECT_MIN and window.dilation[1] == 1 and band <= _BAND_MAX * 4 * depth
-    tiles = cheapest_tiles(
-        outputs, pixels, depth, packing, row * in_place, window.size[0], _COPY_BAND * band / row
+    pixels, (rows, _) = op.output.elements // outputs, window.size
+    if window.pointwise:
+        return tile_configs(outputs, pixels, depth, 0, pixels)
+    row, band = op.output.shape[2], 0
+    if window.guarded(0) or window.guarded(1):
+        band = rows * sum(band_width(window, row)) * op.input(0).shape[3]
+    is_long = rows == 1 or depth // rows >= TALL_MIN
+    fits = is_long and window.dilation[1] == 1 and band <= _BAND_MAX * depth
+    packing = _COPY * depth + _COPY_ROW * (rows + 1)
+    return tile_configs(
+        outputs, pixels, depth, packing, row if fits else 0, rows, _COPY_BAND * band / row
     )
-    return [tile_config(tile) for tile in tiles]
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    window, gemm = _window(op), _plan_gemm(op, b, style, config)
-    pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
-    if gemm.tile.direct:
-        _build_direct(b, window, gemm, pixels)
-        return
-    with pixel_blocks(b, pixels, block) as at:
-        if window.pointwise and block == 1:
-            x = b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1))
-            gemm.emit(b, x, at)
-            return
-        columns = b.allocate("columns", FLOAT32, (gemm.depth, block))
-        FloatIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-        gemm.emit(b, columns, at)
-
-
-def _build_direct(b: Kernel, window: ConvWindow, gemm: FloatGemmKernel, pixels: int) -> None:
+    window, gemm, x = _window(op), _plan_gemm(op, b, style, config), b.input(0)
     block, depth = gemm.tile.pixels, gemm.depth
-    if window.pointwise:
-        with pixel_blocks(b, pixels, block) as at:
-            gemm.emit(b, b.input(0), at, at * depth, depth, depth, 1, 0)
+    if window.pointwise or "packed" in config:
+        with pixel_blocks(b, op.output.elements // gemm.outputs, block) as at:
+            if window.pointwise:
+                gemm.emit(b, at, x, at * depth, depth)
+            else:
+                columns = b.allocate("columns", FLOAT32, (block, depth))
+                _WindowPacker(b, window, x, columns).pack(op, at)
+                gemm.emit(b, at, columns, 0, depth)
         return
-    width, channels = b.y.shape[2], b.input(0).shape[3]
-    run, pitch = window.size[1] * channels, window.stride[1] * channels
+    width, pitch = b.y.shape[2], window.stride[1] * x.shape[3]
     rows = window_rows(b, window, 0, _MOVES)
     with rows as (source, start, distance, row), pixel_blocks(b, width, block) as at:
         gemm.emit(
-            b, source, row * width + at, start + at * pitch, run, pitch, window.size[0],
-            distance - run,
+            b, row * width + at, source, start + at * pitch, pitch, window.size[0], distance
         )  # fmt: skip
 
 

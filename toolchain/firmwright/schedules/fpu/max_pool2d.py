@@ -7,7 +7,6 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv_window import output_positions
@@ -32,18 +31,16 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     with output_positions(b, op.output.shape) as at:
         pixel = (at.n * rows + at.oy * window.stride[0]) * cols + at.ox * window.stride[1]
         place = ((at.n * b.y.shape[1] + at.oy) * b.y.shape[2] + at.ox) * channels
-        with b.for_("block", channels // _LANES) as block:
-            _pool(b, pixel * channels + block * _LANES, taps, place + block * _LANES, _LANES)
-        if rest := channels % _LANES:
-            _pool(b, pixel * channels + (channels - rest), taps, place + (channels - rest), rest)
-
-
-def _pool(b: Kernel, at: ArithExpr, taps: Sequence[int], place: ArithExpr, lanes: int) -> None:
-    x, y = b.let("x", at), b.let("y", place)
-    first, *others = [b.pointer(b.input(0), x + tap, lanes) for tap in taps]
-    for other in others:
-        b.evaluate(f"max_f32_{lanes}", [b.pointer(b.y, y, lanes, "w"), first, other])
-        first = b.pointer(b.y, y, lanes)
+        rest = channels % _LANES
+        for first, count, lanes in ((0, channels // _LANES, _LANES), (channels - rest, 1, rest)):
+            if count and lanes:
+                with b.for_("block", count) as block:
+                    x = b.let("x", pixel * channels + (block * lanes + first))
+                    y = b.let("y", place + (block * lanes + first))
+                    a, *others = [b.pointer(b.input(0), x + tap, lanes) for tap in taps]
+                    for other in others:
+                        b.evaluate(f"max_f32_{lanes}", [b.pointer(b.y, y, lanes, "w"), a, other])
+                        a = b.pointer(b.y, y, lanes)
 
 
 def _maximum(lanes: int) -> Intrinsic:

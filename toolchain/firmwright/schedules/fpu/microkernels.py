@@ -1,10 +1,9 @@
 """float32 GEMM micro-kernels in the registers of a single-precision FPU."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,18 +16,18 @@ from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
 _C = read_sections(__file__)
 
-# A micro-kernel multiplies `lanes` output channels by `pixels` columns: sum[p, l] = x[0, p] * w[0,
-# l] + x[1, p] * w[1, l] + ..., in this order and rounded after every product and sum, so the bits
-# equal those of the default loops. A multiple load reads the weights of an element, another
-# one the columns of up to four elements.
+# A micro-kernel multiplies `lanes` output channels by the windows of `pixels` adjacent pixels:
+# sum[p, l] = x[0, p] * w[0, l] + x[1, p] * w[1, l] + ..., in this order and rounded after every
+# product and sum, so the bits equal those of the default loops. Multiple loads read the weights of
+# a few elements, and the same elements of each pixel in turn. A window is one run of elements, or
+# several rows of them (`tall`).
 #
 # `separate` multiplies into a temporary and adds it a few instructions later, because a result is
 # available one cycle late. `chained` uses VMLA, which also rounds in between; on the Cortex-M4 it
 # takes three cycles where VMUL and VADD take two, so it requires the feature `vmla`.
 #
-# The first element initializes the sums, so a micro-kernel processes a whole column: the first
-# element, a loop over `STEPS_PER_ITERATION` elements, and the unrolled rest. Semantics: Armv7-M
-# architecture reference manual.
+# The first element initializes the sums. A row is an unrolled rest, then a loop over the other
+# elements. Semantics: Armv7-M architecture reference manual.
 
 MultiplyAddStyle = Literal["separate", "chained"]
 STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
@@ -36,24 +35,20 @@ STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
     "chained": frozenset({"fpu", "vmla"}),
 }
 """Features that micro-kernels of each style require."""
-_Products: TypeAlias = tuple[list[str], int, int, Sequence[str], Sequence[str]]
-STEPS_PER_ITERATION = 4
 _REGISTERS = 32
 _SUMS_MIN = 8
 """Registers of sums, at least; the others belong to a micro-kernel."""
-_PRODUCTS_MIN, _MAX_PRODUCTS = 4, 8
+_PRODUCTS_MIN, _PRODUCTS_MAX = 4, 8
+TALL_MIN = 7
+"""The least number of elements in a row of a tall window."""
 
 
 @dataclass(frozen=True, slots=True)
 class FpuTile:
-    """Channels and pixels of a micro-kernel; at most sixteen sums.
-
-    Columns are packed as [depth, pixels]. With `direct`, they are windows in the input.
-    """
+    """Channels and pixels of a micro-kernel; at most sixteen sums."""
 
     lanes: int
     pixels: int
-    direct: bool = False
 
     @property
     def sums(self) -> int:
@@ -65,70 +60,49 @@ class FpuTile:
         return max(self.sums, _SUMS_MIN)
 
     @property
-    def loads(self) -> tuple[int, int]:
-        """How many elements a load of weights and one of columns read; products have room."""
-        if self.direct:
-            return 2, 2
+    def group(self) -> int:
+        """The number of elements that are loaded at once."""
         room = _REGISTERS - self.first_free - _PRODUCTS_MIN
-        sizes = [
-            (w, x)
-            for w, x in product((1, 2, 4), repeat=2)
-            if w * self.lanes + x * self.pixels <= room
-        ]
-        return min(sizes, key=lambda size: 1 / size[0] + 1 / size[1])
+        return min(4, room // (self.lanes + 1))
 
-    def steps(self, style: MultiplyAddStyle, count: int, *, starts: bool = False) -> list[str]:
-        """Return the text for `count` elements; if it `starts`, the first initializes sums."""
-        lines, text = list[str](), self._by_pixel if self.direct else self._by_element
-        per_w, per_x = self.loads
-        loaded = per_w * self.lanes + per_x * (2 if self.direct else self.pixels)
-        for loads, step, first, weights, columns in text(count):
-            lines += loads
+    @property
+    def steps_per_iteration(self) -> int:
+        return 4 if self.group == 4 else 6
+
+
+@cache
+def element_steps(
+    tile: FpuTile, style: MultiplyAddStyle, count: int, *, starts: bool = False
+) -> Sequence[str]:
+    """Return the text for `count` elements; if it `starts`, the first initializes sums."""
+    lines, lanes = list[str](), range(tile.lanes)
+    for start in range(0, count, tile.group):
+        size = min(tile.group, count - start)
+        w = _registers(tile.first_free, size * tile.lanes)
+        x = _registers(tile.first_free + len(w), size)
+        lines.append(_load("w", w))
+        for pixel in range(tile.pixels):
+            lines.append(_load(f"x{pixel}", x))
             triples = [
-                (f"%[c{(first + pixel) * self.lanes + lane}]", weight, column)
-                for pixel, column in enumerate(columns)
-                for lane, weight in enumerate(weights)
+                (f"%[c{pixel * tile.lanes + lane}]", w[step * tile.lanes + lane], x[step])
+                for step in range(size)
+                for lane in lanes
             ]
-            if (starts and step == 0) or style == "chained":
-                name = "vmul" if starts and step == 0 else "vmla"
-                lines += [f"{name}.f32 {total}, {a}, {b}" for total, a, b in triples]
+            fresh = tile.lanes if starts and start == 0 else 0
+            lines += [f"vmul.f32 {total}, {a}, {b}" for total, a, b in triples[:fresh]]
+            if style == "chained":
+                lines += [f"vmla.f32 {total}, {a}, {b}" for total, a, b in triples[fresh:]]
             else:
-                lines += _separate(triples, _REGISTERS - self.first_free - loaded)
-        return lines
-
-    def _by_element(self, count: int) -> Iterator[_Products]:
-        """Yield the products of each element: loads, the element, first pixel, operands."""
-        per_w, per_x = self.loads
-        w = _registers(self.first_free, per_w * self.lanes)
-        x = _registers(self.first_free + len(w), per_x * self.pixels)
-        for step in range(count):
-            at_w, at_x, rest, loads = step % per_w, step % per_x, count - step, list[str]()
-            if not at_w:
-                loads.append(_load("w", w[: rest * self.lanes]))
-            if not at_x:
-                loads.append(_load("x0", x[: rest * self.pixels]))
-            weights, columns = w[at_w * self.lanes :], x[at_x * self.pixels :]
-            yield loads, step, 0, weights[: self.lanes], columns[: self.pixels]
-
-    def _by_pixel(self, count: int) -> Iterator[_Products]:
-        for start, first in product(range(0, count, 2), range(0, self.pixels, 2)):
-            size, pair = min(2, count - start), range(min(2, self.pixels - first))
-            w = _registers(self.first_free, self.lanes * size)
-            x = _registers(self.first_free + len(w), 2 * size)
-            loads = [] if first else [_load("w", w)]
-            loads += [_load(f"x{first + n}", x[n * size :][:size]) for n in pair]
-            for step in range(size):
-                weights = w[step * self.lanes :][: self.lanes]
-                columns = x[step::size][: len(pair)]
-                yield [] if step else loads, start + step, first, weights, columns
+                free = _REGISTERS - tile.first_free - len(w) - len(x)
+                lines += _separate(triples[fresh:], min(free, _PRODUCTS_MAX))
+    return lines
 
 
-def _separate(triples: Sequence[tuple[str, str, str]], free: int) -> list[str]:
-    lines, room = list[str](), min(free, _MAX_PRODUCTS)
+def _separate(triples: Sequence[tuple[str, str, str]], room: int) -> list[str]:
+    lines = list[str]()
     for start in range(0, len(triples), room):
         batch = triples[start : start + room]
-        temporaries = [f"s{_REGISTERS - 1 - place}" for place in range(len(batch))]
-        pairs = list(zip(batch, temporaries, strict=True))
+        pairs = list(zip(batch, reversed(_registers(_REGISTERS - room, room)), strict=False))
         lines += [f"vmul.f32 {each}, {a}, {b}" for (_, a, b), each in pairs]
         lines += [f"vadd.f32 {total}, {total}, {each}" for (total, _, _), each in pairs]
     return lines
@@ -138,74 +112,61 @@ def _registers(first: int, count: int) -> list[str]:
     return [f"s{first + place}" for place in range(count)]
 
 
-FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8, 1), (4, 1)))
-DIRECT_TILES = tuple(FpuTile(4, pixels, direct=True) for pixels in (4, 3, 2))
-DIRECT_MIN = STEPS_PER_ITERATION + 1
-"""The least number of elements in a row of a window that is multiplied in place."""
-_ALL_TILES = (
-    *FPU_TILES,
-    *(FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in (1, 2, 3, 4)),
-    *(replace(tile, lanes=lanes) for lanes in (1, 2, 3, 4) for tile in DIRECT_TILES),
-)
+FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (4, 2), (8, 1), (4, 1)))
+_REST_TILES = tuple(FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in (1, 2, 3, 4))
 
 
-def microkernel_name(style: MultiplyAddStyle, tile: FpuTile, depth: int) -> str:
-    rounds, rest = divmod(depth - 1, STEPS_PER_ITERATION)
-    layout = "direct_" if tile.direct else "deep_" if rounds else ""
-    return f"{style}_f32_{tile.lanes}x{tile.pixels}_{layout}{rest}"
+def microkernel_name(
+    style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool = False
+) -> str:
+    rounds, rest = divmod(steps - 1, tile.steps_per_iteration)
+    shape = "tall_" if tall else "deep_" if rounds else ""
+    return f"{style}_f32_{tile.lanes}x{tile.pixels}_{shape}{rest}"
 
 
 def _load(pointer: str, group: Sequence[str]) -> str:
     return f"vldmia %[{pointer}]!, {{{'-'.join(dict.fromkeys((group[0], group[-1])))}}}"
 
 
-def _text(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> str:
-    others = range(1, tile.pixels if tile.direct else 1)
+def _text(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool, tall: bool) -> str:
+    others, turn = range(1, tile.pixels), tile.steps_per_iteration
     lines = [f"add %[x{n}], %[x{n - 1}], %[pitch]" for n in others]
-    lines += tile.steps(style, 1 + rest, starts=True)
-    if tile.direct:
+    lines += element_steps(tile, style, 1 + rest, starts=True)
+    if tall:
         lines += ["b 3f", "2:", *(f"add %[x{n}], %[jump]" for n in range(tile.pixels))]
-        lines += [*tile.steps(style, 1 + rest), "3:"]
+        lines += [*element_steps(tile, style, 1 + rest), "3:"]
     if deep:
-        loop = tile.steps(style, STEPS_PER_ITERATION)
+        loop = element_steps(tile, style, turn)
         lines += ["mov %[rounds], %[turns]", "1:", *loop, "subs %[rounds], #1", "bne 1b"]
+    lines += ["subs %[rows], #1", "bne 2b"] if tall else []
     outputs = [f'[c{i}] "=t"(c{i})' for i in range(tile.sums)]
     outputs += ['[w] "+r"(w)', '[x0] "+r"(x)', *(f'[x{n}] "=&r"(x{n})' for n in others)]
-    counted, inputs = ["int32_t rounds;"][: int(deep)] or ["(void)steps;"], list[str]()
-    if deep:
-        outputs, inputs = [*outputs, '[rounds] "=&r"(rounds)'], ['[turns] "rI"((steps - 1) / 4)']
-    if tile.direct:
-        lines += ["subs %[rows], #1", "bne 2b"]
-        outputs += ['[rows] "+r"(rows)']
-        inputs += ['[pitch] "rI"(4 * pitch)', '[jump] "rI"(4 * jump)']
-        counted += [f"const float *x{n};" for n in others]
-    clobbers = [f'"s{i}"' for i in range(tile.first_free, _REGISTERS)]
+    outputs += ['[rounds] "=&r"(rounds)'] if deep else []
+    outputs += ['[rows] "+r"(rows)'] if tall else []
+    inputs = [f'[turns] "rI"((steps - 1) / {turn})'] if deep else []
+    inputs += ['[pitch] "rI"(4 * pitch)'] if others else []
+    inputs += ['[jump] "rI"(4 * jump)'] if tall else []
+    clobbers = [f'"{name}"' for name in _registers(tile.first_free, _REGISTERS - tile.first_free)]
     return "\n".join([
-        *counted,
+        "int32_t rounds;" if deep else "(void)steps;",
+        *([f"const float *x{n};" for n in others] or ["(void)pitch;"]),
         "__asm__ volatile(",
         *string_lines(lines),
         *wrap_assembly("    : ", outputs),
-        *(wrap_assembly("    : ", inputs) if inputs else ["    :"]),
+        *wrap_assembly("    : ", inputs),
         *wrap_assembly("    : ", [*clobbers, '"cc"', '"memory"'], ");"),
     ])  # fmt: skip
 
 
 def _meaning(
-    tile: FpuTile, w: Any, x: Any, steps: Any, pitch: Any = 1, rows: Any = 1, jump: Any = 0
+    tile: FpuTile, w: Any, x: Any, steps: Any, pitch: Any, rows: Any = 1, jump: Any = 0
 ) -> tuple[Any, ...]:
     """Return one sum per register from w [rows * steps * lanes, ...] and x [elements, ...]."""
-    weights = np.asarray(w, np.float32)
-    columns = np.asarray(x, np.float32)
+    weights, columns = np.asarray(w, np.float32), np.asarray(x, np.float32)
+    run, distance, count, gap = (int(np.max(n)) for n in (steps, pitch, rows, jump))
+    elements = np.add.outer(np.arange(count) * (run + gap), np.arange(run)).ravel()
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
-    step, distance, count, gap = (int(np.max(n)) for n in (steps, pitch, rows, jump))
-    starts = np.add.outer(np.arange(count) * (step + gap), np.arange(step)).ravel()
-    pixels = np.arange(tile.pixels)
-    where = (
-        starts[:, None] + pixels * distance
-        if tile.direct
-        else np.add.outer(starts * tile.pixels, pixels)
-    )
-    b = columns[where][:, :, None]
+    b = columns[np.add.outer(elements, np.arange(tile.pixels) * distance)][:, :, None]
     with np.errstate(all="ignore"):
         sums = a[0] * b[0]
         for k in range(1, len(b)):
@@ -213,42 +174,46 @@ def _meaning(
     return tuple(sums[i // tile.lanes, i % tile.lanes] for i in range(tile.sums))
 
 
-def _instructions(style: MultiplyAddStyle, tile: FpuTile) -> Callable[[Sequence[int]], int]:
-    counts = range(1, 1 + STEPS_PER_ITERATION)
-    first = [len(tile.steps(style, count, starts=True)) for count in counts]
-    *again, loop = (len(tile.steps(style, count)) + 2 for count in (*counts, STEPS_PER_ITERATION))
+def _instructions(
+    style: MultiplyAddStyle, tile: FpuTile, args: Sequence[int], *, tall: bool
+) -> int:
+    rounds, rest = divmod(args[2] - 1, tile.steps_per_iteration)
+    rows = args[4] if tall else 1
+    first, again = (
+        len(element_steps(tile, style, 1 + rest, starts=starts)) for starts in (True, False)
+    )
+    loop = len(element_steps(tile, style, tile.steps_per_iteration)) + 2
+    total = tile.pixels - 1 + first + (rows - 1) * (again + tile.pixels)
+    return total + rows * (rounds * loop + (rounds > 0) + 2 * tall) + tall
 
-    def count(args: Sequence[int]) -> int:
-        rounds, rest = divmod(args[2] - 1, STEPS_PER_ITERATION)
-        rows = args[4] if tile.direct else 1
-        total = first[rest] + (rows - 1) * (again[rest] + tile.pixels) + rows * rounds * loop
-        return total + bool(rounds) + tile.direct * (tile.pixels + 1 + rows)
 
-    return count
-
-
-def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
-    steps = 1 + rest + STEPS_PER_ITERATION * deep
+def _block(
+    style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool, tall: bool
+) -> Intrinsic:
+    steps = 1 + rest + tile.steps_per_iteration * deep
+    count = partial(_instructions, style, tile, tall=tall)
     return Intrinsic(
-        name=microkernel_name(style, tile, steps),
+        name=microkernel_name(style, tile, steps, tall=tall),
         operands=(
             *pointers(FLOAT32, w=0, x=0),
-            *inputs(INT32, "steps", *(["pitch", "rows", "jump"] if tile.direct else [])),
+            *inputs(INT32, "steps", "pitch", *(["rows", "jump"] if tall else [])),
             *(Operand(f"c{i}", "out", FLOAT32) for i in range(tile.sums)),
         ),
         meaning=partial(_meaning, tile),
         portable=fill_text(
-            _C["direct" if tile.direct else "portable"],
+            _C["portable"],
             sums=tile.sums,
             lanes=tile.lanes,
             pixels=tile.pixels,
+            rows="rows" if tall else 1,
+            row="(steps + jump)" if tall else "steps",
             results="\n".join(f"c{i} = sums[{i}];" for i in range(tile.sums)),
         ),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
-        text={"gnu": _text(style, tile, rest, deep=deep)},
-        instructions=_instructions(style, tile)((0, 0, steps, 0, 1, 0)),
-        count=_instructions(style, tile),
+        text={"gnu": _text(style, tile, rest, deep=deep, tall=tall)},
+        instructions=count((0, 0, steps, 0, 1, 0)),
+        count=count,
     )
 
 
@@ -305,10 +270,11 @@ INTRINSICS = (
     *map(_copy, range(1, COPIED_MAX + 1)),
     *read_intrinsics(__file__, {_RELU: lambda x: np.maximum(x, np.float32(0))}).values(),
     *(
-        _block(style, tile, rest, deep=deep)
+        _block(style, tile, rest, deep=deep, tall=tall)
         for style in STYLE_FEATURES
-        for tile in _ALL_TILES
-        for rest in range(STEPS_PER_ITERATION)
-        for deep in (True, *([] if tile.direct else [False]))
+        for tile in FPU_TILES + _REST_TILES
+        for rest in range(tile.steps_per_iteration)
+        for deep, tall in ((False, False), (True, False), (True, True))
+        if tile.pixels > 1 or not tall
     ),
 )
