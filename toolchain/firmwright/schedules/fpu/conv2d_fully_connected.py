@@ -16,10 +16,9 @@ from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.fpu.microkernels import (
-    COPIED_MAX,
     FPU_TILES,
+    STEPS_PER_ITERATION,
     STYLE_FEATURES,
-    TALL_MIN,
     FpuTile,
     MultiplyAddStyle,
     activated,
@@ -132,9 +131,9 @@ def tile_configs(
         blocks = -(-pixels // tile.pixels) if is_packed else pixels // row * -(-row // tile.pixels)
         work = tile.pixels * (packing if is_packed else band)
         tall = 8 * rows + 4 if rows > 1 and not is_packed else 0
+        turn = STEPS_PER_ITERATION
         for _, count, lanes in channel_groups(outputs, tile.lanes):
             part = FpuTile(lanes, tile.pixels)
-            turn = part.steps_per_iteration
             steps = (len(element_steps(part, "separate", turn)) + 5) / turn
             work += count * ((steps + lanes + tile.pixels) * depth + 8 + tall)
         return blocks * (work + 5 * outputs * tile.pixels), -tile.sums
@@ -166,15 +165,13 @@ _POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 def copy_row(
     b: Kernel, y: tir.Buffer, to: ArithExpr, x: tir.Buffer, start: ArithExpr, count: int
 ) -> None:
-    for first in range(0, count, COPIED_MAX):
-        size = min(COPIED_MAX, count - first)
-        target = b.pointer(y, to + first, size, "w")
-        b.evaluate(f"copy_f32_{size}", [target, b.pointer(x, start + first, size)])
+    b.evaluate("copy_f32", [b.pointer(y, to, count, "w"), b.pointer(x, start, count), count])
 
 
 def _zero(b: Kernel, y: tir.Buffer, to: ArithExpr, zero: ArithExpr | int, count: int) -> None:
+    zeros = b.view("zeros", y, to, (count,), access="w")
     with b.unrolled("i", count, 8, 4, 3, 2) as i:
-        b.store(y, [to + i], 0.0)
+        b.store(zeros, [i], 0.0)
 
 
 _MOVES = RowMoves(
@@ -182,16 +179,14 @@ _MOVES = RowMoves(
 )
 
 
-class _WindowPacker(RowIm2colPacker):
+class _CopyPacker(RowIm2colPacker):
     """Packs windows into `columns` [pixel, element] by multiple loads and stores."""
 
-    def move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
-        columns = self.b.view("packed", self.columns, 0, (self.columns.elements,), access="w")
-        copy_row(self.b, columns, place, self.x, offset, count)
+    def move(self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        copy_row(self.b, self.columns, pixel * self.columns.shape[1] + first, self.x, offset, count)
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        columns = self.b.view("zeros", self.columns, 0, (self.columns.elements,), access="w")
-        _zero(self.b, columns, pixel * self.columns.shape[1] + first, 0, count)
+        _zero(self.b, self.columns, pixel * self.columns.shape[1] + first, 0, count)
 
 
 def _window(op: OpCall) -> ConvWindow:
@@ -222,7 +217,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
     row, band = op.output.shape[2], 0
     if window.guarded(0) or window.guarded(1):
         band = rows * sum(band_width(window, row)) * op.input(0).shape[3]
-    is_long = rows == 1 or depth // rows >= TALL_MIN
+    is_long = rows == 1 or depth // rows > STEPS_PER_ITERATION
     fits = is_long and window.dilation[1] == 1 and band <= _BAND_MAX * depth
     packing = _COPY * depth + _COPY_ROW * (rows + 1)
     return tile_configs(
@@ -239,7 +234,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
                 gemm.emit(b, at, x, at * depth, depth)
             else:
                 columns = b.allocate("columns", FLOAT32, (block, depth))
-                _WindowPacker(b, window, x, columns).pack(op, at)
+                _CopyPacker(b, window, x, columns).pack(op, at)
                 gemm.emit(b, at, columns, 0, depth)
         return
     width, pitch = b.y.shape[2], window.stride[1] * x.shape[3]

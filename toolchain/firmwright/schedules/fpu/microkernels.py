@@ -10,7 +10,14 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers, read_intrinsics
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    Operand,
+    immediates,
+    inputs,
+    pointers,
+    read_intrinsics,
+)
 from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
@@ -35,12 +42,10 @@ STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
     "chained": frozenset({"fpu", "vmla"}),
 }
 """Features that micro-kernels of each style require."""
-_REGISTERS = 32
-_SUMS_MIN = 8
-"""Registers of sums, at least; the others belong to a micro-kernel."""
+STEPS_PER_ITERATION = 6
+_REGISTERS, _SUMS_MIN = 32, 8
+"""Registers, and of these at least for sums; the others belong to a micro-kernel."""
 _PRODUCTS_MIN, _PRODUCTS_MAX = 4, 8
-TALL_MIN = 7
-"""The least number of elements in a row of a tall window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +67,7 @@ class FpuTile:
     @property
     def group(self) -> int:
         """The number of elements that are loaded at once."""
-        room = _REGISTERS - self.first_free - _PRODUCTS_MIN
-        return min(4, room // (self.lanes + 1))
-
-    @property
-    def steps_per_iteration(self) -> int:
-        return 4 if self.group == 4 else 6
+        return min(4, (_REGISTERS - self.first_free - _PRODUCTS_MIN) // (self.lanes + 1))
 
 
 @cache
@@ -75,7 +75,7 @@ def element_steps(
     tile: FpuTile, style: MultiplyAddStyle, count: int, *, starts: bool = False
 ) -> Sequence[str]:
     """Return the text for `count` elements; if it `starts`, the first initializes sums."""
-    lines, lanes = list[str](), range(tile.lanes)
+    lines = list[str]()
     for start in range(0, count, tile.group):
         size = min(tile.group, count - start)
         w = _registers(tile.first_free, size * tile.lanes)
@@ -83,11 +83,8 @@ def element_steps(
         lines.append(_load("w", w))
         for pixel in range(tile.pixels):
             lines.append(_load(f"x{pixel}", x))
-            triples = [
-                (f"%[c{pixel * tile.lanes + lane}]", w[step * tile.lanes + lane], x[step])
-                for step in range(size)
-                for lane in lanes
-            ]
+            sums = [f"%[c{pixel * tile.lanes + lane}]" for lane in range(tile.lanes)]
+            triples = [(sums[n % tile.lanes], each, x[n // tile.lanes]) for n, each in enumerate(w)]
             fresh = tile.lanes if starts and start == 0 else 0
             lines += [f"vmul.f32 {total}, {a}, {b}" for total, a, b in triples[:fresh]]
             if style == "chained":
@@ -119,7 +116,7 @@ _REST_TILES = tuple(FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in 
 def microkernel_name(
     style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool = False
 ) -> str:
-    rounds, rest = divmod(steps - 1, tile.steps_per_iteration)
+    rounds, rest = divmod(steps - 1, STEPS_PER_ITERATION)
     shape = "tall_" if tall else "deep_" if rounds else ""
     return f"{style}_f32_{tile.lanes}x{tile.pixels}_{shape}{rest}"
 
@@ -128,33 +125,35 @@ def _load(pointer: str, group: Sequence[str]) -> str:
     return f"vldmia %[{pointer}]!, {{{'-'.join(dict.fromkeys((group[0], group[-1])))}}}"
 
 
-def _text(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool, tall: bool) -> str:
-    others, turn = range(1, tile.pixels), tile.steps_per_iteration
+def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> str:
+    others, (rounds, rest) = range(1, tile.pixels), divmod(steps - 1, STEPS_PER_ITERATION)
+    counted = [f"const float *x{n};" for n in others] or ["(void)pitch;"]
     lines = [f"add %[x{n}], %[x{n - 1}], %[pitch]" for n in others]
     lines += element_steps(tile, style, 1 + rest, starts=True)
+    outputs = [f'[c{i}] "=t"(c{i})' for i in range(tile.sums)]
+    outputs += ['[w] "+r"(w)', '[x0] "+r"(x)', *(f'[x{n}] "=&r"(x{n})' for n in others)]
+    inputs = ['[pitch] "rI"(4 * pitch)'] if others else []
     if tall:
         lines += ["b 3f", "2:", *(f"add %[x{n}], %[jump]" for n in range(tile.pixels))]
         lines += [*element_steps(tile, style, 1 + rest), "3:"]
-    if deep:
-        loop = element_steps(tile, style, turn)
+    if rounds:
+        loop = element_steps(tile, style, STEPS_PER_ITERATION)
         lines += ["mov %[rounds], %[turns]", "1:", *loop, "subs %[rounds], #1", "bne 1b"]
-    lines += ["subs %[rows], #1", "bne 2b"] if tall else []
-    outputs = [f'[c{i}] "=t"(c{i})' for i in range(tile.sums)]
-    outputs += ['[w] "+r"(w)', '[x0] "+r"(x)', *(f'[x{n}] "=&r"(x{n})' for n in others)]
-    outputs += ['[rounds] "=&r"(rounds)'] if deep else []
-    outputs += ['[rows] "+r"(rows)'] if tall else []
-    inputs = [f'[turns] "rI"((steps - 1) / {turn})'] if deep else []
-    inputs += ['[pitch] "rI"(4 * pitch)'] if others else []
-    inputs += ['[jump] "rI"(4 * jump)'] if tall else []
-    clobbers = [f'"{name}"' for name in _registers(tile.first_free, _REGISTERS - tile.first_free)]
+        outputs.append('[rounds] "=&r"(rounds)')
+        inputs.append(f'[turns] "rI"((steps - 1) / {STEPS_PER_ITERATION})')
+    if tall:
+        lines += ["subs %[rows], #1", "bne 2b"]
+        outputs.append('[rows] "+r"(rows)')
+        inputs.append('[jump] "rI"(4 * jump)')
+    own = _registers(tile.first_free, _REGISTERS - tile.first_free)
     return "\n".join([
-        "int32_t rounds;" if deep else "(void)steps;",
-        *([f"const float *x{n};" for n in others] or ["(void)pitch;"]),
+        "int32_t rounds;" if rounds else "(void)steps;",
+        *counted,
         "__asm__ volatile(",
         *string_lines(lines),
         *wrap_assembly("    : ", outputs),
         *wrap_assembly("    : ", inputs),
-        *wrap_assembly("    : ", [*clobbers, '"cc"', '"memory"'], ");"),
+        *wrap_assembly("    : ", [*(f'"{each}"' for each in own), '"cc"', '"memory"'], ");"),
     ])  # fmt: skip
 
 
@@ -177,20 +176,16 @@ def _meaning(
 def _instructions(
     style: MultiplyAddStyle, tile: FpuTile, args: Sequence[int], *, tall: bool
 ) -> int:
-    rounds, rest = divmod(args[2] - 1, tile.steps_per_iteration)
+    rounds, rest = divmod(args[2] - 1, STEPS_PER_ITERATION)
+    first = len(element_steps(tile, style, 1 + rest, starts=True))
+    again = len(element_steps(tile, style, 1 + rest)) + tile.pixels
+    loop = len(element_steps(tile, style, STEPS_PER_ITERATION)) + 2
     rows = args[4] if tall else 1
-    first, again = (
-        len(element_steps(tile, style, 1 + rest, starts=starts)) for starts in (True, False)
-    )
-    loop = len(element_steps(tile, style, tile.steps_per_iteration)) + 2
-    total = tile.pixels - 1 + first + (rows - 1) * (again + tile.pixels)
-    return total + rows * (rounds * loop + (rounds > 0) + 2 * tall) + tall
+    total = tile.pixels - 1 + first + (rows - 1) * again + rows * rounds * loop
+    return total + rows * ((rounds > 0) + 2 * tall) + tall
 
 
-def _block(
-    style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool, tall: bool
-) -> Intrinsic:
-    steps = 1 + rest + tile.steps_per_iteration * deep
+def _block(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> Intrinsic:
     count = partial(_instructions, style, tile, tall=tall)
     return Intrinsic(
         name=microkernel_name(style, tile, steps, tall=tall),
@@ -211,27 +206,9 @@ def _block(
         ),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
-        text={"gnu": _text(style, tile, rest, deep=deep, tall=tall)},
+        text={"gnu": _text(style, tile, steps, tall=tall)},
         instructions=count((0, 0, steps, 0, 1, 0)),
         count=count,
-    )
-
-
-COPIED_MAX = 16
-"""Words that `copy_f32_N` copies at most."""
-
-
-def _copy(count: int) -> Intrinsic:
-    words = "-".join(dict.fromkeys(("s16", f"s{15 + count}")))
-    return Intrinsic(
-        f"copy_f32_{count}",
-        (*pointers(FLOAT32, "w", y=count), *pointers(FLOAT32, x=count)),
-        meaning=lambda y, x: x,
-        portable=f"for (int32_t i = 0; i < {count}; ++i) {{\n    y[i] = x[i];\n}}",
-        doc=f"Copies {count} words that do not overlap.",
-        requires="fpu",
-        text={"gnu": fill_text(_C["copy"], words=words)},
-        instructions=2,
     )
 
 
@@ -240,19 +217,15 @@ def _vmla(total: Any, a: Any, b: Any) -> Any:
     return np.asarray(total, np.float32) + product
 
 
-VMLA_F32 = Intrinsic(
-    name="vmla_f32",
-    operands=inputs(FLOAT32, "total", "a", "b"),
-    result=FLOAT32,
-    meaning=_vmla,
-    portable="return total + a * b;",
-    doc="total + a * b, rounded after the product and after the sum.",
+COPY_F32 = Intrinsic(
+    name="copy_f32",
+    operands=(*pointers(FLOAT32, "w", y=1), *pointers(FLOAT32, x=1), *immediates("count")),
+    meaning=lambda y, x, count: np.asarray(x)[: int(count)],
+    portable="for (int32_t i = 0; i < count; ++i) {\n    y[i] = x[i];\n}",
+    doc="Copies `count` words that do not overlap.",
     requires="fpu",
-    text={
-        "gnu": """\
-__asm__("vmla.f32 %0, %1, %2" : "+t"(total) : "t"(a), "t"(b));
-return total;"""
-    },
+    text={"gnu": _C["copy"]},
+    count=lambda args: args[2] // 8 + 2,
 )
 
 _RELU = "fpu_relu_f32"
@@ -266,15 +239,16 @@ def activated(value: ArithExpr, activation: str) -> ArithExpr:
 
 
 INTRINSICS = (
-    VMLA_F32,
-    *map(_copy, range(1, COPIED_MAX + 1)),
-    *read_intrinsics(__file__, {_RELU: lambda x: np.maximum(x, np.float32(0))}).values(),
+    COPY_F32,
+    *read_intrinsics(__file__, {
+        _RELU: lambda x: np.maximum(x, np.float32(0)), "vmla_f32": _vmla
+    }).values(),
     *(
-        _block(style, tile, rest, deep=deep, tall=tall)
+        _block(style, tile, steps, tall=tall)
         for style in STYLE_FEATURES
         for tile in FPU_TILES + _REST_TILES
-        for rest in range(tile.steps_per_iteration)
-        for deep, tall in ((False, False), (True, False), (True, True))
-        if tile.pixels > 1 or not tall
+        for steps in range(1, 2 * STEPS_PER_ITERATION + 1)
+        for tall in (False, True)
+        if not tall or (tile.pixels > 1 and steps > STEPS_PER_ITERATION)
     ),
-)
+)  # fmt: skip
