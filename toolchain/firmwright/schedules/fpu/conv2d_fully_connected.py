@@ -140,10 +140,10 @@ def tile_configs(
 
     in_place = [tile for tile in FPU_TILES if tile.pixels <= row and (tile.pixels > 1 or rows == 1)]
     packed = [tile for tile in FPU_TILES if tile.pixels <= pixels and packing]
-    found = [*((tile, False) for tile in in_place), *((tile, True) for tile in packed)]
-    best = min(found, key=lambda each: cost(*each))
-    ones = [each for each in found if each[0].pixels == 1 and each[1] == (packing > 0)]
-    single = min(ones, key=lambda each: cost(*each))
+    candidates = [*((tile, False) for tile in in_place), *((tile, True) for tile in packed)]
+    best = min(candidates, key=lambda each: cost(*each))
+    singles = [each for each in candidates if each[0].pixels == 1 and each[1] == (packing > 0)]
+    single = min(singles, key=lambda each: cost(*each))
     return [
         {"lanes": tile.lanes, "pixels": tile.pixels, **({"packed": 1} if is_packed else {})}
         for tile, is_packed in dict.fromkeys((best, single))

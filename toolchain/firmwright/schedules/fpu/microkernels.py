@@ -145,7 +145,7 @@ def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> 
         lines += ["subs %[rows], #1", "bne 2b"]
         outputs.append('[rows] "+r"(rows)')
         inputs.append('[jump] "rI"(4 * jump)')
-    own = _registers(tile.first_free, _REGISTERS - tile.first_free)
+    clobbers = _registers(tile.first_free, _REGISTERS - tile.first_free)
     return "\n".join([
         "int32_t rounds;" if rounds else "(void)steps;",
         *counted,
@@ -153,7 +153,7 @@ def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> 
         *string_lines(lines),
         *wrap_assembly("    : ", outputs),
         *wrap_assembly("    : ", inputs),
-        *wrap_assembly("    : ", [*(f'"{each}"' for each in own), '"cc"', '"memory"'], ");"),
+        *wrap_assembly("    : ", [*(f'"{each}"' for each in clobbers), '"cc"', '"memory"'], ");"),
     ])  # fmt: skip
 
 
