@@ -69,7 +69,7 @@ class WindowPacker(ABC):
         with Nest() as enter:
             ky = enter(b.for_("ky", window.size[0]))
             iy = b.let("iy", top + ky * window.dilation[0])
-            whole = window.dilation[1] == 1
+            whole = window.dilation[1] == 1 and window.size[1] <= cols
             if whole and not guarded:
                 self.copy((n, iy, left), ky * run, pixel, run)
                 return

@@ -127,16 +127,15 @@ def tile_configs(
     that of a window and `band` the cost of copying the input of a pixel.
     """
 
-    def cost(tile: FpuTile, is_packed: bool) -> tuple[float, int]:
+    def cost(tile: FpuTile, is_packed: bool) -> float:
         blocks = -(-pixels // tile.pixels) if is_packed else pixels // row * -(-row // tile.pixels)
         work = tile.pixels * (packing if is_packed else band)
         tall = 8 * rows + 4 if rows > 1 and not is_packed else 0
-        turn = STEPS_PER_ITERATION
         for _, count, lanes in channel_groups(outputs, tile.lanes):
-            part = FpuTile(lanes, tile.pixels)
-            steps = (len(element_steps(part, "separate", turn)) + 5) / turn
-            work += count * ((steps + lanes + tile.pixels) * depth + 8 + tall)
-        return blocks * (work + 5 * outputs * tile.pixels), -tile.sums
+            steps = element_steps(FpuTile(lanes, tile.pixels), "separate", STEPS_PER_ITERATION)
+            cycles = (len(steps) + 5) / STEPS_PER_ITERATION + lanes + tile.pixels
+            work += count * (cycles * depth + 8 + tall)
+        return blocks * (work + 5 * outputs * tile.pixels)
 
     in_place = [tile for tile in FPU_TILES if tile.pixels <= row and (tile.pixels > 1 or rows == 1)]
     packed = [tile for tile in FPU_TILES if tile.pixels <= pixels and packing]
