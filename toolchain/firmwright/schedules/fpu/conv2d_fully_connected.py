@@ -157,7 +157,7 @@ def tile_configs(
 
 _COPY, _COPY_ROW, _COPY_BAND = 2.2, 10.0, 2.5
 """Approximate cycles to pack an element of a window, and in addition a row; to copy to a band."""
-_BAND_MAX = 6
+_BAND_MAX = 4
 """The largest band, relative to a window."""
 _POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 
@@ -207,7 +207,12 @@ def _is_pointwise(op: OpCall) -> bool:
     return fits and rows == 1 and op.ints_attr("stride") == (1, columns)
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(goal: str, op: OpCall) -> Sequence[Config]:
+    """Return the cheapest configuration or, with goal `ram`, that of one pixel if it differs."""
+    return _choices(op)[1:] if goal else _choices(op)[:1]
+
+
+def _choices(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32 or (op.op == "transpose_conv" and not _is_pointwise(op)):
         return ()
     (outputs, depth), window = _matrix_shape(op), _window(op)
@@ -247,8 +252,11 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
 
 SCHEDULES = tuple(
     Schedule(
-        f"fpu.{op}.{style}", op, requires, _configs, partial(_build, style), disable_scheduling=True
+        f"fpu.{op}.{style}{'.pixel' if goal else ''}", op, requires,
+        partial(_configs, goal), partial(_build, style), disable_scheduling=True, goal=goal,
     )
     for style, requires in STYLE_FEATURES.items()
     for op in ("conv2d", "fully_connected", "transpose_conv")
-)
+    for goal in ("", "ram")
+    if op == "conv2d" or not goal
+)  # fmt: skip
