@@ -157,7 +157,7 @@ def tile_configs(
 
 _COPY, _COPY_ROW, _COPY_BAND = 2.2, 10.0, 2.5
 """Approximate cycles to pack an element of a window, and in addition a row; to copy to a band."""
-_BAND_MAX = 4
+_BAND_MAX = 4.25
 """The largest band, relative to a window."""
 _POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 
