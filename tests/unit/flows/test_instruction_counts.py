@@ -157,11 +157,15 @@ def test_the_branch_that_ran_is_counted(monkeypatch):
     names = {64: "start_npu0", 256: "net_b"}
     code = SimpleNamespace(name_at=names.__getitem__)
     sites = {4: [InstructionCount(64, 4, 9, 0)], 8: [InstructionCount(256, 8, 5, 0)]}
-    found = instruction_counts._by_operator(branch("a", "b"), code, {4: 1, 8: 1}, sites)
+    found = instruction_counts._by_operator(branch("a", "b"), code, {4: 1, 8: 1}, sites, {})
     counts = {op: [cell.count for cell in cells] for op, cells in found.items()}
     assert counts == {-1: [9], 0: [], 1: [5], 2: []}
     with pytest.raises(UsageError, match="operators share the kernel net_b, so its calls cannot"):
-        instruction_counts._by_operator(branch("b", "b"), code, {4: 1, 8: 1}, sites)
+        instruction_counts._by_operator(branch("b", "b"), code, {4: 1, 8: 1}, sites, {})
+    known = instruction_counts._by_operator(
+        branch("b", "b"), code, {4: 1, 8: 1}, sites, {4: 0, 8: 1}
+    )
+    assert [cell.count for cell in known[1]] == [5]
 
 
 def test_calls_of_merged_functions_are_attributed():
@@ -177,12 +181,57 @@ def test_calls_of_merged_functions_are_attributed():
         12: [InstructionCount(64, 12, 9, 0)],
     }
     sites[16] = [InstructionCount(256, 16, 7, 0)]
-    found = instruction_counts._by_operator(compiled, None, dict.fromkeys(sites, 1), sites)
+    found = instruction_counts._by_operator(compiled, None, dict.fromkeys(sites, 1), sites, {})
     assert {op: [cell.count for cell in cells] for op, cells in found.items()} == {
         -1: [9, 9],
         0: [5],
         1: [7],
     }
+
+
+def test_duplicated_calls_of_a_shared_kernel_are_attributed_by_their_lines(monkeypatch):
+    monkeypatch.setattr(instruction_counts, "c_prefix", lambda compiled: "net")
+    row = tir.Var("row", INDEX)
+    calls = tir.Seq(tuple(tir.PrimFuncCall("add", (), op=op) for op in (3, 7)))
+    loop = tir.For(row, tir.IntImm(0, INDEX), tir.IntImm(4, INDEX), calls)
+    # The compiler peeled the first iteration: the operators' calls alternate.
+    times = {4: 1, 8: 1, 12: 3, 16: 3}
+    sites = {site: [InstructionCount(256, site, site, 0)] for site in times}
+    lines = {4: 3, 8: 7, 12: 3, 16: 7}
+    code = SimpleNamespace(name_at={256: "net_add"}.__getitem__)
+    counts = instruction_counts._by_operator(compilation_of(loop), code, times, sites, lines)
+    assert {op: [cell.count for cell in cells] for op, cells in counts.items()} == {
+        3: [4, 12],
+        7: [8, 16],
+    }
+
+
+@pytest.mark.qemu
+def test_source_lines_lead_to_the_operators(digits_path: Path, monkeypatch):
+    can_count("qemu-system-arm")
+    compiled = compile_for(load_model(digits_path), "mps2-an386")
+    seen = []
+    commented = instruction_counts._commented
+
+    def spy(*args):
+        seen.append(commented(*args))
+        return seen[-1]
+
+    monkeypatch.setattr(instruction_counts, "_commented", spy)
+    counts = measure_instructions(compiled)
+    assert list(seen[0].values()) == list(counts.operators)
+
+
+@pytest.mark.qemu
+@pytest.mark.models
+@pytest.mark.deep
+def test_additions_that_share_a_row_kernel_are_counted(model_path):
+    can_count("qemu-system-arm")
+    compiled = compile_for(load_model(model_path("pretrainedResnet_quant.tflite")), "mps2-an385")
+    exact, probed = profile(compiled, count_instructions=True), profile(compiled)
+    for ours, theirs in zip(exact.operators, probed.operators, strict=True):
+        # Each of up to 32 rows is measured with the probes, rounded.
+        assert abs(ours.count - theirs.count) <= 32 * probed.resolution
 
 
 @pytest.mark.qemu

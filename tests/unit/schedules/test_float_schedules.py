@@ -21,6 +21,9 @@ from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 HYBRID = [schedule for schedule in SCHEDULES if schedule.op == "hybrid_conv2d"]
 WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected")
+POOLS = [
+    each for each in SCHEDULES if each.name in ("scalar.max_pool2d.inside", "fpu.max_pool2d.lanes")
+]
 OF_INTEGERS = ("int16_im2col", "depthwise.strips", "int4")
 FLOAT = [
     schedule
@@ -165,3 +168,92 @@ def test_float_schedules_match_the_default_loops(
     of_one_channel = schedule.op == "conv2d" and schedule.name.startswith("fpu.depthwise")
     of_one_input_channel = schedule.name == "soft_float.depthwise_conv2d"
     assert judged >= (1 if of_one_input_channel else 3 if of_one_channel else 6)
+
+
+def convolution(
+    x: tuple[int, ...], outputs: int, size: tuple[int, int], stride: tuple[int, int],
+    padding: tuple[int, int, int, int],
+) -> OpCall:  # fmt: skip
+    rng = np.random.default_rng(len(x) + outputs)
+    w = Constant.from_array("w", rng.normal(size=(outputs, *size, x[3])), FLOAT32)
+    bias = Constant.from_array("bias", rng.normal(size=outputs), FLOAT32)
+    tensors = (TensorType(x, FLOAT32), *(TensorType(c.shape, FLOAT32) for c in (w, bias)))
+    height, width = (
+        (x[1 + n] + padding[2 * n] + padding[2 * n + 1] - size[n]) // stride[n] + 1 for n in (0, 1)
+    )
+    attrs = {"stride": stride, "dilation": (1, 1), "padding": padding, "activation": "relu"}
+    y = TensorType((x[0], height, width, outputs), FLOAT32)
+    return OpCall("conv2d", tensors, (y,), attrs, (None, w, bias))
+
+
+WINDOWS = {
+    "padded": convolution((1, 5, 6, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1)),
+    "stride": convolution((1, 7, 9, 4), 9, (3, 2), (2, 2), (1, 0, 1, 0)),
+    "not padded": convolution((1, 6, 9, 5), 7, (2, 3), (1, 1), (0, 0, 0, 0)),
+    "batch": convolution((2, 4, 4, 7), 5, (3, 3), (1, 1), (1, 1, 1, 1)),
+    "one row": convolution((1, 1, 9, 3), 6, (1, 3), (1, 1), (0, 0, 1, 1)),
+    "pointwise": convolution((2, 3, 3, 14), 6, (1, 1), (1, 1), (0, 0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("style", ["separate", "chained"])
+@pytest.mark.parametrize("call", WINDOWS.values(), ids=WINDOWS)
+def test_tiles_match_the_default_loops_in_place_and_packed(call, style) -> None:
+    (schedule,) = (each for each in FLOAT if each.name == f"fpu.conv2d.{style}")
+    x = drawn(call, 0)
+    expected = by_default(call, x)
+    for pixels, packed in ((2, {}), (3, {}), (4, {}), (3, {"packed": 1}), (1, {"packed": 1})):
+        kernel = Kernel("kernel", call)
+        schedule.build(call, {"lanes": 4, "pixels": pixels, **packed}, kernel)
+        np.testing.assert_array_equal(executed(call, kernel, x), expected)
+
+
+def test_windows_are_packed_only_if_their_rows_are_short_or_the_band_is_large() -> None:
+    (schedule,) = (each for each in FLOAT if each.name == "fpu.conv2d.separate")
+    for name in ("padded", "not padded", "one row", "pointwise"):
+        assert "packed" not in schedule.configs(WINDOWS[name])[0], name
+    short = convolution((1, 6, 9, 2), 7, (3, 3), (1, 1), (0, 0, 0, 0))
+    wide = convolution((1, 6, 40, 4), 8, (3, 3), (1, 1), (1, 1, 1, 1))
+    for call in (short, wide):
+        assert all("packed" in config for config in schedule.configs(call))
+
+
+def test_transposed_convolutions_without_overlap_match_the_default_loops() -> None:
+    rng = np.random.default_rng(0)
+    w = Constant.from_array("w", rng.normal(size=(5, 1, 2, 9)), FLOAT32)
+    bias = Constant.from_array("bias", rng.normal(size=5), FLOAT32)
+    x_type, *others = (TensorType(shape, FLOAT32) for shape in ((2, 3, 4, 9), w.shape, bias.shape))
+    attrs = {"stride": (1, 2), "before": (0, 0), "activation": "relu"}
+    y = TensorType((2, 3, 8, 5), FLOAT32)
+    call = OpCall("transpose_conv", (x_type, *others), (y,), attrs, (None, w, bias))
+    (schedule,) = (each for each in SCHEDULES if each.name == "fpu.transpose_conv.separate")
+    x, kernel = drawn(call, 0), Kernel("kernel", call)
+    schedule.build(call, schedule.configs(call)[0], kernel)
+    np.testing.assert_array_equal(executed(call, kernel, x), by_default(call, x))
+    overlapping = replace(call, outputs=(TensorType((2, 3, 5, 5), FLOAT32),),
+                          attrs={**attrs, "stride": (1, 1)})  # fmt: skip
+    assert schedule.configs(overlapping) == ()
+
+
+@pytest.mark.parametrize("activation", ["none", "relu"])
+@pytest.mark.parametrize("schedule", POOLS, ids=lambda schedule: schedule.name)
+def test_max_pools_match_the_default_loops(schedule, activation) -> None:
+    judged = 0
+    for channels, size, stride in ((14, (2, 2), (2, 2)), (8, (3, 3), (2, 1)), (3, (1, 4), (1, 1))):
+        attrs = {
+            "size": size, "stride": stride, "dilation": (1, 1), "padding": (0, 0, 0, 0),
+            "activation": activation,
+        }  # fmt: skip
+        height, width = ((n - k) // s + 1 for n, k, s in zip((7, 6), size, stride, strict=True))
+        tensors = (TensorType(shape, FLOAT32)
+                   for shape in ((2, 7, 6, channels), (2, height, width, channels)))  # fmt: skip
+        x_type, y = tensors
+        call = OpCall("max_pool2d", (x_type,), (y,), attrs, (None,))
+        for seed in (0, 3, 4):
+            x = drawn(call, seed)
+            for config in schedule.configs(call):
+                kernel = Kernel("kernel", call)
+                schedule.build(call, config, kernel)
+                np.testing.assert_array_equal(executed(call, kernel, x), by_default(call, x))
+                judged += 1
+    assert judged == (0 if schedule.name.startswith("fpu") and activation == "relu" else 9)

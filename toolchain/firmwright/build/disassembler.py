@@ -1,7 +1,7 @@
 """The instructions of a linked image by address, from objdump."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from firmwright.base.child_process import run_program
@@ -29,3 +29,15 @@ def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
     failure = "the firmware could not be disassembled."
     _, text = run_program(command, tool, timeout_s=_TIMEOUT_S, failure=failure)
     return dict(read_disassembly(text, is_arm=board.core.startswith("cortex-m")))
+
+
+def source_lines(board: Board, elf: Path, addresses: Sequence[int]) -> list[tuple[str, int]]:
+    """Return the file and line of each address by debug information; ("??", 0) if unknown."""
+    tool = next(filter(shutil.which, (gnu_tool(board, "addr2line"), "llvm-addr2line")), "")
+    if not tool or not addresses:
+        return [("??", 0)] * len(addresses)
+    command = [tool, "-e", str(elf), *map(hex, addresses)]
+    failure = "the source lines of the firmware are unknown."
+    _, text = run_program(command, tool, timeout_s=_TIMEOUT_S, failure=failure)
+    places = (line.split(" ")[0].rpartition(":") for line in text.splitlines())
+    return [(Path(file).name, int(number) if number.isdigit() else 0) for file, _, number in places]

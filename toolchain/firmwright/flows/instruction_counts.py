@@ -5,14 +5,16 @@ by the core's pipeline (targets/cycle_model.py) and the flash of a board.
 """
 
 import bisect
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
 from firmwright.boards import Board, Compiler
-from firmwright.build.disassembler import disassemble
+from firmwright.build.disassembler import disassemble, source_lines
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
 from firmwright.device.instruction_counter import (
     InstructionCount,
@@ -168,7 +170,7 @@ def measure_instructions(
             raise ToolMissingError(what, where=board.name, hint=hint) from error
         cells, steps = counter.read(), counter.steps()
     tick = -(-resolution.numerator // resolution.denominator)
-    counts = _counts(compiled, code, root, cells, timed, timer, tick)
+    counts = _counts(compiled, image, code, root, cells, timed, timer, tick)
     if skipped is not None:
         return _with_emulated(compiled, counts)
     return with_second_core(counts, build_timeline(compiled, traced, steps)) if traced else counts
@@ -228,8 +230,8 @@ class _CodeIndex:
 
 
 def _counts(
-    compiled: Compilation, code: _CodeIndex, root: SymbolSize, cells: tuple[InstructionCount, ...],
-    timed: Board, timer: int, resolution: int,
+    compiled: Compilation, image: Image, code: _CodeIndex, root: SymbolSize,
+    cells: tuple[InstructionCount, ...], timed: Board, timer: int, resolution: int,
 ) -> InstructionCounts:  # fmt: skip
     start, end = code.start(root), code.start(root) + root.size_bytes
     own = [cell for cell in cells if start <= cell.address < end]
@@ -238,7 +240,7 @@ def _counts(
         if not start <= cell.address < end and code.at(cell.site).kind == "call":
             sites.setdefault(cell.site, []).append(cell)
     times = {cell.address: cell.count for cell in own}
-    operators = _by_operator(compiled, code, times, sites)
+    operators = _by_operator(compiled, code, times, sites, _commented(compiled, image, list(sites)))
     own += operators.pop(_NO_OPERATOR, [])
     timing = _timing(timed)
     scale = timed.calibration.scale if timed.calibration else 1.0
@@ -274,13 +276,14 @@ def _timing(board: Board) -> CoreTiming | None:
 
 def _by_operator(
     compiled: Compilation, code: _CodeIndex, times: Mapping[int, int],
-    sites: Mapping[int, list[InstructionCount]],
+    sites: Mapping[int, list[InstructionCount]], commented: Mapping[int, int],
 ) -> dict[int, list[InstructionCount]]:  # fmt: skip
     """Group the counts by operator; `sites` are in order of their first execution.
 
-    As compilers may duplicate calls, the sites of a kernel are assigned in order until each
-    operator has its number of executions (`times`). The code that starts and awaits calls of other
-    devices belongs to no operator.
+    Compilers may duplicate the calls of a kernel. Those that operators share are assigned by
+    `commented`, the operators of source lines, and else in order until each operator has its number
+    of executions (`times`). The code that starts and awaits calls of other devices belongs to no
+    operator.
     """
     main = compiled.module.aot_main
     body = without_constant_copies(compiled.module, main.body)
@@ -309,6 +312,7 @@ def _by_operator(
         if (name not in waiting and has_devices) or name in moving:
             cells_by_op.setdefault(_NO_OPERATOR, []).extend(cells)
             continue
+        waiting.get(name, []).sort(key=lambda each: each[0] != commented.get(site))
         op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)
         if times[site] > left and not (is_open and left):
             shared = name
@@ -317,7 +321,7 @@ def _by_operator(
         if left <= times[site]:
             waiting[name].pop(0)
         cells_by_op[op] += cells
-    if is_open:  # it is unknown which of the operators ran
+    if is_open and not commented:  # it is unknown which of the operators ran
         unclear = (name for name, group in waiting.items() if 0 < len(group) < members[name])
         shared = shared or next(unclear, "")
     if shared:
@@ -325,6 +329,18 @@ def _by_operator(
         hint = "use profile without --count-instructions."
         raise SharedKernelError(what, where=compiled.module.name, hint=hint)
     return dict(sorted(cells_by_op.items()))
+
+
+def _commented(compiled: Compilation, image: Image, sites: Sequence[int]) -> Mapping[int, int]:
+    """Return the operator of each site: the number in the last comment above its source line."""
+    texts = {Path(path).name: str(text) for path, text in compiled.tree.files.items()}
+    operators = dict[int, int]()
+    places = source_lines(compiled.board, image.elf, sites)
+    for site, (file, number) in zip(sites, places, strict=True):
+        above = "\n".join(texts.get(file, "").splitlines()[:number])
+        if numbers := re.findall(r"^ +/\* (\d+): ", above, re.MULTILINE):
+            operators[site] = int(numbers[-1])
+    return operators
 
 
 def straight_calls(body: tir.Stmt) -> list[int]:

@@ -1,5 +1,6 @@
 """im2col packing without SIMD instructions, with the zero point outside the input."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from firmwright.base.dtypes import UINT32
@@ -18,8 +19,8 @@ def _factors(count: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class FloatIm2colPacker:
-    """Packs windows of floats into `columns` [element, pixel]."""
+class WindowPacker(ABC):
+    """Packs windows into `columns`."""
 
     b: Kernel
     window: ConvWindow
@@ -27,8 +28,20 @@ class FloatIm2colPacker:
     columns: tir.Buffer
 
     @property
+    @abstractmethod
     def pixels(self) -> int:
-        return self.columns.shape[1]
+        """The number of columns."""
+
+    @abstractmethod
+    def points(self, at: ArithExpr) -> None:
+        """Pack one-element windows, that is, the channels of the pixels starting at `at`."""
+
+    @abstractmethod
+    def move(self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        """Copy elements of the input from `offset` to column `pixel` from element `first`."""
+
+    @abstractmethod
+    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None: ...
 
     def pack(self, op: OpCall, at: ArithExpr) -> None:
         b, window = self.b, self.window
@@ -46,14 +59,6 @@ class FloatIm2colPacker:
             x0 = b.let("left", left)
             self.pixel((n, y0, x0), p)
 
-    def points(self, at: ArithExpr) -> None:
-        """Pack one-element windows, that is, the channels of the pixels starting at `at`."""
-        b, channels = self.b, self.x.shape[3]
-        source = b.view("from", self.x, at * channels, (self.pixels, channels))
-        with b.unrolled("i", channels, _UNROLL, 2) as k:
-            for pixel in range(self.pixels):
-                b.store(self.columns, [k, pixel], b.load(source, [pixel, k]))
-
     def pixel(self, position: Position, pixel: ArithExpr) -> None:
         """Pack the window with origin `position` (n, y, x) as column `pixel`."""
         b, window = self.b, self.window
@@ -64,7 +69,7 @@ class FloatIm2colPacker:
         with Nest() as enter:
             ky = enter(b.for_("ky", window.size[0]))
             iy = b.let("iy", top + ky * window.dilation[0])
-            whole = window.dilation[1] == 1
+            whole = window.dilation[1] == 1 and window.size[1] <= cols
             if whole and not guarded:
                 self.copy((n, iy, left), ky * run, pixel, run)
                 return
@@ -92,24 +97,13 @@ class FloatIm2colPacker:
                 self.zero(start, pixel, channels)
 
     def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        b = self.b
         _, rows, cols, channels = self.x.shape
-        offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
-        run = b.view("from", self.x, offset, (count,))
-        place = first * self.pixels + pixel
-        column = b.view("to", self.columns, place, (count,), strides=(self.pixels,), access="w")
-        with b.unrolled("i", count, *_factors(count)) as i:
-            b.store(column, [i], b.load(run, [i]))
-
-    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        b, place = self.b, first * self.pixels + pixel
-        column = b.view("zeros", self.columns, place, (count,), strides=(self.pixels,), access="w")
-        with b.unrolled("c", count, *_factors(count)) as c:
-            b.store(column, [c], 0.0)
+        place = (source[0] * rows + source[1]) * cols + source[2]
+        self.move(place * channels, first, pixel, count)
 
 
 @dataclass(frozen=True, slots=True)
-class RowIm2colPacker(FloatIm2colPacker):
+class RowIm2colPacker(WindowPacker):
     """Packs windows into `columns` [pixel, element], by words if the channels fill them."""
 
     zero_point: int = 0
@@ -121,12 +115,7 @@ class RowIm2colPacker(FloatIm2colPacker):
     def points(self, at: ArithExpr) -> None:
         depth = self.x.shape[3]
         with self.b.for_("p", self.pixels) as p:
-            self._move((at + p) * depth, p * self.columns.shape[1], depth)
-
-    def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        _, rows, cols, channels = self.x.shape
-        offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
-        self._move(offset, pixel * self.columns.shape[1] + first, count)
+            self.move((at + p) * depth, p * 0, p, depth)
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         b, place = self.b, pixel * self.columns.shape[1] + first
@@ -134,8 +123,9 @@ class RowIm2colPacker(FloatIm2colPacker):
         with b.for_("c", count) as c:
             b.store(column, [c], self.zero_point)
 
-    def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
-        b, lanes = self.b, 4 // self.x.dtype.size_bytes
+    def move(self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        b, place = self.b, pixel * self.columns.shape[1] + first
+        lanes = 4 // self.x.dtype.size_bytes
         is_whole = self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0
         dtype, steps = (UINT32, count // lanes) if is_whole else (self.x.dtype, count)
         size = dtype.size_bytes

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, logical_and, minimum
 from firmwright.ops.conv_window import ConvWindow
@@ -69,7 +69,8 @@ def allocate_row_band(
 ) -> RowBand:  # fmt: skip
     columns, channels = band_width(window, outputs), source.shape[3]
     size = window.size[0] * sum(columns) * channels
-    buffer = b.allocate("band", INT8, (size,), 8)
+    dtype = FLOAT32 if source.dtype == FLOAT32 else INT8
+    buffer = b.allocate("band", dtype, (size,), 8)
     if columns[0] or columns[2]:
         moves.fill_buffer(b, buffer, zero_point, size)
     return RowBand(window, source, buffer, channels, columns, moves)

@@ -1,33 +1,37 @@
-"""float32 conv2d, fully_connected and transpose_conv: GEMM over im2col columns."""
+"""float32 conv2d, fully_connected and transpose_conv: windows times filters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, immediate
-from firmwright.ir.tir.schedule import Config
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops import transpose_conv
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.conv_window import OutputPosition, kernel_window
+from firmwright.ops.conv_window import ConvWindow, OutputPosition, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
     SOFT_TILE,
     STEPS_PER_ITERATION,
+    STYLE_FEATURES,
     FpuTile,
     MultiplyAddStyle,
     activated,
-    make_schedules,
+    element_steps,
     microkernel_name,
+    schedule_name,
 )
-from firmwright.schedules.im2col import FloatIm2colPacker
-from firmwright.schedules.row_band import pixel_blocks
+from firmwright.schedules.im2col import RowIm2colPacker
+from firmwright.schedules.row_band import RowMoves, band_width, pixel_blocks, window_rows
 
-# y[p, o] = activation(sum over k of column[k, p] * w[o, k], + bias[o]), in that order. Weights are
+# y[p, o] = activation(sum over k of window[p, k] * w[o, k], + bias[o]), in that order. Weights are
 # packed in channel groups, element k of a group contiguous. The last groups are smaller.
 
 
@@ -44,33 +48,43 @@ class FloatGemmKernel:
     activation: str
     strides: tuple[int, int]
 
-    def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
-        for first, count, lanes in channel_groups(self.outputs, self.tile.lanes):
-            tile = FpuTile(lanes, self.tile.pixels)
-            with b.for_("group", count) as group:
-                self._multiply(b, tile, columns, at, group * lanes + first)
+    def emit(
+        self, b: Kernel, at: ArithExpr, x: tir.Buffer, start: ArithExpr | int, pitch: int,
+        rows: int = 1, row_pitch: int = 0,
+    ) -> None:  # fmt: skip
+        """Compute all channels of the pixels from `at`, whose windows are in `x` from `start`.
 
-    def _multiply(
-        self, b: Kernel, tile: FpuTile, columns: tir.Buffer, at: ArithExpr, channel: ArithExpr
+        Windows are `pitch` elements apart and their `rows` are `row_pitch` apart.
+        """
+        run, pixels = self.depth // rows, self.tile.pixels
+        extent = (pixels - 1) * pitch + (rows - 1) * row_pitch + run
+        shape = [run, pitch, *([rows, row_pitch - run] if rows > 1 else [])]
+        shape = shape[:1] if self.style == "soft" else shape
+        integers = [ArithExpr(immediate(n, INT32)) for n in shape]
+        for first, count, lanes in channel_groups(self.outputs, self.tile.lanes):
+            tile = FpuTile(lanes, pixels)
+            name = microkernel_name(self.style, tile, run, tall=rows > 1)
+            with b.for_("group", count) as group:
+                channel = group * lanes + first
+                sums = b.reg("sum", FLOAT32, tile.sums)
+                w = b.pointer(self.weights, channel * self.depth, lanes * self.depth)
+                registers = [b.load(sums, [i]) for i in range(tile.sums)]
+                b.evaluate(name, [w, b.pointer(x, start, extent), *integers, *registers])
+                self._store(b, tile, at, channel, sums)
+
+    def _store(
+        self, b: Kernel, tile: FpuTile, at: ArithExpr, channel: ArithExpr, sums: tir.Buffer
     ) -> None:
-        sums = b.reg("sum", FLOAT32, tile.sums)
-        w = b.pointer(self.weights, channel * self.depth, tile.lanes * self.depth)
-        x = b.pointer(columns, 0, tile.pixels * self.depth)
-        registers = [b.load(sums, [i]) for i in range(tile.sums)]
-        steps = ArithExpr(immediate(self.depth, INT32))
-        name = microkernel_name(self.style, tile, self.depth)
-        b.evaluate(name, [w, x, steps, *registers])
         first = b.let("first", channel)
         y = b.view(
             "out", b.y, at * self.strides[0] + first * self.strides[1], (tile.pixels, tile.lanes),
             strides=self.strides, access="w",
         )  # fmt: skip
-        for lane in range(tile.lanes):
-            bias = b.let("channel_bias", b.load(self.bias, [first + lane]))
-            for pixel in range(tile.pixels):
-                total = b.load(sums, [pixel * tile.lanes + lane]) + bias
-                b.store(y, [pixel, lane], activated(total, self.activation))
+        lanes = range(tile.lanes)
+        bias = [b.let("channel_bias", b.load(self.bias, [first + lane])) for lane in lanes]
+        for pixel, lane in product(range(tile.pixels), lanes):
+            total = b.load(sums, [pixel * tile.lanes + lane]) + bias[lane]
+            b.store(y, [pixel, lane], activated(total, self.activation))
 
 
 def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
@@ -86,96 +100,177 @@ def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
 
 def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
     """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
-    tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
-    weights = weights_of(op)
-    weights = np.moveaxis(weights[0], 2, 0) if op.op == "depthwise_conv2d" else weights
-    weights = weights.reshape(len(weights), -1)
-    outputs, depth = weights.shape
+    tile, weights, bias = tile_of(config), weights_of(op), bias_of(op, "float32")
+    if op.op == "depthwise_conv2d":
+        weights = np.moveaxis(weights[0], 2, 0)
+    elif op.op == "transpose_conv" and style != "soft":
+        weights = np.moveaxis(weights, 2, 0)
+    shape = _matrix_shape(op) if style != "soft" else (len(weights), weights[0].size)
+    weights, (outputs, depth) = weights.reshape(shape), shape
     groups = [
         weights[first : first + count * lanes].reshape(count, lanes, depth).swapaxes(1, 2).ravel()
         for first, count, lanes in channel_groups(outputs, tile.lanes)
     ]
     return FloatGemmKernel(
         style, tile, outputs, depth, b.constant("weights", np.concatenate(groups), FLOAT32),
-        b.constant("bias", bias_of(op, "float32"), FLOAT32), op.str_attr("activation"),
+        b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32), op.str_attr("activation"),
         (outputs, 1),
     )  # fmt: skip
 
 
-def cheapest_tiles(
-    style: MultiplyAddStyle, outputs: int, pixels: int, depth: int, overhead: int = 0
-) -> Sequence[FpuTile]:
-    """Return the cheapest tile and, if it differs, the cheapest tile of one pixel.
+def tile_of(config: Config) -> FpuTile:
+    return FpuTile(int(config["lanes"]), int(config["pixels"]))
 
-    `overhead` is the cost of packing a pixel, in instructions per element.
+
+def tile_configs(
+    outputs: int, pixels: int, depth: int, packing: float, row: int = 0, rows: int = 1,
+    band: float = 0.0,
+) -> Sequence[Config]:  # fmt: skip
+    """Return the cheapest configuration and, if it differs, the cheapest of one pixel.
+
+    `packing` is the cost of packing the window of a pixel, in cycles; 0: windows are contiguous. If
+    they can be multiplied in place, `row` is the number of pixels in a row of the output, `rows`
+    that of a window and `band` the cost of copying the input of a pixel.
     """
+
+    def cost(tile: FpuTile, is_packed: bool) -> float:
+        blocks = -(-pixels // tile.pixels) if is_packed else pixels // row * -(-row // tile.pixels)
+        work = tile.pixels * (packing if is_packed else band)
+        tall = 8 * rows + 4 if rows > 1 and not is_packed else 0
+        for _, count, lanes in channel_groups(outputs, tile.lanes):
+            steps = element_steps(FpuTile(lanes, tile.pixels), "separate", STEPS_PER_ITERATION)
+            cycles = (len(steps) + 5) / STEPS_PER_ITERATION + lanes + tile.pixels
+            work += count * (cycles * depth + 8 + tall)
+        return blocks * (work + 5 * outputs * tile.pixels)
+
+    in_place = [tile for tile in FPU_TILES if tile.pixels <= row and (tile.pixels > 1 or rows == 1)]
+    packed = [tile for tile in FPU_TILES if tile.pixels <= pixels and packing]
+    candidates = [*((tile, False) for tile in in_place), *((tile, True) for tile in packed)]
+    best = min(candidates, key=lambda each: cost(*each))
+    singles = [each for each in candidates if each[0].pixels == 1 and each[1] == (packing > 0)]
+    single = min(singles, key=lambda each: cost(*each))
+    return [
+        {"lanes": tile.lanes, "pixels": tile.pixels, **({"packed": 1} if is_packed else {})}
+        for tile, is_packed in dict.fromkeys((best, single))
+    ]
+
+
+# Windows of a few output pixels are multiplied by every channel group (`FloatGemmKernel`). They are
+# read from the input or, if padded, from a band, which is a copy of the input rows of an output
+# row, or packed one by one (im2col.py). The last block overlaps its predecessor if the pixels do
+# not divide evenly. If each input pixel of a transposed convolution has output pixels of its own,
+# these are the outputs of a pointwise convolution.
+
+_COPY, _COPY_ROW, _COPY_BAND = 2.2, 10.0, 2.5
+"""Approximate cycles to pack an element of a window, and in addition a row; to copy to a band."""
+_BAND_MAX = 4.25
+"""The largest band, relative to a window."""
+SOFT_CONFIG: Config = {"lanes": SOFT_TILE.lanes, "pixels": SOFT_TILE.pixels, "packed": 1}
+_POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+
+
+def copy_row(
+    b: Kernel, y: tir.Buffer, to: ArithExpr, x: tir.Buffer, start: ArithExpr, count: int
+) -> None:
+    b.evaluate("copy_f32", [b.pointer(y, to, count, "w"), b.pointer(x, start, count), count])
+
+
+def _zero(b: Kernel, y: tir.Buffer, to: ArithExpr, zero: ArithExpr | int, count: int) -> None:
+    zeros = b.view("zeros", y, to, (count,), access="w")
+    with b.unrolled("i", count, 8, 4, 3, 2) as i:
+        b.store(zeros, [i], 0.0)
+
+
+_MOVES = RowMoves(
+    copy_row, _zero, lambda b, y, _, count: _zero(b, y, ArithExpr(immediate(0, INDEX)), 0, count)
+)
+
+
+class _CopyPacker(RowIm2colPacker):
+    """Packs windows into `columns` [pixel, element] by multiple loads and stores."""
+
+    def move(self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        copy_row(self.b, self.columns, pixel * self.columns.shape[1] + first, self.x, offset, count)
+
+    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        _zero(self.b, self.columns, pixel * self.columns.shape[1] + first, 0, count)
+
+
+def _window(op: OpCall) -> ConvWindow:
+    return _POINT if op.op == "transpose_conv" else kernel_window(op)
+
+
+def _matrix_shape(op: OpCall) -> tuple[int, int]:
+    """Return (outputs, depth)."""
+    w = op.input(1)
+    depth = w.shape[3] if op.op == "transpose_conv" else w.elements // w.shape[0]
+    return w.elements // depth, depth
+
+
+def _is_pointwise(op: OpCall) -> bool:
+    """Return whether each input pixel of a transposed convolution has output pixels of its own."""
+    (_, height, width, _), (_, rows, columns, _) = op.input(0).shape, op.input(1).shape
+    fits = op.output.shape[1:3] == (height, width * columns) and op.ints_attr("before") == (0, 0)
+    return fits and rows == 1 and op.ints_attr("stride") == (1, columns)
+
+
+def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[Config]:
+    """Return the cheapest configuration or, with goal `ram`, that of one pixel if it differs."""
     if style == "soft":
-        return (SOFT_TILE,)
-    fitting = [tile for tile in FPU_TILES if tile.pixels <= pixels]
-
-    def cost(tile: FpuTile) -> tuple[float, int]:
-        blocks = -(-pixels // tile.pixels)
-        steps = sum(
-            count * len(FpuTile(lanes, tile.pixels).steps("separate", STEPS_PER_ITERATION))
-            for _, count, lanes in channel_groups(outputs, tile.lanes)
-        )
-        packing = 0 if tile.pixels == 1 and not overhead else max(overhead, 2) * tile.pixels
-        work = (steps / STEPS_PER_ITERATION + packing) * depth + 5 * outputs * tile.pixels
-        return blocks * work, -tile.sums
-
-    best = min(fitting, key=cost)
-    single = min((tile for tile in fitting if tile.pixels == 1), key=cost)
-    return (best,) if best == single else (best, single)
+        fits = op.op != "depthwise_conv2d" or op.input(0).shape[3] == 1
+        return (SOFT_CONFIG,) if fits and op.input(0).dtype == FLOAT32 else ()
+    return _choices(op)[1:] if goal else _choices(op)[:1]
 
 
-# The columns of a few output pixels are packed (im2col.py) and multiplied by every channel group
-# (`FloatGemmKernel`). A single pixel of a pointwise convolution and a row of a matrix need no
-# packing. The last block overlaps its predecessor if the pixels do not divide evenly.
-
-_COPY = 4
-"""Approximate instructions to pack one element of a window."""
-
-
-def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != FLOAT32:
+def _choices(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != FLOAT32 or (op.op == "transpose_conv" and not _is_pointwise(op)):
         return ()
-    outputs = op.input(1).shape[0]
-    pixels = op.output.elements // outputs if op.op == "conv2d" else 1
-    overhead = 0 if kernel_window(op).pointwise else _COPY
-    tiles = cheapest_tiles(style, outputs, pixels, op.input(1).elements // outputs, overhead)
-    return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles]
-
-
-def _soft_configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
-    is_fit = op.op == "transpose_conv" or op.input(0).shape[3] == 1
-    is_fit = is_fit and op.input(0).dtype == FLOAT32
-    return ({"lanes": SOFT_TILE.lanes, "pixels": SOFT_TILE.pixels},) if is_fit else ()
+    (outputs, depth), window = _matrix_shape(op), _window(op)
+    pixels, (rows, _) = op.output.elements // outputs, window.size
+    if window.pointwise:
+        return tile_configs(outputs, pixels, depth, 0, pixels)
+    row, band = op.output.shape[2], 0
+    if window.guarded(0) or window.guarded(1):
+        band = rows * sum(band_width(window, row)) * op.input(0).shape[3]
+    is_long = rows == 1 or depth // rows > STEPS_PER_ITERATION
+    fits = is_long and window.dilation[1] == 1 and band <= _BAND_MAX * depth
+    packing = _COPY * depth + _COPY_ROW * (rows + 1)
+    return tile_configs(
+        outputs, pixels, depth, packing, row if fits else 0, rows, _COPY_BAND * band / row
+    )
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    gemm = _plan_gemm(op, b, style, config)
-    pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
-    with pixel_blocks(b, pixels, block) as at:
-        if op.op == "transpose_conv":
-            columns = b.allocate("columns", FLOAT32, (gemm.depth, 1))
+    gemm, x = _plan_gemm(op, b, style, config), b.input(0)
+    block, depth = gemm.tile.pixels, gemm.depth
+    if op.op == "transpose_conv" and style == "soft":
+        with pixel_blocks(b, op.output.elements // gemm.outputs, 1) as at:
+            columns = b.allocate("columns", FLOAT32, (depth,))
             _pack_taps(op, b, columns, at)
-            gemm.emit(b, columns, at)
-            return
-        window = kernel_window(op)
-        if window.pointwise and block == 1:
-            x = b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1))
-            gemm.emit(b, x, at)
-            return
-        columns = b.allocate("columns", FLOAT32, (gemm.depth, block))
-        FloatIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-        gemm.emit(b, columns, at)
+            gemm.emit(b, at, columns, 0, depth)
+        return
+    window = _window(op)
+    if window.pointwise or "packed" in config:
+        with pixel_blocks(b, op.output.elements // gemm.outputs, block) as at:
+            if window.pointwise:
+                gemm.emit(b, at, x, at * depth, depth)
+            else:
+                columns = b.allocate("columns", FLOAT32, (block, depth))
+                _CopyPacker(b, window, x, columns).pack(op, at)
+                gemm.emit(b, at, columns, 0, depth)
+        return
+    width, pitch = b.y.shape[2], window.stride[1] * x.shape[3]
+    rows = window_rows(b, window, 0, _MOVES)
+    with rows as (source, start, distance, row), pixel_blocks(b, width, block) as at:
+        gemm.emit(
+            b, row * width + at, source, start + at * pitch, pitch, window.size[0], distance
+        )  # fmt: skip
 
 
 def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
     """Pack the inputs of a transposed convolution's output, with zeros at taps between them."""
     (_, height, width, _), channels = op.output.shape, op.input(0).shape[3]
-    with b.unrolled("i", columns.elements, 8, 4, 3, 2) as i:
-        b.store(columns, [i, 0], 0.0)
+    _zero(b, columns, ArithExpr(immediate(0, INDEX)), 0, columns.elements)
     places = b.view("places", columns, 0, (*op.input(1).shape[1:3], channels), access="w")
     position = OutputPosition(at // (height * width), at // width % height, at % width)
     taps = transpose_conv.taps(op, b, position)
@@ -183,7 +278,14 @@ def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> Non
         b.store(places, [ky, kx, c], b.load(b.input(0), [position.n, iy, ix, c]))
 
 
-SCHEDULES = (
-    *make_schedules(_configs, _build, "conv2d", "fully_connected"),
-    *make_schedules(_soft_configs, _build, "transpose_conv", "depthwise_conv2d")[-2:],
-)
+SCHEDULES = tuple(
+    Schedule(
+        schedule_name(style, op) + (".pixel" if goal else ""), op, requires,
+        partial(_configs, style, goal), partial(_build, style), disable_scheduling=True, goal=goal,
+    )
+    for style, requires in STYLE_FEATURES.items()
+    for op in ("conv2d", "fully_connected", "transpose_conv", "depthwise_conv2d")
+    for goal in ("", "ram")
+    if (op == "conv2d" or not goal) and (op != "depthwise_conv2d" or style == "soft")
+    if style != "soft" or not goal
+)  # fmt: skip

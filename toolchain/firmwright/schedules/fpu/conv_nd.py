@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -9,31 +10,34 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv_pool_nd import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.fpu.conv2d_fully_connected import (
+    SOFT_CONFIG,
     FloatGemmKernel,
     channel_groups,
-    cheapest_tiles,
+    tile_configs,
+    tile_of,
 )
-from firmwright.schedules.fpu.microkernels import FpuTile, MultiplyAddStyle, make_schedules
+from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, MultiplyAddStyle, schedule_name
 from firmwright.schedules.row_band import pixel_blocks
 
 _COPY = 5
-"""Approximate instructions to pack one element of a window."""
+"""Approximate cycles to pack one element of a window."""
 
 
 def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32 or op.int_attr("groups") > 1 or op.output.shape[0] > 1:
         return ()
+    if style == "soft":
+        return (SOFT_CONFIG,)
     filters, depth = op.input(1).shape[0], math.prod(op.input(1).shape[1:])
-    tiles = cheapest_tiles(style, filters, math.prod(op.output.shape[2:]), depth, _COPY)
-    return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles[:1]]
+    return tile_configs(filters, math.prod(op.output.shape[2:]), depth, _COPY * depth)[:1]
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
+    tile = tile_of(config)
     filters, channels, *size = op.input(1).shape
     taps, pixels = math.prod(size), math.prod(op.output.shape[2:])
     w = b.view("w", b.input(1), 0, (filters, channels, taps))
@@ -50,28 +54,34 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
     depth = channels * taps
     gemm = FloatGemmKernel(style, tile, filters, depth, packed, bias, "none", (1, pixels))
     with pixel_blocks(b, pixels, tile.pixels) as at:
-        columns = b.allocate("columns", FLOAT32, (taps, channels, tile.pixels))
+        columns = b.allocate("columns", FLOAT32, (tile.pixels, taps, channels))
         with b.for_("p", tile.pixels) as p:
             _pack_window(op, b, columns, at, p)
-        gemm.emit(b, columns, at)
+        gemm.emit(b, at, columns, 0, depth)
 
 
 def _pack_window(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr, p: ArithExpr) -> None:
     """Pack the window of output `at + p` as column `p`."""
-    taps, channels, _ = columns.shape
+    _, taps, channels = columns.shape
     rest, index = b.let("pixel", at + p), list[ArithExpr]()
     for extent in op.output.shape[:1:-1]:
         index.insert(0, rest % extent)
         rest = rest // extent
     with b.loops("tap c", (taps, channels)) as (tap, c):
-        b.store(columns, [tap, c, p], 0.0)
+        b.store(columns, [p, tap, c], 0.0)
     window = window_of(op, op.input(1).shape[2:])
     with window.taps(b, index) as (places, positions):
         tap = places[0]
         for place, extent in zip(places[1:], window.size[1:], strict=True):
             tap = tap * extent + place
         with b.unrolled("c", channels, 4, 3, 2) as c:
-            b.store(columns, [tap, c, p], b.load(b.input(0), [0, c, *positions]))
+            b.store(columns, [p, tap, c], b.load(b.input(0), [0, c, *positions]))
 
 
-SCHEDULES = make_schedules(_configs, _build, "conv_nd")
+SCHEDULES = tuple(
+    Schedule(
+        schedule_name(style, "conv_nd"), "conv_nd", requires, partial(_configs, style),
+        partial(_build, style), disable_scheduling=True,
+    )
+    for style, requires in STYLE_FEATURES.items()
+)  # fmt: skip

@@ -1,36 +1,40 @@
 """float32 GEMM micro-kernels in the registers of a single-precision FPU, or for cores without."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers, read_intrinsics
-from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ops.kernel import Kernel
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    Operand,
+    immediates,
+    inputs,
+    pointers,
+    read_intrinsics,
+)
 from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
 _C = read_sections(__file__)
 
-# A micro-kernel multiplies `lanes` output channels by `pixels` columns: sum[p, l] = x[0, p] * w[0,
-# l] + x[1, p] * w[1, l] + ..., in this order and rounded after every product and sum, so the bits
-# equal those of the default loops. A multiple load reads the weights of an element, another
-# one the columns of up to four elements.
+# A micro-kernel multiplies `lanes` output channels by the windows of `pixels` adjacent pixels:
+# sum[p, l] = x[0, p] * w[0, l] + x[1, p] * w[1, l] + ..., in this order and rounded after every
+# product and sum, so the bits equal those of the default loops. Multiple loads read the weights of
+# a few elements, and the same elements of each pixel in turn. A window is one run of elements, or
+# several rows of them (`tall`).
 #
 # `separate` multiplies into a temporary and adds it a few instructions later, because a result is
 # available one cycle late. `chained` uses VMLA, which also rounds in between; on the Cortex-M4 it
 # takes three cycles where VMUL and VADD take two, so it requires the feature `vmla`.
 #
-# The first element initializes the sums, so a micro-kernel processes a whole column: the first
-# element, a loop over `STEPS_PER_ITERATION` elements, and the unrolled rest. Semantics: Armv7-M
-# architecture reference manual.
+# The first element initializes the sums. A row is an unrolled rest, then a loop over the other
+# elements. Semantics: Armv7-M architecture reference manual.
 #
 # `soft` needs no FPU: an integer loop rounds as the compiler's float routines do, but keeps the sum
 # unpacked between the steps. It begins with 0 and computes one channel of one column.
@@ -42,13 +46,10 @@ STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
     "soft": frozenset({"mla"}),
 }
 """Features that micro-kernels of each style require."""
-STEPS_PER_ITERATION = 4
-_REGISTERS = 32
-_FIRST_FREE = 16
-"""Sums occupy at most s0 to s15, allocated by the compiler."""
-_MAX_PRODUCTS = 8
-_LOADED_MAX = 12
-"""Weights and columns in registers; at least four remain for products."""
+STEPS_PER_ITERATION = 6
+_REGISTERS, _SUMS_MIN = 32, 8
+"""Registers, and of these at least for sums; the others belong to a micro-kernel."""
+_PRODUCTS_MIN, _PRODUCTS_MAX = 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,40 +64,48 @@ class FpuTile:
         return self.lanes * self.pixels
 
     @property
+    def first_free(self) -> int:
+        """The first register that is not one of the sums, allocated by the compiler."""
+        return max(self.sums, _SUMS_MIN)
+
+    @property
     def group(self) -> int:
-        """The number of elements whose columns are loaded at once; room for products remains."""
-        return next(n for n in (4, 2, 1) if self.lanes + self.pixels * n <= _LOADED_MAX)
-
-    def steps(self, style: MultiplyAddStyle, count: int, *, starts: bool = False) -> list[str]:
-        """Return the text for `count` elements; if it `starts`, for one that initializes sums."""
-        lines, name = list[str](), "vmul" if starts else "vmla"
-        w = _registers(_FIRST_FREE, self.lanes)
-        for start in range(0, count, self.group):
-            size = min(self.group, count - start)
-            x = _registers(_FIRST_FREE + self.lanes, size * self.pixels)
-            for step in range(size):
-                lines += [_load("w", w), *([] if step else [_load("x", x)])]
-                triples = [
-                    (f"%[c{pixel * self.lanes + lane}]", w[lane], x[step * self.pixels + pixel])
-                    for pixel in range(self.pixels)
-                    for lane in range(self.lanes)
-                ]
-                if starts or style == "chained":
-                    lines += [f"{name}.f32 {total}, {a}, {b}" for total, a, b in triples]
-                else:
-                    lines += _separate(triples, _REGISTERS - _FIRST_FREE - len(w) - len(x))
-        return lines
+        """The number of elements that are loaded at once."""
+        return min(4, (_REGISTERS - self.first_free - _PRODUCTS_MIN) // (self.lanes + 1))
 
 
-def _separate(triples: Sequence[tuple[str, str, str]], free: int) -> list[str]:
-    lines, room = list[str](), min(free, _MAX_PRODUCTS)
+@cache
+def element_steps(
+    tile: FpuTile, style: MultiplyAddStyle, count: int, *, starts: bool = False
+) -> Sequence[str]:
+    """Return the text for `count` elements; if it `starts`, the first initializes sums."""
+    lines = list[str]()
+    for start in range(0, count, tile.group):
+        size = min(tile.group, count - start)
+        w = _registers(tile.first_free, size * tile.lanes)
+        x = _registers(tile.first_free + len(w), size)
+        lines.append(_load("w", w))
+        for pixel in range(tile.pixels):
+            lines.append(_load(f"x{pixel}", x))
+            sums = [f"%[c{pixel * tile.lanes + lane}]" for lane in range(tile.lanes)]
+            triples = [(sums[n % tile.lanes], each, x[n // tile.lanes]) for n, each in enumerate(w)]
+            fresh = tile.lanes if starts and start == 0 else 0
+            lines += [f"vmul.f32 {total}, {a}, {b}" for total, a, b in triples[:fresh]]
+            if style == "chained":
+                lines += [f"vmla.f32 {total}, {a}, {b}" for total, a, b in triples[fresh:]]
+            else:
+                free = _REGISTERS - tile.first_free - len(w) - len(x)
+                lines += _separate(triples[fresh:], min(free, _PRODUCTS_MAX))
+    return lines
+
+
+def _separate(triples: Sequence[tuple[str, str, str]], room: int) -> list[str]:
+    lines = list[str]()
     for start in range(0, len(triples), room):
         batch = triples[start : start + room]
-        temporaries = [f"s{_REGISTERS - 1 - place}" for place in range(len(batch))]
-        for (_, a, b), product in zip(batch, temporaries, strict=True):
-            lines.append(f"vmul.f32 {product}, {a}, {b}")
-        for (total, _, _), product in zip(batch, temporaries, strict=True):
-            lines.append(f"vadd.f32 {total}, {total}, {product}")
+        pairs = list(zip(batch, reversed(_registers(_REGISTERS - room, room)), strict=False))
+        lines += [f"vmul.f32 {each}, {a}, {b}" for (_, a, b), each in pairs]
+        lines += [f"vadd.f32 {total}, {total}, {each}" for (total, _, _), each in pairs]
     return lines
 
 
@@ -109,89 +118,95 @@ _SOFT_DOT = "soft_dot_f32"
 _SOFT_STEP = 22
 """Instructions of an element: 39, or 13 of a zero; half are often zeros. They take 1.4 cycles, less
 than the cost model assumes."""
-FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8, 1), (4, 1)))
+FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (4, 2), (8, 1), (4, 1)))
 _REST_TILES = tuple(FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in (1, 2, 3, 4))
 
 
-def microkernel_name(style: MultiplyAddStyle, tile: FpuTile, depth: int) -> str:
-    rounds, rest = divmod(depth - 1, STEPS_PER_ITERATION)
+def microkernel_name(
+    style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool = False
+) -> str:
     if style == "soft":
         return _SOFT_DOT
-    return f"{style}_f32_{tile.lanes}x{tile.pixels}_{'deep_' if rounds else ''}{rest}"
+    rounds, rest = divmod(steps - 1, STEPS_PER_ITERATION)
+    shape = "tall_" if tall else "deep_" if rounds else ""
+    return f"{style}_f32_{tile.lanes}x{tile.pixels}_{shape}{rest}"
 
 
-def make_schedules(
-    configs: Callable[[MultiplyAddStyle, OpCall], Sequence[Config]],
-    build: Callable[[MultiplyAddStyle, OpCall, Config, Kernel], None],
-    *ops: str,
-) -> tuple[Schedule, ...]:
-    """Return the schedules of every style for `ops`."""
-    return tuple(
-        Schedule(
-            f"soft_float.{op}" if style == "soft" else f"fpu.{op}.{style}", op, requires,
-            partial(configs, style), partial(build, style), disable_scheduling=True,
-        )
-        for style, requires in STYLE_FEATURES.items()
-        for op in ops
-    )  # fmt: skip
+def schedule_name(style: MultiplyAddStyle, op: str) -> str:
+    return f"soft_float.{op}" if style == "soft" else f"fpu.{op}.{style}"
 
 
 def _load(pointer: str, group: Sequence[str]) -> str:
     return f"vldmia %[{pointer}]!, {{{'-'.join(dict.fromkeys((group[0], group[-1])))}}}"
 
 
-def _text(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> str:
-    lines = tile.steps(style, 1, starts=True)
-    if deep:
-        loop = tile.steps(style, STEPS_PER_ITERATION)
-        lines += ["1:", *loop, "subs %[rounds], #1", "bne 1b"]
-    lines += tile.steps(style, rest)
+def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> str:
+    others, (rounds, rest) = range(1, tile.pixels), divmod(steps - 1, STEPS_PER_ITERATION)
+    counted = [f"const float *x{n};" for n in others] or ["(void)pitch;"]
+    lines = [f"add %[x{n}], %[x{n - 1}], %[pitch]" for n in others]
+    lines += element_steps(tile, style, 1 + rest, starts=True)
     outputs = [f'[c{i}] "=t"(c{i})' for i in range(tile.sums)]
-    outputs += ['[w] "+r"(w)', '[x] "+r"(x)']
-    counted = (
-        [f"int32_t rounds = (steps - 1) / {STEPS_PER_ITERATION};"] if deep else ["(void)steps;"]
-    )
-    outputs += ['[rounds] "+r"(rounds)'] if deep else []
-    clobbers = [f'"s{i}"' for i in range(_FIRST_FREE, _REGISTERS)]
+    outputs += ['[w] "+r"(w)', '[x0] "+r"(x)', *(f'[x{n}] "=&r"(x{n})' for n in others)]
+    inputs = ['[pitch] "rI"(4 * pitch)'] if others else []
+    if tall:
+        lines += ["b 3f", "2:", *(f"add %[x{n}], %[jump]" for n in range(tile.pixels))]
+        lines += [*element_steps(tile, style, 1 + rest), "3:"]
+    if rounds:
+        loop = element_steps(tile, style, STEPS_PER_ITERATION)
+        lines += ["mov %[rounds], %[turns]", "1:", *loop, "subs %[rounds], #1", "bne 1b"]
+        outputs.append('[rounds] "=&r"(rounds)')
+        inputs.append(f'[turns] "rI"((steps - 1) / {STEPS_PER_ITERATION})')
+    if tall:
+        lines += ["subs %[rows], #1", "bne 2b"]
+        outputs.append('[rows] "+r"(rows)')
+        inputs.append('[jump] "rI"(4 * jump)')
+    clobbers = _registers(tile.first_free, _REGISTERS - tile.first_free)
     return "\n".join([
+        "int32_t rounds;" if rounds else "(void)steps;",
         *counted,
         "__asm__ volatile(",
         *string_lines(lines),
         *wrap_assembly("    : ", outputs),
-        "    :",
-        *wrap_assembly("    : ", [*clobbers, '"cc"', '"memory"'], ");"),
+        *wrap_assembly("    : ", inputs),
+        *wrap_assembly("    : ", [*(f'"{each}"' for each in clobbers), '"cc"', '"memory"'], ");"),
     ])  # fmt: skip
 
 
-def _meaning(tile: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
-    """Return one sum per register from w [steps * lanes, ...] and x [steps * pixels, ...]."""
-    weights = np.asarray(w, np.float32)
-    columns = np.asarray(x, np.float32)
+def _meaning(
+    tile: FpuTile, w: Any, x: Any, steps: Any, pitch: Any, rows: Any = 1, jump: Any = 0
+) -> tuple[Any, ...]:
+    """Return one sum per register from w [rows * steps * lanes, ...] and x [elements, ...]."""
+    weights, columns = np.asarray(w, np.float32), np.asarray(x, np.float32)
+    run, distance, count, gap = (int(np.max(n)) for n in (steps, pitch, rows, jump))
+    elements = np.add.outer(np.arange(count) * (run + gap), np.arange(run)).ravel()
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
-    b = columns.reshape(-1, tile.pixels, 1, *columns.shape[1:])
-    count = int(np.max(steps))
+    b = columns[np.add.outer(elements, np.arange(tile.pixels) * distance)][:, :, None]
     with np.errstate(all="ignore"):
         sums = a[0] * b[0]
-        for step in range(1, count):
-            sums = sums + a[step] * b[step]
+        for k in range(1, len(b)):
+            sums = sums + a[k] * b[k]
     return tuple(sums[i // tile.lanes, i % tile.lanes] for i in range(tile.sums))
 
 
-def _instructions(style: MultiplyAddStyle, tile: FpuTile) -> Callable[[Sequence[int]], int]:
-    start = len(tile.steps(style, 1, starts=True))
-    loop, *rest = (len(tile.steps(style, count)) for count in (STEPS_PER_ITERATION, 0, 1, 2, 3))
-    return lambda args: (
-        start + (args[2] - 1) // STEPS_PER_ITERATION * (loop + 2)
-        + rest[(args[2] - 1) % STEPS_PER_ITERATION]
-    )  # fmt: skip
+def _instructions(
+    style: MultiplyAddStyle, tile: FpuTile, args: Sequence[int], *, tall: bool
+) -> int:
+    rounds, rest = divmod(args[2] - 1, STEPS_PER_ITERATION)
+    first = len(element_steps(tile, style, 1 + rest, starts=True))
+    again = len(element_steps(tile, style, 1 + rest)) + tile.pixels
+    loop = len(element_steps(tile, style, STEPS_PER_ITERATION)) + 2
+    rows = args[4] if tall else 1
+    total = tile.pixels - 1 + first + (rows - 1) * again + rows * rounds * loop
+    return total + rows * ((rounds > 0) + 2 * tall) + tall
 
 
-def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
+def _block(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> Intrinsic:
+    count = partial(_instructions, style, tile, tall=tall)
     return Intrinsic(
-        name=microkernel_name(style, tile, 1 + rest + STEPS_PER_ITERATION * deep),
+        name=microkernel_name(style, tile, steps, tall=tall),
         operands=(
             *pointers(FLOAT32, w=0, x=0),
-            *inputs(INT32, "steps"),
+            *inputs(INT32, "steps", "pitch", *(["rows", "jump"] if tall else [])),
             *(Operand(f"c{i}", "out", FLOAT32) for i in range(tile.sums)),
         ),
         meaning=partial(_meaning, tile),
@@ -200,13 +215,15 @@ def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> 
             sums=tile.sums,
             lanes=tile.lanes,
             pixels=tile.pixels,
+            rows="rows" if tall else 1,
+            row="(steps + jump)" if tall else "steps",
             results="\n".join(f"c{i} = sums[{i}];" for i in range(tile.sums)),
         ),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
-        text={"gnu": _text(style, tile, rest, deep=deep)},
-        instructions=_instructions(style, tile)((0, 0, 1 + rest + STEPS_PER_ITERATION * deep)),
-        count=_instructions(style, tile),
+        text={"gnu": _text(style, tile, steps, tall=tall)},
+        instructions=count((0, 0, steps, 0, 1, 0)),
+        count=count,
     )
 
 
@@ -215,19 +232,15 @@ def _vmla(total: Any, a: Any, b: Any) -> Any:
     return np.asarray(total, np.float32) + product
 
 
-VMLA_F32 = Intrinsic(
-    name="vmla_f32",
-    operands=inputs(FLOAT32, "total", "a", "b"),
-    result=FLOAT32,
-    meaning=_vmla,
-    portable="return total + a * b;",
-    doc="total + a * b, rounded after the product and after the sum.",
+COPY_F32 = Intrinsic(
+    name="copy_f32",
+    operands=(*pointers(FLOAT32, "w", y=1), *pointers(FLOAT32, x=1), *immediates("count")),
+    meaning=lambda y, x, count: np.asarray(x)[: int(count)],
+    portable="for (int32_t i = 0; i < count; ++i) {\n    y[i] = x[i];\n}",
+    doc="Copies `count` words that do not overlap.",
     requires="fpu",
-    text={
-        "gnu": """\
-__asm__("vmla.f32 %0, %1, %2" : "+t"(total) : "t"(a), "t"(b));
-return total;"""
-    },
+    text={"gnu": _C["copy"]},
+    count=lambda args: args[2] // 8 + 2,
 )
 
 _SOFT = Intrinsic(
@@ -235,7 +248,7 @@ _SOFT = Intrinsic(
     operands=(
         *pointers(FLOAT32, w=0, x=0), *inputs(INT32, "steps"), Operand("c0", "out", FLOAT32),
     ),
-    meaning=lambda w, x, steps, *_: _meaning(SOFT_TILE, w, x, steps)[0] + np.float32(0),
+    meaning=lambda w, x, steps, *_: _meaning(SOFT_TILE, w, x, steps, 0)[0] + np.float32(0),
     portable=_C["soft_dot"],
     doc="The sum of products of one channel and one column.",
     requires="mla",
@@ -254,14 +267,17 @@ def activated(value: ArithExpr, activation: str) -> ArithExpr:
 
 
 INTRINSICS = (
-    VMLA_F32,
+    COPY_F32,
     _SOFT,
-    *read_intrinsics(__file__, {_RELU: lambda x: np.maximum(x, np.float32(0))}).values(),
+    *read_intrinsics(__file__, {
+        _RELU: lambda x: np.maximum(x, np.float32(0)), "vmla_f32": _vmla
+    }).values(),
     *(
-        _block(style, tile, rest, deep=deep)
+        _block(style, tile, steps, tall=tall)
         for style in ("separate", "chained")
         for tile in FPU_TILES + _REST_TILES
-        for rest in range(STEPS_PER_ITERATION)
-        for deep in (False, True)
+        for steps in range(1, 2 * STEPS_PER_ITERATION + 1)
+        for tall in (False, True)
+        if not tall or (tile.pixels > 1 and steps > STEPS_PER_ITERATION)
     ),
-)
+)  # fmt: skip

@@ -13,11 +13,11 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import kernel_window
-from firmwright.ops.kernel import Kernel, Position
+from firmwright.ops.kernel import Kernel
 from firmwright.schedules.helium_floats import accumulate_f32, microkernels
 from firmwright.schedules.helium_floats.accumulate_f32 import AccumulateStyle
 from firmwright.schedules.helium_floats.microkernels import VectorTile
-from firmwright.schedules.im2col import FloatIm2colPacker
+from firmwright.schedules.im2col import WindowPacker
 from firmwright.schedules.schedule_factories import helium_float_schedule
 
 # The columns of a few output pixels are packed by vectors and multiplied by every channel group
@@ -29,27 +29,28 @@ _COPY = 3
 
 
 @dataclass(frozen=True, slots=True)
-class FloatVectorIm2colPacker(FloatIm2colPacker):
-    """Packs runs of columns by vectors."""
+class FloatVectorIm2colPacker(WindowPacker):
+    """Packs windows into `columns` [element, pixel] by vectors."""
+
+    @property
+    def pixels(self) -> int:
+        return self.columns.shape[1]
 
     def points(self, at: ArithExpr) -> None:
         depth = self.x.shape[3]
         for pixel in range(self.pixels):
-            self._spread((at + pixel) * depth, pixel, depth)
-
-    def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        _, rows, cols, channels = self.x.shape
-        offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
-        self._spread(offset, first * self.pixels + pixel, count)
+            self.move((at + pixel) * depth, 0, pixel, depth)
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         name = f"mve_zero_f32_{self.pixels}"
         self.b.evaluate(name, [self._column(first * self.pixels + pixel, count), count])
 
-    def _spread(self, offset: ArithExpr, place: ArithExpr | int, count: int) -> None:
+    def move(
+        self, offset: ArithExpr, first: ArithExpr | int, pixel: ArithExpr | int, count: int
+    ) -> None:
+        column = self._column(first * self.pixels + pixel, count)
         source = self.b.pointer(self.x, offset, count)
-        name = f"mve_spread_f32_{self.pixels}"
-        self.b.evaluate(name, [self._column(place, count), source, count])
+        self.b.evaluate(f"mve_spread_f32_{self.pixels}", [column, source, count])
 
     def _column(self, place: ArithExpr | int, count: int) -> tir.AccessPtr:
         return self.b.pointer(self.columns, place, self.pixels * (count - 1) + 1, "rw")

@@ -12,6 +12,8 @@ from firmwright.ops.conv_window import output_positions
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window
 
+# With a relu, only the order of floats above 0 matters, which is that of their bits.
+
 _UNROLL = (4, 3, 5, 2)
 _MAX_UNROLLED = 9
 
@@ -24,14 +26,17 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     window, dtype = pool_window(op), op.input(0).dtype
     (height, width), (_, rows, cols, channels) = window.size, op.input(0).shape
-    wide = FLOAT32 if dtype == FLOAT32 else INT32
+    is_relu = dtype == FLOAT32 and op.str_attr("activation") == "relu"
+    kind = INT32 if is_relu else dtype
+    wide = FLOAT32 if kind == FLOAT32 else INT32
     across = (width,) if width <= _MAX_UNROLLED else _UNROLL
     down = () if width > 1 else _UNROLL
+    y = b.view("out", b.y, 0, b.y.shape, dtype=INT32, access="w") if is_relu else b.y
     with output_positions(b, op.output.shape) as at:
         first = (at.n * rows + at.oy * window.stride[0]) * cols + at.ox * window.stride[1]
         taps = b.view(
             "taps", b.input(0), first * channels, (height, width, channels),
-            strides=(cols * channels, channels, 1),
+            strides=(cols * channels, channels, 1), dtype=kind,
         )  # fmt: skip
         with b.for_("c", channels) as c:
             most = b.register("most", wide, b.load(taps, [0, 0, c]).cast(wide))
@@ -41,7 +46,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
             else:
                 with b.unrolled("ky", height, *down) as ky, b.unrolled("kx", width, *across) as kx:
                     most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
-            b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(op, most.value))
+            value = maximum(most.value, 0) if is_relu else narrow_to_output(op, most.value)
+            b.store(y, [at.n, at.oy, at.ox, c], value)
 
 
 SCHEDULES = (Schedule("scalar.max_pool2d.inside", "max_pool2d", frozenset(), _configs, _build),)
