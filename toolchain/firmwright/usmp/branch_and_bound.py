@@ -22,6 +22,7 @@ from firmwright.usmp.heuristics import (
     place_first_fit,
 )
 from firmwright.usmp.planning_problem import Layout, PlanningProblem, make_planner
+from firmwright.usmp.skyline import lower_skyline
 
 BUFFERS_MAX = 100
 EXACT_WORK_MAX = 1_000_000
@@ -37,18 +38,24 @@ _BISECTIONS = 4
 def exact_planner(problem: PlanningProblem) -> Layout:
     """Branch and bound: the optimum, proven where it ends in time; for up to a hundred buffers."""
     layout = improve_order(problem, *best_first_fit_order(problem))
-    return branch_and_bound(problem, layout, EXACT_WORK_MAX)
+    return _lower_skyline(problem, branch_and_bound(problem, layout, EXACT_WORK_MAX), 3)
 
 
 @make_planner("search")
 def search_planner(problem: PlanningProblem) -> Layout:
-    """First fits, then local search, then branch and bound, until the lower bound is met."""
+    """First fits, local search, branch and bound, and beams, until the lower bound is met."""
     layout = improve_order(problem, *best_first_fit_order(problem), _QUICK_MOVES)
     layout = branch_and_bound(problem, layout, _QUICK_WORK)
-    if layout.is_proven(problem):
-        return layout
+    lowered = _lower_skyline(problem, layout, 1)
+    if lowered.is_proven(problem) or lowered.cost < layout.cost:
+        return lowered
     climbed = improve_order(problem, order_from_layout(layout), layout)
     return replace(climbed, proven_bytes=layout.proven_bytes)
+
+
+def _lower_skyline(problem: PlanningProblem, layout: Layout, scale: int) -> Layout:
+    lowered = lower_skyline(problem, layout, scale)
+    return replace(lowered, proven_bytes=layout.proven_bytes)
 
 
 def _is_supported(problem: PlanningProblem) -> bool:
