@@ -22,11 +22,14 @@ _ROUNDS = (
     (300, "slack", True),
     (300, "level", False),
     (300, "slack", False),
+    (1000, "level", False),
 )
 """Width of the beam, valley to fill (the least of that), and whether each set has one skyline."""
 _CELLS_MAX = 33_000_000
 """Work limit of a round in columns of placed states: it narrows the beams of large problems."""
 _WIDTH_MIN = 4
+_WORK_MAX = 160_000_000
+"""Columns of successors at the first height; later heights have a quarter of that."""
 _WASTES_MAX = 2
 """Ends of valleys that one step may waste."""
 _BISECTIONS = 4
@@ -46,6 +49,7 @@ def lower_skyline(problem: PlanningProblem, start: Layout, scale: int = 1) -> La
         return start
     height = lower
     for attempt in range(1 + _BISECTIONS):
+        packing.work = scale * _WORK_MAX // (4 if attempt else 1)
         for width, rule, is_by_set in _ROUNDS[: 1 if attempt else None]:
             if order := packing.find_order(height, width * scale, rule, is_by_set):
                 best = min(best, place_first_fit(problem, order), key=lambda layout: layout.cost)
@@ -83,6 +87,7 @@ class _Packing:
         buffers = problem.buffers
         aligned = [-(-b.size_bytes // b.alignment) * b.alignment for b in buffers]
         self.step = math.gcd(*aligned)
+        self.work = _WORK_MAX
         lives = [(min(r.first for r in b.live), max(r.end for r in b.live)) for b in buffers]
         times = {time: k for k, time in enumerate(sorted({t for live in lives for t in live}))}
         firsts, ends = ([times[live[k]] for live in lives] for k in (0, 1))
@@ -121,7 +126,8 @@ class _Packing:
             if is_by_set:
                 chosen = chosen[np.sort(np.unique(children.placed[chosen], return_index=True)[1])]
             chosen = chosen[:width]
-            if not len(chosen):
+            self.work -= children.top.size
+            if self.work < 0 or not len(chosen):
                 return None
             beam = children.rows(chosen)
             steps.append((parents[unique[chosen]], buffers[unique[chosen]]))
