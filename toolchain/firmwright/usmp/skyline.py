@@ -149,7 +149,7 @@ class _Packing:
 
     def _expand(self, beam: _Beam, rule: str) -> tuple[_Beam, NDArray[np.intp], NDArray[np.intp]]:
         """Return the successors, and for each its row in `beam` and the placed buffer."""
-        found = []
+        batches = []
         source = np.arange(len(beam.top))
         for _ in range(_WASTES_MAX + 1):
             rows = np.arange(len(source))
@@ -173,7 +173,7 @@ class _Packing:
             row_right, slot_right = np.nonzero(from_right & is_right[:, None])
             buffers = np.concatenate((left[row, slot], right[row_right, slot_right]))
             row = np.concatenate((row, row_right))
-            found.append((self._place(beam.rows(row), buffers), source[row], buffers))
+            batches.append((self._place(beam.rows(row), buffers), source[row], buffers))
             column = np.where(is_right, end - 1, first)
             beam.top[rows, column] += depth
             beam.slack[rows, column] -= depth
@@ -183,7 +183,7 @@ class _Packing:
             beam, source = beam.rows(alive), source[alive]
             if not len(source):
                 break
-        beams, sources, buffers_ = zip(*found, strict=True)
+        beams, sources, buffers_ = zip(*batches, strict=True)
         joined = _Beam._make(np.concatenate(columns) for columns in zip(*beams, strict=True))
         return joined, np.concatenate(sources), np.concatenate(buffers_)
 
