@@ -7,6 +7,7 @@ and a seed identify a problem.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -144,6 +145,26 @@ def intervals(rng: random.Random, count: int) -> PlanningProblem:
         length = 1 + int(rng.expovariate(1 / 10))
         size = rng.choice([64, 160, 512, 1024, 2560]) * rng.randrange(1, 10)
         rows.append((size, first, min(first + length, count)))
+    return problem_of(rows)
+
+
+def log_uniform(rng: random.Random, count: int) -> PlanningProblem:
+    """Generate lives and sizes of log-uniform length, from 1 to 400 KiB."""
+    rows = []
+    for _ in range(count):
+        length = 1 + int((count / 6) ** rng.random())
+        first = rng.randrange(count - length)
+        rows.append((1024 * int(math.exp(rng.uniform(0, 6))), first, first + length))
+    return problem_of(rows)
+
+
+def crowded(rng: random.Random, count: int) -> PlanningProblem:
+    """Generate mostly small buffers of which up to a third are alive at once."""
+    rows = []
+    for _ in range(count):
+        length = 1 + int(count / 4 * rng.random() ** 3)
+        first = rng.randrange(count // 2 - length)
+        rows.append((1024 * (1 + int(400 * rng.random() ** 4)), first, first + length))
     return problem_of(rows)
 
 
