@@ -129,9 +129,9 @@ def _solve(
     for least, greatest in ways:
         mark = bounds.mark()
         if bounds.decide(number, least, greatest) and (
-            found := _solve(bounds, height_bytes, work, numbers, depth + 1)
+            offsets := _solve(bounds, height_bytes, work, numbers, depth + 1)
         ):
-            return found
+            return offsets
         bounds.undo(mark)
     return None
 
