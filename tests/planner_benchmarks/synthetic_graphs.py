@@ -7,6 +7,7 @@ and a seed identify a problem.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -145,6 +146,57 @@ def intervals(rng: random.Random, count: int) -> PlanningProblem:
         size = rng.choice([64, 160, 512, 1024, 2560]) * rng.randrange(1, 10)
         rows.append((size, first, min(first + length, count)))
     return problem_of(rows)
+
+
+def log_uniform(rng: random.Random, count: int) -> PlanningProblem:
+    """Generate lives and sizes of log-uniform length, from 1 to 400 KiB."""
+    rows = []
+    for _ in range(count):
+        length = 1 + int((count / 6) ** rng.random())
+        first = rng.randrange(count - length)
+        rows.append((1024 * int(math.exp(rng.uniform(0, 6))), first, first + length))
+    return problem_of(rows)
+
+
+def crowded(rng: random.Random, count: int) -> PlanningProblem:
+    """Generate mostly small buffers of which up to a third are alive at once."""
+    rows = []
+    for _ in range(count):
+        length = 1 + int(count / 4 * rng.random() ** 3)
+        first = rng.randrange(count // 2 - length)
+        rows.append((1024 * (1 + int(400 * rng.random() ** 4)), first, first + length))
+    return problem_of(rows)
+
+
+def cut_rectangle(rng: random.Random, count: int) -> tuple[PlanningProblem, int]:
+    """Cut a rectangle of time and memory into about `count` buffers; return also its height.
+
+    Pieces are cut in two, or in five around a center, which no straight cut separates.
+    """
+    pieces = [(0, 4 * count, 0, 64 * count)]
+    height = pieces[0][3] * ALIGNMENT
+    while len(pieces) < count:
+        areas = [(end - first) * (top - bottom) for first, end, bottom, top in pieces]
+        first, end, bottom, top = pieces.pop(rng.choices(range(len(areas)), areas)[0])
+        left, right = sorted(rng.randint(first, end) for _ in range(2))
+        low, high = sorted(rng.randint(bottom, top) for _ in range(2))
+        match rng.randrange(5):
+            case 0 | 1:
+                cut = [(first, left, bottom, top), (left, end, bottom, top)]
+            case 2 | 3:
+                cut = [(first, end, bottom, low), (first, end, low, top)]
+            case _:
+                cut = [
+                    (first, right, bottom, low),
+                    (right, end, bottom, high),
+                    (left, end, high, top),
+                    (first, left, low, top),
+                    (left, right, low, high),
+                ]
+        pieces += [p for p in cut if p[0] < p[1] and p[2] < p[3]]
+    rng.shuffle(pieces)
+    rows = [((top - bottom) * ALIGNMENT, first, end) for first, end, bottom, top in pieces]
+    return problem_of(rows), height
 
 
 FAMILIES: Mapping[str, Callable[[random.Random, int], PlanningProblem]] = MappingProxyType(

@@ -2,18 +2,16 @@
 
 It requires at most 100 buffers that all have the same single pool. To decide whether a height is
 sufficient, the search takes the pair of buffers with the least freedom, tries both vertical orders,
-and propagates each decision. Independent groups of buffers are searched separately. Work is
-counted, not timed, so the result is deterministic (decision 0019).
+and propagates each decision. Work is counted, not timed, so the result is deterministic
+(decision 0019).
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
-from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.usmp.difference_bounds import DifferenceBounds, IntArray
 from firmwright.usmp.heuristics import (
     best_first_fit_order,
@@ -22,33 +20,36 @@ from firmwright.usmp.heuristics import (
     place_first_fit,
 )
 from firmwright.usmp.planning_problem import Layout, PlanningProblem, make_planner
+from firmwright.usmp.skyline import lower_skyline
 
 BUFFERS_MAX = 100
-EXACT_WORK_MAX = 1_000_000
-"""Work limit of `exact` in units of about ten microseconds."""
+_WORK_MAX = 200_000
+"""Work limit of branch and bound in `search` in units of about ten microseconds."""
 _QUICK_MOVES = 200
-_QUICK_WORK = 100_000
-"""Limits of the first rounds of `search`, which take one to two seconds."""
+"""Moves of local search before branch and bound."""
 _DEEPEST = 300
 _BISECTIONS = 4
 
 
 @make_planner("exact")
 def exact_planner(problem: PlanningProblem) -> Layout:
-    """Branch and bound: the optimum, proven where it ends in time; for up to a hundred buffers."""
-    layout = improve_order(problem, *best_first_fit_order(problem))
-    return branch_and_bound(problem, layout, EXACT_WORK_MAX)
+    """As search, with ten times the work: the optimum, proven where it ends in time."""
+    return _search(problem, 10)
 
 
 @make_planner("search")
 def search_planner(problem: PlanningProblem) -> Layout:
-    """First fits, then local search, then branch and bound, until the lower bound is met."""
+    """First fits, branch and bound, beams, and local search, until the lower bound is met."""
+    return _search(problem, 1)
+
+
+def _search(problem: PlanningProblem, scale: int) -> Layout:
     layout = improve_order(problem, *best_first_fit_order(problem), _QUICK_MOVES)
-    layout = branch_and_bound(problem, layout, _QUICK_WORK)
-    if layout.is_proven(problem):
-        return layout
-    climbed = improve_order(problem, order_from_layout(layout), layout)
-    return replace(climbed, proven_bytes=layout.proven_bytes)
+    bounded = branch_and_bound(problem, layout, scale * _WORK_MAX)
+    layout = lower_skyline(problem, bounded, scale)
+    if layout is bounded and not layout.is_proven(problem):
+        layout = improve_order(problem, order_from_layout(layout), layout)
+    return replace(layout, proven_bytes=bounded.proven_bytes)
 
 
 def _is_supported(problem: PlanningProblem) -> bool:
@@ -90,8 +91,10 @@ class _Bracket:
     def attempt(self, height_bytes: int, work: int) -> bool:
         if not self.is_open:
             return False
+        bounds = DifferenceBounds(self._problem, height_bytes)
+        numbers = np.arange(len(bounds.constraints))
         try:
-            offsets = _HeightSearch(self._problem, height_bytes, work).run()
+            offsets = _solve(bounds, height_bytes, work, numbers) if bounds.start() else None
         except _OutOfWorkError:
             return False
         if offsets is None:
@@ -108,79 +111,38 @@ class _Bracket:
 class _OutOfWorkError(Exception): ...
 
 
-class _Choice(NamedTuple):
-    """A constraint to resolve by a difference of at most `below` or of at least `above`."""
-
-    constraint: int
-    below: int
-    above: int
-    is_above_first: bool
-
-
-class _HeightSearch:
-    def __init__(self, problem: PlanningProblem, height_bytes: int, work: int) -> None:
-        self._problem = problem
-        self._height_bytes = height_bytes
-        self._bounds = DifferenceBounds(problem, height_bytes)
-        self._work = work
-        self._found: Sequence[int] | None = None
-
-    def run(self) -> Sequence[int] | None:
-        bounds = self._bounds
-        if not bounds.start() or not all(
-            bounds.decide(number, 0, None) for number in _without_symmetry(bounds)
+def _solve(
+    bounds: DifferenceBounds, height_bytes: int, work: int, numbers: IntArray, depth: int = 0
+) -> Sequence[int] | None:
+    """Return offsets that satisfy the constraints `numbers` and the height, or None."""
+    if bounds.work > work or depth > _DEEPEST:
+        raise _OutOfWorkError
+    middle = bounds.low + bounds.high + bounds.sizes
+    layout = place_first_fit(bounds.problem, np.lexsort((-bounds.sizes, middle)).tolist())
+    bounds.work += len(bounds.sizes) // 2
+    if layout.cost <= (0, height_bytes):
+        return layout.offsets
+    numbers = numbers[bounds.is_open(numbers)]
+    if not bounds.is_violated_at_lowest(numbers).any():
+        return tuple(bounds.low.tolist())
+    number, ways = _choose(bounds, numbers)
+    for least, greatest in ways:
+        mark = bounds.mark()
+        if bounds.decide(number, least, greatest) and (
+            offsets := _solve(bounds, height_bytes, work, numbers, depth + 1)
         ):
-            return None
-        if not self._solve(np.arange(len(bounds.constraints)), 0):
-            return None
-        return self._found or tuple(bounds.low.tolist())
-
-    def _solve(self, numbers: IntArray, depth: int) -> bool:
-        """Satisfy the constraints `numbers` by fixing their buffers, or find a complete layout."""
-        bounds = self._bounds
-        if bounds.work > self._work or depth > _DEEPEST:
-            raise _OutOfWorkError
-        if self._first_fit_succeeds():
-            return True
-        for part in _connected_groups(bounds, numbers):
-            if bounds.is_violated_at_lowest(part).any():
-                if not self._branch(part, depth):
-                    return False
-            else:
-                bounds.fix_lowest(np.unique((bounds.a[part], bounds.b[part])).tolist())
-            if self._found:
-                return True
-        return True
-
-    def _branch(self, part: IntArray, depth: int) -> bool:
-        choice = _choose(self._bounds, part)
-        ways: list[tuple[int | None, int | None]] = [(None, choice.below), (choice.above, None)]
-        if choice.is_above_first:
-            ways.reverse()
-        for least, greatest in ways:
-            mark = self._bounds.mark()
-            if self._bounds.decide(choice.constraint, least, greatest) and self._solve(
-                part, depth + 1
-            ):
-                return True
-            self._bounds.undo(mark)
-        return False
-
-    def _first_fit_succeeds(self) -> bool:
-        bounds = self._bounds
-        middle = bounds.low + bounds.high + bounds.sizes
-        layout = place_first_fit(self._problem, np.lexsort((-bounds.sizes, middle)).tolist())
-        bounds.work += len(bounds.sizes) // 2
-        if layout.cost > (0, self._height_bytes):
-            return False
-        self._found = layout.offsets
-        return True
+            return offsets
+        bounds.undo(mark)
+    return None
 
 
-def _choose(bounds: DifferenceBounds, part: IntArray) -> _Choice:
-    """Return the plain constraint with the least freedom, weighted by earlier failures.
+def _choose(
+    bounds: DifferenceBounds, part: IntArray
+) -> tuple[int, tuple[tuple[int | None, int | None], ...]]:
+    """Return a constraint, and in the order to try, the least and greatest differences to allow.
 
-    If all are decided, return the first periodic constraint that the lowest offsets violate.
+    It is the plain constraint with the least freedom, weighted by earlier failures. If all are
+    decided, it is the first periodic constraint that the lowest offsets violate.
     """
     least, greatest = bounds.differences()
     below, above = bounds.lo[part] - least[part], greatest[part] - bounds.hi[part]
@@ -189,65 +151,12 @@ def _choose(bounds: DifferenceBounds, part: IntArray) -> _Choice:
         rank = (np.minimum(below, above) + 1) / bounds.weight[part]
         best = int(np.where(is_split, rank, np.inf).argmin())
         c = bounds.constraints[part[best]]
-        return _Choice(int(part[best]), c.lo, c.hi, bool(above[best] > below[best]))
+        ways = (None, c.lo), (c.hi, None)
+        return int(part[best]), ways[::-1] if above[best] > below[best] else ways
     number = int(part[bounds.is_violated_at_lowest(part).argmax()])
     c = bounds.constraints[number]
     at_lowest = int(bounds.low[c.b] - bounds.low[c.a])
-    return _Choice(number, c.greatest_allowed(at_lowest), c.least_allowed(at_lowest), True)
-
-
-def _connected_groups(bounds: DifferenceBounds, numbers: IntArray) -> list[IntArray]:
-    group = list(range(len(bounds.sizes)))
-
-    def find(index: int) -> int:
-        while group[index] != index:
-            group[index] = group[group[index]]
-            index = group[index]
-        return index
-
-    still: list[int] = numbers[bounds.is_open(numbers)].tolist()
-    for number in still:
-        group[find(bounds.constraints[number].b)] = find(bounds.constraints[number].a)
-    parts: dict[int, list[int]] = {}
-    for number in still:
-        parts.setdefault(find(bounds.constraints[number].a), []).append(number)
-    return [np.array(part) for part in sorted(parts.values(), key=len)]
-
-
-def _without_symmetry(bounds: DifferenceBounds) -> list[int]:
-    """Return constraints that may be decided as "b above a" without loss of generality."""
-    # These are pairs of equal buffers, and one constraint to exclude mirror images.
-    constraints, sizes = bounds.constraints, bounds.sizes
-    equal = [n for n, c in enumerate(constraints) if _are_interchangeable(bounds.problem, c)]
-    if not _is_mirror_symmetric(bounds):
-        return equal
-    alike = {index for n in equal for index in (constraints[n].a, constraints[n].b)}
-    others = [n for n, c in enumerate(constraints) if alike.isdisjoint((c.a, c.b))]
-    weights = sizes[bounds.a] + sizes[bounds.b]
-    return equal + ([max(others, key=lambda n: int(weights[n]))] if others else [])
-
-
-def _are_interchangeable(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:
-    a, b = problem.buffers[constraint.a], problem.buffers[constraint.b]
-    of_a, of_b = problem.constraints[constraint.a], problem.constraints[constraint.b]
-    between = [c for c in of_a if c.a == constraint.b]
-    other_a = {(c.a, c.lo, c.hi, c.modulus, c.residue) for c in of_a if c.a != constraint.b}
-    other_b = {(c.a, c.lo, c.hi, c.modulus, c.residue) for c in of_b if c.a != constraint.a}
-    return (
-        (a.size_bytes, a.alignment) == (b.size_bytes, b.alignment)
-        and all(c.lo == -c.hi and c.modulus < 2 for c in between)
-        and other_a == other_b
-    )
-
-
-def _is_mirror_symmetric(bounds: DifferenceBounds) -> bool:
-    sizes, alignments = bounds.sizes, {b.alignment for b in bounds.problem.buffers}
-    return (
-        len(alignments) == 1
-        and not (sizes % min(alignments)).any()
-        and bool(bounds.is_plain.all())
-        and bool((bounds.lo + bounds.hi == sizes[bounds.a] - sizes[bounds.b]).all())
-    )
+    return number, ((c.least_allowed(at_lowest), None), (None, c.greatest_allowed(at_lowest)))
 
 
 def _layout(problem: PlanningProblem, offsets: Sequence[int]) -> Layout:

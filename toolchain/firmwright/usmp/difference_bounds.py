@@ -49,7 +49,6 @@ class DifferenceBounds:
         self.a, self.b, self.lo, self.hi, self._modulus, self._residue = columns
         self.is_plain: NDArray[np.bool_] = self._modulus < 2
         self._live_sets = _live_sets(problem)
-        self._cliques = [np.array(clique) for clique in live_cliques(problem)]
         self._least = self._first_bounds(height_bytes)
         self._seen = (self.low.copy(), self.high.copy())
 
@@ -93,11 +92,6 @@ class DifferenceBounds:
         self.weight[number] += 1
         return False
 
-    def fix_lowest(self, indices: Sequence[int]) -> None:
-        """Fix buffers at their lowest offsets, which are known to be compatible."""
-        for index in indices:
-            self._bound(index, self._origin, -int(self.low[index]))
-
     def differences(self) -> tuple[IntArray, IntArray]:
         return self._least[self.a, self.b], -self._least[self.b, self.a]
 
@@ -139,7 +133,7 @@ class DifferenceBounds:
             if not self._leave_forbidden():
                 return False
             progress = self._progress()
-            if not self._align() or not self._stack():
+            if not self._align():
                 return False
             if self._progress() == progress:
                 return not self._is_any_overfull()
@@ -177,25 +171,6 @@ class DifferenceBounds:
             self._bound(int(i), self._origin, -int(down[i]))
             for i in np.flatnonzero(down < self.high)
         )
-
-    def _stack(self) -> bool:
-        """Tighten bounds by the sizes of disjoint buffers below or above; False if impossible."""
-        for clique in self._cliques:
-            sizes = self.sizes[clique]
-            is_below = self._least[np.ix_(clique, clique)] > 0
-            low, high = self.low[clique], self.high[clique]
-            under = np.where(is_below, low[:, None], 1 << 60).min(axis=0)
-            floor = np.where(is_below.any(axis=0), under + sizes @ is_below, 0)
-            over = np.where(is_below, (high + sizes)[None, :], -1).max(axis=1)
-            ceiling = np.where(is_below.any(axis=1), over - is_below @ sizes - sizes, high)
-            for k in np.flatnonzero(floor > low).tolist():
-                if not self._bound(self._origin, int(clique[k]), int(floor[k])):
-                    return False
-            for k in np.flatnonzero(ceiling < high).tolist():
-                if not self._bound(int(clique[k]), self._origin, -int(ceiling[k])):
-                    return False
-        self.work += len(self._cliques)
-        return True
 
     def _is_any_overfull(self) -> bool:
         low, high = self.low.copy(), self.high.copy()
@@ -305,28 +280,6 @@ def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:
         least = max(a, b) if above <= last else min(a + b, above + b, a - below)
         joint[c.a, c.b] = max(joint.get((c.a, c.b), 0), least)
     return joint
-
-
-def live_cliques(problem: PlanningProblem) -> tuple[tuple[int, ...], ...]:
-    """Return maximal cliques of mutually disjoint buffers, at most one per point in time.
-
-    A clique is a tuple of sorted buffer numbers; no clique contains another. Of buffers that may
-    overlap, only the largest is included.
-    """
-    partners = [{c.a for c in own if _forbids_overlap(problem, c)} for own in problem.constraints]
-    cliques: list[frozenset[int]] = []
-    for alive in live_sets(problem.buffers):
-        clique: set[int] = set()
-        for index in sorted(alive, key=lambda i: (-problem.buffers[i].size_bytes, i)):
-            if clique <= partners[index]:
-                clique.add(index)
-        cliques.append(frozenset(clique))
-    return tuple(tuple(sorted(clique)) for clique in _maximal(cliques))
-
-
-def _forbids_overlap(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:
-    a, b = problem.buffers[constraint.a].size_bytes, problem.buffers[constraint.b].size_bytes
-    return constraint.modulus < 2 and constraint.lo <= -b and constraint.hi >= a
 
 
 def _maximal(groups: Sequence[frozenset[int]]) -> list[frozenset[int]]:

@@ -1,4 +1,4 @@
-"""Planners that choose the order of a first fit: greedy orders, hill climbing, and local search.
+"""Planners that choose the order of a first fit: greedy orders and local search.
 
 Work is limited by counts and random numbers are seeded, so plans are the same on every machine.
 """
@@ -10,12 +10,8 @@ from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.usmp.liveness import live_sets
 from firmwright.usmp.planning_problem import Layout, PlanningProblem, make_planner
 
-SWAPS_MAX = 500
-"""Number of first fits that `hill_climb` tries."""
 MOVES_MAX = 2000
 """Number of first fits that `improve_order` tries."""
-_UPHILL_PERCENT = 50
-"""Probability that `hill_climb` accepts a worse layout at its first swap; it then falls as 1/n."""
 _PLACEMENTS_MAX = 300_000
 """Work limit of `improve_order` in placed buffers: about two seconds."""
 _RESTART_AFTER = 200
@@ -58,14 +54,16 @@ def greedy_by_conflicts(problem: PlanningProblem) -> Layout:
 def size_order(problem: PlanningProblem) -> list[int]:
     """Order by size, then number of constraints, then name, all descending as in USMP."""
     rows = zip(problem.buffers, problem.constraints, strict=True)
-    ranks = [(buffer.size_bytes, len(own), buffer.name) for buffer, own in rows]
-    return sorted(range(len(ranks)), key=lambda index: ranks[index], reverse=True)
+    return _descending([(buffer.size_bytes, len(own), buffer.name) for buffer, own in rows])
 
 
 def conflict_order(problem: PlanningProblem) -> list[int]:
     """Order by number of constraints, then size, then name, all descending as in USMP."""
     rows = zip(problem.buffers, problem.constraints, strict=True)
-    ranks = [(len(own), buffer.size_bytes, buffer.name) for buffer, own in rows]
+    return _descending([(len(own), buffer.size_bytes, buffer.name) for buffer, own in rows])
+
+
+def _descending(ranks: Sequence[tuple[int, int, str]]) -> list[int]:
     return sorted(range(len(ranks)), key=lambda index: ranks[index], reverse=True)
 
 
@@ -123,65 +121,14 @@ def _peak_live_bytes(problem: PlanningProblem) -> list[int]:
     return peaks
 
 
-# ---- hill climbing -----------------------------------------------------------------------------
+# ---- local search ------------------------------------------------------------------------------
 
 
 @make_planner("hill_climb")
 def hill_climb(problem: PlanningProblem) -> Layout:
-    """First fits improved by swaps, at most 500 of them.
-
-    This is USMP's algorithm of the same name.
-
-    Start with the order by size. Each round swaps a buffer at the top of a pool with one of its
-    neighbors (its conflicts and theirs). Worse layouts are accepted with a probability that falls
-    over time.
-    """
-    random = Xorshift32()
+    """First fits, largest buffers first, improved by at most 500 moves."""
     order = size_order(problem)
-    current = best = place_first_fit(problem, order)
-    goal = (0, problem.lower_bound_bytes)
-    for attempt in range(1, SWAPS_MAX):
-        if best.cost <= goal:
-            break
-        swapped = _swap_near_top(problem, current, order, random)
-        layout = place_first_fit(problem, swapped)
-        is_near = layout.unplaced_bytes <= current.unplaced_bytes
-        if layout.cost <= current.cost or (
-            is_near and random.randrange(100 * attempt) < _UPHILL_PERCENT
-        ):
-            order, current = swapped, layout
-        if layout.cost < best.cost:
-            best = layout
-    return best
-
-
-def buffers_at_top(problem: PlanningProblem, layout: Layout) -> list[int]:
-    """Return the buffers that determine the pool sizes, and those that were not placed."""
-    return [
-        index
-        for index, (pool, offset) in enumerate(zip(layout.pools, layout.offsets, strict=True))
-        if not pool or offset + problem.buffers[index].size_bytes == layout.tops[pool]
-    ]
-
-
-def _swap_near_top(
-    problem: PlanningProblem, layout: Layout, order: Sequence[int], random: Xorshift32
-) -> list[int]:
-    tops = buffers_at_top(problem, layout)
-    top = tops[random.randrange(len(tops))]
-    near = {c.a for c in problem.constraints[top]}
-    near |= {c.a for index in near for c in problem.constraints[index]}
-    near.discard(top)
-    swapped = list(order)
-    if near:
-        partners = sorted(near)
-        partner = partners[random.randrange(len(partners))]
-        i, j = order.index(top), order.index(partner)
-        swapped[i], swapped[j] = swapped[j], swapped[i]
-    return swapped
-
-
-# ---- local search ------------------------------------------------------------------------------
+    return improve_order(problem, order, place_first_fit(problem, order), 500)
 
 
 def order_from_layout(layout: Layout) -> list[int]:
@@ -221,10 +168,11 @@ def _is_tolerable(layout: Layout, best: Layout, random: Xorshift32) -> bool:
 def _move_forward(
     problem: PlanningProblem, layout: Layout, order: Sequence[int], random: Xorshift32
 ) -> list[int]:
-    """Move a buffer at the top, or one in conflict with it, forward in `order`."""
+    """Move a buffer at the top or without a place, or one in conflict with it, forward."""
     # In a test on 238 random graphs that no fixed order solved, such moves missed the lower bound
     # in 4; arbitrary moves and swaps missed it more often.
-    tops = buffers_at_top(problem, layout)
+    ends = [o + b.size_bytes for o, b in zip(layout.offsets, problem.buffers, strict=True)]
+    tops = [n for n, pool in enumerate(layout.pools) if not pool or ends[n] == layout.tops[pool]]
     buffer = tops[random.randrange(len(tops))]
     neighbors = problem.constraints[buffer]
     if neighbors and random.randrange(2):
