@@ -254,16 +254,12 @@ def _counts(
         functions[code.name_at(cell.address)] += cell.count
     return InstructionCounts(
         total=share(everything),
-        operators={index: share(group) for index, group in operators.items()},
-        between=share(own),
+        operators={index: share(group) for index, group in operators.items()}, between=share(own),
         functions=tuple(sorted(functions.items(), key=lambda item: (-item[1], item[0]))),
-        timing=timing,
-        timing_board=timed,
-        timer=timer,
-        resolution=resolution,
+        timing=timing, timing_board=timed, timer=timer, resolution=resolution,
         machine=compiled.board.run.machine,
         executed=tuple((cell, code.at(cell.address)) for cell in everything),
-    )
+    )  # fmt: skip
 
 
 def _timing(board: Board) -> CoreTiming | None:
@@ -371,8 +367,6 @@ def _share(
         paths = sum(modeled_cycles(timing, path) for path in sites.values())
         cycles = round(scale * (stalls + paths))
     return InstructionShare(
-        sum(kinds.values()),
-        {kind: kinds[kind] for kind in INSTRUCTION_KINDS if kinds[kind]},
-        branches_taken,
-        cycles,
-    )
+        sum(kinds.values()), {kind: kinds[kind] for kind in INSTRUCTION_KINDS if kinds[kind]},
+        branches_taken, cycles,
+    )  # fmt: skip

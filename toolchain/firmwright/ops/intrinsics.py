@@ -134,13 +134,10 @@ CONST_LOAD_WAIT = _constant_load(
 CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})
 
 SIFT_DOWN = Intrinsic(
-    name="sift_down",
-    operands=(*pointers(INT64, "rw", entries=1), *inputs(INT32, "first", "size")),
-    meaning=sift_down,
-    portable=read_sections(__file__)["sift_down"],
-    doc="Moves entry `first` of a heap of `size` entries below greater ones.",
-    instructions=60,
-)
+    name="sift_down", operands=(*pointers(INT64, "rw", entries=1), *inputs(INT32, "first", "size")),
+    meaning=sift_down, portable=read_sections(__file__)["sift_down"],
+    doc="Moves entry `first` of a heap of `size` entries below greater ones.", instructions=60,
+)  # fmt: skip
 
 COPY_8_WORDS = Intrinsic(
     name="copy_8_words", operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),

@@ -90,12 +90,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     b.evaluate(
         "conv2d_shared",
         [
-            b.pointer(columns, 0, columns.elements, "rw"),
-            b.pointer(words, 0, words.elements),
-            b.pointer(x, 0, x.elements),
-            b.pointer(y, 0, y.elements, "w"),
+            b.pointer(columns, 0, columns.elements, "rw"), b.pointer(words, 0, words.elements),
+            b.pointer(x, 0, x.elements), b.pointer(y, 0, y.elements, "w"),
         ],
-    )
+    )  # fmt: skip
 
     distances = _distances(window, x.shape[-1], y.shape)
     b.transform = lambda func: replace(func, attrs={**func.attrs, "inplace_distances": distances})

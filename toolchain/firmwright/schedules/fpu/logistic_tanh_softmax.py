@@ -75,10 +75,8 @@ def _build_softmax(name: str, op: OpCall, config: Config, b: Kernel) -> None:
 
 
 _BUILDS: dict[str, Callable[[str, OpCall, Config, Kernel], None]] = {
-    "logistic": _build_logistic,
-    "tanh": _build_tanh,
-    "softmax": _build_softmax,
-}
+    "logistic": _build_logistic, "tanh": _build_tanh, "softmax": _build_softmax,
+}  # fmt: skip
 
 _MEANINGS: dict[str, Callable[[Any], Any]] = {
     _EXP: partial(np.exp, dtype=np.float32),

@@ -211,20 +211,14 @@ def _block(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) ->
         ),
         meaning=partial(_meaning, tile),
         portable=fill_text(
-            _C["portable"],
-            sums=tile.sums,
-            lanes=tile.lanes,
-            pixels=tile.pixels,
-            rows="rows" if tall else 1,
-            row="(steps + jump)" if tall else "steps",
+            _C["portable"], sums=tile.sums, lanes=tile.lanes, pixels=tile.pixels,
+            rows="rows" if tall else 1, row="(steps + jump)" if tall else "steps",
             results="\n".join(f"c{i} = sums[{i}];" for i in range(tile.sums)),
         ),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
-        requires="fpu",
-        text={"gnu": _text(style, tile, steps, tall=tall)},
-        instructions=count((0, 0, steps, 0, 1, 0)),
-        count=count,
-    )
+        requires="fpu", text={"gnu": _text(style, tile, steps, tall=tall)},
+        instructions=count((0, 0, steps, 0, 1, 0)), count=count,
+    )  # fmt: skip
 
 
 def _vmla(total: Any, a: Any, b: Any) -> Any:
@@ -237,11 +231,9 @@ COPY_F32 = Intrinsic(
     operands=(*pointers(FLOAT32, "w", y=1), *pointers(FLOAT32, x=1), *immediates("count")),
     meaning=lambda y, x, count: np.asarray(x)[: int(count)],
     portable="for (int32_t i = 0; i < count; ++i) {\n    y[i] = x[i];\n}",
-    doc="Copies `count` words that do not overlap.",
-    requires="fpu",
-    text={"gnu": _C["copy"]},
+    doc="Copies `count` words that do not overlap.", requires="fpu", text={"gnu": _C["copy"]},
     count=lambda args: args[2] // 8 + 2,
-)
+)  # fmt: skip
 
 _SOFT = Intrinsic(
     name=_SOFT_DOT,

@@ -40,17 +40,12 @@ def _meaning(x: Any, rows: Any, columns: Any, row_step: Any, step: Any) -> tuple
 WINDOW_SUM = Intrinsic(
     name="mve_sum_8",
     operands=(
-        *pointers(INT8, x=_CHANNELS),
-        *immediates("rows", "columns", "row_step", "step"),
+        *pointers(INT8, x=_CHANNELS), *immediates("rows", "columns", "row_step", "step"),
         *(Operand(f"c{i}", "out", INT32) for i in range(_CHANNELS)),
     ),
-    meaning=_meaning,
-    portable=_PORTABLE,
-    doc="Sums of eight channels over a window.",
-    requires="mve",
-    text={"gnu": _TEXT},
-    count=lambda args: 10 + args[1] * (4 + 4 * args[2]),
-)
+    meaning=_meaning, portable=_PORTABLE, doc="Sums of eight channels over a window.",
+    requires="mve", text={"gnu": _TEXT}, count=lambda args: 10 + args[1] * (4 + 4 * args[2]),
+)  # fmt: skip
 
 
 def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
@@ -62,17 +57,12 @@ def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
 ADD_PIXEL_ROW = Intrinsic(
     name="mve_add_row",
     operands=(
-        *pointers(INT32, "rw", acc=1),
-        *pointers(INT8, x=1),
-        *immediates("pixels", "channels"),
+        *pointers(INT32, "rw", acc=1), *pointers(INT8, x=1), *immediates("pixels", "channels"),
     ),
-    meaning=_add_meaning,
-    portable=_C["add_portable"],
-    doc="Adds pixels to one sum a channel.",
-    requires="mve",
-    text={"gnu": _C["add_text"]},
+    meaning=_add_meaning, portable=_C["add_portable"], doc="Adds pixels to one sum a channel.",
+    requires="mve", text={"gnu": _C["add_text"]},
     count=lambda args: 6 + -(-args[3] // 4) * (9 + 7 * args[2]),
-)
+)  # fmt: skip
 
 INTRINSICS = (WINDOW_SUM, ADD_PIXEL_ROW)
 

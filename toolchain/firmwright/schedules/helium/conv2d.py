@@ -55,11 +55,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         weight_zero_point=zero_point,
     )  # fmt: skip
     convolve_two_pixels(
-        b,
-        ConvolutionInput(b.input(0), window, per_tensor_quant(op.input(0)).zero_point),
-        gemm,
+        b, ConvolutionInput(b.input(0), window, per_tensor_quant(op.input(0)).zero_point), gemm,
         op.output.shape,
-    )
+    )  # fmt: skip
 
 
 class TwoPixelGemm(Protocol):
@@ -131,13 +129,9 @@ class BlockGemm:
                 [
                     row_of(self.packed),
                     *(b.pointer(source, column, self.taps) for column in columns),
-                    *map(row_of, self.tables),
-                    *outputs,
-                    *self.settings,
-                    *shares,
-                    self.taps,
+                    *map(row_of, self.tables), *outputs, *self.settings, *shares, self.taps,
                 ],
-            )
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

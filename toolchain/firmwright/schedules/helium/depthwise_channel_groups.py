@@ -160,10 +160,8 @@ def _layer(
         b.constant("weights", _packed(kernel, starts, block), dtype),
         b.constant("bias", np.stack([_by_block(row, starts, order) for row in rows]), INT32),
         b.constant("scales", np.hstack([_by_block(v, starts, order) for v in scales]), INT32),
-        count,
-        block,
-        _settings(op, min(count, block)),
-    )
+        count, block, _settings(op, min(count, block)),
+    )  # fmt: skip
 
 
 def _params(op: OpCall) -> Requantization:
@@ -216,19 +214,16 @@ def _pixels(
         b.evaluate(
             name,
             [
-                b.pointer(b.input(0), source + channel, reach + (pixels - 1) * pixel_step),
-                weights,
+                b.pointer(b.input(0), source + channel, reach + (pixels - 1) * pixel_step), weights,
                 b.pointer(layer.bias, layer.bias_block(block, group) * layer.block, layer.block),
                 b.pointer(layer.parameters, block * (2 * layer.block), 2 * layer.block),
                 *(
                     b.pointer(b.y, target + channel + p * count, layer.lanes, "w")
                     for p in range(pixels)
                 ),
-                *layer.settings,
-                *steps,
-                *([pixel_step, *geometry] if geometry else []),
+                *layer.settings, *steps, *([pixel_step, *geometry] if geometry else []),
             ],
-        )
+        )  # fmt: skip
 
 
 def _form(

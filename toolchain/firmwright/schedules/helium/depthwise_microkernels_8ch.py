@@ -141,20 +141,16 @@ def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> I
     return Intrinsic(
         name=microkernel_name(pixels, columns, dtype, weight_dtype),
         operands=(
-            *pointers(dtype, x=1),
-            *pointers(weight_dtype, w=1),
+            *pointers(dtype, x=1), *pointers(weight_dtype, w=1),
             *pointers(INT32, bias=CHANNELS, q=2 * CHANNELS),
-            *(Operand(f"y{p}", "ptr", dtype, "w", 1) for p in range(pixels)),
-            *ending,
+            *(Operand(f"y{p}", "ptr", dtype, "w", 1) for p in range(pixels)), *ending,
             *immediates(*_GEOMETRY),
         ),
         meaning=lambda *args: _meaning(pixels, columns, *args),
         portable=_portable(pixels, columns, dtype),
-        doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.",
-        requires="mve",
-        text={"gnu": _text(pixels, columns, dtype, weight_dtype)},
-        count=count,
-    )
+        doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.", requires="mve",
+        text={"gnu": _text(pixels, columns, dtype, weight_dtype)}, count=count,
+    )  # fmt: skip
 
 
 INTRINSICS = tuple(

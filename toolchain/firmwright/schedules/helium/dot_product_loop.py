@@ -302,21 +302,16 @@ def _product(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool = Fals
         name=f"mve_gemm_{kind}_{loop.suffix}",
         operands=(
             *pointers(INT8, w=size, x0=loop.least_taps, x1=loop.least_taps),
-            *pointers(INT32, q=vector_requantize.PARAMETERS),
-            *pointers(INT8, "w", y0=1, y1=1),
-            *vector_requantize.EPILOGUE_OPERANDS,
-            *shares,
-            *immediates("taps"),
+            *pointers(INT32, q=vector_requantize.PARAMETERS), *pointers(INT8, "w", y0=1, y1=1),
+            *vector_requantize.EPILOGUE_OPERANDS, *shares, *immediates("taps"),
         ),
         meaning=partial(_meaning, unpack_int4_weights if lanes.is_int4 else unpack_weights),
         portable=fill_text(
-            _C["portable"],
-            step=indent(vector_requantize.PORTABLE, " " * 8),
+            _C["portable"], step=indent(vector_requantize.PORTABLE, " " * 8),
             product=_C["int4_product" if lanes.is_int4 else "product"].rstrip(),
             share=" + (p == 0 ? share0 : share1)" if has_shares else "",
         ),
-        doc="Four channels of two pixels: products over a column, requantised.",
-        requires="mve",
+        doc="Four channels of two pixels: products over a column, requantised.", requires="mve",
         text={"gnu": _text(loop, lanes, has_shares=has_shares)},
         count=lambda args: (
             loop.instructions(PAIR, args[-1], lanes)
@@ -324,7 +319,7 @@ def _product(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool = Fals
             + 8
             + len(shares)
         ),
-    )
+    )  # fmt: skip
 
 
 SUM = Intrinsic(
@@ -332,11 +327,9 @@ SUM = Intrinsic(
     operands=(*pointers(INT8, x=1), *immediates("count"), Operand("total", "out", INT32)),
     meaning=lambda x, count, *_: np.asarray(x, np.int64)[:count].sum(axis=0),
     portable="total = 0;\nfor (int32_t i = 0; i < count; ++i) {\n    total += x[i];\n}",
-    doc="The sum of `count` values.",
-    requires="mve",
-    text={"gnu": _C["sum_text"]},
+    doc="The sum of `count` values.", requires="mve", text={"gnu": _C["sum_text"]},
     count=lambda args: 6 + args[1] // 16 * 4,
-)
+)  # fmt: skip
 
 INTRINSICS = (
     SUM,

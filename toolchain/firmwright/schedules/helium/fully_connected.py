@@ -123,16 +123,14 @@ def _rows(
         operands=(
             *pointers(INT8, w=size, x=loop.least_taps),
             *pointers(INT32, q=2 * vector_requantize.PARAMETERS if by_channel else ROWS),
-            *pointers(INT8, "w", y=1),
-            *(ending if by_channel else immediates(*IMMEDIATES)),
+            *pointers(INT8, "w", y=1), *(ending if by_channel else immediates(*IMMEDIATES)),
         ),
         meaning=_channels_meaning if by_channel else partial(_meaning, unpack),
         portable=_CHANNELS_PORTABLE if by_channel else portable,
         doc=f"Eight rows of weights: products with a column, requantised{' by row' * by_channel}.",
-        requires="mve",
-        text={"gnu": _channels_text(loop) if by_channel else _text(loop, lanes)},
+        requires="mve", text={"gnu": _channels_text(loop) if by_channel else _text(loop, lanes)},
         count=lambda args: loop.instructions(("x",), args[-1], lanes) + (26 if by_channel else 30),
-    )
+    )  # fmt: skip
 
 
 INTRINSICS = (

@@ -93,13 +93,11 @@ def _product_meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: 
     table = np.asarray(q, np.int64)
     return tuple(
         requantize_to_int16(
-            _sums(w, x, vector_requantize.CHANNELS, taps) + table[:4],
-            table[4:8],
-            table[8:12],
+            _sums(w, x, vector_requantize.CHANNELS, taps) + table[:4], table[4:8], table[8:12],
             settings,
         )[:lanes]
         for x in (x0, x1)
-    )
+    )  # fmt: skip
 
 
 def _product(loop: DotProductLoop) -> Intrinsic:
@@ -108,17 +106,14 @@ def _product(loop: DotProductLoop) -> Intrinsic:
         name=f"mve_gemm_int16_{loop.suffix}",
         operands=(
             *pointers(INT8, w=weights, x0=loop.least_taps, x1=loop.least_taps),
-            *pointers(INT32, q=vector_requantize.PARAMETERS),
-            *pointers(INT16, "w", y0=1, y1=1),
+            *pointers(INT32, q=vector_requantize.PARAMETERS), *pointers(INT16, "w", y0=1, y1=1),
             *EPILOGUE_OPERANDS,
         ),
-        meaning=_product_meaning,
-        portable=_PORTABLE,
+        meaning=_product_meaning, portable=_PORTABLE,
         doc="Four channels of two pixels: products over a column of int16, requantised.",
-        requires="mve",
-        text={"gnu": _product_text(loop)},
+        requires="mve", text={"gnu": _product_text(loop)},
         count=lambda args: loop.instructions(dot_product_loop.PAIR, args[-1]) + 24,
-    )
+    )  # fmt: skip
 
 
 _ROWS_PORTABLE = "\n".join([
@@ -147,16 +142,13 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
         name=f"mve_rows_int16_{loop.suffix}",
         operands=(
             *pointers(INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps),
-            *immediates("taps"),
-            *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
+            *immediates("taps"), *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
         ),
         meaning=lambda w, x, taps, *_: tuple(_sums(w, x, ROWS, taps).astype(np.int32)),
-        portable=_ROWS_PORTABLE,
-        doc="Eight rows of weights: products with a column of int16.",
-        requires="mve",
-        text={"gnu": _rows_text(loop)},
+        portable=_ROWS_PORTABLE, doc="Eight rows of weights: products with a column of int16.",
+        requires="mve", text={"gnu": _rows_text(loop)},
         count=lambda args: loop.instructions(("x",), args[2]) + 16,
-    )
+    )  # fmt: skip
 
 
 INTRINSICS = tuple(
