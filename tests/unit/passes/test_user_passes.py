@@ -104,7 +104,7 @@ def test_a_pass_runs_once_at_its_place_also_from_a_saved_module(tmp_path: Path):
     steps = [Pass("note", note, after="lower-select"), Pass("again", note, after="lower-select")]
     files = compile_for(load_model(DIGITS), watch=watch, passes=steps, **FAST).tree.files
     at = seen.index("lower-select")
-    assert seen[at : at + 4] == ["lower-select", "note", "again", "after-scheduling"]
+    assert seen[at : at + 4] == ["lower-select", "note", "again", "compress-weights"]
     assert calls == ["lower-select"] * 2
     for name, expected in (("note", 3), ("usmp", 3)):
         resumed = compile_for(load_model(tmp_path / f"{name}.fwir"), passes=steps, **FAST)

@@ -56,7 +56,7 @@ def example(name: str) -> Path:
 
 
 def test_each_row_compiles_to_its_bytes_and_instructions() -> None:
-    assert sum(check_rows(example(name)) for name in EXAMPLES) >= 4
+    assert sum(check_rows(example(name)) for name in EXAMPLES) >= 3
 
 
 @pytest.mark.deep

@@ -196,7 +196,8 @@ class Lowering:
         return self._finish(kernel, call, call)
 
     def _fitting(self, call: Call) -> list[Schedule]:
-        goals = ("", str(self.module.attrs.get("optimize", "balanced")))
+        limited = "ram" if "ram_bytes" in self.module.attrs else ""
+        goals = ("", limited, str(self.module.attrs.get("optimize", "balanced")))
         return [schedule for schedule in self._available(call) if schedule.goal in goals]
 
     def _available(self, call: Call) -> list[Schedule]:

@@ -198,7 +198,7 @@ def _lower_copy(b: Kernel, copy: StridedCopy, dtype: DType, *, is_run: bool = Fa
         for table in (axis.table, axis.y_table)
         if table
     }
-    align = dtype.size_bytes
+    align = min(dtype.size_bytes, _WORD_BYTES)
     x_size, y_size = (each.size_bytes // dtype.size_bytes for each in (source, result))
     x = b.view("from", source, 0, (x_size,), dtype=dtype, alignment=align)
     access: tir.AccessMode = "rw" if is_run else "w"

@@ -115,9 +115,8 @@ def _registers(first: int, count: int) -> list[str]:
 
 SOFT_TILE = FpuTile(1, 1)
 _SOFT_DOT = "soft_dot_f32"
-_SOFT_STEP = 22
-"""Instructions of an element: 39, or 13 of a zero; half are often zeros. They take 1.4 cycles, less
-than the cost model assumes."""
+_SOFT_STEP = 44
+"""Instructions of an element, with its share of a call; 13 of a zero."""
 FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (4, 2), (8, 1), (4, 1)))
 _REST_TILES = tuple(FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in (1, 2, 3, 4))
 
