@@ -12,7 +12,9 @@ from firmwright.cli.census import format_summary
 from firmwright.cli.main import main
 from firmwright.flows import census
 from firmwright.flows.census import CensusTask, run_in_process
+from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import find_model_files
+from firmwright.graph_builder import GraphBuilder
 from firmwright.report.census_page import CensusEntry, render_census, sum_entries
 
 ROOT = Path(__file__).parents[3]
@@ -123,3 +125,15 @@ def test_a_model_that_only_tflm_runs_is_compared_with_tflm() -> None:
     entry = census.examine_model(task(path=str(keyword)))
     assert entry.status == "equal"
     assert entry.reference.startswith("TFLM")
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("elements", "share"), [(2, 0.0), (10, 1.0)])
+def test_kernels_without_a_loop_are_no_default_loops(elements: int, share: float) -> None:
+    g = GraphBuilder("net")
+    x = g.input("x", (1, elements), scale=0.05)
+    model = g.model(g.call("softmax", x, scale=1 / 256, zero_point=-128, beta=1.0))
+    compiled = compile_for(model, "mps2-an386", optimize="size")
+    assert [operator.schedule for operator in compiled.summary.operators] == ["default"]
+    entry = census._profiled(compiled, CensusEntry("net", 1, "equal", macs=1))
+    assert entry.default_loops == share

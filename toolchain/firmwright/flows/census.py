@@ -27,7 +27,9 @@ from firmwright.flows.model import load_model, provide_file
 from firmwright.flows.model_inspection import inspect_module
 from firmwright.flows.profiling import profile
 from firmwright.flows.verification import verify
+from firmwright.ir import tir
 from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
+from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.pipeline import Compilation
 from firmwright.report.census_page import CensusEntry, Status
 
@@ -143,7 +145,17 @@ def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
 def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
     costs = profile(compiled, runs=1)
     total = sum(operator.count for operator in costs.operators)
-    defaults = [op for op in costs.operators if op.schedule.split(" ")[0] == DEFAULT_SCHEDULE]
+    main, kernel = compiled.module.entry, compiled.module.kernel
+    assert isinstance(main, tir.PrimFunc)
+    loops = {
+        call.op
+        for call in prim_calls(main.body)
+        if any(
+            isinstance(part, tir.For | tir.While) for part in statements(kernel(call.callee).body)
+        )
+    }
+    names = ((op, op.schedule.split(" ")[0]) for op in costs.operators if op.index in loops)
+    defaults = [op for op, name in names if name == DEFAULT_SCHEDULE]
     by_kind: Counter[str] = Counter()
     for operator in defaults:
         by_kind[operator.kind] += operator.count
