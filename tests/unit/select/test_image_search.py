@@ -87,6 +87,19 @@ def test_the_fastest_image_within_the_budget_shares_code_if_it_must() -> None:
         search(calls).fastest_within(shared - 1)
 
 
+@pytest.mark.parametrize("saved", [None, 0, 300])
+def test_errors_give_sizes_after_the_coding_of_weights(saved: int | None) -> None:
+    calls = offers((("kernel", 12, 400, 600),))
+    least = 400 + 600 * thresholds.CODE_MARGIN_PERCENT // 100 - (saved or 0)
+    least += thresholds.CALL_CODE_BYTES + thresholds.MAIN_CODE_BYTES
+    assert names_of(search(calls).fastest_within(least, saved)) == ["kernel"]
+    match = f"at least {least} bytes of flash, as predicted, and may take {least - 1}"
+    with pytest.raises(DoesNotFitError, match=match) as error:
+        search(calls).fastest_within(least - 1, saved)
+    assert f"--flash {least}, " in str(error.value.hint)
+    assert ("--compress-weights" in str(error.value.hint)) == (saved is None)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_the_time_is_near_the_optimum_within_the_budget(seed: int) -> None:
     rng = np.random.Generator(np.random.PCG64(seed))

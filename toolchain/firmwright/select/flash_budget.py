@@ -95,19 +95,22 @@ def _inexpensive(candidates: Sequence[LoweringCandidate]) -> list[LoweringCandid
 
 
 def fit_flash_budget(
-    candidates_per_call: CandidatesPerCall, budget_bytes: int, slack_bytes: int = 0
-) -> CandidatesPerCall:
+    candidates_per_call: CandidatesPerCall, budget_bytes: int, slack_bytes: int = 0,
+    saved_bytes: int | None = None,
+) -> CandidatesPerCall:  # fmt: skip
     """Limit each call's candidates so that the fastest program within the budget is among them.
 
     The bytes that this program leaves unused are shared among the calls; each call may use
-    `slack_bytes` more. Raises DoesNotFitError if no program fits the budget.
+    `slack_bytes` more. Coding of weights saves `saved_bytes` later (None: it is not requested).
+    Raises DoesNotFitError if no program fits the budget.
     """
+    budget_bytes += saved_bytes or 0
     non_empty = [candidates for _, candidates in candidates_per_call if candidates]
     sizes = [[item.image_bytes for item in candidates] for candidates in non_empty]
     times = [[item.time for item in candidates] for candidates in non_empty]
     picks = solve_knapsack(times, sizes, budget_bytes)
     if picks is None:
-        raise budget_error(sum(min(own) for own in sizes), budget_bytes)
+        raise budget_error(sum(min(own) for own in sizes), budget_bytes, saved_bytes)
     chosen_sizes = [own[pick] for own, pick in zip(sizes, picks, strict=True)]
     spare_bytes = (budget_bytes - sum(chosen_sizes)) // max(len(chosen_sizes), 1) + slack_bytes
     limits = iter(chosen_sizes)
@@ -118,11 +121,14 @@ def fit_flash_budget(
     return allowed
 
 
-def budget_error(least_bytes: int, budget_bytes: int) -> DoesNotFitError:
+def budget_error(least_bytes: int, budget_bytes: int, saved_bytes: int | None) -> DoesNotFitError:
+    """Return the error for sizes before `saved_bytes` are saved; see `fit_flash_budget`."""
+    least, most = (size - (saved_bytes or 0) for size in (least_bytes, budget_bytes))
+    option = "--compress-weights, " if saved_bytes is None else ""
     return DoesNotFitError(
-        f"code and constants of the model take at least {least_bytes} bytes of flash, as "
-        f"predicted, and may take {budget_bytes}.",
-        hint=f"--flash {least_bytes}, --compress-weights, or constants in a --const-pool.",
+        f"code and constants of the model take at least {least} bytes of flash, as predicted, and "
+        f"may take {most}.",
+        hint=f"--flash {least}, {option}or constants in a --const-pool.",
     )
 
 

@@ -56,14 +56,17 @@ class ImageSearch:
         within = [image for image in self._images[::-1] if image.time <= time_max]
         return self._chosen(min(within, key=attrgetter("size_bytes"), default=self._images[-1]))
 
-    def fastest_within(self, bytes_max: int) -> CandidatesPerCall:
+    def fastest_within(self, bytes_max: int, saved_bytes: int | None = None) -> CandidatesPerCall:
         """Return each call with its one candidate, or without one, for the fastest image.
 
-        Raises DoesNotFitError if no image of at most `bytes_max` bytes is found.
+        Raises DoesNotFitError if no image of at most `bytes_max` bytes is found. For `saved_bytes`
+        see `fit_flash_budget`.
         """
+        bytes_max += saved_bytes or 0
         within = [image for image in self._images if image.size_bytes <= bytes_max]
         if not within:
-            raise budget_error(min(image.size_bytes for image in self._images), bytes_max)
+            least = min(image.size_bytes for image in self._images)
+            raise budget_error(least, bytes_max, saved_bytes)
         best, time = min(within, key=attrgetter("time")), 0
         while best.time != time:
             time = best.time

@@ -75,7 +75,9 @@ class KernelSelector:
         self.module, self.rows_of, self.oracle = module, rows_of, oracle
         self.goal = str(module.attrs.get("optimize", "balanced"))
         limit = module.attrs.get("flash_bytes")
-        self.flash_bytes = None if limit is None else int(str(limit)) + _compressible_bytes(module)
+        self.flash_bytes = None if limit is None else int(str(limit))
+        is_coded = limit is not None and "compress_weights" in module.attrs
+        self.saved_bytes = _compressible_bytes(module) if is_coded else None
         self._programs: dict[int, tuple[ProgramCandidate, ...]] = {}
         self._undivided = candidates_per_call
 
@@ -84,7 +86,7 @@ class KernelSelector:
         """The candidates within the flash budget, code divided among the calls that share it."""
         divided = dedupe_code_cost(self._undivided, self.oracle.key)
         if self.flash_bytes is not None:
-            return fit_flash_budget(divided, self.flash_bytes)
+            return fit_flash_budget(divided, self.flash_bytes, saved_bytes=self.saved_bytes)
         if self.goal in thresholds.PROGRAM_PERCENT_MAX:
             return apply_default_flash_budget(self.module, divided)
         return divided
@@ -128,10 +130,10 @@ class KernelSelector:
         """Return the programs on the Pareto front, from the fastest to the smallest in memory."""
         if percent not in self._programs:
             ordered = _sort_candidates(self.candidates, _BY_TIME)
-            estimate, limit = self.oracle.estimate, self.flash_bytes
+            estimate, limit, saved = self.oracle.estimate, self.flash_bytes, self.saved_bytes or 0
             search = ProgramSearch(self.module, ordered, self.rows_of, estimate, percent)
             found = search.candidates()
-            within = tuple(p for p in found if limit is None or p.image_bytes <= limit)
+            within = tuple(p for p in found if limit is None or p.image_bytes - saved <= limit)
             self._programs[percent] = within or found
         return self._programs[percent]
 
@@ -151,7 +153,7 @@ class KernelSelector:
             return _sort_candidates(self.candidates, _BY_TIME)
         images = ImageSearch(self._undivided, self.oracle.key)
         if self.flash_bytes is not None:
-            return images.fastest_within(self.flash_bytes)
+            return images.fastest_within(self.flash_bytes, self.saved_bytes)
         time = fastest_time(apply_default_flash_budget(self.module, self.candidates))
         return images.smallest_within(thresholds.SIZE_PERCENT_MAX * time // 100)
 
@@ -173,7 +175,7 @@ def _compressible_bytes(module: IRModule) -> int:
     large = [one.data for one in module.constants.values() if one.size_bytes >= _CODED_BYTES_MIN]
     blocks = (np.frombuffer(data, np.uint8)[np.newaxis] for data in large)
     saved = (each.nbytes - encode_blocks(each).nbytes - _DECODING_BYTES for each in blocks)
-    return sum(max(0, each) for each in saved) if module.attrs.get("compress_weights") else 0
+    return sum(max(0, each) for each in saved)
 
 
 def _balance(program: ProgramCandidate) -> int:
