@@ -149,7 +149,7 @@ def lower(call: OpCall, b: Kernel) -> None:
                 kind.set(last.cast(INT32))
         at = minimum(maximum(kind.value, 0), classes - 1).cast(INDEX)
         b.store(b.outputs[1], [0, place], kind.value.cast(FLOAT32))
-        b.store(b.outputs[2], [0, place], _score(b, box, at))
+        b.store(b.outputs[2], [0, place], _real(b, 1, _place(b, box, at)))
 
     entries = b.allocate("entries", INT64, (call.input(0).shape[1],), 8)
     total = _lower_selection(b, entries, corners, best_key, take)
@@ -160,14 +160,13 @@ def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
     return ArithExpr(as_expr(_real_value(b.call.input(index), b.load(b.input(index), at))))
 
 
-def _score(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
-    return _real(b, 1, [0, box, kind + b.input(1).shape[2] - b.call.int_attr("num_classes")])
+def _place(b: Kernel, box: ArithExpr, kind: ArithExpr) -> list[ArithExpr | int]:
+    return [0, box, kind + b.input(1).shape[2] - b.call.int_attr("num_classes")]
 
 
 def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
     """Emit a score as an int32 of the same order, which negative ones need not have if refused."""
-    scores = b.input(1)
-    at: list[ArithExpr | int] = [0, box, kind + scores.shape[2] - b.call.int_attr("num_classes")]
+    scores, at = b.input(1), _place(b, box, kind)
     if not scores.dtype.is_float:
         return b.load_i32(scores, at)
     bits = b.load(b.view("bits", scores, 0, scores.shape, dtype=INT32, alignment=4), at)
@@ -341,7 +340,7 @@ def lower_by_class(call: OpCall, b: Kernel) -> None:
     with b.for_("c", call.int_attr("num_classes")) as c:
 
         def take(place: ArithExpr, box: ArithExpr, key: ArithExpr) -> None:
-            value = b.let("value", _score(b, box, c))
+            value = b.let("value", _real(b, 1, _place(b, box, c)))
             with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
                 _lower_insertion(b, boxes, (value, c, box), limit)
 

@@ -187,6 +187,16 @@ def fit_offset_form(
     has_sign = params.rounding is Rounding.TWICE and params.clamp_min < params.zero_point
     if has_sign or (params.clamp_min, params.clamp_max) != (INT8.min, INT8.max):
         return None
+    bounds = (tuple(each.tolist()) for each in (low, high, bias))
+    return _fit_offsets(params, *bounds, shift, offset_bits)
+
+
+@lru_cache(maxsize=256)  # a layer is fitted to offer its schedule, and to build it
+def _fit_offsets(
+    params: Requantization, lows: tuple[int, ...], highs: tuple[int, ...], biases: tuple[int, ...],
+    shift: int, offset_bits: int,
+) -> Array | None:  # fmt: skip
+    low, high, bias = map(np.array, (lows, highs, biases))
     outputs, points, is_reached = _decisive_points(params, low, high + 1)
     exponents = 1 - FITTED_LEFT + shift + np.array(params.shifts)
     slopes = np.broadcast_to(np.ldexp(np.maximum(params.multipliers, 1.0), exponents), len(bias))

@@ -1,32 +1,31 @@
 """conv2d on the DSP extension: one function for layers of all shapes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT16, UINT32, Array
-from firmwright.base.text_sections import insert_sections, read_sections
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.inplace_distance import excluded_distances
-from firmwright.ir.tir.intrinsic import Intrinsic, pointers
+from firmwright.ir.tir.expr_evaluation import Ints
+from firmwright.ir.tir.intrinsic import pointers
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant
+from firmwright.schedules.cortex_m_dsp import layer_tables
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, tap_order
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
-from firmwright.schedules.folded_requantize import fit_offset_form, read_offset_form
+from firmwright.schedules.folded_requantize import OFFSET_FORM_BYTES, fit_offset_form
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The windows of four pixels are packed as columns, and each pair of channels is multiplied by them,
 # as in conv2d_fully_connected.py. A window row that is partly outside the input is copied first,
 # with its padding, to the end of the columns.
 #
-# What differs between layers is in a table, since parameters take code in each call: _HEADER words
-# (see `_build`), the weights, and the offset form of each channel.
+# The table (layer_tables.py) has _HEADER words (see `_build`), the weights, and the offset form of
+# each channel.
 
 _SHIFT = 10
 _OFFSET_BITS = 28
@@ -70,55 +69,44 @@ def _table(op: OpCall) -> Array | None:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    layout, table, x, y = _layout(op), _table(op), b.input(0), b.y
+    layout, table = _layout(op), _table(op)
     assert table is not None
     (top, _, left, _), window = layout.window.padding, layout.window
     small = [
         per_tensor_quant(op.input(0)).zero_point & 255, *window.size, *window.stride, top, left, 0,
     ]  # fmt: skip
-    _, rows, across, outputs = y.shape
+    _, rows, across, outputs = b.y.shape
     sizes = (*window.input_size, across)
     if window.pointwise:  # like one row
         sizes = (1, rows * across, rows * across)
-    numbers = [
-        *sizes, layout.channels, outputs, rows * across - _PIXELS,
-    ]  # fmt: skip
+    last = rows * across - _PIXELS
+    numbers = [*sizes, layout.channels, outputs, last]
     header = np.concatenate([np.array(small, np.uint8), np.array(numbers, "<u2").view(np.uint8)])
     words = b.constant("table", np.concatenate([header.view("<u4"), table]), UINT32)
     edge = -(-layout.row_elements // 4)
     columns = b.allocate("columns", UINT32, (layout.words * _PIXELS + edge,), 8)
-    b.evaluate(
-        "conv2d_shared",
-        [
-            b.pointer(columns, 0, columns.elements, "rw"), b.pointer(words, 0, words.elements),
-            b.pointer(x, 0, x.elements), b.pointer(y, 0, y.elements, "w"),
-        ],
-    )  # fmt: skip
-
-    distances = _distances(window, x.shape[-1], y.shape)
-    b.transform = lambda func: replace(func, attrs={**func.attrs, "inplace_distances": distances})
-
-
-def _distances(window: ConvWindow, channels: int, shape: Sequence[int]) -> tuple[int, int]:
-    """Return the differences of the offsets of output and input at which reads follow writes."""
-    _, rows, across, outputs = shape
-    (height, width), last = window.input_size, rows * across - _PIXELS
     at = np.minimum(np.arange(0, last + _PIXELS, _PIXELS), last)
+    reads = _ranges_of_blocks(window, layout.channels, at, across)
+    layer_tables.emit_layer(
+        b, "conv2d_shared", columns, words, reads, (at * outputs, (at + _PIXELS) * outputs)
+    )
+
+
+def _ranges_of_blocks(
+    window: ConvWindow, channels: int, at: Ints, across: int
+) -> tuple[Ints, Ints]:
+    """Return the first and end elements of the windows of the blocks that begin at pixels `at`."""
+    height, width = window.input_size
     oy, ox = np.divmod(at[:, None] + np.arange(_PIXELS), across)
     top, left = oy * window.stride[0] - window.padding[0], ox * window.stride[1] - window.padding[2]
     first = np.maximum(top, 0) * width + np.maximum(left, 0)
     bottom = np.minimum(top + window.size[0], height) - 1
     end = bottom * width + np.minimum(left + window.size[1], width)
-    reads = first.min(axis=1) * channels, end.max(axis=1) * channels
-    return excluded_distances(reads, (at * outputs, (at + _PIXELS) * outputs))
-
-
-def _first_lane(data: Any) -> Array:
-    return np.reshape(data, (len(data), -1))[:, 0].copy()
+    return first.min(axis=1) * channels, end.max(axis=1) * channels
 
 
 def _meaning(columns: Any, table: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    words = _first_lane(table).astype("<u4")
+    words = layer_tables.first_lane(table).astype("<u4")
     head = words[:_HEADER].view(np.uint8)
     n = dict(zip(_BYTES, head[:8].tolist(), strict=True))
     n |= dict(zip(_NUMBERS, head[8:].view("<u2").tolist(), strict=True))
@@ -130,7 +118,7 @@ def _meaning(columns: Any, table: Any, x: Any, y: Any) -> tuple[Any, Any]:
     weights = weights.transpose(0, 2, 1).reshape(outputs, n["rows"], -1)
     places = np.stack([tap_order(run).reshape(-1)] * n["rows"])
     zero = np.uint8(n["zero"]).astype(np.int8)
-    image = _first_lane(x).astype(np.int64).reshape(n["height"], n["width"], -1)
+    image = layer_tables.first_lane(x).astype(np.int64).reshape(n["height"], n["width"], -1)
     reach = [(n["top"], n["rows"] * n["step_y"]), (n["left"], n["window"] * n["step_x"]), (0, 0)]
     padded = np.pad(image, reach, constant_values=int(zero))
     sums = []
@@ -139,10 +127,10 @@ def _meaning(columns: Any, table: Any, x: Any, y: Any) -> tuple[Any, Any]:
         window = padded[oy : oy + n["rows"], ox : ox + n["window"]].reshape(n["rows"], -1)
         column = np.take_along_axis(np.pad(window, ((0, 0), (0, 1))), places, axis=1)
         sums.append((weights * column).sum(axis=(1, 2)))
-    ends = words[_HEADER + outputs // 2 * steps :].view(np.uint8)[: 7 * outputs]
-    offset, multiplier = read_offset_form(ends.reshape(outputs, 7), _OFFSET_BITS)
-    scaled = (256 * np.array(sums) + offset) * multiplier >> (32 + _SHIFT)
-    return columns, (np.clip(scaled, 0, 255) - 128).astype(np.int8).reshape(np.shape(y))
+    ends = words[_HEADER + outputs // 2 * steps :].view(np.uint8)[: OFFSET_FORM_BYTES * outputs]
+    records = ends.reshape(outputs, OFFSET_FORM_BYTES)
+    results = layer_tables.requantize_sums(np.array(sums), records, _SHIFT, _OFFSET_BITS)
+    return columns, results.reshape(np.shape(y))
 
 
 def _count(args: Sequence[int]) -> int:
@@ -155,17 +143,11 @@ def _count(args: Sequence[int]) -> int:
     return int(outputs * (1.65 * words + 8) + pixels * packing)
 
 
-_C = read_sections(__file__)
 INTRINSICS = (
-    Intrinsic(
-        "conv2d_shared",
-        (
-            *pointers(UINT32, "rw", columns=_PIXELS), *pointers(UINT32, table=_HEADER),
-            *pointers(INT8, x=1), *pointers(INT8, "w", y=1),
-        ),
-        _meaning, insert_sections(_C, "body"), "Computes all outputs of a layer.",
-        requires="dsp", text={"gnu": insert_sections(_C, "body", "_dsp")},
-        definitions=(_C["assembly"],), count=_count, instructions=265,
+    layer_tables.layer_intrinsic(
+        __file__, "conv2d_shared",
+        (*pointers(UINT32, "rw", columns=_PIXELS), *pointers(UINT32, table=_HEADER)),
+        _meaning, _count, 265,
     ),
 )  # fmt: skip
 SCHEDULES = (

@@ -1,24 +1,22 @@
 """depthwise_conv2d on the DSP extension: one function for layers of all shapes (3 x 3 windows)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT8, UINT16, Array
-from firmwright.base.text_sections import insert_sections, read_sections
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.inplace_distance import excluded_distances
-from firmwright.ir.tir.intrinsic import Intrinsic, pointers
+from firmwright.ir.tir.intrinsic import pointers
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant
 from firmwright.schedules.constant_channels import constant_channel_values
+from firmwright.schedules.cortex_m_dsp import layer_tables
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
-from firmwright.schedules.folded_requantize import fit_offset_form, read_offset_form
+from firmwright.schedules.folded_requantize import fit_offset_form
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # A band of input rows is copied with its padding; the padding right of a row is also that left of
@@ -27,8 +25,8 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 # of 128 that is subtracted when rows are copied to the output. With stride 2, the odd input rows
 # follow the even ones, so that windows of adjacent output rows are one row apart, too.
 #
-# What differs between layers is in a table, since parameters take code in each call: _HEADER bytes
-# (see `_build`), then the weights and the offset form of each channel.
+# The table (layer_tables.py) has _HEADER bytes (see `_build`), then the weights and the offset form
+# of each channel.
 
 _SHIFT = 8
 _OFFSET_BITS = 29
@@ -82,7 +80,7 @@ def _records(op: OpCall) -> Array | None:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    window, records, x = window_of(op, (3, 3)), _records(op), b.input(0)
+    window, records = window_of(op, (3, 3)), _records(op)
     (top, _, left, _), (height, input_width) = window.padding, window.input_size
     (rows, pitch, size), stride = _band(op), window.stride[0]
     _, output_height, width, channels = b.y.shape
@@ -95,39 +93,30 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     header = np.array(numbers, "<u2").view(np.uint8)
     table = b.constant("table", np.concatenate([header, records.reshape(-1)]), UINT8)
     band = b.allocate("band", INT8, (size,))
-    whole = [b.pointer(buffer, 0, buffer.elements) for buffer in (table, x)]
-    y = b.pointer(b.y, 0, b.y.elements, "w")
-    b.evaluate("depthwise_shared", [b.pointer(band, 0, size, "rw"), *whole, y])
     part = np.arange(output_height // rows)
     first = np.maximum(part * rows * stride - top, 0)
     end = np.minimum((part * rows + rows - 1) * stride + 3 - top, height)
     outputs, line = rows * width * channels, input_width * channels
-    reads = first * line, end * line
-    distances = excluded_distances(reads, (part * outputs, (part + 1) * outputs))
-    b.transform = lambda func: replace(func, attrs={**func.attrs, "inplace_distances": distances})
-
-
-def _first_lane(data: Any) -> Array:
-    return np.reshape(data, (len(data), -1))[:, 0].copy()
+    reads, writes = (first * line, end * line), (part * outputs, (part + 1) * outputs)
+    layer_tables.emit_layer(b, "depthwise_shared", band, table, reads, writes)
 
 
 def _meaning(band: Any, table: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    data = _first_lane(table)
+    data = layer_tables.first_lane(table)
     zero, stride, rows, top = map(int, data[[0, 1, 12, 13]])
     numbers = data[2:_HEADER].view("<u2").tolist()
     _, channels, _, left, row, _, parts, height, line = numbers
     records = data[_HEADER:].reshape(channels, -1)
-    offset, multiplier = read_offset_form(records[:, 9:], _OFFSET_BITS)
     weights = records.view(np.int8).astype(np.int64)
-    image = _first_lane(x).astype(np.int64).reshape(height, line // channels, channels)
+    image = layer_tables.first_lane(x).astype(np.int64).reshape(height, line // channels, channels)
     margin = ((top, 3 * stride), (left // channels, 3 * stride), (0, 0))
     padded = np.pad(image, margin, constant_values=int(np.uint8(zero).astype(np.int8)))
-    sums = np.broadcast_to(offset, (parts * rows, row // channels, channels)).copy()
+    sums = np.zeros((parts * rows, row // channels, channels), np.int64)
     for number, tap in enumerate(_TAPS):
         part = padded[tap // 3 :: stride, tap % 3 :: stride][: sums.shape[0], : sums.shape[1]]
-        sums += 256 * part * weights[:, number]
-    scaled = np.clip(sums * multiplier >> (32 + _SHIFT), 0, 255) - 128
-    return band, scaled.astype(np.int8).reshape(np.shape(y))
+        sums += part * weights[:, number]
+    results = layer_tables.requantize_sums(sums, records[:, 9:], _SHIFT, _OFFSET_BITS)
+    return band, results.reshape(np.shape(y))
 
 
 def _count(args: Sequence[int]) -> int:
@@ -139,17 +128,10 @@ def _count(args: Sequence[int]) -> int:
     return int(300 + 40 * channels * parts + outputs * (column * waste + 3) + inputs // 2)
 
 
-_C = read_sections(__file__)
 INTRINSICS = (
-    Intrinsic(
-        "depthwise_shared",
-        (
-            *pointers(INT8, "rw", band=1), *pointers(UINT8, table=_HEADER),
-            *pointers(INT8, x=1), *pointers(INT8, "w", y=1),
-        ),
-        _meaning, insert_sections(_C, "body"), "Computes all outputs of a layer.",
-        requires="dsp", text={"gnu": insert_sections(_C, "body", "_dsp")},
-        definitions=(_C["assembly"],), count=_count, instructions=168,
+    layer_tables.layer_intrinsic(
+        __file__, "depthwise_shared",
+        (*pointers(INT8, "rw", band=1), *pointers(UINT8, table=_HEADER)), _meaning, _count, 168,
     ),
 )  # fmt: skip
 SCHEDULES = (

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
@@ -58,8 +58,8 @@ class FloatGemmKernel:
         """
         run, pixels = self.depth // rows, self.tile.pixels
         extent = (pixels - 1) * pitch + (rows - 1) * row_pitch + run
-        shape = [run, pitch, *([rows, row_pitch - run] if rows > 1 else [])]
-        shape = shape[:1] if self.style == "soft" else shape
+        strides = [] if self.style == "soft" else [pitch]
+        shape = [run, *strides, *([rows, row_pitch - run] if rows > 1 else [])]
         integers = [ArithExpr(immediate(n, INT32)) for n in shape]
         for first, count, lanes in channel_groups(self.outputs, self.tile.lanes):
             tile = FpuTile(lanes, pixels)
@@ -100,13 +100,9 @@ def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
 
 def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
     """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
-    tile, weights, bias = tile_of(config), weights_of(op), bias_of(op, "float32")
-    if op.op == "depthwise_conv2d":
-        weights = np.moveaxis(weights[0], 2, 0)
-    elif op.op == "transpose_conv" and style != "soft":
-        weights = np.moveaxis(weights, 2, 0)
-    shape = _matrix_shape(op) if style != "soft" else (len(weights), weights[0].size)
-    weights, (outputs, depth) = weights.reshape(shape), shape
+    tile, bias = tile_of(config), bias_of(op, "float32")
+    weights = _matrix(op, is_scattered=style == "soft")
+    outputs, depth = weights.shape
     groups = [
         weights[first : first + count * lanes].reshape(count, lanes, depth).swapaxes(1, 2).ravel()
         for first, count, lanes in channel_groups(outputs, tile.lanes)
@@ -116,6 +112,16 @@ def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -
         b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32), op.str_attr("activation"),
         (outputs, 1),
     )  # fmt: skip
+
+
+def _matrix(op: OpCall, *, is_scattered: bool) -> Array:
+    """Return the weights [outputs, depth]; see `_pack_taps` for `is_scattered`."""
+    weights = weights_of(op)
+    if op.op == "depthwise_conv2d":  # of one input channel
+        weights = np.moveaxis(weights[0], 2, 0)
+    elif op.op == "transpose_conv" and not is_scattered:
+        return np.moveaxis(weights, 2, 0).reshape(-1, weights.shape[3])
+    return weights.reshape(len(weights), -1)
 
 
 def tile_of(config: Config) -> FpuTile:
@@ -200,13 +206,6 @@ def _window(op: OpCall) -> ConvWindow:
     return _POINT if op.op == "transpose_conv" else kernel_window(op)
 
 
-def _matrix_shape(op: OpCall) -> tuple[int, int]:
-    """Return (outputs, depth)."""
-    w = op.input(1)
-    depth = w.shape[3] if op.op == "transpose_conv" else w.elements // w.shape[0]
-    return w.elements // depth, depth
-
-
 def _is_pointwise(op: OpCall) -> bool:
     """Return whether each input pixel of a transposed convolution has output pixels of its own."""
     (_, height, width, _), (_, rows, columns, _) = op.input(0).shape, op.input(1).shape
@@ -225,7 +224,9 @@ def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[Config]
 def _choices(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32 or (op.op == "transpose_conv" and not _is_pointwise(op)):
         return ()
-    (outputs, depth), window = _matrix_shape(op), _window(op)
+    window, w = _window(op), op.input(1)
+    depth = w.shape[3] if op.op == "transpose_conv" else w.elements // w.shape[0]
+    outputs = w.elements // depth
     pixels, (rows, _) = op.output.elements // outputs, window.size
     if window.pointwise:
         return tile_configs(outputs, pixels, depth, 0, pixels)
@@ -241,23 +242,20 @@ def _choices(op: OpCall) -> Sequence[Config]:
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    gemm, x = _plan_gemm(op, b, style, config), b.input(0)
+    window, gemm, x = _window(op), _plan_gemm(op, b, style, config), b.input(0)
     block, depth = gemm.tile.pixels, gemm.depth
-    if op.op == "transpose_conv" and style == "soft":
-        with pixel_blocks(b, op.output.elements // gemm.outputs, 1) as at:
-            columns = b.allocate("columns", FLOAT32, (depth,))
-            _pack_taps(op, b, columns, at)
-            gemm.emit(b, at, columns, 0, depth)
-        return
-    window = _window(op)
+    is_scattered = op.op == "transpose_conv" and style == "soft"
     if window.pointwise or "packed" in config:
         with pixel_blocks(b, op.output.elements // gemm.outputs, block) as at:
-            if window.pointwise:
+            if window.pointwise and not is_scattered:
                 gemm.emit(b, at, x, at * depth, depth)
+                return
+            columns = b.allocate("columns", FLOAT32, (block, depth))
+            if is_scattered:
+                _pack_taps(op, b, columns, at)
             else:
-                columns = b.allocate("columns", FLOAT32, (block, depth))
                 _CopyPacker(b, window, x, columns).pack(op, at)
-                gemm.emit(b, at, columns, 0, depth)
+            gemm.emit(b, at, columns, 0, depth)
         return
     width, pitch = b.y.shape[2], window.stride[1] * x.shape[3]
     rows = window_rows(b, window, 0, _MOVES)
@@ -278,14 +276,13 @@ def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> Non
         b.store(places, [ky, kx, c], b.load(b.input(0), [position.n, iy, ix, c]))
 
 
+_OPS = ("conv2d", "fully_connected", "transpose_conv")
 SCHEDULES = tuple(
     Schedule(
         schedule_name(style, op) + (".pixel" if goal else ""), op, requires,
         partial(_configs, style, goal), partial(_build, style), disable_scheduling=True, goal=goal,
     )
     for style, requires in STYLE_FEATURES.items()
-    for op in ("conv2d", "fully_connected", "transpose_conv", "depthwise_conv2d")
-    for goal in ("", "ram")
-    if (op == "conv2d" or not goal) and (op != "depthwise_conv2d" or style == "soft")
-    if style != "soft" or not goal
+    for op, goal in (*((op, "") for op in _OPS),
+                     ("depthwise_conv2d", "") if style == "soft" else ("conv2d", "ram"))
 )  # fmt: skip

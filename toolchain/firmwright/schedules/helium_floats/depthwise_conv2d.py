@@ -137,16 +137,12 @@ def _text(strip: Strip) -> str:
     inputs += ['[column] "r"(4 * x_column)'] if back else []
     clobbers = [*strip.clobbered(), "lr", "cc", "memory"]
     body = [
-        "const float *at_w = w;",
-        "const float *at_x = x;",
-        f"float32x4_t {', '.join(names)};",
-        "__asm__ volatile(",
-        *string_lines(lines),
-        *wrap_assembly("    : ", outputs),
+        "const float *at_w = w;", "const float *at_x = x;", f"float32x4_t {', '.join(names)};",
+        "__asm__ volatile(", *string_lines(lines), *wrap_assembly("    : ", outputs),
         *wrap_assembly("    : ", inputs),
         *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
         "const float32x4_t biases = vldrwq_f32(bias);",
-    ]
+    ]  # fmt: skip
     for place, name in enumerate(names):
         body.append(f"{name} = vaddq_f32({name}, biases);")
         body += accumulate_f32.emit_vector_activation(name).splitlines()

@@ -1,0 +1,63 @@
+"""Intrinsics that compute a whole int8 layer; all that differs between layers is in a table.
+
+Parameters would take code in each call. The outputs are those of an offset form
+(folded_requantize.py).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, Array
+from firmwright.base.text_sections import insert_sections, read_sections
+from firmwright.ir import tir
+from firmwright.ir.tir.expr_evaluation import Ints
+from firmwright.ir.tir.inplace_distance import excluded_distances
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
+from firmwright.ops.kernel import Kernel
+from firmwright.schedules.folded_requantize import FITTED_LEFT, read_offset_form
+
+
+def layer_intrinsic(
+    module: str, name: str, buffers: Sequence[Operand], meaning: Callable[..., Any],
+    count: Callable[[Sequence[int]], int], instructions: int,
+) -> Intrinsic:  # fmt: skip
+    """Return the intrinsic of scratch memory and a table (`buffers`), input and output.
+
+    Its text is in the file of `module` (`__file__`); `instructions` are those in its code.
+    """
+    sections = read_sections(module)
+    return Intrinsic(
+        name, (*buffers, *pointers(INT8, x=1), *pointers(INT8, "w", y=1)), meaning,
+        insert_sections(sections, "body"), "Computes all outputs of a layer.", requires="dsp",
+        text={"gnu": insert_sections(sections, "body", "_dsp")},
+        definitions=(sections["assembly"],), count=count, instructions=instructions,
+    )  # fmt: skip
+
+
+def emit_layer(
+    b: Kernel, name: str, scratch: tir.Buffer, table: tir.Buffer, reads: tuple[Ints, Ints],
+    writes: tuple[Ints, Ints],
+) -> None:  # fmt: skip
+    """Emit the intrinsic `name`; in each step it reads a range of x, then writes one of y."""
+    args = (
+        b.pointer(scratch, 0, scratch.elements, "rw"), b.pointer(table, 0, table.elements),
+        b.pointer(b.input(0), 0, b.input(0).elements), b.pointer(b.y, 0, b.y.elements, "w"),
+    )  # fmt: skip
+    b.evaluate(name, args)
+    distances = excluded_distances(reads, writes)
+    b.transform = lambda func: replace(func, attrs={**func.attrs, "inplace_distances": distances})
+
+
+def first_lane(data: Any) -> Array:
+    """Return the elements that all lanes of the interpreter share."""
+    return np.reshape(data, (len(data), -1))[:, 0].copy()
+
+
+def requantize_sums(sums: Array, records: Array, shift: int, offset_bits: int) -> Array:
+    """Return the int8 outputs of sums [..., channel] without bias; see `fit_offset_form`."""
+    offset, multiplier = read_offset_form(records, offset_bits)
+    scaled = ((sums << FITTED_LEFT) + offset) * multiplier >> (32 + shift)
+    return np.asarray(np.clip(scaled, 0, 255) - 128, np.int8)
