@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from relu_layers import relu_layer
 
-from firmwright.base.dtypes import INT8, INT32
-from firmwright.base.quant import Quantization
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.verification import verify
 from firmwright.graph_builder import GraphBuilder
-from firmwright.ir.core import Constant
-from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir import PrimFunc
@@ -20,37 +17,16 @@ from firmwright.schedules.cortex_m_dsp.conv2d_shared import SCHEDULES
 (SHARED,) = SCHEDULES
 
 
-def relu_layer(
+def layer(
     seed: int, shape: tuple[int, int, int], outputs: int, window: tuple[int, int],
     stride: tuple[int, int] = (1, 1), padding: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> OpCall:  # fmt: skip
     rng = np.random.default_rng(seed)
-    height, width, channels = shape
-    rows = (height + padding[0] + padding[1] - window[0]) // stride[0] + 1
-    columns = (width + padding[2] + padding[3] - window[1]) // stride[1] + 1
     scales = tuple(float(np.float32(s)) for s in rng.choice([2e-3, 1e-2, 0.05], outputs))
-    weights = rng.integers(-127, 128, (outputs, *window, channels)).astype(np.int8)
+    weights = rng.integers(-127, 128, (outputs, *window, shape[2])).astype(np.int8)
     bias = (rng.uniform(-1, 3, outputs) / np.array(scales) / 0.02).astype(np.int32)
     zero_point = int(rng.choice([-128, 0, 127, 5]))
-    x = TensorType((1, *shape), INT8, Quantization((0.02,), (zero_point,)))
-    y = TensorType((1, rows, columns, outputs), INT8, Quantization((6 / 255,), (-128,)))
-    return OpCall(
-        "conv2d",
-        (
-            x,
-            TensorType(weights.shape, INT8, Quantization(scales, (0,) * outputs, 0)),
-            TensorType((outputs,), INT32),
-        ),
-        (y,),
-        {
-            "stride": stride, "dilation": (1, 1), "padding": padding, "activation": "relu6",
-        },
-        (
-            None,
-            Constant.from_array("w", weights, INT8),
-            Constant.from_array("b", bias, INT32),
-        ),
-    )  # fmt: skip
+    return relu_layer("conv2d", zero_point, shape, weights, scales, bias, stride, padding)
 
 
 LAYERS = [
@@ -68,7 +44,7 @@ LAYERS = [
 def test_layers_of_many_shapes_match_the_reference(judge) -> None:
     judged = 0
     for seed, arguments in enumerate(LAYERS):
-        call = relu_layer(seed, *arguments)
+        call = layer(seed, *arguments)
         for config in SHARED.configs(call):
             judge(call, SHARED, config)
             judged += 1
@@ -76,9 +52,9 @@ def test_layers_of_many_shapes_match_the_reference(judge) -> None:
 
 
 def test_layers_without_this_form_are_not_offered() -> None:
-    assert not SHARED.configs(relu_layer(0, (4, 4, 4), 3, (1, 1)))  # an odd number of channels
-    assert not SHARED.configs(relu_layer(0, (1, 3, 4), 4, (1, 1)))  # fewer than four pixels
-    assert not SHARED.configs(relu_layer(0, (4, 4, 4), 4, (1, 1), padding=(0, 0, 1, 0)))
+    assert not SHARED.configs(layer(0, (4, 4, 4), 3, (1, 1)))  # an odd number of channels
+    assert not SHARED.configs(layer(0, (1, 3, 4), 4, (1, 1)))  # fewer than four pixels
+    assert not SHARED.configs(layer(0, (4, 4, 4), 4, (1, 1), padding=(0, 0, 1, 0)))
 
 
 def several_layers() -> IRModule:
@@ -87,12 +63,12 @@ def several_layers() -> IRModule:
     for seed, (outputs, window, stride) in enumerate(
         [(8, (3, 3), (2, 2)), (22, (1, 1), (1, 1)), (12, (1, 1), (1, 1)), (14, (2, 2), (1, 1))]
     ):
-        layer = relu_layer(seed, y.shape[1:], outputs, window, stride)
-        weights, bias = (constant.array() for constant in layer.constants[1:])
-        scales = layer.input(1).quantization.scales
+        made = layer(seed, y.shape[1:], outputs, window, stride)
+        weights, bias = (constant.array() for constant in made.constants[1:])
+        scales = made.input(1).quantization.scales
         y = g.call(
             "conv2d", y, g.constant(weights, scale=scales, axis=0), g.constant(bias),
-            scale=6 / 255, zero_point=-128, **layer.attrs,
+            scale=6 / 255, zero_point=-128, **made.attrs,
         )  # fmt: skip
     return g.model(y)
 

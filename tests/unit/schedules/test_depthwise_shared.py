@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from relu_layers import relu_layer
 
-from firmwright.base.dtypes import INT8, INT32, INT64
+from firmwright.base.dtypes import INT8, INT64
 from firmwright.base.quant import Quantization, Rounding
 from firmwright.flows.compilation import compile_for
 from firmwright.graph_builder import GraphBuilder
-from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir import PrimFunc
@@ -20,39 +20,19 @@ from firmwright.schedules.folded_requantize import fit_offset_form, read_offset_
 (SHARED,) = SCHEDULES
 
 
-def relu_layer(
+def layer(
     seed: int, shape: tuple[int, int, int], stride: int, padding: tuple[int, int, int, int]
 ) -> OpCall:
     """A layer with channels of very different scales, and some dead or nearly dead ones."""
-    rng = np.random.default_rng(seed)
-    height, width, channels = shape
-    top, bottom, left, right = padding
-    rows = (height + top + bottom - 3) // stride + 1
-    columns = (width + left + right - 3) // stride + 1
+    rng, channels = np.random.default_rng(seed), shape[2]
     scales = tuple(float(np.float32(s)) for s in rng.choice([1e-3, 1e-2, 0.1], channels))
     scales = (scales[0] * 1e-4, *scales[1:]) if channels > 4 else scales
     weights = rng.integers(-128, 128, (1, 3, 3, channels)).astype(np.int8)
     bias = (rng.uniform(-1, 4, channels) / np.maximum(scales, 1e-3) / 0.02).astype(np.int32)
     zero_point = int(rng.choice([-128, 0, 127, 5]))
-    x = TensorType((1, *shape), INT8, Quantization((0.02,), (zero_point,)))
-    y = TensorType((1, rows, columns, channels), INT8, Quantization((6 / 255,), (-128,)))
-    return OpCall(
-        "depthwise_conv2d",
-        (
-            x,
-            TensorType(weights.shape, INT8, Quantization(scales, (0,) * channels, 3)),
-            TensorType((channels,), INT32),
-        ),
-        (y,),
-        {
-            "stride": (stride, stride), "dilation": (1, 1), "padding": padding,
-            "activation": "relu6", "depth_multiplier": 1,
-        },
-        (
-            None,
-            Constant.from_array("w", weights, INT8),
-            Constant.from_array("b", bias, INT32),
-        ),
+    return relu_layer(
+        "depthwise_conv2d", zero_point, shape, weights, scales, bias, (stride, stride), padding,
+        depth_multiplier=1,
     )  # fmt: skip
 
 
@@ -83,7 +63,7 @@ def test_layers_of_many_shapes_match_the_reference(stride, padding, judge) -> No
     shapes = [(3, 3, 7), (4, 4, 1), (6, 7, 22), (9, 5, 3), (12, 12, 30), (25, 5, 8), (5, 48, 2)]
     judged = 0
     for seed, shape in enumerate(shapes):
-        call = relu_layer(seed, shape, stride, padding)
+        call = layer(seed, shape, stride, padding)
         for config in SHARED.configs(call):
             judge(call, SHARED, config)
             judged += 1
@@ -98,12 +78,12 @@ def test_layers_of_many_shapes_share_one_function() -> None:
     for seed, stride in enumerate(strides):
         _, height, width, _ = y.shape
         sides = [(side % 2 == 0 or stride == 1) * 1 for side in (height, width)]
-        layer = relu_layer(seed, y.shape[1:], stride, (sides[0], 1, sides[1], 1))
-        weights, bias = (constant.array() for constant in layer.constants[1:])
-        scales = layer.input(1).quantization.scales
+        made = layer(seed, y.shape[1:], stride, (sides[0], 1, sides[1], 1))
+        weights, bias = (constant.array() for constant in made.constants[1:])
+        scales = made.input(1).quantization.scales
         y = g.call(
             "depthwise_conv2d", y, g.constant(weights, scale=scales, axis=3), g.constant(bias),
-            scale=6 / 255, zero_point=-128, **layer.attrs,
+            scale=6 / 255, zero_point=-128, **made.attrs,
         )  # fmt: skip
     compiled = compile_for(g.model(y), "mps2-an386", optimize="size")
     used = [item.schedule for item in compiled.summary.operators]
