@@ -28,6 +28,7 @@ from firmwright.flows.model_inspection import inspect_module
 from firmwright.flows.profiling import profile
 from firmwright.flows.verification import verify
 from firmwright.ir import tir
+from firmwright.ir.tir.op_count import SHORT_LOOP_MAX
 from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
 from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.pipeline import Compilation
@@ -150,9 +151,7 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
     loops = {
         call.op
         for call in prim_calls(main.body)
-        if any(
-            isinstance(part, tir.For | tir.While) for part in statements(kernel(call.callee).body)
-        )
+        if any(map(_is_loop, statements(kernel(call.callee).body)))
     }
     names = ((op, op.schedule.split(" ")[0]) for op in costs.operators if op.index in loops)
     defaults = [op for op, name in names if name == DEFAULT_SCHEDULE]
@@ -165,6 +164,13 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
         count=costs.total, default_loops=round(by_kind.total() / max(total, 1), 4),
         slowest_default=slowest, slowest_default_share=round(most / max(total, 1), 4),
     )  # fmt: skip
+
+
+def _is_loop(stmt: tir.Stmt) -> bool:
+    match stmt:
+        case tir.For(extent=tir.IntImm(value=trips)):
+            return trips > SHORT_LOOP_MAX
+    return isinstance(stmt, tir.For | tir.While)
 
 
 def _one_line(error: FirmwrightError) -> str:

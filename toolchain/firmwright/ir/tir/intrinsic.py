@@ -82,7 +82,7 @@ class Intrinsic:
 
 IntrinsicTable: TypeAlias = Mapping[str, Intrinsic]
 
-_FEATURES = ("dsp", "fpu")
+_FEATURES = ("dsp", "fpu", "mla")
 _TYPES = {dtype.c_type: dtype for dtype in (FLOAT32, INT32, INT64, UINT32, UINT64)}
 _FUNCTION = re.compile(
     r"/\* (?P<doc>.*?)(?: (?P<count>\d+) instructions\.)? \*/\n"

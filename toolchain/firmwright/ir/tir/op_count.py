@@ -39,7 +39,7 @@ _ARITHMETIC = {
 NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
 """Number of values that a loop can keep in the registers of a core with sixteen."""
-_SHORT = 2
+SHORT_LOOP_MAX = 2
 """Loops with at most this many iterations may be unrolled by the compiler."""
 _ON_INDICES = {"alu": "index", "shift": "index", "shift_by": "index", "multiply": "index"}
 
@@ -183,7 +183,7 @@ class _OperationCounter:
         self.depth[node.var.name] = len(self.levels)
         fixed = node.extent.value if isinstance(node.extent, tir.IntImm) else None
         is_loop = _stays_loop(node)
-        is_short = fixed is not None and fixed <= _SHORT
+        is_short = fixed is not None and fixed <= SHORT_LOOP_MAX
         if is_loop and not is_short:
             self.charge("entry", 1)
         with self.scale(trips, float(trips.mean()) if node.kind == "unrolled" else 1.0):

@@ -16,17 +16,17 @@ from firmwright.passes.map_functions import tir_pass
 from firmwright.passes.tir.simplify import simplify_expr
 
 
-def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
-    """Unroll `func`'s loops of kind `unrolled` and all loops of at most `extent_max` iterations."""
+def unroll(func: tir.PrimFunc) -> tir.PrimFunc:
+    """Unroll the loops of kind `unrolled`."""
     loops = [node for node in traversal.statements(func.body) if isinstance(node, tir.For)]
-    if all(_count(loop, extent_max) is None for loop in loops):
+    if all(_count(loop) is None for loop in loops):
         return func
     names = UniqueNamer(traversal.local_names(func))
 
     def rule(node: Node) -> Node | None:
         if not isinstance(node, tir.For):
             return None
-        count = _count(node, extent_max)
+        count = _count(node)
         if count is None:
             return None
         total = count * sum(1 for _ in traversal.statements(node.body))
@@ -36,11 +36,9 @@ def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
     return traversal.with_body(func, traversal.rewrite_stmt(func.body, rule))
 
 
-def _count(loop: tir.For, extent_max: int) -> int | None:
+def _count(loop: tir.For) -> int | None:
     extent = simplify_expr(loop.extent, Bounds())
-    if not isinstance(extent, tir.IntImm):
-        return None
-    return extent.value if loop.kind == "unrolled" or extent.value <= extent_max else None
+    return extent.value if loop.kind == "unrolled" and isinstance(extent, tir.IntImm) else None
 
 
 def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.softmax import softmax_beta
+from firmwright.schedules.fpu.expressions import compute_in_line
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES, for_inputs_of
 
 # Arguments of the exponentials are at most 0, so the only limit to test is the lower one. A tanh
@@ -31,7 +32,7 @@ def _exp(name: str, x: ArithExpr) -> ArithExpr:
     return call_intrinsic(name, [x], FLOAT32)
 
 
-def _build_logistic(name: str, op: OpCall, config: Config, b: Kernel) -> None:
+def _build_logistic(name: str, op: OpCall, b: Kernel) -> None:
     with loop_over_elements(b) as (loaded, store):
         x = b.let("x", loaded[0])
         below = x if name == _SOFT_EXP else minimum(x, 0.0 - x)
@@ -40,7 +41,7 @@ def _build_logistic(name: str, op: OpCall, config: Config, b: Kernel) -> None:
         store(select(x < 0.0, power, 1.0) / (rest + 1.0))
 
 
-def _build_tanh(name: str, op: OpCall, config: Config, b: Kernel) -> None:
+def _build_tanh(name: str, op: OpCall, b: Kernel) -> None:
     with loop_over_elements(b) as (loaded, store):
         x = b.let("x", loaded[0])
         below = b.let("below", minimum(x, 0.0 - x))
@@ -56,7 +57,7 @@ def _build_tanh(name: str, op: OpCall, config: Config, b: Kernel) -> None:
             store(select(x < 0.0, 0.0 - size, size))
 
 
-def _build_softmax(name: str, op: OpCall, config: Config, b: Kernel) -> None:
+def _build_softmax(name: str, op: OpCall, b: Kernel) -> None:
     depth, beta = op.input(0).shape[-1], softmax_beta(op)
     rows = op.input(0).elements // depth
     x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
@@ -74,9 +75,16 @@ def _build_softmax(name: str, op: OpCall, config: Config, b: Kernel) -> None:
             b.store(y, [row, i], b.load(y, [row, i]) / total.value)
 
 
-_BUILDS: dict[str, Callable[[str, OpCall, Config, Kernel], None]] = {
+_Build: TypeAlias = Callable[[str, OpCall, Kernel], None]
+_BUILDS: dict[str, _Build] = {
     "logistic": _build_logistic, "tanh": _build_tanh, "softmax": _build_softmax,
 }  # fmt: skip
+
+
+def _build(build: _Build, feature: str, op: OpCall, config: Config, b: Kernel) -> None:
+    build(_EXP if feature == "fpu" else _SOFT_EXP, op, b)
+    b.transform = partial(compute_in_line, feature)
+
 
 _MEANINGS: dict[str, Callable[[Any], Any]] = {
     _EXP: partial(np.exp, dtype=np.float32),
@@ -86,7 +94,7 @@ INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 SCHEDULES = tuple(
     Schedule(
         f"{family}.{op}.exponentials", op, frozenset({feature}), for_inputs_of(FLOAT32),
-        partial(build, _EXP if family == "fpu" else _SOFT_EXP),
+        partial(_build, build, feature),
     )
     for family, feature in FLOAT_FAMILIES
     for op, build in _BUILDS.items()

@@ -27,7 +27,7 @@ _FACTORS = (8, 4, 2)
 _STATEMENTS_MAX = 24
 _TIME_MAX = 0.95
 """Maximum share of the time of the default loops."""
-_WITH_KERNELS = {"conv2d", "depthwise_conv2d", "fully_connected", "lstm"}
+WITH_KERNELS = {"conv2d", "depthwise_conv2d", "fully_connected", "lstm"}
 
 
 def unroll_inner_loops(func: tir.PrimFunc) -> tir.PrimFunc:
@@ -87,5 +87,5 @@ SCHEDULES = tuple(
         f"scalar.{op}.unrolled", op, frozenset({"offsets"}), lambda op: ({},), _build,
         time_max=_TIME_MAX,
     )
-    for op in sorted(op_table().keys() - _WITH_KERNELS)
+    for op in sorted(op_table().keys() - WITH_KERNELS)
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The dot product of cores without an FPU has the bits of float operations, one after the other."""
+"""Operations on floats of cores without an FPU have the bits of numpy's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firmwright.flows.model_session import open_session
 from firmwright.ir.printer import parse_module
 
 ROWS, DEPTH = 243, 8
-TEXT = f"""firmwright ir 1
+DOTS = f"""firmwright ir 1
 module @dots
 
 graph @main(%w: f32[{ROWS},{DEPTH}], %x: f32[{ROWS},{DEPTH}]) -> (%y) {{
@@ -25,6 +25,31 @@ func @dots(in w: f32[{ROWS},{DEPTH}], in x: f32[{ROWS},{DEPTH}], out y: f32[{ROW
     soft_dot_f32(ptr(w, row * {DEPTH}, {DEPTH}, r), ptr(x, row * {DEPTH}, {DEPTH}, r), {DEPTH},
         sum[0])
     y[row] = sum[0]
+  }}
+}}
+"""
+RESULTS = {
+    "sum": "soft_add_f32(a[i], b[i])", "quotient": "soft_divide_f32(a[i], b[i])",
+    "high": "soft_max_f32(a[i], b[i])", "low": "soft_min_f32(a[i], b[i])",
+    "product": "soft_multiply_f32(a[i], b[i])", "negative": "soft_negative_f32(a[i])",
+    "zero": "soft_zero_f32(a[i])", "scaled": "soft_scaled_f32(number[i], 0.0123)",
+}  # fmt: skip
+SIZE = ROWS * DEPTH
+F32, I32 = f"f32[{SIZE}]", f"i32[{SIZE}]"
+INPUTS = f"%a: {F32}, %b: {F32}, %number: {I32}"
+NEW_LINE = "\n"
+OPERATIONS = f"""firmwright ir 1
+module @operations
+
+graph @main({INPUTS}) -> ({", ".join(f"%{name}" for name in (*RESULTS, "less"))}) {{
+  {", ".join(f"%{name}: {F32}" for name in RESULTS)}, %less: {I32} = @all(%a, %b, %number)
+}}
+
+func @all({INPUTS.replace("%", "in ")}, {", ".join(f"out {name}: {F32}" for name in RESULTS)},
+    out less: {I32}) {{
+  for i in 0..{SIZE} {{
+{NEW_LINE.join(f"    {name}[i] = {value}:f32" for name, value in RESULTS.items())}
+    less[i] = soft_less_f32(a[i], b[i]):i32
   }}
 }}
 """
@@ -57,7 +82,7 @@ def in_order(w: Array, x: Array) -> Array:
 
 @pytest.mark.qemu("arm")
 def test_dot_products_have_the_bits_of_separate_operations() -> None:
-    compiled = compile_for(Model(parse_module(TEXT, "dots.fwir")), board="mps2-an385")
+    compiled = compile_for(Model(parse_module(DOTS, "dots.fwir")), board="mps2-an385")
     rng = np.random.default_rng(4)
     pairs = np.arange(ROWS)
     w, x = drawn(rng, pairs % len(KINDS)), drawn(rng, pairs // len(KINDS) % len(KINDS))
@@ -68,3 +93,26 @@ def test_dot_products_have_the_bits_of_separate_operations() -> None:
     expected = in_order(w, x)
     same = expected.view(np.uint32) == actual.view(np.uint32)
     assert (same | (np.isnan(expected) & np.isnan(actual))).all()
+
+
+@pytest.mark.qemu("arm")
+@pytest.mark.parametrize("board", ["mps2-an385", "host"])
+def test_operations_have_the_bits_of_numpy(board: str) -> None:
+    rng, kinds = np.random.default_rng(5), np.arange(ROWS)
+    count = len(KINDS)
+    a, b = drawn(rng, kinds % count).ravel(), drawn(rng, kinds // count % count).ravel()
+    b[::16] = -a[::16]
+    values = {"a": a, "b": b, "number": rng.integers(-300, 300, SIZE, np.int32)}
+    compiled = compile_for(Model(parse_module(OPERATIONS, "operations.fwir")), board=board)
+    with open_session(compiled) as session:
+        actual = session.run_all([values])[0]
+    with np.errstate(all="ignore"):
+        expected = {
+            "sum": a + b, "product": a * b, "quotient": a / b, "high": np.where(a > b, a, b),
+            "low": np.where(a < b, a, b), "negative": -a, "zero": a * np.float32(0),
+            "scaled": values["number"].astype(np.float32) * np.float32(0.0123),
+        }  # fmt: skip
+    for name, value in expected.items():
+        same = value.view(np.uint32) == actual[name].view(np.uint32)
+        assert (same | (np.isnan(value) & np.isnan(actual[name]))).all(), name
+    assert (actual["less"] == (a < b)).all()
