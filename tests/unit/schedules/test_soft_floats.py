@@ -32,7 +32,7 @@ RESULTS = {
     "sum": "soft_add_f32(a[i], b[i])", "quotient": "soft_divide_f32(a[i], b[i])",
     "high": "soft_max_f32(a[i], b[i])", "low": "soft_min_f32(a[i], b[i])",
     "product": "soft_multiply_f32(a[i], b[i])", "negative": "soft_negative_f32(a[i])",
-    "zero": "soft_zero_f32(a[i])", "scaled": "soft_scaled_f32(number[i], 0.0123)",
+    "zero": "soft_zero_f32(a[i])", "scaled": "soft_scaled_f32(number[i], 0.01)",
 }  # fmt: skip
 SIZE = ROWS * DEPTH
 F32, I32 = f"f32[{SIZE}]", f"i32[{SIZE}]"
@@ -110,7 +110,7 @@ def test_operations_have_the_bits_of_numpy(board: str) -> None:
         expected = {
             "sum": a + b, "product": a * b, "quotient": a / b, "high": np.where(a > b, a, b),
             "low": np.where(a < b, a, b), "negative": -a, "zero": a * np.float32(0),
-            "scaled": values["number"].astype(np.float32) * np.float32(0.0123),
+            "scaled": values["number"].astype(np.float32) * np.float32(0.01),
         }  # fmt: skip
     for name, value in expected.items():
         same = value.view(np.uint32) == actual[name].view(np.uint32)
