@@ -11,7 +11,6 @@ from firmwright.flows.layer_accuracy import measure_layers
 from firmwright.flows.model import Model, model_inputs
 from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.frontends.onnx import ModelOverrides, is_onnx, preprocess_model
-from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.oracle import onnx_quantizer
 from firmwright.oracle.reference_runner import ReferenceResult, run_reference
@@ -80,11 +79,9 @@ def _in_floats(
     module: IRModule, nodes: Sequence[onnx_quantizer.PreparedNode]
 ) -> tuple[FloatResult, ...]:
     """Return the results that are still computed with floats, in the model's order."""
-    entry = module.entry
-    assert isinstance(entry, Function)  # nothing is lowered yet
     names = {
         call.span.tensor.removesuffix(UNROUNDED)
-        for call in entry.body
+        for call in module.entry_graph.body
         if call.op != "dequantize" and any(out.type.dtype.is_float for out in call.outputs)
     }
     results = []

@@ -88,6 +88,12 @@ class IRModule:
         return self.functions[str(self.attrs.get("entry", "main"))]
 
     @property
+    def entry_graph(self) -> Function:
+        if not isinstance(self.entry, Function):
+            raise InternalError(f"the module {self.name} is lowered and has no graph.")
+        return self.entry
+
+    @property
     def aot_main(self) -> tir.PrimFunc:
         main = self.entry
         if isinstance(main, Function) or not main.attrs.get("aot_main"):

@@ -90,8 +90,7 @@ class DeviceMap:
         callee = self.module.callee(call.op)
         if not isinstance(callee, tir.PrimFunc):
             return
-        values = [v for v in (*call.inputs, *call.outputs) if v is not None]
-        for value, param in zip(values, callee.params, strict=False):
+        for value, param in zip(call.values, callee.params, strict=False):
             if isinstance(param.value, tir.Buffer) and param.value.scope not in _PLAIN_SCOPES:
                 yield value, param.value.scope
 

@@ -186,8 +186,7 @@ def _with_scopes(module: IRModule) -> IRModule:
     calls: dict[str, set[tuple[str, ...]]] = {}
     for call in (call for graph in module.graphs for call in graph.body):
         if isinstance(module.callee(call.op), Function) and not module.graphs_of(call):
-            values = (v for v in (*call.inputs, *call.outputs) if v is not None)
-            scopes = tuple(value.virtual_device.memory_scope for value in values)
+            scopes = tuple(value.virtual_device.memory_scope for value in call.values)
             calls.setdefault(call.op, set()).add(scopes)
     for op, (first, *others) in calls.items():
         region = module.callee(op)

@@ -30,9 +30,7 @@ def build_main(
 
     Entries in `chosen` for calls of `segments` are ignored.
     """
-    entry = module.entry
-    assert isinstance(entry, Function)
-    return _AotMainBuilder(module, entry, UniqueNamer(), tuple(segments)).build(chosen)
+    return _AotMainBuilder(module, module.entry_graph, UniqueNamer(), tuple(segments)).build(chosen)
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,7 @@ class _AotMainBuilder:
         Values in `in_place` share the buffer of their state.
         """
         entry = self.entry
-        calls = [value for call in entry.body for value in (*call.inputs, *call.outputs) if value]
+        calls = [value for call in entry.body for value in call.values]
         states = [state.value for state in entry.state]
         values: dict[str, Value] = {}
         for value in (*entry.params, *entry.results, *states, *calls, *entry.sinks):
@@ -220,12 +218,10 @@ class _AotMainBuilder:
     ) -> tir.PrimFuncCall:
         """Return a call of the module's PrimFunc with all values as arguments, even constants."""
         kernel = self.module.functions[call.op[1:]]
-        values = [v for v in (*call.inputs, *call.outputs) if v is not None]
-        if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(values):
-            raise ModelError(
-                f"{call.op} cannot be called with {len(values)} tensors.", where=str(call.span)
-            )
-        return call_kernel(kernel, values, buffers, call, index)
+        if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(call.values):
+            what = f"{call.op} cannot be called with {len(call.values)} tensors."
+            raise ModelError(what, where=str(call.span))
+        return call_kernel(kernel, call.values, buffers, call, index)
 
     def _allocate_around(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]

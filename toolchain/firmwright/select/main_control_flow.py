@@ -164,12 +164,11 @@ class ControlFlowInliner:
 
     def _invoke(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.PrimFuncCall:
         kernel = self.module.functions[call.op[1:]]
-        values = [value for value in (*call.inputs, *call.outputs) if value is not None]
         if not isinstance(kernel, tir.PrimFunc):
             raise InternalError(f"{call.op} is not a kernel")
         self.first_op += 1
-        operands = {value.name: self._operand(value, buffers) for value in values}
-        stmt = call_kernel(kernel, values, operands, call, self.first_op - 1)
+        operands = {value.name: self._operand(value, buffers) for value in call.values}
+        stmt = call_kernel(kernel, call.values, operands, call, self.first_op - 1)
         # Tensor names are unique only within a subgraph.
         return replace(stmt, span=replace(call.span, tensor=""))
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TypeAlias
 
-from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select import thresholds
@@ -163,8 +162,7 @@ class ProgramSearch:
     def _regions(
         self, widths: Sequence[int], needs: Sequence[Sequence[int]]
     ) -> list[ProgramRegion]:
-        entry, fed = self.module.entry, self.module.io.stream_input_rows
-        assert isinstance(entry, Function)
+        entry, fed = self.module.entry_graph, self.module.io.stream_input_rows
         pairs = zip(self.ordered, widths, strict=True)
         allowed = [candidates[:count] for (_, candidates), count in pairs]
         singles = single_call_candidates(allowed, needs, self.cost_of)

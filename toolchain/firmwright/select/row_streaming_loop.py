@@ -76,12 +76,7 @@ class _RowStreamingLoopBuilder:
 
     def statement(self) -> tir.Stmt:
         plan, finish = self.segment.plan, self.segment.kernels[-1].finish
-        types = {
-            value.name: value.type
-            for call in self.segment.calls
-            for value in (*call.inputs, *call.outputs)
-            if value is not None
-        }
+        types = {value.name: value.type for call in self.segment.calls for value in call.values}
         for name, row_buffer in plan.row_buffers.items():
             fresh = self.names.unique(f"{name}_rows" if name == plan.source else name)
             shape = (row_buffer.rows, *types[name].shape[2:])

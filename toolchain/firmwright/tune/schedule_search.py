@@ -23,7 +23,7 @@ from firmwright.flows.executors import Executor
 from firmwright.flows.kernel_comparison import LOWERED_STAGE, layer_module
 from firmwright.flows.model import Model
 from firmwright.flows.operator_conformance import budget_bytes
-from firmwright.ir.graph import Function, OpCall
+from firmwright.ir.graph import OpCall
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE, LoweringCandidate
@@ -169,8 +169,7 @@ def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCa
     """Yield each operator call as lowering receives it, with its module and a description."""
     names = pass_names(model.module, options)
     module = module_after(model, names[names.index(LOWERED_STAGE) - 1], options)
-    assert isinstance(module.entry, Function)
-    for call in module.entry.body:
+    for call in module.entry_graph.body:
         if not call.op.startswith("@"):
             yield module, make_op_call(call, module), format_shapes(call)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from firmwright.base.dtypes import Array
-from firmwright.base.errors import InternalError, ModelError, NotSupportedError
+from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.resource_limits import EVALUATED_CALLS_MAX, WorkBudget
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
@@ -28,9 +28,7 @@ def evaluate_graph(
     `state` is the state by value name, as returned by `initial_state` or `next_state`. Raises
     ModelError if an input is missing.
     """
-    entry = module.entry
-    if not isinstance(entry, Function):
-        raise InternalError("only a graph can be evaluated by reference")
+    entry = module.entry_graph
     values: dict[str, Array] = dict(initial_state(module) if state is None else state)
     for param in entry.params:
         if param.name not in inputs:

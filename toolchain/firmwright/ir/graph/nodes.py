@@ -73,6 +73,11 @@ class Call:
         """The inputs that are present and not constant, in order."""
         return tuple(v for v in self.inputs if v is not None and v.constant is None)
 
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The inputs that are present, then the outputs."""
+        return (*(v for v in self.inputs if v is not None), *self.outputs)
+
 
 CONTROL_FLOW_OPS = frozenset({"if", "while"})
 """Operators that run the graph functions that their attributes name."""
@@ -117,8 +122,7 @@ class Function:
     @property
     def values(self) -> tuple[Value, ...]:
         """All values: sources, and the inputs and outputs of calls, with repetitions."""
-        operands = (v for call in self.body for v in (*call.inputs, *call.outputs))
-        return (*self.sources, *(v for v in operands if v is not None))
+        return (*self.sources, *(value for call in self.body for value in call.values))
 
     @property
     def sinks(self) -> tuple[Value, ...]:

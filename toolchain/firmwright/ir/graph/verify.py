@@ -199,7 +199,7 @@ class _GraphVerifier:
             want = [(b.dtype.name, b.elements) for b in types if isinstance(b, tir.Buffer)]
         else:
             want = _types((*callee.params, *callee.results))
-        if _types([v for v in (*call.inputs, *call.outputs) if v is not None]) != want:
+        if _types(call.values) != want:
             self.report(f"{location}inputs and outputs do not match those of {call.op}")
 
 

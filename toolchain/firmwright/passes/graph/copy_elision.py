@@ -34,7 +34,7 @@ class _CopyElision:
         self.sinks = {value.name for value in graph.sinks}
         self.makers = {value.name: call for call in graph.body for value in call.outputs}
         outer = [call for call in graph.body if called_functions(call)]
-        self.external = {v.name for call in outer for v in (*call.inputs, *call.outputs) if v}
+        self.external = {value.name for call in outer for value in call.values}
         self.placed: set[str] = set()
 
     def body(self) -> tuple[Call, ...]:
