@@ -9,6 +9,7 @@ from typing import TypeGuard
 
 from firmwright.base.dtypes import UINT8, UINT32
 from firmwright.base.errors import InternalError
+from firmwright.base.grouping import group_pairs
 from firmwright.codegen.c_names import MemoryBinding
 from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.constant_pool_files import ConstantPoolFile
@@ -81,15 +82,14 @@ def print_kernels(
     context: EmitContext, functions: Iterable[tir.PrimFunc], main: tir.PrimFunc
 ) -> str:
     """Print each distinct kernel once; PrimFuncs that share code must print identically."""
-    numbers: dict[str, set[int]] = {}
-    for call in traversal.prim_calls(main.body):
-        numbers.setdefault(_get_kernel(context.module, call.callee).code, set()).add(call.op)
-    served: dict[str, list[tir.PrimFunc]] = {}
-    for function in functions:
-        served.setdefault(function.code, []).append(function)
+    calls = traversal.prim_calls(main.body)
+    numbers = group_pairs(
+        (_get_kernel(context.module, call.callee).code, call.op) for call in calls
+    )
+    served = group_pairs((function.code, function) for function in functions)
     texts: list[str] = []
     for code, members in served.items():
-        listed = ", ".join(map(str, sorted(numbers.get(code, ()))))
+        listed = ", ".join(map(str, sorted(set(numbers.get(code, ())))))
         shared = [f"Shared by operators {listed}."] if "," in listed else []
         comment = [*_kernel_comment(members, shared)]
         printed = dict.fromkeys(_print_kernel(context, member, comment) for member in members)

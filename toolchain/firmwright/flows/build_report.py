@@ -9,6 +9,7 @@ from typing import Any
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
+from firmwright.base.grouping import group_pairs
 from firmwright.base.json_input import parse_json
 from firmwright.boards import Compiler
 from firmwright.build.compiler_selection import choose_compiler
@@ -126,9 +127,9 @@ def _operators(
 def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
     """Return the code bytes by operator; shared kernels are divided among their operators."""
     prefix = f"{c_prefix(compiled)}_"
-    users: dict[str, list[int]] = {}
-    for operator in compiled.summary.operators:
-        users.setdefault(operator.kernel, []).append(operator.index)
+    users = group_pairs(
+        (operator.kernel, operator.index) for operator in compiled.summary.operators
+    )
     bytes_by_operator: Counter[int] = Counter()
     for symbol in image.sizes.symbols:
         if symbol.kind == "text" and symbol.name.startswith(prefix):
@@ -138,11 +139,9 @@ def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
 
 
 def _constant_bytes(compiled: Compilation) -> Counter[int]:
-    main = compiled.module.aot_main
-    users: dict[str, list[int]] = {}
-    for call in prim_calls(main.body):
-        if call.op >= 0 and call.phase != "wait":
-            users.setdefault(call.callee, []).append(call.op)
+    calls = prim_calls(compiled.module.aot_main.body)
+    own = (call for call in calls if call.op >= 0 and call.phase != "wait")
+    users = group_pairs((call.callee, call.op) for call in own)
     bytes_by_operator: Counter[int] = Counter()
     for constant in compiled.summary.constants:
         kernel = constant.name.rpartition(".")[0]

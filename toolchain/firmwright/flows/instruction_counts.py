@@ -13,6 +13,7 @@ from pathlib import Path
 
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
+from firmwright.base.grouping import group_pairs
 from firmwright.boards import Board, Compiler
 from firmwright.build.disassembler import disassemble, source_lines
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
@@ -235,10 +236,8 @@ def _counts(
 ) -> InstructionCounts:  # fmt: skip
     start, end = code.start(root), code.start(root) + root.size_bytes
     own = [cell for cell in cells if start <= cell.address < end]
-    sites: dict[int, list[InstructionCount]] = {}
-    for cell in cells:
-        if not start <= cell.address < end and code.at(cell.site).kind == "call":
-            sites.setdefault(cell.site, []).append(cell)
+    others = (cell for cell in cells if not start <= cell.address < end)
+    sites = group_pairs((c.site, c) for c in others if code.at(c.site).kind == "call")
     times = {cell.address: cell.count for cell in own}
     operators = _by_operator(compiled, code, times, sites, _commented(compiled, image, list(sites)))
     own += operators.pop(_NO_OPERATOR, [])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from firmwright.base.errors import UsageError
+from firmwright.base.grouping import group_pairs
 from firmwright.base.quant import Quantization
 from firmwright.base.text_sections import read_sections
 from firmwright.boards import Board, load_board
@@ -272,9 +273,7 @@ def _tflm_types() -> Mapping[str, frozenset[str]]:
 
 def build_matrix(test: OperatorTestResult) -> list[ConformanceCell]:
     """Count the cases that ran and passed for each operator and element type."""
-    counts: dict[tuple[str, str], list[bool]] = {}
-    for result in test.results:
-        counts.setdefault((result.builtin, result.dtype), []).append(result.passed)
+    counts = group_pairs(((case.builtin, case.dtype), case.passed) for case in test.results)
     accepted, imports = _tflm_types(), import_table()
     cells = []
     for key in sorted(key for key in imports if key.startswith("tflite:")):

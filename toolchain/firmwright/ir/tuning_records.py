@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from firmwright.base.grouping import group_pairs
 from firmwright.base.json_input import parse_json
 from firmwright.ir import tir
 from firmwright.ir.core import Span, Target
@@ -169,11 +170,9 @@ class TuningRecords:
     def from_measurements(measurements: Iterable[Measurement]) -> TuningRecords:
         """Index `measurements`; order and duplicates do not matter."""
         unique = {item.line(): item for item in measurements}
-        layers: dict[str, tuple[Measurement, ...]] = {}
-        for line in sorted(unique):
-            item = unique[line]
-            layers[item.layer] = (*layers.get(item.layer, ()), item)
-        return TuningRecords(layers, _digest("\n".join(sorted(unique))) if unique else "")
+        layers = group_pairs((unique[line].layer, unique[line]) for line in sorted(unique))
+        digest = _digest("\n".join(sorted(unique))) if unique else ""
+        return TuningRecords({name: tuple(items) for name, items in layers.items()}, digest)
 
     def measurements_for_layer(self, layer: str, board: str) -> tuple[Measurement, ...]:
         """Return the measurements of a layer that share one unit and context.
@@ -181,9 +180,7 @@ class TuningRecords:
         Measurements on `board` are preferred, then cycles, then the context with the most
         measurements.
         """
-        groups: dict[tuple[str, MeasurementContext], list[Measurement]] = {}
-        for item in self.layers.get(layer, ()):
-            groups.setdefault((item.unit, item.at), []).append(item)
+        groups = group_pairs(((item.unit, item.at), item) for item in self.layers.get(layer, ()))
 
         def rank(key: tuple[str, MeasurementContext]) -> tuple[bool, bool, int, str]:
             unit, at = key

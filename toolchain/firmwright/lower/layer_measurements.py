@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from firmwright.base.grouping import group_pairs
 from firmwright.ir import tuning_records
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE, Config, LoweringCandidate, Schedule
@@ -22,14 +23,11 @@ _EQUAL_RATIO = 1.002
 class LayerMeasurements:
     """The measurements of one layer in one unit and context, by configured schedule."""
 
-    measured: Mapping[ConfiguredSchedule, tuple[Measurement, ...]]
+    measured: Mapping[ConfiguredSchedule, Sequence[Measurement]]
 
     @staticmethod
     def from_measurements(measurements: Sequence[Measurement]) -> LayerMeasurements:
-        by_choice: dict[ConfiguredSchedule, tuple[Measurement, ...]] = {}
-        for item in measurements:
-            by_choice[item.choice] = (*by_choice.get(item.choice, ()), item)
-        return LayerMeasurements(by_choice)
+        return LayerMeasurements(group_pairs((item.choice, item) for item in measurements))
 
     def configs(self, schedule: Schedule, call: OpCall) -> tuple[Config, ...]:
         own = tuple(schedule.configs(call))

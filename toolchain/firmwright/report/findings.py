@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from firmwright.base.grouping import group_pairs
 from firmwright.base.text_sections import read_sections
 from firmwright.report.model import BuildReport, OperatorReport, ReportFinding
 
@@ -48,10 +49,7 @@ def _rejections(report: BuildReport) -> Iterator[ReportFinding]:
 
 
 def _by_kind(operators: Iterable[OperatorReport]) -> Iterator[tuple[str, list[OperatorReport]]]:
-    kinds: dict[str, list[OperatorReport]] = {}
-    for operator in operators:
-        kinds.setdefault(operator.kind, []).append(operator)
-    for kind, several in kinds.items():
+    for kind, several in group_pairs((item.kind, item) for item in operators).items():
         yield f"{kind} {', '.join(str(operator.index) for operator in several)}", several
 
 

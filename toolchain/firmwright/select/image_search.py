@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 
+from firmwright.base.grouping import group_pairs
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select import thresholds
 from firmwright.select.flash_budget import CandidatesPerCall, CodeKey, KeyOf, budget_error
@@ -139,10 +140,8 @@ class ImageSearch:
         return tuple(moved)
 
     def _code_bytes(self, picks: Sequence[int]) -> int:
-        codes: dict[object, int] = {}
-        for item, key in self._picked(picks):
-            codes[key.code] = max(codes.get(key.code, 0), item.code_bytes)
-        return sum(codes.values())
+        sizes = group_pairs((key.code, item.code_bytes) for item, key in self._picked(picks))
+        return sum(map(max, sizes.values()))
 
     def _image(self, picks: tuple[int, ...]) -> _Image:
         chosen, arguments, copies = self._picked(picks), 0, 0

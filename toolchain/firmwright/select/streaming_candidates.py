@@ -7,6 +7,7 @@ from functools import cached_property
 from operator import add, attrgetter
 from typing import TypeAlias
 
+from firmwright.base.grouping import group_pairs
 from firmwright.ir.graph.devices import executing_device
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import RowReduction, RowWindow
@@ -93,14 +94,9 @@ class SegmentBuilder:
 
     @cached_property
     def _users(self) -> dict[str, list[int]]:
-        users: dict[str, list[int]] = {}
-        for index, call in enumerate(self.entry.body):
-            for value in call.inputs:
-                if value is not None:
-                    users.setdefault(value.name, []).append(index)
-        for value in self.entry.sinks:
-            users.setdefault(value.name, []).append(-1)
-        return users
+        calls = enumerate(self.entry.body)
+        inside = ((value.name, index) for index, call in calls for value in call.inputs if value)
+        return group_pairs([*inside, *((value.name, -1) for value in self.entry.sinks)])
 
 
 def fastest_kernel(candidates: Sequence[LoweringCandidate]) -> LoweringCandidate:
@@ -181,10 +177,7 @@ def cheapest_within_budget(
 
     Ties go to the lowest peak. Returns None if nothing fits.
     """
-    by_end: dict[int, list[ProgramRegion]] = {}
-    for region in regions:
-        if region.peak_bytes <= budget_bytes:
-            by_end.setdefault(region.end, []).append(region)
+    by_end = group_pairs((item.end, item) for item in regions if item.peak_bytes <= budget_bytes)
     best: list[tuple[int, int, ProgramRegion | None] | None] = [(0, 0, None), *([None] * count)]
     for end in range(1, count + 1):
         for region in by_end.get(end, ()):

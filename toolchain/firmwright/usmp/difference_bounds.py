@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.base.grouping import group_pairs
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.usmp.liveness import live_sets
 from firmwright.usmp.planning_problem import PlanningProblem
@@ -284,8 +285,5 @@ def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:
 
 def _maximal(groups: Sequence[frozenset[int]]) -> list[frozenset[int]]:
     unique = dict.fromkeys(groups)
-    containing: dict[int, list[frozenset[int]]] = {}
-    for group in unique:
-        for index in group:
-            containing.setdefault(index, []).append(group)
+    containing = group_pairs((index, group) for group in unique for index in group)
     return [g for g in unique if not any(g < other for other in containing[min(g)])]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import DoesNotFitError, InternalError, RegionOverflow, UsageError
+from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -199,11 +200,9 @@ def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
     old, main = _plan_of(module), module.aot_main
     joint = _joint_names(module)
     places = {b.name: joint_plan.placements[joint[b.name]] for b in old.buffers}
-    ends: dict[str, int] = {}
-    for buffer in old.buffers:
-        place = places[buffer.name]
-        ends[place.pool] = max(ends.get(place.pool, 0), place.offset + buffer.size_bytes)
-    tops = {pool.name: ends[pool.name] for pool in module.pools if pool.name in ends}
+    placed = ((places[buffer.name], buffer.size_bytes) for buffer in old.buffers)
+    ends = group_pairs((place.pool, place.offset + size_bytes) for place, size_bytes in placed)
+    tops = {pool.name: max(ends[pool.name]) for pool in module.pools if pool.name in ends}
     plan = replace(old, planner=joint_plan.planner, placements=places, pool_bytes=tops)
     check_plan(plan, plan.buffers, plan.conflicts, module.pools)
     pools = make_pool_buffers(plan, module.pools)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TypeAlias
 
+from firmwright.base.grouping import group_pairs
 from firmwright.ir.tir.plan import BufferInfo, Constraints, OffsetConstraint
 from firmwright.usmp.liveness import live_sets, live_sets_by_time
 
@@ -24,10 +25,7 @@ def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -
     live among the buffers that permit only that pool.
     """
     joint = _joint_bytes(buffers, constraints)
-    pinned: dict[str, list[BufferInfo]] = {}
-    for buffer in buffers:
-        if len(buffer.pools) == 1:
-            pinned.setdefault(buffer.pools[0], []).append(buffer)
+    pinned = group_pairs((b.pools[0], b) for b in buffers if len(b.pools) == 1)
     by_pool = sum(_peak_bytes(mine, joint) for mine in pinned.values()) if len(pinned) > 1 else 0
     return max(_peak_bytes(buffers, joint), by_pool)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from firmwright.base.dtypes import UINT8
 from firmwright.base.errors import DoesNotFitError, UsageError
+from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -115,17 +116,13 @@ def _replace_allocates_by_views(
 
 
 def make_pool_buffers(plan: Plan, pools: Sequence[PoolInfo]) -> dict[str, tir.Buffer]:
-    alignments: dict[str, int] = {}
-    for buffer in plan.buffers:
-        pool = plan.placements[buffer.name].pool
-        alignments[pool] = max(alignments.get(pool, POOL_ALIGNMENT), buffer.alignment)
-    return {
-        name: tir.Buffer(
-            name, UINT8, (plan.pool_bytes[name],), scope="pool", alignment=alignments[name]
-        )
-        for name in (pool.name for pool in pools)
-        if name in plan.pool_bytes
-    }
+    buffers = group_pairs((plan.placements[buffer.name].pool, buffer) for buffer in plan.buffers)
+    pool_buffers = {}
+    for name in (pool.name for pool in pools if pool.name in plan.pool_bytes):
+        alignment = max(POOL_ALIGNMENT, *(buffer.alignment for buffer in buffers[name]))
+        shape = (plan.pool_bytes[name],)
+        pool_buffers[name] = tir.Buffer(name, UINT8, shape, scope="pool", alignment=alignment)
+    return pool_buffers
 
 
 _UNIT = MemoryTraffic(4, 4, 1, 1)

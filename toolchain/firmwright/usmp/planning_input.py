@@ -12,6 +12,7 @@ from itertools import product
 from typing import cast
 
 from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.devices import COPY_OP, VISIBLE_POOLS_ATTR
@@ -246,11 +247,8 @@ def find_overlays(
     module: IRModule, flow: ControlFlowGraph, live: Mapping[str, tuple[LiveRange, ...]],
     at_exit: Collection[str],
 ) -> Iterator[InplacePair]:  # fmt: skip
-    times: dict[tir.PrimFuncCall, list[int]] = {}
-    for node in flow.nodes:
-        if node.call is not None:
-            times.setdefault(without_phase(node.call), []).append(node.time)
-    for call, own in times.items():
+    times = ((without_phase(node.call), node.time) for node in flow.nodes if node.call is not None)
+    for call, own in group_pairs(times).items():
         kernel = module.functions.get(call.callee)
         if isinstance(kernel, tir.PrimFunc) and plan.OVERLAYS_ATTR in kernel.attrs:
             span = LiveRange(min(own), max(own) + 1)

@@ -15,6 +15,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, Array, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
+from firmwright.base.grouping import group_pairs
 from firmwright.frontends.onnx import function_inlining, qdq, qdq_fusion
 from firmwright.frontends.onnx.constant_folding import ConstantFolder
 from firmwright.frontends.onnx.function_inlining import InliningBudget
@@ -389,9 +390,8 @@ class _OnnxImporter:
 
     def _enter(self, nodes: Sequence[Message], outputs: Iterable[Message | OnnxValueInfo]) -> None:
         """Start a graph, in which only its own nodes read its values."""
-        self.readers, self.fused_outputs, self.outputs = {}, set(), {x.name for x in outputs}
-        for name, node in ((name, item) for item in nodes for name in item.input):
-            self.readers.setdefault(name, []).append(node)
+        self.readers = group_pairs((name, node) for node in nodes for name in node.input)
+        self.fused_outputs, self.outputs = set(), {x.name for x in outputs}
 
     def _import_subgraph(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:
         outer = self.tensors, self.readers, self.fused_outputs, self.outputs

@@ -7,6 +7,7 @@ This is exact: reductions keep their order of summation.
 
 from dataclasses import replace
 
+from firmwright.base.grouping import group_pairs
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.passes.map_functions import graph_pass, merge_into_producers
@@ -52,10 +53,7 @@ def _perm(call: Call) -> Perm:
 def _into_readers(function: Function) -> Function:
     turned: dict[str, tuple[Value, Perm]] = {}
     sinks = {value.name for value in function.sinks}
-    readers: dict[str, list[Call]] = {}
-    for call in function.body:
-        for value in call.variables:
-            readers.setdefault(value.name, []).append(call)
+    readers = group_pairs((value.name, call) for call in function.body for value in call.variables)
     body: list[Call] = []
     for call in function.body:
         if call.op in EXPRESSION_OPS:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from firmwright.base.dtypes import INT32
+from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.intrinsic import IntrinsicTable
@@ -93,19 +94,16 @@ def _placeholder(number: int) -> tir.Var:
 
 
 def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_KernelShape]]:
-    sets: dict[tuple[object, ...], list[_KernelShape]] = {}
-    for func in module.functions.values():
-        if isinstance(func, tir.PrimFunc) and not {"aot_main", "code"} & func.attrs.keys():
-            shape = _shape(func, intrinsics)
-            sets.setdefault(shape.key, []).append(shape)
-    for members in sets.values():
+    shapes = [
+        _shape(func, intrinsics)
+        for func in module.functions.values()
+        if isinstance(func, tir.PrimFunc) and not {"aot_main", "code"} & func.attrs.keys()
+    ]
+    for members in group_pairs((shape.key, shape) for shape in shapes).values():
         if len(_differing(members)) <= SCALARS_MAX:
             yield members
-            continue
-        exact: dict[tuple[tir.IntImm, ...], list[_KernelShape]] = {}
-        for member in members:
-            exact.setdefault(member.scalars, []).append(member)
-        yield from exact.values()
+        else:
+            yield from group_pairs((member.scalars, member) for member in members).values()
 
 
 def _differing(members: Sequence[_KernelShape]) -> list[int]:

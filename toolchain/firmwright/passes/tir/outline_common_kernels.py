@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import INT64
+from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.cost_model import Cost
@@ -61,12 +62,9 @@ class _OutlinedGroup:
     @cached_property
     def places(self) -> dict[tuple[tir.IntImm, ...], list[int]]:
         """Each set of differing numbers (a value per member) and the positions where it occurs."""
-        positions: dict[tuple[tir.IntImm, ...], list[int]] = {}
         columns = zip(*(member.skeleton.values for member in self.members), strict=True)
-        for place, values in enumerate(columns):
-            if len(set(values)) > 1:
-                positions.setdefault(values, []).append(place)
-        return positions
+        differing = ((values, n) for n, values in enumerate(columns) if len(set(values)) > 1)
+        return group_pairs(differing)
 
     @cached_property
     def scalars(self) -> dict[tuple[tir.IntImm, ...], tir.Var]:
@@ -159,11 +157,9 @@ def outline_common_kernels(
 def _similar_kernels(
     module: IRModule, entry: tir.PrimFunc, intrinsics: IntrinsicTable
 ) -> Iterator[list[tir.PrimFunc]]:
-    sets: dict[tuple[object, ...], list[tir.PrimFunc]] = {}
-    for name in callees(entry.body):
-        func = module.functions[name]
-        if isinstance(func, tir.PrimFunc):
-            sets.setdefault(make_template(func, intrinsics).key, []).append(func)
+    called = (module.functions[name] for name in callees(entry.body))
+    kernels_only = (func for func in called if isinstance(func, tir.PrimFunc))
+    sets = group_pairs((make_template(func, intrinsics).key, func) for func in kernels_only)
     for kernels in sets.values():
         if len(kernels) > 1 and not can_be_merged(kernels, intrinsics):
             yield kernels
@@ -202,8 +198,5 @@ def _split_until_profitable(sharing: _OutlinedGroup, limit: int) -> Iterator[_Ou
     if is_quick and len(sharing.places) <= _NUMBERS_MAX and sharing.saved_bytes > 0:
         yield sharing
         return
-    parts: dict[tir.IntImm, list[_SharedKernel]] = {}
-    for member, value in zip(sharing.members, sharing.dearest(), strict=True):
-        parts.setdefault(value, []).append(member)
-    for part in parts.values():
+    for part in group_pairs(zip(sharing.dearest(), sharing.members, strict=True)).values():
         yield from _split_until_profitable(_OutlinedGroup(part, sharing.price), limit)

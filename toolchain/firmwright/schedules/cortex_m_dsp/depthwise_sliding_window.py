@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
+from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
@@ -83,11 +84,11 @@ class SlidingWindow:
     @cached_property
     def lines(self) -> list[InputLine]:
         axis = self.axis
-        seen: dict[int, list[tuple[int, int]]] = {}
-        for output in axis.outputs:
-            for tap in axis.valid(output):
-                line = output * axis.stride - axis.before + tap
-                seen.setdefault(line, []).append((output, tap))
+        seen = group_pairs(
+            (output * axis.stride - axis.before + tap, (output, tap))
+            for output in axis.outputs
+            for tap in axis.valid(output)
+        )
         lines = []
         for index in range(min(seen), max(seen) + 1):
             uses = seen.get(index, [])
