@@ -16,7 +16,7 @@ from firmwright.bench.peer_figures import REFERENCE_PEER, read_peers
 from firmwright.bench.prediction_accuracy import ModeledRun, Prediction, median_error, worst_error
 from firmwright.bench.silicon_accuracy import SiliconError, measure_silicon_errors
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome, counts_by_unit, fields_of
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model import write_file
 
@@ -123,9 +123,7 @@ def row_to_json(row: BenchmarkRow) -> dict[str, Any]:
     names = "model board core mode workspace_bytes lower_bound_bytes stack_bytes compile_seconds"
     return {
         **fields_of(row, f"{names} problem"),
-        "instructions": row.count if row.unit == "instructions" else None,
-        "cycles": row.count if row.unit == "cycles" else None,
-        "nanoseconds": row.count if row.unit == "ns" else None,
+        **counts_by_unit(row.unit, row.count),
         "model_flash_bytes": row.flash_bytes,
         "rival": fields_of(row.peer, "instructions workspace_bytes flash_bytes"),
         "ratio": None if row.ratio is None else round(row.ratio, 4),

@@ -172,11 +172,8 @@ def _parse(names: Sequence[str], words: Sequence[str]) -> argparse.Namespace:
         return _parser(names).parse_args(words)
     args, applied = parse_with_project(project, words, _parser(verbs()))
     if applied and not args.json:
-        print_text(
-            f"firmwright: {', '.join(applied)} from {os.path.relpath(project)}",
-            sys.stderr,
-            is_colored=True,
-        )
+        source = os.path.relpath(project)
+        print_text(f"firmwright: {', '.join(applied)} from {source}", sys.stderr, is_colored=True)
     return args
 
 
@@ -237,8 +234,6 @@ def error_object(error: errors.FirmwrightError) -> dict[str, Any]:
             data["peak"] = [{"buffer": name, "bytes": size} for name, size in error.peak]
         case errors.UnsupportedError():
             data["items"] = [asdict(item) for item in error.items]
-        case _:
-            pass
     return data
 
 

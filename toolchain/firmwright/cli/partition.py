@@ -56,11 +56,7 @@ def _partitioned_model(args: argparse.Namespace) -> Model:
     if args.partition == partition_methods.EAGER:
         model = arguments.load_model_argument(args)
         return partition(model, args.target, args.numerics or "", offload=dict(args.offload))
-    model, options = partition_methods.partition_model(
-        arguments.load_model_argument(args),
-        arguments.compile_options(args),
-        arguments.partition_request(args),
-    )
+    model, options = arguments.prepare_compilation(args)
     if args.partition == partition_methods.NONE and options["target"] and not args.offload:
         return partition(model, options["target"], args.numerics or "")
     return model

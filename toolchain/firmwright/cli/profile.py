@@ -11,7 +11,7 @@ from firmwright.base.json_input import parse_json
 from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome, counts_by_unit, fields_of
 from firmwright.flows.core_timeline import CoreTimeline
 from firmwright.flows.instruction_counts import InstructionCounts
 from firmwright.flows.model import write_file
@@ -58,18 +58,10 @@ def write_json(path: str, data: Mapping[str, Any]) -> None:
 
 def profile_to_json(measured: Profile) -> dict[str, Any]:
     """Return the object for `profile --json`; each count is stored under its unit."""
-
-    def counts(value: int) -> dict[str, int | None]:
-        return {
-            "instructions": value if measured.unit == "instructions" else None,
-            "cycles": value if measured.unit == "cycles" else None,
-            "nanoseconds": value if measured.unit == "ns" else None,
-        }
-
     names = "model board resolution runs least flags probe_overhead stack_bytes macs"
     of_operator = "index name kind device macs least schedule predicted modeled_cycles"
     return {
-        **fields_of(measured, names), **counts(measured.total),
+        **fields_of(measured, names), **counts_by_unit(measured.unit, measured.total),
         "clock_hz": measured.clock_hz or None,
         "pools": [
             {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": pool.limit_bytes or None}
@@ -79,7 +71,7 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
         "operators": [
             {
-                **fields_of(operator, of_operator), **counts(operator.count),
+                **fields_of(operator, of_operator), **counts_by_unit(measured.unit, operator.count),
                 "instruction_kinds": operator.kinds,
             }
             for operator in measured.operators
