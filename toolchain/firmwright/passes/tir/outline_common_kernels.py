@@ -157,9 +157,8 @@ def outline_common_kernels(
 def _similar_kernels(
     module: IRModule, entry: tir.PrimFunc, intrinsics: IntrinsicTable
 ) -> Iterator[list[tir.PrimFunc]]:
-    called = (module.functions[name] for name in callees(entry.body))
-    kernels_only = (func for func in called if isinstance(func, tir.PrimFunc))
-    sets = group_pairs((make_template(func, intrinsics).key, func) for func in kernels_only)
+    called = map(module.kernel, callees(entry.body))
+    sets = group_pairs((make_template(func, intrinsics).key, func) for func in called)
     for kernels in sets.values():
         if len(kernels) > 1 and not can_be_merged(kernels, intrinsics):
             yield kernels
