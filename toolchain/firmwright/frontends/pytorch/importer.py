@@ -164,7 +164,9 @@ def is_in_place(node: ProgramNode) -> bool:
 
 @cache
 def translators() -> Translators:
-    return merge_tables(package, "TRANSLATORS")
+    """Return the translators by target; names without a namespace are those of ATen."""
+    table = merge_tables(package, "TRANSLATORS")
+    return {name if "." in name else f"aten.{name}": item for name, item in table.items()}
 
 
 def find_translator(target: str) -> Translator | None:

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
+from firmwright.frontends.pytorch.translation import NodeTranslation, Translators
 
 
 def _with_batch(t: NodeTranslation, name: str, rank: int) -> tuple[str, bool]:
@@ -108,7 +108,7 @@ def _resize(mode: str, t: NodeTranslation) -> str:
     return t.emit("Resize", x, None, None, np.array(outputs, np.int64), **attrs)
 
 
-_TABLE: dict[str, Translator] = {
+TRANSLATORS: Translators = {
     **{f"avg_pool{n}d": partial(_average_pool, n) for n in (1, 2, 3)},
     **{f"max_pool{n}d": partial(_max_pool, n) for n in (1, 2, 3)},
     **{f"adaptive_avg_pool{n}d": partial(_adaptive_pool, "AveragePool", n) for n in (1, 2)},
@@ -124,4 +124,3 @@ _TABLE: dict[str, Translator] = {
     "upsample_nearest1d": partial(_resize, "nearest"),
     "upsample_nearest2d": partial(_resize, "nearest"),
 }
-TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}

@@ -7,7 +7,7 @@ import numpy as np
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.pytorch.operators.formulas import as_bool, scaled
 from firmwright.frontends.pytorch.program import Ref
-from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
+from firmwright.frontends.pytorch.translation import NodeTranslation, Translators
 
 
 def _div(t: NodeTranslation) -> str:
@@ -87,11 +87,10 @@ def _nothing(t: NodeTranslation) -> Sequence[str]:
     return []
 
 
-_TABLE: dict[str, Translator] = {
+TRANSLATORS: Translators = {
     "_assert_scalar": _nothing, "_assert_tensor_metadata": _nothing, "_to_copy": _to,
     "alias": _same, "alpha_dropout": _dropout, "clone": _same, "contiguous": _same, "copy": _copy,
     "detach": _same, "div": _div, "dropout": _dropout, "elu": _elu, "feature_dropout": _dropout,
     "glu": _glu, "lift_fresh_copy": _same, "prelu": _prelu, "softplus": _softplus,
     "sym_size": _nothing, "to": _to, "type_as": _to,
 }  # fmt: skip
-TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}

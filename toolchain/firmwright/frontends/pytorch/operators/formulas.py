@@ -80,9 +80,7 @@ def _read_formulas() -> Translators:
         text, _, exception = text.partition(" unless ")
         unless, _, message = exception.partition(": ")
         formula = ast.parse(text, mode="eval").body
-        table |= {
-            f"aten.{name}": partial(_translate, formula, unless, message) for name in names.split()
-        }
+        table |= dict.fromkeys(names.split(), partial(_translate, formula, unless, message))
     return table
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.pytorch.operators.shapes import transpose
 from firmwright.frontends.pytorch.program import Ref
-from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
+from firmwright.frontends.pytorch.translation import NodeTranslation, Translators
 
 
 def _linear(t: NodeTranslation) -> str:
@@ -73,10 +73,9 @@ def _repeated_heads(t: NodeTranslation, x: str, shape: tuple[int, ...], heads: i
     return t.reshape(t.emit("Expand", wide, spread), (*shape[:-3], heads, *shape[-2:]))
 
 
-_TABLE: dict[str, Translator] = {
+TRANSLATORS: Translators = {
     "addmm": _addmm, "bmm": _bmm, "dot": _bmm,
     "einsum": lambda t: t.emit("Einsum", *t.tensors("tensors"), equation=t.arg("equation")),
     "linear": _linear, "matmul": _bmm, "mm": lambda t: _product(t, "self", "mat2"), "mv": _bmm,
     "scaled_dot_product_attention": _attention,
 }  # fmt: skip
-TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}

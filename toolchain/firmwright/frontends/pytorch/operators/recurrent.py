@@ -98,5 +98,5 @@ for _name, _op, _activation in (
     ("gru", "GRU", ""), ("lstm", "LSTM", ""), ("rnn_relu", "RNN", "Relu"),
     ("rnn_tanh", "RNN", "Tanh"),
 ):  # fmt: skip
-    TRANSLATORS[f"aten.{_name}"] = partial(_layer, _op, _activation)
-    TRANSLATORS[f"aten.{_name}_cell"] = partial(_cell, _op, _activation)
+    TRANSLATORS[_name] = partial(_layer, _op, _activation)
+    TRANSLATORS[f"{_name}_cell"] = partial(_cell, _op, _activation)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
+from firmwright.frontends.pytorch.translation import NodeTranslation, Translators
 
 
 def _axes(t: NodeTranslation) -> Any:
@@ -146,7 +146,7 @@ def _instance_norm(t: NodeTranslation) -> str:
     return t.emit("InstanceNormalization", t.tensor("input"), scale, bias, epsilon=epsilon)
 
 
-_TABLE: dict[str, Translator] = {
+TRANSLATORS: Translators = {
     "all": partial(_any, "ReduceMin"), "amax": partial(_reduce, "ReduceMax"),
     "amin": partial(_reduce, "ReduceMin"), "any": partial(_any, "ReduceMax"),
     "argmax": partial(_arg_extreme, "ArgMax"), "argmin": partial(_arg_extreme, "ArgMin"),
@@ -160,4 +160,3 @@ _TABLE: dict[str, Translator] = {
     "rms_norm": _rms_norm, "std": partial(_variance, True), "sum": partial(_reduce, "ReduceSum"),
     "topk": _top_k, "var": partial(_variance, False),
 }  # fmt: skip
-TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}

@@ -9,7 +9,7 @@ import numpy as np
 
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.pytorch.program import Ref
-from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
+from firmwright.frontends.pytorch.translation import NodeTranslation, Translators
 
 _END = np.iinfo(np.int64).max
 
@@ -291,7 +291,7 @@ def _moved(t: NodeTranslation) -> str:
     return transpose(t, t.tensor("self"), perm)
 
 
-_TABLE: dict[str, Translator] = {
+TRANSLATORS: Translators = {
     "arange": _arange, "cat": _cat, "channel_shuffle": _channel_shuffle, "chunk": _split,
     "constant_pad_nd": partial(_pad, ""), "concat": _cat, "empty": partial(_filled, 0),
     "expand": _expand, "expand_as": _expand, "flatten": _reshape, "flip": _flip, "full": _full,
@@ -312,4 +312,3 @@ _TABLE: dict[str, Translator] = {
     "unsqueeze": _reshape, "_unsafe_view": _reshape, "view": _reshape, "view_as": _reshape,
     "zeros": partial(_filled, 0), "zeros_like": partial(_filled, 0),
 }  # fmt: skip
-TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}
