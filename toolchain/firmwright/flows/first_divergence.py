@@ -134,8 +134,8 @@ def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_Compa
 
 def _partial_buffers(module: IRModule) -> set[str]:
     """Return the buffers of a multi-core main that are views of other buffers."""
-    main = module.entry
-    if not isinstance(main, tir.PrimFunc) or not any(call.device for call in prim_calls(main.body)):
+    main = module.aot_main
+    if not any(call.device for call in prim_calls(main.body)):
         return set()
     return {
         node.buffer.name
@@ -157,12 +157,9 @@ def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
 
 
 def _buffer_types(module: IRModule) -> dict[str, tuple[tuple[int, ...], DType]]:
-    main = module.entry
-    if not isinstance(main, tir.PrimFunc):
-        return {}
     io = (*module.io.inputs, *module.io.outputs)
     types = {tensor.buffer: (tensor.type.shape, tensor.type.dtype) for tensor in io}
-    for node in walk(main.body):
+    for node in walk(module.aot_main.body):
         if isinstance(node, tir.DeclBuffer):
             types[node.buffer.name] = (node.buffer.shape, node.buffer.dtype)
     return types

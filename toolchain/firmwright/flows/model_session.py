@@ -29,7 +29,6 @@ from firmwright.flows.fault_diagnosis import make_fault_explainer
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.html import session_html
 from firmwright.flows.sample_batches import Array, Tensors
-from firmwright.ir import tir
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, unlinked_pool_images
 from firmwright.ir.module import IoTensor
 from firmwright.ir.tir.traversal import prim_calls
@@ -195,9 +194,7 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
     pools = {} if plan is None else plan.pool_bytes
     index = compiled.tree.files.get(f"model/{name}.params.json")
     items = json.loads(index)["params"] if index is not None else []
-    main = module.entry
-    calls = prim_calls(main.body) if isinstance(main, tir.PrimFunc) else ()
-    devices = {call.device for call in calls if call.device}
+    devices = {call.device for call in prim_calls(module.aot_main.body) if call.device}
     return LibraryModel(
         name=name, run_symbol=run_symbol(compiled.tree, name),
         pools=tuple((p.name, pools[p.name]) for p in module.pools if p.name in pools),
@@ -210,10 +207,8 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
         state=tuple(tensor.buffer for tensor in module.io.state), devices=tuple(sorted(devices)),
         has_probe_callback=compiled.options.emit_probe_callback,
         const_pools=tuple(
-            (
-                LibraryConstants(image.pool.name, image.pool.scope, image.data)
-                for image in unlinked_pool_images(module)
-            ),
+            LibraryConstants(image.pool.name, image.pool.scope, image.data)
+            for image in unlinked_pool_images(module)
         ),
     )  # fmt: skip
 
