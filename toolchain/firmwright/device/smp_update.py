@@ -17,13 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from firmwright.base.errors import (
-    DeviceError,
-    DeviceTimeoutError,
-    FirmwrightError,
-    ToolMissingError,
-    UsageError,
-)
+from firmwright.base import errors
 from firmwright.device.errors import Timeouts
 from firmwright.device.link_protocol import Command
 from firmwright.device.request_channel import RequestChannel
@@ -76,7 +70,7 @@ def read_signed_image(
     try:
         data = file.read_bytes()
         info = _smpclient("mcuboot").ImageInfo.load_file(str(file))
-    except FirmwrightError:
+    except errors.FirmwrightError:
         raise
     except (OSError, ValueError, struct.error, _smpclient("mcuboot").MCUBootImageError) as error:
         raise _damaged(file, f"it is not a complete image of MCUboot ({error})") from error
@@ -113,7 +107,7 @@ def send_update(
     ) as error:
         what = f"the transfer by SMP failed: {str(error)[:200]}."
         hint = "flash again; the running image is unchanged."
-        raise DeviceError(what, where=port, hint=hint) from error
+        raise errors.DeviceError(what, where=port, hint=hint) from error
 
 
 def _smpclient(module: str = "") -> Any:
@@ -122,12 +116,13 @@ def _smpclient(module: str = "") -> Any:
         return importlib.import_module(f"smpclient.{module}" if module else "smpclient")
     except ImportError as error:
         what = "smpclient, which sends images to MCUboot, is not installed."
-        raise ToolMissingError(what, hint="pip install 'firmwright[mcuboot]'.") from error
+        raise errors.ToolMissingError(what, hint="pip install 'firmwright[mcuboot]'.") from error
 
 
-def _damaged(file: Path, reason: str) -> UsageError:
+def _damaged(file: Path, reason: str) -> errors.UsageError:
     hint = "export the update again: firmwright export --format mcuboot."
-    return UsageError(f"MCUboot would refuse this image: {reason}.", where=str(file), hint=hint)
+    what = f"MCUboot would refuse this image: {reason}."
+    return errors.UsageError(what, where=str(file), hint=hint)
 
 
 async def _send_update(
@@ -185,7 +180,7 @@ async def _await_server(port: str) -> None:
         if not has_restarted:
             has_restarted = True
             _restart_firmware(port)
-    raise DeviceTimeoutError(
+    raise errors.DeviceTimeoutError(
         f"no SMP server answered within {PATIENCE_S:g} s.",
         where=port,
         hint="restart the board during the attempt; MCUboot needs MCUBOOT_SERIAL_WAIT_FOR_DFU, or "
@@ -197,7 +192,7 @@ def _restart_firmware(port: str) -> None:
     with contextlib.closing(SerialTransport(port)) as line:
         channel = RequestChannel(line, _LINK)
         for command in (Command.HELLO, Command.RESET):
-            with contextlib.suppress(DeviceError):
+            with contextlib.suppress(errors.DeviceError):
                 channel.request(command)
 
 
@@ -209,7 +204,7 @@ async def _states(client: Any, port: str, request: Any = None) -> Mapping[tuple[
         status = getattr(answer, "rc", None) or getattr(answer, "err", "unknown")
         what = f"the SMP server refuses to list or mark images (status {status})."
         hint = "build MCUboot with MCUBOOT_SERIAL_IMG_GRP_HASH and _IMAGE_STATE."
-        raise DeviceError(what, where=port, hint=hint)
+        raise errors.DeviceError(what, where=port, hint=hint)
     return {(state.image or 0, state.slot): state for state in answer.images}
 
 
@@ -222,7 +217,7 @@ def _check_version(image: SignedImage, before: Mapping[tuple[int, int], Any], po
         what = f"the device runs version {running.version} of image {image.number}; "
         what += f"{image.file} is older, {_text(image.version)}."
         hint = "export it with a higher --package-version; roll-back protection refuses older ones."
-        raise UsageError(what, where=port, hint=hint)
+        raise errors.UsageError(what, where=port, hint=hint)
 
 
 async def _upload(client: Any, image: SignedImage, port: str, *, to_primary: bool) -> None:
@@ -232,7 +227,7 @@ async def _upload(client: Any, image: SignedImage, port: str, *, to_primary: boo
     if state is None or state.hash != image.digest:
         what = f"MCUboot does not accept image {image.number}, {image.file}."
         hint = "sign it by the device's key, with a --security-counter that is not lower."
-        raise DeviceError(what, where=port, hint=hint)
+        raise errors.DeviceError(what, where=port, hint=hint)
 
 
 def _text(version: Version) -> str:

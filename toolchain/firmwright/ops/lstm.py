@@ -19,14 +19,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from firmwright.base import quant
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, Array, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.quant import (
-    Rounding,
-    multiply_by_quantized_multiplier,
-    quantize_multiplier,
-    rounding_divide_by_pot,
-)
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef
@@ -123,7 +118,7 @@ def _requantize_sum(call: OpCall, x: Array, factor: tuple[int, int]) -> Array:
 
 
 def _scaled(x: Array, factor: tuple[int, int]) -> Array:
-    return multiply_by_quantized_multiplier(x, *factor, Rounding.TWICE)
+    return quant.multiply_by_quantized_multiplier(x, *factor, quant.Rounding.TWICE)
 
 
 def _saturated(x: Array) -> Array:
@@ -138,8 +133,8 @@ def _activate(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array
 
 def _shift_right(call: OpCall, x: Array, right: int) -> Array:
     if uses_tflm_arithmetic(call):
-        return _scaled(x, quantize_multiplier(2.0**-right))
-    return rounding_divide_by_pot(x, right)
+        return _scaled(x, quant.quantize_multiplier(2.0**-right))
+    return quant.rounding_divide_by_pot(x, right)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -252,7 +247,7 @@ class UnitBuilder:
         return lookup_sigmoid(self.b, self.table, value, is_tanh)
 
     def _shift_right(self, x: ArithExpr, right: int) -> ArithExpr:
-        factor = quantize_multiplier(2.0**-right)
+        factor = quant.quantize_multiplier(2.0**-right)
         if uses_tflm_arithmetic(self.call):
             return intrinsic("requantize_twice", [x, *factor], INT32)
         return (x + ((1 << (right - 1)) - (x < 0).cast(INT32))) >> right

@@ -12,15 +12,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+from firmwright.base import errors
 from firmwright.base.child_process import run_program
-from firmwright.base.errors import (
-    DeviceError,
-    DoesNotFitError,
-    FirmwrightError,
-    ToolFailedError,
-    ToolMissingError,
-    UsageError,
-)
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags
@@ -90,15 +83,15 @@ def make_measurement_setup(
         if not flash:
             what = "each trial is a separate firmware, and there is no command to flash it."
             hint = "--flash 'COMMAND {bin}', with {elf}, {bin} or {hex} for the image."
-            raise UsageError(what, where=board.name, hint=hint)
+            raise errors.UsageError(what, where=board.name, hint=hint)
         return MeasurementSetup(TIMER, port, flash, timeout_s)
     if board.run.kind != "qemu":
         what = "kernels are measured in QEMU, or on a board behind a port."
         hint = "--board mps2-an386, or --port URL with --flash COMMAND."
-        raise UsageError(what, where=board.name, hint=hint)
+        raise errors.UsageError(what, where=board.name, hint=hint)
     try:
         check_plugin_support(board.run.program)
-    except ToolMissingError as missing:
+    except errors.ToolMissingError as missing:
         if shutil.which(board.run.program) is None:
             raise
         log.warning("%s Kernels are counted by the timer, which is coarser.", missing)
@@ -118,7 +111,7 @@ def _compiler(board: Board) -> str:
     if shutil.which(name) is None:
         what = f"the compiler {name} is not installed."
         hint = f"apt install {compiler_flags.debian_packages(board.toolchain)}."
-        raise ToolMissingError(what, where=board.name, hint=hint)
+        raise errors.ToolMissingError(what, where=board.name, hint=hint)
     _, printed = run_program([name, "--version"], name, timeout_s=_TOOL_TIMEOUT_S)
     return printed.partition("\n")[0].strip()
 
@@ -132,14 +125,14 @@ def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
     On an error the task is halved until the faulty kernel is isolated. Errors that no kernel causes
     are raised.
     """
-    problem: FirmwrightError
+    problem: errors.FirmwrightError
     try:
         return _run_together(task)
-    except (ToolFailedError, DoesNotFitError, SharedKernelError) as error:
+    except (errors.ToolFailedError, errors.DoesNotFitError, SharedKernelError) as error:
         problem = error
-    except DeviceError as error:
+    except errors.DeviceError as error:
         if task.setup.port:
-            raise DeviceError(error.what, where=error.where, hint=error.hint) from error
+            raise errors.DeviceError(error.what, where=error.where, hint=error.hint) from error
         problem = error
     if len(task.kernels) == 1:
         call, (rule, config) = task.kernels[0]
