@@ -295,8 +295,7 @@ class GuardedFirmware:
 
 def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
     module, moved = insert_redzones(compiled.module)
-    main, plan = module.aot_main, module.plan
-    assert plan is not None
+    main, plan = module.aot_main, module.memory_plan
     kept = {info.name for info in plan.buffers if info.kind in ("const", "state")}
     tensors: dict[str, list[IoTensor]] = {_BEFORE: [], _AFTER: []}
     body, buffers, infos, placements = main.body, {}, [*plan.buffers], {**plan.placements}

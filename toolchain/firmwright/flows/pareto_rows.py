@@ -37,8 +37,7 @@ def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]
         program = selector.fastest_within(configured(limit).pools)
         if program is None:
             break
-        plan = _run(steps[selection + 1 : planning + 1], program.module).plan
-        assert plan is not None
+        plan = _run(steps[selection + 1 : planning + 1], program.module).memory_plan
         is_exact = plan.workspace_bytes == limit
         if is_exact:
             instructions = sum(predict_lowered(program.module).values())

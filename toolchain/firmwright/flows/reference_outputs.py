@@ -171,7 +171,6 @@ def _memory(module: IRModule) -> dict[str, Array]:
 def _view(module: IRModule, memory: Mapping[str, Array], tensor: IoTensor) -> Array:
     if tensor.buffer in memory:
         return memory[tensor.buffer]
-    assert module.plan is not None
-    place = module.plan.placements[tensor.buffer]
+    place = module.memory_plan.placements[tensor.buffer]
     data = memory[place.pool][place.offset : place.offset + tensor.type.size_bytes]
     return data.view(tensor.type.dtype.np).reshape(tensor.type.shape)

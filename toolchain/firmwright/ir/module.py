@@ -107,6 +107,12 @@ class IRModule:
         return function
 
     @property
+    def memory_plan(self) -> Plan:
+        if self.plan is None:
+            raise InternalError(f"module {self.name} has no memory plan.")
+        return self.plan
+
+    @property
     def pipelined_runs(self) -> int:
         """The number of runs by which the outputs are later than their inputs."""
         return int(str(self.attrs.get("pipelined_runs", 0)))

@@ -54,12 +54,10 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
 
     def estimate(candidate: IRModule) -> PlanEstimate:
         unlimited = tuple(replace(pool, size_bytes=None) for pool in candidate.pools)
-        candidate_plan = plan_memory(replace(candidate, pools=unlimited), quick, cache).plan
-        assert candidate_plan is not None
-        needs = min_bytes_by_time(candidate_plan.buffers, candidate_plan.conflicts)
-        assert isinstance(candidate.entry, tir.PrimFunc)
-        calls = (call.op for call in prim_calls(candidate.entry.body))
-        return PlanEstimate(candidate_plan.workspace_bytes, dict(zip(calls, needs, strict=False)))
+        plan = plan_memory(replace(candidate, pools=unlimited), quick, cache).memory_plan
+        needs = min_bytes_by_time(plan.buffers, plan.conflicts)
+        calls = (call.op for call in prim_calls(candidate.aot_main.body))
+        return PlanEstimate(plan.workspace_bytes, dict(zip(calls, needs, strict=False)))
 
     def fits(candidate: IRModule) -> bool:
         for planner in dict.fromkeys((quick, options.planner)):

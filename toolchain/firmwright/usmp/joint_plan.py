@@ -51,7 +51,7 @@ def plan_jointly(modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER) ->
     """
     pools = common_pools(modules)
     _check_shared_variables(modules)
-    order = best_run_order([_plan_of(module) for module in modules])
+    order = best_run_order([module.memory_plan for module in modules])
     buffers, constraints = _join_timelines([modules[index] for index in order])
     plan = place_buffers(find_planner(planner), buffers, constraints, pools)
     check_plan(plan, buffers, constraints, pools)
@@ -63,7 +63,7 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
     """Raise DoesNotFitError unless the pools have room for all models at the same time."""
     pools = common_pools(modules)
     needs = {
-        pool.name: sum(_plan_of(module).pool_bytes.get(pool.name, 0) for module in modules)
+        pool.name: sum(module.memory_plan.pool_bytes.get(pool.name, 0) for module in modules)
         for pool in pools
     }
     overflows = [
@@ -76,7 +76,7 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
             f"pool {o.name} needs {o.need_bytes:,} bytes and has {o.have_bytes:,}"
             for o in overflows
         )
-        each = [(module.name, _plan_of(module).workspace_bytes) for module in modules]
+        each = [(module.name, module.memory_plan.workspace_bytes) for module in modules]
         raise DoesNotFitError(
             f"the models do not fit at the same time: {words}.",
             regions=overflows,
@@ -149,19 +149,13 @@ def _end(plan: Plan) -> int:
     return max((live.end for buffer in plan.buffers for live in buffer.live), default=0)
 
 
-def _plan_of(module: IRModule) -> Plan:
-    if module.plan is None:
-        raise InternalError(f"module {module.name} has no memory plan.")
-    return module.plan
-
-
 def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...], Constraints]:
-    total = sum(_end(_plan_of(module)) for module in modules)
+    total = sum(_end(module.memory_plan) for module in modules)
     groups: list[tuple[BufferInfo, ...]] = []
     constraints: list[OffsetConstraint[str]] = []
     begin = 0
     for module in modules:
-        plan, names = _plan_of(module), _joint_names(module)
+        plan, names = module.memory_plan, _joint_names(module)
         end = _end(plan)
         groups.append(tuple(_shift_live_ranges(names, b, begin, end, total) for b in plan.buffers))
         constraints += [c.between(names[c.a], names[c.b]) for c in plan.conflicts]
@@ -177,7 +171,7 @@ def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...]
 
 def _joint_names(module: IRModule) -> dict[str, str]:
     """Return names of buffers in the joint plan: MODEL/BUFFER, for variables FILE/VARIABLE."""
-    names = {b.name: f"{module.name}/{b.name}" for b in _plan_of(module).buffers}
+    names = {b.name: f"{module.name}/{b.name}" for b in module.memory_plan.buffers}
     source = str(module.attrs.get("source_sha256", ""))[:16]
     if source:
         names |= {state.buffer: f"{source}/{state.name}" for state in module.io.state}
@@ -197,7 +191,7 @@ def _shift_live_ranges(
 
 
 def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
-    old, main = _plan_of(module), module.aot_main
+    old, main = module.memory_plan, module.aot_main
     joint = _joint_names(module)
     places = {b.name: joint_plan.placements[joint[b.name]] for b in old.buffers}
     placed = ((places[buffer.name], buffer.size_bytes) for buffer in old.buffers)

@@ -18,9 +18,7 @@ REDZONE_BYTES = 64
 
 
 def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
-    main, plan = module.aot_main, module.plan
-    if plan is None:
-        raise InternalError(f"module {module.name} has no memory plan.")
+    main, plan = module.aot_main, module.memory_plan
     buffers: dict[str, RelocatedBuffer] = {}
     ends: dict[str, int] = {}
     views = [node for node in statements(main.body) if isinstance(node, tir.DeclBuffer)]
