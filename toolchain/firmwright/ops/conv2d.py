@@ -83,9 +83,7 @@ def bias_of(call: OpCall, dtype: str) -> Array:
 
 def weights_of(call: OpCall) -> Array:
     """Return the weights as stored; `weight_offsets` are relative to their zero point."""
-    weights = call.constant(1)
-    assert weights is not None
-    return np.asarray(weights.array())
+    return np.asarray(call.constant_array(1))
 
 
 def weight_offsets(call: OpCall) -> Array:

@@ -114,9 +114,7 @@ def hidden_factor(call: OpCall) -> tuple[int, int]:
 
 def weights_at(call: OpCall, index: int) -> Array:
     """Return the constant input `index`, integers as int64."""
-    constant = call.constant(index)
-    assert constant is not None  # ensured by infer
-    values = constant.array()
+    values = call.constant_array(index)
     return values if values.dtype == np.float32 else values.astype(np.int64)
 
 

@@ -23,9 +23,8 @@ def padding_pairs(call: OpCall) -> tuple[tuple[int, int], ...]:
 
 def pad_value(call: OpCall) -> float:
     if call.has_input(1):
-        constant = call.constant(1)
-        assert constant is not None  # ensured by infer
-        return constant.array().reshape(-1)[0].item()  # type: ignore[no-any-return]  # numpy: Any
+        value = call.constant_array(1).reshape(-1)[0]
+        return value.item()  # type: ignore[no-any-return]  # numpy: Any
     quant = call.output.quantization
     return 0 if quant is None else quant.zero_point
 

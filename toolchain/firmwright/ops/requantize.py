@@ -302,9 +302,7 @@ def accumulator_bounds(call: OpCall, axis: int) -> Array:
 
 
 def _signed_weight_sums(call: OpCall, axis: int) -> tuple[Array, Array]:
-    weights, zero_point = call.constant(1), weight_zero_point(call)
-    assert weights is not None  # ensured by check_weights_and_bias
-    offsets = weights.array()
+    offsets, zero_point = call.constant_array(1), weight_zero_point(call)
     if zero_point:
         offsets = offsets.astype(np.int64) - zero_point
     return signed_sums(np.moveaxis(offsets, axis, 0))

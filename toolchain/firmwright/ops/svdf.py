@@ -181,7 +181,8 @@ class _FeatureSource:
 
 def folded_feature_biases(call: OpCall) -> Array:
     """Return the start values of the first product's sums, which contain the zero point of x."""
-    bias: Array = -per_tensor_quant(call.input(0)).zero_point * weights_at(call, 1).sum(axis=1)
+    totals = call.constant_array(1).sum(axis=1, dtype=np.int64)
+    bias: Array = -per_tensor_quant(call.input(0)).zero_point * totals
     return bias
 
 
@@ -197,16 +198,10 @@ def _unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
     if call.input(0).dtype == FLOAT32:
         return b.input(_BIAS) if call.has_input(_BIAS) else None
     bias, rank = call.constant(_BIAS) if call.has_input(_BIAS) else None, call.int_attr("rank")
-    sums = weights_at(call, 2).sum(axis=1).reshape(-1, rank).sum(axis=1)
+    sums = call.constant_array(2).astype(np.int64).sum(axis=1).reshape(-1, rank).sum(axis=1)
     units = -state_zero_point(call) * sums
     units = units if bias is None else units + bias.array().astype(np.int64)
     return b.constant("unit_bias", units.astype(np.uint32), UINT32) if units.any() else None
-
-
-def weights_at(call: OpCall, index: int) -> Array:
-    constant = call.constant(index)
-    assert constant is not None  # ensured by infer
-    return constant.array().astype(np.int64)
 
 
 def _feature(

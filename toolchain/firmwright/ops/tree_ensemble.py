@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, Array, DType
-from firmwright.base.errors import InternalError, NotSupportedError
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import (
@@ -73,19 +73,12 @@ Grids = tuple[ThresholdGrid, ...]
 
 
 def forest_from_call(call: OpCall) -> Forest:
-    features, thresholds, lefts, missing, sizes, leaves = (_array(call, k) for k in range(1, 7))
+    features, thresholds, lefts, missing, sizes, leaves = map(call.constant_array, range(1, 7))
     pairs = [(int(f), bool(m)) for f, m in zip(features.tolist(), missing.tolist(), strict=True)]
     distinct = tuple(sorted(set(pairs)))
     column_index = {pair: index for index, pair in enumerate(distinct)}
     columns = np.array([column_index[pair] for pair in pairs], np.int64)
     return Forest(columns, distinct, thresholds, lefts, sizes, leaves)
-
-
-def _array(call: OpCall, index: int) -> Array:
-    constant = call.constant(index)
-    if constant is None:
-        raise InternalError(f"{call.op}: input {index} is not constant")
-    return constant.array()
 
 
 def threshold_grids(forest: Forest) -> Grids | None:

@@ -98,9 +98,7 @@ def _write_softmax_int16(
 
 def write_add(kernel: BackendKernel, call: OpCall) -> None:
     rescaled = rescaled_sum(call)
-    numbers: list[int] = []
-    for term in rescaled.terms:
-        numbers += [-term.zero_point, term.multiplier, term.shift]
+    numbers = [n for t in rescaled.terms for n in (-t.zero_point, t.multiplier, t.shift)]
     step = rescaled.output
     after = [step.zero_point, step.multipliers[0], step.shifts[0], step.clamp_min, step.clamp_max]
     _elementwise(kernel, call, "add", [*numbers, rescaled.terms[0].left], after)

@@ -64,10 +64,8 @@ def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
     pairs = np.broadcast_to(
         np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1), (2, channels)
     )
-    weights = call.constant(1)
-    assert weights is not None  # required by the pattern
     return [
-        kernel.constant("weights", weights.array(), INT8),
+        kernel.constant("weights", call.constant_array(1), INT8),
         kernel.constant("bias", conv2d.bias_of(call, "int64"), INT64 if wide else INT32),
         kernel.constant("multipliers", pairs[0], INT32),
         kernel.constant("shifts", pairs[1], INT32),
@@ -148,9 +146,7 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
     buffer = "{NULL, 0}"
     if "mve" in core_features(kernel) and x.dtype == INT8:
         # On MVE the library takes the weight sums precomputed.
-        weights_constant = call.constant(1)
-        assert weights_constant is not None  # required by the pattern
-        totals = weights_constant.array().astype(np.int64).sum(axis=1)
+        totals = call.constant_array(1).astype(np.int64).sum(axis=1)
         sums = conv2d.bias_of(call, "int32") - zero_point * totals
         arguments.append(kernel.constant("sums", sums, INT32))
         heads.append("const int32_t *sums")
@@ -170,9 +166,6 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
     first, second = svdf.state_and_output_requant(call)
     params, one, more = workspace_context(kernel, 4 * batch * filters, "products")
     others, two, rest = workspace_context(kernel, 4 * batch * units, "totals")
-    features, times = call.constant(1), call.constant(2)
-    assert features is not None  # both checked by the predicate
-    assert times is not None
     bias = call.constant(3)
     totals = np.zeros(units, np.int32) if bias is None else bias.array()
     x_buffer, before = kernel.inputs
@@ -188,8 +181,8 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
     heads = ["const int8_t *x", "const int16_t *before", "const int8_t *feature"]
     heads += ["const int16_t *time", "const int32_t *bias", "int8_t *y", "int16_t *after"]
     constants = [
-        kernel.constant("feature", features.array(), INT8),
-        kernel.constant("time", times.array(), INT16),
+        kernel.constant("feature", call.constant_array(1), INT8),
+        kernel.constant("time", call.constant_array(2), INT16),
         kernel.constant("bias", totals, INT32),
     ]
     arguments = [x_buffer, before, *constants, y, after, *more, *rest]
@@ -240,8 +233,7 @@ def _gate(
     kernel: BackendKernel, call: OpCall, gate: int
 ) -> tuple[str, Sequence[str], Sequence[tir.Buffer]]:
     """Return a gate's initializer, parameters and arguments."""
-    name, bias = _NAMES[gate], call.constant(lstm_layer.BIAS + gate)
-    assert bias is not None  # ensured by the operator's types
+    name, bias = _NAMES[gate], call.constant_array(lstm_layer.BIAS + gate)
     wide = INT64 if call.input(0).dtype == INT16 else INT32
     words = "int64_t" if wide == INT64 else "int32_t"
     parts: list[str] = []
@@ -252,16 +244,15 @@ def _gate(
         ("x", lstm_layer.INPUT_WEIGHTS, 0),
         ("hidden", lstm_layer.RECURRENT_WEIGHTS, lstm_layer.HIDDEN_STATE),
     ):
-        weights = call.constant(first + gate)
-        assert weights is not None  # ensured by the operator's types
+        weights = call.constant_array(first + gate)
         zero_point = per_tensor_quant(call.input(source)).zero_point
-        sums = -zero_point * weights.array().astype(np.int64).sum(axis=1)
-        totals = sums + bias.array() if side == "x" else sums
+        sums = -zero_point * weights.astype(np.int64).sum(axis=1)
+        totals = sums + bias if side == "x" else sums
         multiplier, shift = factors[side == "hidden"]
         stem = f"{name}_{side}"
         parts.append(f"{multiplier}, {shift}, {stem}, {stem}_bias")
         heads += [f"const int8_t *{stem}", f"const {words} *{stem}_bias"]
-        buffers.append(kernel.constant(stem, weights.array(), INT8))
+        buffers.append(kernel.constant(stem, weights, INT8))
         buffers.append(kernel.constant(f"{stem}_bias", totals, wide))
     kind = "ARM_TANH" if gate == _CELL else "ARM_SIGMOID"
     return f"{{{', '.join(parts)}, NULL, {kind}}}", heads, buffers

@@ -79,10 +79,9 @@ def _is_same_step(call: OpCall, step: Requantization) -> bool:
 
 def _reachable_sums(call: OpCall, channels: int) -> tuple[IntArray, IntArray]:
     """Return the lowest and highest sum of each channel, over those with one multiplier."""
-    weights, bias = call.constants[1], call.constants[2] if len(call.constants) > 2 else None
-    assert weights is not None  # by the patterns of the operators
+    weights, bias = call.constant_array(1), call.constant(2)
     axis = 3 if call.op == "depthwise_conv2d" else 0
-    offsets = weights.array().astype(np.int64) - weight_zero_point(call)
+    offsets = weights.astype(np.int64) - weight_zero_point(call)
     w = np.moveaxis(offsets, axis, 0).reshape(weights.shape[axis], -1)
     kind = call.input(0).dtype
     ends = np.array([kind.min, kind.max]) - per_tensor_quant(call.input(0)).zero_point

@@ -102,6 +102,13 @@ class OpCall:
     def constant(self, index: int) -> Constant | None:
         return self.constants[index] if index < len(self.constants) else None
 
+    def constant_array(self, index: int) -> Array:
+        """Return the value of an input that `infer` or a pattern requires to be constant."""
+        constant = self.constant(index)
+        if constant is None:
+            raise InternalError(f"{self.op}: input {index} is not constant")
+        return constant.array()
+
     def int_attr(self, name: str, default: int | None = None) -> int:
         value = self.attrs.get(name, default)
         if not isinstance(value, int):

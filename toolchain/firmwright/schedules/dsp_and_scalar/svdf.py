@@ -10,7 +10,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.svdf import emit_units, folded_feature_biases, requantize_state, weights_at
+from firmwright.ops.svdf import emit_units, folded_feature_biases, requantize_state
 from firmwright.schedules.cortex_m_dsp.vector_product import ROWS, VectorProduct
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
@@ -19,7 +19,7 @@ from firmwright.schedules.schedule_factories import for_inputs_of
 
 
 def _build(family: MicrokernelFamily | None, op: OpCall, config: Config, b: Kernel) -> None:
-    weights, bias = weights_at(op, 1), folded_feature_biases(op)
+    weights, bias = op.constant_array(1).astype(np.int64), folded_feature_biases(op)
     lanes, depth = family.rows(len(weights), 1) if family else ROWS, weights.shape[1]
     rows = (0, -len(weights) % lanes)
     kernel, biases = np.pad(weights, (rows, (0, 0))), np.pad(bias, rows)
