@@ -48,10 +48,8 @@ def pool(text: str) -> PoolInfo:
         limit = -1
     if not (name.isidentifier() and name.isascii()) or (limit is not None and limit < 1):
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME or NAME=BYTES")
-    speeds: dict[str, Any] = {}
-    for speed_text in speed_texts:
-        speeds |= _pool_speed(speed_text)
-    return replace(PoolInfo(name, limit), **speeds)
+    speeds = (speed for text in speed_texts for speed in _pool_speed(text).items())
+    return replace(PoolInfo(name, limit), **dict[str, Any](speeds))
 
 
 def _pool_speed(text: str) -> dict[str, float | int]:

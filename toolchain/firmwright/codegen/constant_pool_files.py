@@ -52,10 +52,8 @@ def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPo
 
 
 def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str, str | bytes]:
-    files: dict[str, str | bytes] = {}
-    for pool in pools:
-        files |= format_data_files(pool.file, pool.data, spdx)
-    return files
+    texts = (format_data_files(pool.file, pool.data, spdx) for pool in pools)
+    return {path: text for files in texts for path, text in files.items()}
 
 
 def format_data_files(file: str, data: bytes, spdx: str) -> dict[str, str | bytes]:

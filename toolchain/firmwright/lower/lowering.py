@@ -8,13 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from firmwright.base import errors
 from firmwright.base.dtypes import FLOAT32
-from firmwright.base.errors import (
-    InternalError,
-    NotSupportedError,
-    UnsupportedError,
-    UnsupportedItem,
-)
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Target
 from firmwright.ir.graph.evaluate import make_op_call
@@ -77,23 +72,20 @@ class Lowering:
 
     @property
     def entry(self) -> Function:
-        entry = self.module.entry
-        if not isinstance(entry, Function):
-            raise InternalError("lowering requires a graph function as entry")
-        return entry
+        return self.module.entry_graph
 
     def calls(self) -> tuple[LoweredCall, ...]:
         """Return every call with its candidates; UnsupportedError lists all that have none."""
         results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
-        refused: list[UnsupportedItem] = []
+        refused: list[errors.UnsupportedItem] = []
         for index, call in enumerate(self.entry.body):
             try:
                 lowered.append(self._lowered(index, call, results))
-            except NotSupportedError as reason:
-                refused.append(UnsupportedItem(call.op, str(call.span), str(reason)))
+            except errors.NotSupportedError as reason:
+                refused.append(errors.UnsupportedItem(call.op, str(call.span), str(reason)))
         if refused:
-            raise UnsupportedError(refused, where=self.module.name)
+            raise errors.UnsupportedError(refused, where=self.module.name)
         stale = sum(self._stale(item) for item in lowered) if self.tuning.layers else 0
         if stale:
             log.warning(_STALE_MESSAGE, self.module.name, stale)

@@ -337,10 +337,8 @@ class SegmentCandidates:
 
     @cached_property
     def _by_name(self) -> dict[str, Value]:
-        values = [*self.entry.sources]
-        for call in self.entry.body:
-            values += call.outputs
-        return {value.name: value for value in values}
+        outputs = (value for call in self.entry.body for value in call.outputs)
+        return {value.name: value for value in (*self.entry.sources, *outputs)}
 
     @cached_property
     def _first(self) -> dict[str, int]:

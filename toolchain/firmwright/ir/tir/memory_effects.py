@@ -56,9 +56,7 @@ class MemoryEffectAnalysis:
                 self._places[node.buffer.name] = (region.root, region.first, region.end)
 
     def effects_of(self, stmt: tir.Stmt) -> MemoryEffects:
-        effects: list[MemoryEffect] = []
-        for node in statements(stmt):
-            effects += self._own_accesses(node)
+        effects = (own for node in statements(stmt) for own in self._own_accesses(node))
         return tuple(dict.fromkeys(effects))
 
     def own_effects_of(self, stmt: tir.Stmt) -> MemoryEffects:

@@ -265,9 +265,7 @@ def _keeps_channels(call: Call, channels: int) -> bool:
 
 def _is_int8(x: Value | None, y: Value) -> bool:
     """Whether the variable `x` and the result `y` are int8."""
-    if x is None or x.constant is not None:
-        return False
-    return x.type.dtype == INT8 and y.type.dtype == INT8
+    return x is not None and x.constant is None and x.type.dtype == y.type.dtype == INT8
 
 
 def _live_channels(removable: Array) -> tuple[int, ...]:
