@@ -12,7 +12,6 @@ from firmwright.conformance.case_tables import (
     ConformanceCase,
     constant,
     float32,
-    int_vector,
     quantized,
 )
 
@@ -22,6 +21,10 @@ RESULTS = {
     "LOG_SOFTMAX": (16 / 256, 255), "L2_NORMALIZATION": (1 / 128, 128),
 }  # fmt: skip
 """Operators whose result has a fixed scale and zero point."""
+
+
+def int_vector(*values: int) -> CaseTensor:
+    return constant(np.array(values, np.int32))
 
 
 def random_layers(seed: int, count: int) -> Iterator[ConformanceCase]:

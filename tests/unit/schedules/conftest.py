@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from verified import verify_prim_func
 
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Quantization
@@ -15,7 +16,6 @@ from firmwright.ir.graph.opdef import NumericsProfile, OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from verified import verify_prim_func
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
@@ -16,7 +17,6 @@ from firmwright.ir.graph.opdef import NumericsProfile, OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.schedule import Schedule
-from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.cortex_m_dsp import direct_dot_products

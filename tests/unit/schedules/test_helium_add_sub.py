@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from verified import verify_prim_func
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Quantization
@@ -13,7 +14,6 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.schedule import Schedule
-from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.helium import add_sub, average_pool2d

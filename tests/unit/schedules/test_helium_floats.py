@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from verified import verify_prim_func
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.graph.nodes import TensorType
@@ -15,7 +16,6 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.schedule import Schedule
-from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.helium_floats import elementwise_and_pool2d

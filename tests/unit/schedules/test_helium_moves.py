@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from verified import verify_prim_func
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT8, DType
 from firmwright.base.quant import Quantization
@@ -11,7 +12,6 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
-from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.helium import logistic_tanh, moves

@@ -79,10 +79,6 @@ def constant(data: Array, scales: tuple[float, ...] = (), axis: int | None = Non
     return CaseTensor(shape, data.dtype.name, scales, (0,) * len(scales), axis, data)
 
 
-def int_vector(*values: int) -> CaseTensor:
-    return constant(np.array(values, np.int32))
-
-
 _PROFILES: Mapping[str, Profiles] = {"litert": ("litert",), "tflm": ("tflm",), "": BOTH_PROFILES}
 _CASE = re.compile(
     r"(?P<name>\S+): (?P<builtin>[\w:]+)\((?P<inputs>.*)\)( via (?P<between>.*))? -> "

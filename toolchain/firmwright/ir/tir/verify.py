@@ -45,11 +45,6 @@ DIAGNOSTICS_SHOWN_MAX = 20
 _READ_ONLY_ROLES = ("in", "const")
 
 
-def verify_prim_func(func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
-    """Raise ModelError with the diagnostics if `func` is invalid."""
-    raise_diagnostics(diagnose_prim_func(func, module, intrinsics), module.name)
-
-
 def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
     """Raise ModelError with the diagnostics if a function, a table or the plan is invalid."""
     graphs = [f for f in module.functions.values() if isinstance(f, Function)]
