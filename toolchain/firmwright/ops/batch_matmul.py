@@ -35,9 +35,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"{x.dtype.name} times {y.dtype.name} giving {z.dtype.name}")
     shape, depth = output_shape(call), matrix_shape(call, 0)[1]
     if x.dtype != FLOAT32:
-        zero_points = [requantize.per_tensor_quant(kind).zero_point for kind in (x, y, z)]
-        if x.dtype == INT16 and any(zero_points):
-            raise NotSupportedError("int16 with a zero point other than 0")
+        requantize.check_zero_points(x, y, z)
         if depth > _MOST_TERMS[x.dtype]:
             raise NotSupportedError(f"sums of {depth} products")
     return (TensorType(shape, x.dtype, z.quantization),)

@@ -195,9 +195,7 @@ def infer_variable(call: OpCall) -> tuple[TensorType, ...]:
     if w.shape[1] > _MOST_TERMS[x.dtype]:
         raise NotSupportedError(f"sums of {w.shape[1]} products")
     if x.dtype != FLOAT32:
-        points = [requantize.per_tensor_quant(kind).zero_point for kind in (x, w, call.output)]
-        if x.dtype == INT16 and any(points):
-            raise NotSupportedError("int16 with a zero point other than 0")
+        requantize.check_zero_points(x, w, call.output)
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
 

@@ -25,7 +25,7 @@ from firmwright.ops import elementwise, fixed_point
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.lookup_tables import evaluate_int8_lut, lookup_int8, round_to_float32
-from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 
 _INTEGER_BITS = 4
 _LAST = 255
@@ -85,8 +85,7 @@ def _check_int8(call: OpCall) -> None:
 
 def _check_int16(call: OpCall) -> None:
     x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
-    if x.zero_point or y.zero_point:
-        raise NotSupportedError("int16 with a zero point other than 0")
+    check_zero_points(call.input(0), call.output)
     if abs(math.log2(y.scale) + 15) >= _LOG2_TOLERANCE:
         raise NotSupportedError("an int16 result must have scale 2^-15")
     if x.scale >= _INPUT_SCALE_LIMIT:

@@ -46,7 +46,7 @@ from firmwright.ops.elementwise import wrapping
 from firmwright.ops.float_sum_order import FLOAT_ORDER, TieTest, lower_result, reference_results
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, clamp, per_tensor_quant
+from firmwright.ops.requantize import Requantization, check_zero_points, clamp, per_tensor_quant
 from firmwright.ops.row_windows import sum_rows
 
 
@@ -95,9 +95,7 @@ def _infer_mean(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in _ALL or call.output.dtype != x.dtype:
         raise NotSupportedError(f"a {call.op} of {x.dtype.name}")
     if _is_quantized(call):
-        zero_points = per_tensor_quant(x).zero_point, per_tensor_quant(call.output).zero_point
-        if x.dtype == INT16 and any(zero_points):
-            raise NotSupportedError("int16 with a zero point other than 0")
+        check_zero_points(x, call.output)
         if reduced_count(call) << x.dtype.bits > INT32.max:
             raise NotSupportedError(f"a {call.op} of {reduced_count(call)} elements")
         if FLOAT_ORDER in call.attrs:

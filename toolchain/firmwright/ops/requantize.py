@@ -220,6 +220,13 @@ def requantize_value(
     return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
 
 
+def check_zero_points(*kinds: TensorType) -> None:
+    """Raise NotSupportedError unless each has one scale, and int16 tensors have zero point 0."""
+    zero_points = [per_tensor_quant(kind).zero_point for kind in kinds]
+    if kinds[0].dtype == INT16 and any(zero_points):
+        raise NotSupportedError("int16 with a zero point other than 0")
+
+
 def check_weights_and_bias(call: OpCall, axis: int) -> None:
     """Check the weights (input 1) and bias (input 2) of a layer.
 
@@ -242,9 +249,7 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
         )
     if x.dtype == FLOAT32:
         return
-    zero_points = per_tensor_quant(x).zero_point, per_tensor_quant(call.output).zero_point
-    if x.dtype == INT16 and any(zero_points):
-        raise NotSupportedError("int16 with a zero point other than 0")
+    check_zero_points(x, call.output)
     quant = quantization_of(w)
     if len({*quant.zero_points}) > 1 or (x.dtype == INT16 and any(quant.zero_points)):
         raise NotSupportedError("weights whose zero points differ, or are not 0 for int16")

@@ -13,6 +13,7 @@ from firmwright.frontends.onnx.protobuf import Message
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph import Call, OpCall, OpTable, TensorType, Value, unique_name
 from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
+from firmwright.ops.import_checks import normalize_axis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,6 +291,4 @@ class NodeContext:
     def axis(self, default: int | None = None, rank: int | None = None) -> int:
         """Return the attribute `axis`, counted from 0; `rank` defaults to that of input 0."""
         axis, size = self.attr("axis", default), self.rank if rank is None else rank
-        if not isinstance(axis, int) or not -size <= axis < size:
-            raise NotSupportedError(f"axis {axis} of {size} dimensions")
-        return axis % size
+        return normalize_axis(axis, size)

@@ -11,6 +11,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
+from firmwright.ops.import_checks import normalize_axis
 
 
 def _gather(c: NodeContext) -> OnnxValue:
@@ -72,14 +73,11 @@ def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def _cumulative(step: str, c: NodeContext) -> OnnxValue:
-    axis = int(c.scalar(1, "axes"))
-    if not -c.rank <= axis < c.rank:
-        raise NotSupportedError(f"axis {axis} of {c.rank} dimensions")
+    axis = normalize_axis(int(c.scalar(1, "axes")), c.rank)
     exclusive, reverse = (bool(c.attr(name, 0)) for name in ("exclusive", "reverse"))
     return c.emit.call(
-        "cumulative", c.input(0), axis=axis % c.rank, step=step, exclusive=exclusive,
-        reverse=reverse,
-    )  # fmt: skip
+        "cumulative", c.input(0), axis=axis, step=step, exclusive=exclusive, reverse=reverse
+    )
 
 
 def _tensor_scatter(c: NodeContext) -> OnnxValue:
