@@ -68,12 +68,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return tuple(TensorType(shape, FLOAT32) for shape in shapes)
 
 
-def float_attr(call: OpCall, name: str) -> float:
-    value = call.attrs[name]
-    assert isinstance(value, float)  # ensured on import
-    return value
-
-
 def _scales(call: OpCall) -> tuple[float, ...]:
     values = call.attrs["scales"]
     assert isinstance(values, tuple)  # ensured on import
@@ -112,7 +106,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     limit = call.int_attr("max_detections")
     corners, scores = _corners_and_scores(call, arrays)
     best_scores = scores.max(axis=1)
-    is_open = best_scores >= np.float32(float_attr(call, "score_threshold"))
+    is_open = best_scores >= np.float32(call.float_attr("score_threshold"))
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
     box_count = 0
     while box_count < limit and is_open.any():
@@ -122,7 +116,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         results[2][0, box_count] = best_scores[chosen]
         box_count += 1
         is_open &= intersection_over_union(corners[chosen], corners) <= np.float32(
-            float_attr(call, "iou_threshold")
+            call.float_attr("iou_threshold")
         )
         is_open[chosen] = False
     results[3][0] = box_count
@@ -170,14 +164,14 @@ def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
     if not scores.dtype.is_float:
         return b.load_i32(scores, at)
     bits = b.load(b.view("bits", scores, 0, scores.shape, dtype=INT32, alignment=4), at)
-    if float_attr(b.call, "score_threshold") > 0:
+    if b.call.float_attr("score_threshold") > 0:
         return bits
     return select(bits < 0, INT32.min - minimum(bits, 0), bits)
 
 
 def _least_key(call: OpCall) -> int:
     """Return the least key of a score that is not below the threshold."""
-    kind, limit = call.input(1), np.float32(float_attr(call, "score_threshold"))
+    kind, limit = call.input(1), np.float32(call.float_attr("score_threshold"))
     if kind.dtype.is_float:
         bits = int(limit.view(np.int32))
         return bits if bits >= 0 else INT32.min - bits
@@ -257,7 +251,7 @@ def _lower_overlap(
     ratio = intersection / (other_area + area - intersection)
     with (
         b.if_(logical_and(area > 0.0, other_area > 0.0)),
-        b.if_(ratio > float_attr(b.call, "iou_threshold")),
+        b.if_(ratio > b.call.float_attr("iou_threshold")),
     ):
         is_free.set(0)
 
@@ -314,8 +308,8 @@ def reference_by_class(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
 
 
 def _select_boxes(call: OpCall, corners: Array, scores: Array) -> list[int]:
-    is_open = scores >= np.float32(float_attr(call, "score_threshold"))
-    iou_limit = np.float32(float_attr(call, "iou_threshold"))
+    is_open = scores >= np.float32(call.float_attr("score_threshold"))
+    iou_limit = np.float32(call.float_attr("iou_threshold"))
     boxes: list[int] = []
     while len(boxes) < call.int_attr("detections_per_class") and is_open.any():
         box = int(np.argmax(np.where(is_open, scores, -np.inf)))

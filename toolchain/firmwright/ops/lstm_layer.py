@@ -8,7 +8,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import quantize_multiplier
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 
 GATES = ("input", "forget", "cell", "output")
 INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS, HIDDEN_STATE, CELL_STATE = 1, 5, 9, 13, 14
@@ -64,10 +64,8 @@ def _check_quantized(call: OpCall) -> None:
     hidden, cells, y = map(per_tensor_quant, tensors)
     if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
         raise NotSupportedError("hidden values and output quantized differently")
-    if call.input(0).dtype == INT16 and (
-        per_tensor_quant(call.input(0)).zero_point or y.zero_point
-    ):
-        raise NotSupportedError("int16 with a zero point other than 0")
+    if call.input(0).dtype == INT16:
+        check_zero_points(call.input(0), call.output)
     mantissa, exponent = math.frexp(cells.scale)
     if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
         raise NotSupportedError(f"a cell scale of {cells.scale}, not 2^-12, 2^-11 or 2^-10")
@@ -89,8 +87,7 @@ def cell_bits(call: OpCall) -> int:
 
 
 def cell_clip(call: OpCall) -> float:
-    limit = call.attrs["cell_clip"]
-    assert isinstance(limit, float)  # ensured on import
+    limit = call.float_attr("cell_clip")
     if limit == 0 or call.input(0).dtype == FLOAT32:
         return limit
     return int(min(limit / per_tensor_quant(call.input(CELL_STATE)).scale, INT16.max))

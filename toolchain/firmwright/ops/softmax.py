@@ -84,9 +84,7 @@ def check_int8_row(call: OpCall) -> None:
 
 
 def softmax_beta(call: OpCall) -> float:
-    beta = call.attrs["beta"]
-    assert isinstance(beta, float)  # ensured on import
-    return beta
+    return call.float_attr("beta")
 
 
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:

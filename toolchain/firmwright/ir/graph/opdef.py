@@ -115,6 +115,12 @@ class OpCall:
             raise InternalError(f"{self.op}: attribute {name} is {value!r}, not an int")
         return value
 
+    def float_attr(self, name: str) -> float:
+        value = self.attrs[name]
+        if not isinstance(value, float):
+            raise InternalError(f"{self.op}: attribute {name} is {value!r}, not a float")
+        return value
+
     def ints_attr(self, name: str) -> tuple[int, ...]:
         value = self.attrs[name]
         if not isinstance(value, tuple):
