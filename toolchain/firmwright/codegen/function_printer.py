@@ -43,7 +43,7 @@ def without_constant_copies(module: IRModule, body: tir.Stmt) -> tir.Stmt:
 def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFunc, ...]:
     body = without_constant_copies(module, main.body)
     executed = without_calls(body, lambda call: is_copy_device(call.device))
-    return tuple(_get_kernel(module, name) for name in traversal.callees(executed))
+    return tuple(map(module.kernel, traversal.callees(executed)))
 
 
 def ram_constants(module: IRModule, main: tir.PrimFunc) -> Iterator[tuple[str, str]]:
@@ -58,13 +58,6 @@ def ram_constants(module: IRModule, main: tir.PrimFunc) -> Iterator[tuple[str, s
             assert isinstance(source, tir.AccessPtr)
             assert isinstance(target, tir.AccessPtr)
             yield sources[source.buffer.name], target.buffer.name
-
-
-def _get_kernel(module: IRModule, name: str) -> tir.PrimFunc:
-    function = module.functions.get(name)
-    if not isinstance(function, tir.PrimFunc):
-        raise InternalError(f"{name} is called but module {module.name} has no such PrimFunc")
-    return function
 
 
 def backend_version_checks(module: IRModule) -> list[tuple[str, str]]:
@@ -83,9 +76,7 @@ def print_kernels(
 ) -> str:
     """Print each distinct kernel once; PrimFuncs that share code must print identically."""
     calls = traversal.prim_calls(main.body)
-    numbers = group_pairs(
-        (_get_kernel(context.module, call.callee).code, call.op) for call in calls
-    )
+    numbers = group_pairs((context.module.kernel(call.callee).code, call.op) for call in calls)
     served = group_pairs((function.code, function) for function in functions)
     texts: list[str] = []
     for code, members in served.items():
@@ -326,7 +317,7 @@ class AotMainPrinter(StmtPrinter):
     def announce(self, node: tir.PrimFuncCall, more: str = "") -> None:
         if node.op >= 0:
             self.out.gap()
-            callee = _get_kernel(self.context.module, node.callee)
+            callee = self.context.module.kernel(node.callee)
             operator = str(callee.attrs.get("op", callee.name))
             tensor = node.span.tensor.split(";")[0]  # fused operators have several names
             suffix = f", {tensor}" if tensor else ""
@@ -336,12 +327,12 @@ class AotMainPrinter(StmtPrinter):
             self.out.comment([f"{node.span.tensor}, state for the next run."])
 
     def kernel_call(self, node: tir.PrimFuncCall) -> str:
-        callee = _get_kernel(self.context.module, node.callee)
+        callee = self.context.module.kernel(node.callee)
         args = ", ".join(self._argument(param, arg) for param, arg in self._pairs(node))
         return f"{self.context.names.c(callee.code)}({args});"
 
     def _pairs(self, node: tir.PrimFuncCall) -> list[tuple[tir.Param, tir.Expr]]:
-        callee = _get_kernel(self.context.module, node.callee)
+        callee = self.context.module.kernel(node.callee)
         if len(callee.params) != len(node.args):
             raise InternalError(f"{node.callee} takes {len(callee.params)} arguments")
         return list(zip(callee.params, node.args, strict=True))

@@ -101,9 +101,9 @@ class IRModule:
         return main
 
     def kernel(self, name: str) -> tir.PrimFunc:
-        function = self.functions[name]
-        if isinstance(function, Function):
-            raise InternalError(f"@{name} of the module {self.name} is not lowered.")
+        function = self.functions.get(name)
+        if not isinstance(function, tir.PrimFunc):
+            raise InternalError(f"the module {self.name} has no kernel @{name}.")
         return function
 
     @property
