@@ -272,7 +272,6 @@ def format_examples(verb: str) -> str:
 
 
 def format_verbs(descriptions: Mapping[str, str]) -> str:
-    """Format the descriptions of verbs, by group."""
     return "\n\n".join("\n".join(_lines(*item, descriptions)) for item in grouped_verbs().items())
 
 

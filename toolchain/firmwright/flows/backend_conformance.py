@@ -166,7 +166,6 @@ class _ChainRun:
     def outcomes(
         self, backend: Backend, cases: Sequence[NamedCase]
     ) -> Iterator[tuple[str, str, CaseOutcome]]:
-        """Yield entries with their cases and outcomes."""
         numerics = str(self.options.get("numerics", "litert"))
         module = append_operators(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
         owners = {
@@ -186,7 +185,6 @@ class _ChainRun:
                     yield entry.name, label, None
 
     def _differing(self, cases: Sequence[NamedCase]) -> Iterator[tuple[int, CaseDifference]]:
-        """Yield the differences with the numbers of their cases."""
         module = append_operators(cases_module(cases), self.chain[1:])
         inputs = tuple(make_samples(case_inputs(cases), self.sample_count, case_seed(cases)))
         core, compiled = (

@@ -24,12 +24,10 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimu
 from firmwright.ops import elementwise, requantize
 from firmwright.ops.import_checks import bool_options
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.libm_intrinsics import libm_function
+from firmwright.ops.libm_intrinsics import erf, erfc, libm_function
 from firmwright.ops.lookup_tables import interpolate_int16, lookup_int8, lookup_int8_float32
 
 _ROOT_HALF = math.sqrt(0.5)
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _elu(x: Array) -> Array:
@@ -39,7 +37,7 @@ def _elu(x: Array) -> Array:
 def _gelu(call: OpCall, x: Array) -> Array:
     if call.attrs["approximate"]:
         return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
-    return np.asarray(0.5 * x * (1 + _erf(x * _ROOT_HALF)))
+    return np.asarray(0.5 * x * (1 + erf(x * _ROOT_HALF)))
 
 
 def _gelu_of_table(call: OpCall, real: Array) -> Array:
@@ -49,7 +47,7 @@ def _gelu_of_table(call: OpCall, real: Array) -> Array:
         inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
         factor = 1 + np.tanh(inner.astype(np.float64)).astype(np.float32)
     else:
-        factor = _erfc((x * np.float32(-_ROOT_HALF)).astype(np.float64)).astype(np.float32)
+        factor = erfc((x * np.float32(-_ROOT_HALF)).astype(np.float64)).astype(np.float32)
     return np.asarray(np.float32(0.5) * x * factor)
 
 

@@ -25,8 +25,8 @@ def _evaluate_in_double(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+erfc = np.vectorize(math.erfc, otypes=[np.float64])
+erf = np.vectorize(math.erf, otypes=[np.float64])
 
 _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
     # name, C expression, numpy function in double, description
@@ -36,11 +36,11 @@ _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
     ("sin_f32", "sinf(x)", np.sin, "The sine of x radians."),
     ("cos_f32", "cosf(x)", np.cos, "The cosine of x radians."),
     ("expm1_f32", "expm1f(x)", np.expm1, "e to the power of x, minus 1."),
-    ("erfc_f32", "erfcf(x)", _erfc, "1 minus the error function of x."),
+    ("erfc_f32", "erfcf(x)", erfc, "1 minus the error function of x."),
     ("floor_f32", "floorf(x)", np.floor, "The greatest integer <= x."),
     ("ceil_f32", "ceilf(x)", np.ceil, "The least integer >= x."),
     ("rint_f32", _RINT, np.rint, "The nearest integer, halves to even."),
-    ("erf_f32", "erff(x)", _erf, "The error function of x."),
+    ("erf_f32", "erff(x)", erf, "The error function of x."),
     ("log1p_f32", "log1pf(x)", np.log1p, "The natural logarithm of 1 + x."),
     ("tan_f32", "tanf(x)", np.tan, "The tangent of x radians."),
     ("asin_f32", "asinf(x)", np.arcsin, "The arc sine of x."),

@@ -123,10 +123,8 @@ def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.Constant
 
 
 def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[summaries.OperatorSummary]:
-    first_calls: dict[int, tir.PrimFuncCall] = {}
-    for call in prim_calls(main.body):
-        if call.op >= 0:
-            first_calls.setdefault(call.op, call)
+    calls = [call for call in prim_calls(main.body) if call.op >= 0]
+    first_calls = {call.op: call for call in reversed(calls)}
     for index, call in sorted(first_calls.items()):
         kernel = module.kernel(call.callee)
         yield summaries.OperatorSummary(
@@ -179,5 +177,3 @@ def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
                 isinstance(n, tir.BufferLoad) for n in walk(cond)
             ):
                 yield summaries.NO_OPERATOR
-            case _:
-                pass

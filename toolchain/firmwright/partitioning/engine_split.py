@@ -137,7 +137,6 @@ def operator_of(region: AnyFunction | None, call: Call) -> Call | None:
 
 
 def region_of_part(region: AnyFunction | None, part: Call) -> Function:
-    """Return the region with a part of its operator."""
     assert isinstance(region, Function)
     params = tuple(dict.fromkeys(part.variables))
     outputs = tuple(replace(value, virtual_device=UNCONSTRAINED) for value in part.outputs)

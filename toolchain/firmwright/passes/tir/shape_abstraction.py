@@ -155,8 +155,6 @@ class _TemplateBuilder:
                 self.key.append(len(stmts))
             case tir.Allocate(buffer) | tir.AllocateConst(buffer) | tir.DeclBuffer(buffer):
                 self._buffer(buffer)
-            case _:
-                pass
 
     def param(self, param: tir.Param) -> None:
         self.key.append(param.role)
