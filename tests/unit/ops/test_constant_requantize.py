@@ -1,4 +1,4 @@
-"""Requantization from one high word compared with the definition in base/quant.py."""
+"""Requantization by one rounding multiply-high, and by tables, against base/quant.py."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Rounding
-from firmwright.ir.tir.builder import Builder
+from firmwright.ir import tir
+from firmwright.ir.tir.builder import Builder, maximum, minimum
 from firmwright.ir.tir.interpreter import Interpreter
+from firmwright.ir.tir.traversal import walk
 from firmwright.ops.intrinsics import BASE_INTRINSICS
-from firmwright.ops.requantize import Requantization, store_requantized
+from firmwright.ops.requantize import Requantization
+from firmwright.schedules.scalar.requantize_tables import reduce_requantization
 
 MULTIPLIERS = (1 << 30, (1 << 30) + 1, 1288490189, 1518500250, (1 << 31) - 1)
 LIMIT = 1 << 28
@@ -32,9 +35,12 @@ def computed(values: np.ndarray, params: Requantization, dtype: DType) -> np.nda
     x = b.buffer_param("x", INT32, values.shape, "in", 4)
     y = b.buffer_param("y", dtype, values.shape, "out", 4)
     with b.for_("i", len(values)) as i:
-        store_requantized(b, b.load(x, [i]), params, dtype, lambda value: b.store(y, [i], value))
-    result = np.zeros(values.shape, dtype.np)
-    Interpreter({"step": b.build()}, BASE_INTRINSICS, {}).run("step", {"x": values, "y": result})
+        value = minimum(maximum(b.load(x, [i]), int(values.min())), int(values.max()))
+        b.store(y, [i], params.lower(value, dtype))
+    func, result = reduce_requantization(b.build(), b), np.zeros(values.shape, dtype.np)
+    calls = {part.name for part in walk(func.body) if isinstance(part, tir.IntrinsicCall)}
+    assert "requantize_twice" not in calls
+    Interpreter({"step": func}, BASE_INTRINSICS, {}).run("step", {"x": values, "y": result})
     return result
 
 

@@ -109,11 +109,9 @@ def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]
 
 def _leaky_relu(call: OpCall, x: Any) -> Any:
     kind, (value,) = call.output.dtype, elementwise.centered(call, x)
-    multiplier, shift = (
-        elementwise.choose(value >= 0, above, below)
-        for above, below in zip(*_requantize_factors(call), strict=True)
+    scaled = elementwise.choose(
+        value >= 0, *(requantize.requantize_twice(value, *f) for f in _requantize_factors(call))
     )
-    scaled = requantize.requantize_twice(value, multiplier, shift)
     zero_point = requantize.per_tensor_quant(call.output).zero_point
     return requantize.clamp(scaled + zero_point, kind.min, kind.max, kind)
 
@@ -152,7 +150,7 @@ def _lower_relu(call: OpCall, b: Kernel) -> None:
         else:
             (offset,) = elementwise.centered(call, values[0])
             params = requantize.requant_by_scales(call, operator.truediv, call.op)
-            requantize.store_requantized(b, offset, params, kind.dtype, store)
+            store(params.lower(offset, kind.dtype))
 
 
 def _relu_float32(call: OpCall, x: Any) -> Any:

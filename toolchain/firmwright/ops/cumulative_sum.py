@@ -18,7 +18,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops import import_checks
 from firmwright.ops.elementwise import loop_over_elements, wrapping
 from firmwright.ops.kernel import Kernel
@@ -28,6 +28,8 @@ from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES
 
 _LEFT_SHIFT = 20
+_FITTING_TERMS = 8
+"""Number of quantized inputs whose sum certainly fits 32 bits."""
 _DTYPES = (INT8, INT32, FLOAT32)
 _CUMULATIVE_DTYPES = tuple(kind for kind in DTYPES if kind != BOOL)
 
@@ -63,9 +65,8 @@ def _initial_sum(call: OpCall) -> int:
 
 
 def _lower_term(call: OpCall, x: ArithExpr) -> ArithExpr:
-    term = _term(call)
-    shifted = (x.cast(INT32) - term.zero_point) * (1 << _LEFT_SHIFT)
-    return call_intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
+    """Multiply by 2^19: the terms' factor is a half."""
+    return (x.cast(INT32) - per_tensor_quant(call.input(0)).zero_point) * (1 << (_LEFT_SHIFT - 1))
 
 
 def _lower_output(call: OpCall, total: ArithExpr) -> ArithExpr:
@@ -155,8 +156,9 @@ def _add_n_lower(call: OpCall, b: Kernel) -> None:
         total, *others = terms
         if quantized and _initial_sum(call):
             others.append(ArithExpr(immediate(_initial_sum(call), INT32)))
+        fits = quantized and len(terms) <= _FITTING_TERMS
         for term in others:
-            total = wrapping(operator.add, total, term)
+            total = total + term if fits else wrapping(operator.add, total, term)
         store(_lower_output(call, total) if quantized else total)
 
 

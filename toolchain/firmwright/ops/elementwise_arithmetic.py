@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
+from firmwright.base.dtypes import FLOAT32, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.core import Attrs
@@ -117,10 +117,7 @@ def _lower_product(call: OpCall, b: Kernel) -> None:
             store(params.lower(first * second, call.output.dtype))
             return
         left, right = elementwise.centered(call, *values)
-        if call.input(0).dtype == INT16:  # 30-bit products need the general step
-            store(params.lower(left * right, INT16))
-        else:
-            requantize.store_requantized(b, left * right, params, INT8, store)
+        store(params.lower(left * right, call.output.dtype))
 
 
 # ---- div ---------------------------------------------------------------------------------------

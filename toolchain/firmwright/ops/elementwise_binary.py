@@ -128,12 +128,8 @@ def _prelu_factors(call: OpCall) -> tuple[float, float]:
 
 def _prelu_int8(call: OpCall, x: Any, alpha: Any) -> Any:
     value, slope = centered(call, x, alpha)
-    positive = value >= 0
-    multiplier, shift = (
-        choose(positive, a, b)
-        for a, b in zip(*map(quantize_multiplier, _prelu_factors(call)), strict=True)
-    )
-    scaled = requantize_twice(choose(positive, value, value * slope), multiplier, shift)
+    above, below = _prelu_factors(call)
+    scaled = choose(value >= 0, _scaled(value, above), _scaled(value * slope, below))
     return clamp(scaled + per_tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)
 
 

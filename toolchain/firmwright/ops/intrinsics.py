@@ -177,6 +177,9 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         "nearest_int8": lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(np.int32),
         "nearest_root": rounded_square_root, "power_i32": power, "reciprocal": reciprocal,
         "requantize_exact": requantize_exact, "requantize_once": _requantize(quant.Rounding.ONCE),
+        "requantize_doubled": lambda x, multiplier, right: quant.rounding_divide_by_pot(
+            (np.asarray(x, np.int64) * multiplier + (1 << 31)) >> 32, right
+        ).astype(np.int32),
         "requantize_twice": _requantize(quant.Rounding.TWICE), "round_f32": _round,
         "tanh_f32": partial(np.tanh, dtype=np.float32),
     }),

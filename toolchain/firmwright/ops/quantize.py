@@ -66,14 +66,14 @@ def lower(call: OpCall, b: Kernel) -> None:
     with loop_over_elements(b) as (values, store):
         offset = values[0].cast(INT32) - requantize.per_tensor_quant(call.input(0)).zero_point
         params, kind = requantization_of(call), call.output.dtype
-        if INT32 in (call.input(0).dtype, kind):  # too wide for the short form
+        if INT32 in (call.input(0).dtype, kind):
             step = [params.multipliers[0], params.shifts[0]]
             value = call_intrinsic("requantize_twice", [offset, *step], INT32)
             if params.zero_point:
                 value = value + params.zero_point
             store(value if kind == INT32 else requantize.clamp(value, kind.min, kind.max, kind))
         else:
-            requantize.store_requantized(b, offset, params, kind, store)
+            store(params.lower(offset, kind))
 
 
 def flips_sign_bits(call: OpCall) -> bool:

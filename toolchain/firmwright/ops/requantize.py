@@ -21,7 +21,7 @@ from firmwright.base.quant import (
     round_half_away,
 )
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike, call_intrinsic, maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr, ExprLike, call_intrinsic, maximum, minimum
 
 _Value = TypeVar("_Value", ArithExpr, Array)
 ACTIVATIONS = {
@@ -353,42 +353,3 @@ def scale_factors(call: OpCall) -> list[float]:
     if call.attrs.get("unsigned"):
         products = [float(np.float32(product)) for product in products]
     return [product / y for product in products]
-
-
-_ADDEND_LIMIT = 1 << 30
-
-
-def store_requantized(
-    b: Builder, value: ArithExpr, params: Requantization, dtype: DType,
-    store: Callable[[ArithExpr], None],
-) -> None:  # fmt: skip
-    """Store the requantized `value`; a factor of 1 needs no multiplication."""
-    if (params.multipliers, params.shifts) == ((1 << 30,), (1,)):
-        store(clamp(value + params.zero_point, params.clamp_min, params.clamp_max, dtype))
-        return
-    store(requantize_fourfold(b.let("v4", value * 4), params, dtype))
-
-
-def requantize_fourfold(fourfold: ArithExpr, params: Requantization, dtype: DType) -> ArithExpr:
-    """Return the output for `fourfold` = 4 v, a variable with |v| < 2^28.
-
-    With the multiplier m, e = -shift >= 1 and the zero point z, both roundings and the zero point
-    become one shift of the high word of one product:
-
-        y = floor((z 2^(e+1) + 2^e + 1 - 2 [v < 0] + floor(4 v m / 2^32)) / 2^(e+1))
-
-    By definition (base/quant.py), y - z is h / 2^e to nearest, halves away from zero, with
-    h = floor((v m + 2^30) / 2^31) = floor((floor(4 v m / 2^32) + 1) / 2); nested floors combine
-    into one. Testing v < 0 instead of h < 0 matters only for h = 0, where both give 0.
-    """
-    assert params.rounding is Rounding.TWICE
-    assert not params.per_channel
-    multiplier, right = params.multipliers[0], -params.shifts[0]
-    addend = (params.zero_point << (right + 1)) + (1 << right) + 1 if right >= 1 else _ADDEND_LIMIT
-    if abs(addend) < _ADDEND_LIMIT:
-        high = ((fourfold.cast(INT64) * multiplier) >> 32).cast(INT32)
-        value = (high + (fourfold >> 31) * 2 + addend) >> (right + 1)
-    else:
-        scaled = call_intrinsic("requantize_twice", [fourfold >> 2, multiplier, -right], INT32)
-        value = scaled + params.zero_point
-    return clamp(value, params.clamp_min, params.clamp_max, dtype)

@@ -1,4 +1,4 @@
-"""The default loops of any operator, with innermost loops unrolled."""
+"""The default loops of any operator, with less requantization and innermost loops unrolled."""
 
 import math
 from dataclasses import replace
@@ -19,6 +19,7 @@ from firmwright.ir.tir.traversal import (
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.passes.tir.unroll import rename_declarations
+from firmwright.schedules.scalar.requantize_tables import reduce_requantization
 
 # Repeating a short body saves counter and branch, and index arithmetic becomes offsets of loads.
 # Short loops disappear, so that the loop around them is the innermost one.
@@ -78,14 +79,22 @@ def _split(loop: tir.For, extent: int, factor: int, names: UniqueNamer) -> tir.S
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    _build_loops(op, config, b)
+    b.transform = lambda func: unroll_inner_loops(reduce_requantization(func, b))
+
+
+def _build_loops(op: OpCall, config: Config, b: Kernel) -> None:
     op_table()[op.op].lower(op, b)
-    b.transform = unroll_inner_loops
+    b.transform = lambda func: reduce_requantization(func, b)
 
 
 SCHEDULES = tuple(
     Schedule(
-        f"scalar.{op}.unrolled", op, frozenset({"offsets"}), lambda op: ({},), _build,
+        f"scalar.{op}.{name}", op, frozenset({feature}), lambda op: ({},), build,
         time_max=_TIME_MAX,
     )
     for op in sorted(op_table().keys() - WITH_KERNELS)
+    for name, feature, build in (
+        ("unrolled", "offsets", _build), ("requantized", "thumb1", _build_loops)
+    )
 )  # fmt: skip

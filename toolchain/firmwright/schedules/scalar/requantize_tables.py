@@ -1,0 +1,101 @@
+"""Kernels with less requantization: by tables, and by one rounding multiply-high.
+
+A requantized function of one 8-bit value becomes a table of its 256 results. Other requantizations
+by constants that round twice become `requantize_doubled`. Obligation: its first operand, the value
+times 2^(left shift + 1), fits 32 bits.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, Array, DType
+from firmwright.ir import tir
+from firmwright.ir.tir.affine import Bounds
+from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder, call_intrinsic
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.traversal import Node, map_children, rewrite_stmt, substitute, walk
+from firmwright.ops.intrinsics import BASE_INTRINSICS
+
+_ENTRIES = 256
+
+
+def reduce_requantization(func: tir.PrimFunc, b: Builder) -> tir.PrimFunc:
+    """Rewrite a function that `b` has built; its tables are constants of `b`."""
+    rewriter = _Rewriter(b)
+    body = rewrite_stmt(rewrite_stmt(func.body, rewriter.look_up), rewriter.multiply_high)
+    for table in rewriter.tables.values():
+        body = tir.AllocateConst(table, f"{b.name}.{table.name}", body)
+    return replace(func, body=body)
+
+
+@dataclass(slots=True)
+class _Rewriter:
+    """Rewrites expressions; `bounds` has those of table entries and requantized values."""
+
+    builder: Builder
+    tables: dict[tuple[bytes, DType], tir.Buffer] = field(default_factory=dict)
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def look_up(self, node: Node) -> Node | None:
+        match node:
+            case tir.Let(var, value, tir.BufferStore() as store):
+                whole = substitute(store, {var.name: value})
+                new = self.with_tables(whole)
+                return None if new is whole else new
+            case tir.BufferStore():
+                return self.with_tables(node)
+        return None
+
+    def with_tables(self, node: Node) -> Node:
+        loads = {part for part in walk(node) if isinstance(part, tir.BufferLoad)}
+        if len(loads) == 1 and isinstance(node, tir.Expr) and node.dtype.is_int:
+            (x,) = loads
+            is_byte = x.buffer.dtype in (INT8, UINT8) and x.buffer.scope != "const"
+            if is_byte and _is_requantized(node):
+                return self.table(node, x) or map_children(node, self.with_tables)
+        return map_children(node, self.with_tables)
+
+    def table(self, node: tir.Expr, x: tir.BufferLoad) -> tir.Expr | None:
+        """Return `node` as a table of `x`, or None if it has other variables."""
+        b = Builder("table")
+        values = b.buffer_param("x", x.buffer.dtype, (_ENTRIES,), "in")
+        result = b.buffer_param("y", node.dtype, (_ENTRIES,), "out")
+        with b.for_("table_entry", _ENTRIES) as i:
+            each, store = b.load(values, [i]).expr, tir.BufferStore(result, (i.expr,), node)
+            b.append(rewrite_stmt(store, lambda part: each if part == x else None))
+        func = b.build()
+        if any(isinstance(part, tir.Var) and part != i.expr for part in walk(func.body)):
+            return None
+        numbers = np.arange(_ENTRIES, dtype=np.uint8).view(x.buffer.dtype.np)
+        y = np.zeros(_ENTRIES, node.dtype.np)
+        interpret(func, {"x": numbers, "y": y}, BASE_INTRINSICS)
+        kinds = (INT8, INT16, INT32) if node.dtype == INT32 else (node.dtype,)
+        dtype = next(k for k in kinds if k.min <= y.min() and y.max() <= k.max)
+        if (key := (y.tobytes(), dtype)) not in self.tables:
+            self.tables[key] = self.builder.constant("table", y, dtype)
+        entry = self.builder.load(self.tables[key], [ArithExpr(x).cast(UINT8).cast(INDEX)])
+        self.assume(entry, y)
+        return entry.cast(node.dtype).expr
+
+    def multiply_high(self, node: Node) -> Node | None:
+        match node:
+            case tir.IntrinsicCall("requantize_twice", (x, tir.IntImm(factor), tir.IntImm(shift))):
+                left, limits = max(shift, 0) + 1, self.bounds.interval_of(x)
+                if limits and INT32.min <= limits[0] << left and limits[1] << left <= INT32.max:
+                    step = ArithExpr(x) * (1 << left), factor, max(-shift, 0)
+                    new = call_intrinsic("requantize_doubled", step, INT32)
+                    if (factor, shift) == (1 << 30, 1):  # a factor of 1
+                        return x
+                    self.assume(new, BASE_INTRINSICS[node.name].meaning(limits, factor, shift))
+                    return new.expr
+        return None
+
+    def assume(self, value: ArithExpr, reached: Array) -> None:
+        for end in (value >= int(reached.min()), value <= int(reached.max())):
+            self.bounds = self.bounds.assume(end.expr)
+
+
+def _is_requantized(node: Node) -> bool:
+    calls = {part.name for part in walk(node) if isinstance(part, tir.IntrinsicCall)}
+    return calls == {"requantize_twice"}
