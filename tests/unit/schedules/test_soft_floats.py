@@ -34,6 +34,7 @@ RESULTS = {
     "product": "soft_multiply_f32(a[i], b[i])", "negative": "soft_negative_f32(a[i])",
     "zero": "soft_zero_f32(a[i])", "scaled": "soft_scaled_f32(number[i], 0.01)",
 }  # fmt: skip
+ANSWERS = {"less": np.less, "less_equal": np.less_equal, "equal": np.equal}
 SIZE = ROWS * DEPTH
 F32, I32 = f"f32[{SIZE}]", f"i32[{SIZE}]"
 INPUTS = f"%a: {F32}, %b: {F32}, %number: {I32}"
@@ -41,15 +42,16 @@ NEW_LINE = "\n"
 OPERATIONS = f"""firmwright ir 1
 module @operations
 
-graph @main({INPUTS}) -> ({", ".join(f"%{name}" for name in (*RESULTS, "less"))}) {{
-  {", ".join(f"%{name}: {F32}" for name in RESULTS)}, %less: {I32} = @all(%a, %b, %number)
+graph @main({INPUTS}) -> ({", ".join(f"%{name}" for name in (*RESULTS, *ANSWERS))}) {{
+  {", ".join(f"%{name}: {F32}" for name in RESULTS)},
+      {", ".join(f"%{name}: {I32}" for name in ANSWERS)} = @all(%a, %b, %number)
 }}
 
 func @all({INPUTS.replace("%", "in ")}, {", ".join(f"out {name}: {F32}" for name in RESULTS)},
-    out less: {I32}) {{
+    {", ".join(f"out {name}: {I32}" for name in ANSWERS)}) {{
   for i in 0..{SIZE} {{
 {NEW_LINE.join(f"    {name}[i] = {value}:f32" for name, value in RESULTS.items())}
-    less[i] = soft_less_f32(a[i], b[i]):i32
+{NEW_LINE.join(f"    {name}[i] = soft_{name}_f32(a[i], b[i]):i32" for name in ANSWERS)}
   }}
 }}
 """
@@ -115,4 +117,5 @@ def test_operations_have_the_bits_of_numpy(board: str) -> None:
     for name, value in expected.items():
         same = value.view(np.uint32) == actual[name].view(np.uint32)
         assert (same | (np.isnan(value) & np.isnan(actual[name]))).all(), name
-    assert (actual["less"] == (a < b)).all()
+    for name, compare in ANSWERS.items():
+        assert (actual[name] == compare(a, b)).all()

@@ -1,4 +1,4 @@
-"""Float arithmetic in line: rounding and saturation in integers, erfc with an FPU, sums without."""
+"""Float arithmetic in line: rounding and saturation in integers, operations without an FPU."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
 from firmwright.ir.tir.intrinsic import read_intrinsics
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ir.tir.traversal import Node, rewrite_func
+from firmwright.ir.tir.traversal import Node, rewrite_func, walk
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 from firmwright.ops.registry import op_table
+from firmwright.schedules.fpu.float_functions import FPU_FUNCTIONS, in_line, is_long
 from firmwright.schedules.scalar.unrolled_loops import WITH_KERNELS, unroll_inner_loops
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES
 
@@ -24,17 +24,28 @@ from firmwright.schedules.schedule_factories import FLOAT_FAMILIES
 # even, and SSAT or USAT limits an integer. Float sums of whole numbers below 2^23 are exact, so
 # offsets and limits can move to the integer side.
 #
-# Without an FPU, sums, quotients, comparisons and products with a constant are computed in line
-# with the same bits.
+# Without an FPU, sums, products, quotients and comparisons are computed in line with the same bits.
+# Functions of libm are computed in line on every core (float_functions.py).
 
-_NEAREST, _ERFC = "nearest_24_bits", {"fpu": "fpu_erfc_f32", "soft_float": "soft_erfc_f32"}
+_NEAREST = "nearest_24_bits"
 _SUM, _NEGATED, _QUOTIENT = "soft_add_f32", "soft_negative_f32", "soft_divide_f32"
 _PRODUCT, _ZERO, _SCALED = "soft_multiply_f32", "soft_zero_f32", "soft_scaled_f32"
-_LESS, _EXTREMES = "soft_less_f32", {"max": "soft_max_f32", "min": "soft_min_f32"}
+_EXTREMES = {"max": "soft_max_f32", "min": "soft_min_f32"}
+_LESS, _LESS_EQUAL, _EQUAL = "soft_less_f32", "soft_less_equal_f32", "soft_equal_f32"
+_COMPARISONS = {
+    "lt": (_LESS, "ne", False), "gt": (_LESS, "ne", True), "le": (_LESS_EQUAL, "ne", False),
+    "ge": (_LESS_EQUAL, "ne", True), "eq": (_EQUAL, "ne", False), "ne": (_EQUAL, "eq", False),
+}  # fmt: skip
+"""The function of a comparison, whether its result is not or is 0, and if arguments are swapped."""
 _MOST = 1 << 21
 """Maximum size of a limit or offset; sums of a few such numbers are exact in float32."""
 _LIMITS = frozenset({"min", "max"})
 _FORMULAS = {"expression": "formula", "reduction": "formula", "pool_nd": "final"}
+_WITH_FUNCTIONS = {
+    *_FORMULAS, *FPU_FUNCTIONS & op_table().keys(), "detections", "detections_by_class", "elu",
+    "floor_div", "floor_mod", "gelu", "hybrid_lstm", "l2_normalization",
+    "local_response_normalization", "log_softmax", "quantize",
+}  # fmt: skip
 _TIME_MAX = 0.9
 
 
@@ -51,10 +62,8 @@ def _whole(node: Node) -> tuple[ArithExpr, frozenset[str]] | None:
     return None
 
 
-def _in_integers(family: str, node: Node) -> Node | None:
+def _in_integers(node: Node) -> Node | None:
     match node:
-        case tir.IntrinsicCall(name="erfc_f32", args=args):
-            return tir.IntrinsicCall(_ERFC[family], args, FLOAT32)
         case tir.Binary(op="sub", a=a, b=tir.FloatImm(value=0.0)):
             return a
         case tir.Binary(op="div", a=a, b=tir.FloatImm(value=step, dtype=dtype)):
@@ -73,18 +82,21 @@ def _in_integers(family: str, node: Node) -> Node | None:
 
 
 def compute_in_line(feature: str, func: tir.PrimFunc) -> tir.PrimFunc:
-    """Replace operations on floats that take a call on a core without an FPU."""
-    return func if feature == "fpu" else rewrite_func(func, partial(_without_calls, feature))
+    """Replace operations on floats that take a call."""
+    return rewrite_func(func, partial(_without_calls, feature))
 
 
 def _without_calls(feature: str, node: Node) -> Node | None:
     call, is_arm = partial(tir.IntrinsicCall, dtype=FLOAT32), feature == "mla"
     match node:
-        case tir.Binary(a=a) if a.dtype != FLOAT32:
+        case tir.IntrinsicCall():
+            return in_line(feature, node)
+        case tir.Binary(a=a) if a.dtype != FLOAT32 or feature == "fpu":
             return None
-        case tir.Binary(op="lt" | "gt" as op, a=a, b=b):
-            pair = (a, b) if op == "lt" else (b, a)
-            return tir.Binary("ne", tir.IntrinsicCall(_LESS, pair, INT32), tir.IntImm(0, INT32))
+        case tir.Binary(op=op, a=a, b=b) if op in _COMPARISONS:
+            function, answer, is_swapped = _COMPARISONS[op]
+            holds = tir.IntrinsicCall(function, (b, a) if is_swapped else (a, b), INT32)
+            return tir.Binary(answer, holds, tir.IntImm(0, INT32))
         case tir.Binary(op="max" | "min" as op, a=a, b=b):
             return call(_EXTREMES[op], (a, b))
         case tir.Binary(op="add", a=a, b=b) if is_arm:
@@ -98,7 +110,7 @@ def _without_calls(feature: str, node: Node) -> Node | None:
         case tir.Binary("mul", tir.Cast(value=whole), tir.FloatImm(value=step) as scale):
             fits = is_arm and _is_byte(whole) and 2.0**-100 < step < 2.0**100
             return call(_SCALED, (tir.Cast(INT32, whole), scale)) if fits else None
-        case tir.Binary("mul", a, tir.FloatImm() as b) | tir.Binary("mul", tir.FloatImm() as b, a):
+        case tir.Binary(op="mul", a=a, b=b):
             return call(_PRODUCT, (a, b)) if is_arm else None
     return None
 
@@ -111,21 +123,25 @@ def _is_byte(number: tir.Expr) -> bool:
 
 
 def _configs(family: str, op: OpCall) -> Sequence[Config]:
-    if family == "fpu":
-        formula = str(op.attrs.get(_FORMULAS[op.op]))
-        return ({},) if "rint(" in formula or "erfc(" in formula else ()
+    formula = str(op.attrs.get(_FORMULAS[op.op])) if op.op in _FORMULAS else ""
+    if family == "fpu" and formula and not any(f"{name}(" in formula for name in FPU_FUNCTIONS):
+        return ()
     return ({},) if any(each and each.dtype == FLOAT32 for each in (op.output, *op.inputs)) else ()
 
 
 def _build(family: str, feature: str, op: OpCall, config: Config, b: Kernel) -> None:
     op_table()[op.op].lower(op, b)
-    last = unroll_inner_loops if family == "fpu" else partial(compute_in_line, feature)
-    b.transform = lambda func: last(rewrite_func(func, partial(_in_integers, family)))
+
+    def transform(func: tir.PrimFunc) -> tir.PrimFunc:
+        func = compute_in_line(feature, rewrite_func(func, _in_integers))
+        is_unrolled = family == "fpu" and not any(map(is_long, walk(func.body)))
+        return unroll_inner_loops(func) if is_unrolled else func
+
+    b.transform = transform
 
 
 _MEANINGS: dict[str, Callable[..., Any]] = {
     _NEAREST: lambda x: np.rint(np.clip(x, 1 - (1 << 23), (1 << 23) - 1)).astype(np.int32),
-    **dict.fromkeys(_ERFC.values(), FLOAT_FUNCTIONS["erfc_f32"].meaning),
     _SUM: lambda a, b: np.float32(a) + np.float32(b),
     _NEGATED: lambda x: -x,
     _PRODUCT: lambda a, b: np.float32(a) * np.float32(b),
@@ -133,11 +149,13 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     _ZERO: lambda x: x * np.float32(0),
     _SCALED: lambda number, scale: np.float32(number) * np.float32(scale),
     _LESS: lambda a, b: np.less(a, b).astype(np.int32),
+    _LESS_EQUAL: lambda a, b: np.less_equal(a, b).astype(np.int32),
+    _EQUAL: lambda a, b: np.equal(a, b).astype(np.int32),
     _EXTREMES["max"]: lambda a, b: np.where(a > b, a, b),
     _EXTREMES["min"]: lambda a, b: np.where(a < b, a, b),
 }
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
-_OPS = {"fpu": _FORMULAS, "soft_float": op_table().keys() - WITH_KERNELS}
+_OPS = {"fpu": _WITH_FUNCTIONS, "soft_float": op_table().keys() - WITH_KERNELS}
 SCHEDULES = tuple(
     Schedule(
         f"{family}.{op}.in_line", op, frozenset({feature}), partial(_configs, family),
