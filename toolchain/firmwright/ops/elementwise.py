@@ -20,7 +20,7 @@ from firmwright.ir.graph import DefinedIn, ImportContext, OpCall, OpDef, TensorT
 from firmwright.ir.tir.builder import ArithExpr, as_expr, select
 from firmwright.ops.import_checks import importer, no_attrs
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
 ElementLoop = tuple[list[ArithExpr], Callable[[ArithExpr], None]]
@@ -189,9 +189,7 @@ def check_per_tensor(call: OpCall) -> None:
 
 def check_symmetric_int16(call: OpCall) -> None:
     """Raise NotSupportedError unless all tensors have one scale and zero point 0."""
-    check_per_tensor(call)
-    if any(per_tensor_quant(kind).zero_point for kind in (*call.inputs, call.output) if kind):
-        raise NotSupportedError("int16 with a zero point other than 0")
+    check_zero_points(*(kind for kind in (*call.inputs, call.output) if kind))
 
 
 def elementwise_op(

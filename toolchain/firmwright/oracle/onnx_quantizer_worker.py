@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from firmwright.oracle.pytorch_program import Array
 from firmwright.oracle.reference_worker import RequestError, read_request, write_answer
-
-Array = NDArray[Any]
 
 OLDEST_OPSET = 13
 """The first opset whose DequantizeLinear has per-channel scales."""

@@ -21,11 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from firmwright.oracle.pytorch_program import PyTorchProgram
-
-Array = NDArray[np.generic]
+from firmwright.oracle.pytorch_program import Array, PyTorchProgram
 
 RESOURCE = 13  # the schema's element type of a variable's handle, which has no value
 TFLM_ARENA_BYTES = 64 << 20  # the system allocates only pages that the model touches
