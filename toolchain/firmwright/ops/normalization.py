@@ -27,6 +27,7 @@ from firmwright.ops.requantize import clamp, import_activation, per_tensor_quant
 
 BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"
 _PARAMETERS = ("bias", "alpha", "beta")
+_HALF, _THREE_QUARTERS = 0.5, 0.75
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -64,8 +65,17 @@ def lower(call: OpCall, b: Kernel) -> None:
                 item = b.let("item", b.load(x, [row, clamped]))
                 squares.add(item * item)
         total = squares.value * alpha + bias
-        scale = intrinsic("pow_f32", [total, ArithExpr(immediate(-beta, FLOAT32))], FLOAT32)
-        b.store(y, [row, c], b.load(x, [row, c]) * scale)
+        b.store(y, [row, c], b.load(x, [row, c]) * _inverse_power(total, beta))
+
+
+def _inverse_power(x: ArithExpr, beta: float) -> ArithExpr:
+    """Return x^-beta, for the usual exponents by square roots."""
+    if beta == _THREE_QUARTERS:
+        root = libm_function("sqrt")(x)
+        return ArithExpr(immediate(1.0, FLOAT32)) / (root * libm_function("sqrt")(root))
+    if beta == _HALF:
+        return libm_function("rsqrt")(x)
+    return intrinsic("pow_f32", [x, ArithExpr(immediate(-beta, FLOAT32))], FLOAT32)
 
 
 _OUTPUT_BITS = 7

@@ -172,11 +172,22 @@ EMPTY_STMT = tir.Seq(())
 
 
 def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
-    """Apply `rule` to every statement and expression in `node`, innermost first."""
+    """Apply `rule` to every statement and expression in `node`, innermost first.
+
+    Loads that were one object still are, so that costs count them once.
+    """
+    loads: dict[int, Node] = {}
 
     def visit(node: Node) -> Node:
         if type(node) in _LEAVES:
             return node if (result := rule(node)) is None else result
+        if not isinstance(node, tir.BufferLoad):
+            return apply(node)
+        if id(node) not in loads:
+            loads[id(node)] = apply(node)
+        return loads[id(node)]
+
+    def apply(node: Node) -> Node:
         rebuilt: Node = map_children(node, visit)
         if rebuilt is not node:
             match rebuilt:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
 from firmwright.ir.tir.intrinsic import read_intrinsics
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ir.tir.traversal import Node, rewrite_func, walk
+from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.fpu.float_functions import FPU_FUNCTIONS, in_line, is_long
@@ -32,7 +32,7 @@ _SUM, _NEGATED, _QUOTIENT = "soft_add_f32", "soft_negative_f32", "soft_divide_f3
 _PRODUCT, _ZERO, _SCALED = "soft_multiply_f32", "soft_zero_f32", "soft_scaled_f32"
 _EXTREMES = {"max": "soft_max_f32", "min": "soft_min_f32"}
 _LESS, _LESS_EQUAL, _EQUAL = "soft_less_f32", "soft_less_equal_f32", "soft_equal_f32"
-_COMPARISONS = {
+_COMPARISONS: dict[str, tuple[str, Literal["eq", "ne"], bool]] = {
     "lt": (_LESS, "ne", False), "gt": (_LESS, "ne", True), "le": (_LESS_EQUAL, "ne", False),
     "ge": (_LESS_EQUAL, "ne", True), "eq": (_EQUAL, "ne", False), "ne": (_EQUAL, "eq", False),
 }  # fmt: skip
@@ -134,8 +134,7 @@ def _build(family: str, feature: str, op: OpCall, config: Config, b: Kernel) -> 
 
     def transform(func: tir.PrimFunc) -> tir.PrimFunc:
         func = compute_in_line(feature, rewrite_func(func, _in_integers))
-        is_unrolled = family == "fpu" and not any(map(is_long, walk(func.body)))
-        return unroll_inner_loops(func) if is_unrolled else func
+        return unroll_inner_loops(func, is_long) if family == "fpu" else func
 
     b.transform = transform
 

@@ -28,8 +28,10 @@ _SHORT = 20
 """Instructions of a function that compilers expand several times in one loop."""
 
 
-def in_line(feature: str, call: tir.IntrinsicCall) -> tir.IntrinsicCall | None:
+def in_line(feature: str, call: Node) -> tir.IntrinsicCall | None:
     """Return a call of the function in line, or None if there is none."""
+    if not isinstance(call, tir.IntrinsicCall):
+        return None
     name = f"fpu_{call.name}" if feature == "fpu" else f"soft_{call.name}"
     if feature != "fpu" and call.name in _QUARTERS:
         quarters = tir.IntImm(_QUARTERS[call.name], INT32)
@@ -39,5 +41,6 @@ def in_line(feature: str, call: tir.IntrinsicCall) -> tir.IntrinsicCall | None:
 
 def is_long(node: Node) -> bool:
     """Return whether the function has so many instructions that unrolling does not pay."""
-    is_function = isinstance(node, tir.IntrinsicCall) and node.name in _TABLE
-    return is_function and _TABLE[node.name].instructions > _SHORT
+    if not isinstance(node, tir.IntrinsicCall) or node.name not in _TABLE:
+        return False
+    return _TABLE[node.name].instructions > _SHORT

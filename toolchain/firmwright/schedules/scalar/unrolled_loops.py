@@ -1,6 +1,7 @@
 """The default loops of any operator, with less requantization and innermost loops unrolled."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from firmwright.base.c_identifiers import UniqueNamer
@@ -14,6 +15,7 @@ from firmwright.ir.tir.traversal import (
     make_sequence,
     rewrite_stmt,
     substitute,
+    walk,
     with_body,
 )
 from firmwright.ops.kernel import Kernel
@@ -31,13 +33,16 @@ _TIME_MAX = 0.95
 WITH_KERNELS = {"conv2d", "depthwise_conv2d", "fully_connected", "lstm"}
 
 
-def unroll_inner_loops(func: tir.PrimFunc) -> tir.PrimFunc:
+def unroll_inner_loops(
+    func: tir.PrimFunc, is_long: Callable[[Node], bool] = lambda node: False
+) -> tir.PrimFunc:
+    """Unroll the innermost loops without a node that `is_long`."""
     names = UniqueNamer(local_names(func))
 
     def rule(node: Node) -> tir.Stmt | None:
         if not isinstance(node, tir.For) or node.kind != "serial":
             return None
-        if not isinstance(node.extent, tir.IntImm):
+        if not isinstance(node.extent, tir.IntImm) or any(map(is_long, walk(node.body))):
             return None
         size, extent = _count_statements(node.body), node.extent.value
         if extent * size <= _STATEMENTS_MAX:
