@@ -85,52 +85,68 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return (rounded.astype(call.output.dtype.np),)
 
 
-def lower(call: OpCall, b: Kernel) -> None:
-    """Emit weighted sums; int8 sums fit in 28 bits, int16 sums need 64.
+def share_bits(call: OpCall, axis: int) -> int:
+    """Return the bits of the fractions that weights along `axis` are, 0 for floats."""
+    if call.input(0).dtype == FLOAT32:
+        return 0
+    common = int(np.bitwise_or.reduce(_neighbor_tables(call, axis)[2])) | _UNIT >> 1
+    return _UNIT_BITS + 1 - (common & -common).bit_length()
 
-    Floats are added in the reference's order: images of uint8 are rounded after it.
-    """
-    is_float = call.input(0).dtype == FLOAT32
-    dtype = FLOAT32 if is_float else INT32 if call.input(0).dtype == INT8 else INT64
-    unit: float = 1.0 if is_float else _UNIT
+
+def sum_dtype(call: OpCall) -> DType:
+    """Return the type of weighted sums, which 64 bits always hold."""
+    x, bits = call.input(0).dtype, share_bits(call, 0) + share_bits(call, 1)
+    return FLOAT32 if x == FLOAT32 else INT32 if 8 * x.size_bytes + bits < 32 else INT64
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    """Emit weighted sums; floats in the reference's order: uint8 images are rounded after it."""
+    dtype = sum_dtype(call)
     n, rows, cols, depth = call.output.shape
     with ExitStack() as stack:
         image = stack.enter_context(b.for_("n", n))
         oy = stack.enter_context(b.for_("oy", rows))
-        above, below, down = _load_neighbors(b, 0, oy, dtype)
+        above, below, up, down = load_neighbors(b, 0, oy, dtype)
         ox = stack.enter_context(b.for_("ox", cols))
-        left, right, across = _load_neighbors(b, 1, ox, dtype)
+        left, right, to_left, to_right = load_neighbors(b, 1, ox, dtype)
         c = stack.enter_context(b.for_("c", depth))
 
         def at(row: ArithExpr, col: ArithExpr) -> ArithExpr:
             return b.load(b.input(0), [image, row, col, c]).cast(dtype)
 
-        if is_float:
-            total = at(above, left) * (unit - down) * (unit - across)
-            total = total + at(below, left) * down * (unit - across)
-            total = total + at(above, right) * (unit - down) * across
-            total = total + at(below, right) * down * across
+        if dtype == FLOAT32:
+            total = at(above, left) * up * to_left + at(below, left) * down * to_left
+            total = total + at(above, right) * up * to_right
+            total = total + at(below, right) * down * to_right
         else:
-            upper = at(above, left) * (unit - across) + at(above, right) * across
-            lower = at(below, left) * (unit - across) + at(below, right) * across
-            total = b.let("total", upper * (unit - down) + lower * down)
-            half = 1 << (2 * _UNIT_BITS - 1)
-            total = (total + half - (total < 0).cast(dtype)) >> (2 * _UNIT_BITS)
+            upper = at(above, left) * to_left + at(above, right) * to_right
+            lower = at(below, left) * to_left + at(below, right) * to_right
+            total = rounded_sum(b, upper * up + lower * down)
         b.store(b.y, [image, oy, ox, c], total.cast(call.output.dtype))
 
 
-def _load_neighbors(
+def rounded_sum(b: Kernel, value: ArithExpr) -> ArithExpr:
+    bits, total = share_bits(b.call, 0) + share_bits(b.call, 1), b.let("total", value)
+    return (total + (1 << bits - 1) - (total < 0).cast(total.expr.dtype)) >> bits
+
+
+def load_neighbors(
     b: Kernel, axis: int, out: ArithExpr, wide: DType
-) -> tuple[ArithExpr, ArithExpr, ArithExpr]:
+) -> tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]:
+    """Load the rows or columns before and after that of an output, and their weights."""
     *index_tables, share = _neighbor_tables(b.call, axis)
     name, last = ("row", "column")[axis], b.call.input(0).shape[1 + axis] - 1
     neighbors: list[ArithExpr] = []
     for kind, values in zip(("before", "after"), index_tables, strict=True):
         table = b.constant(f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist()))
         neighbors.append(b.let(f"{name}_{kind}", minimum(b.load(table, [out]).cast(INDEX), last)))
-    shares = b.constant(f"{name}_shares", share, FLOAT32 if wide == FLOAT32 else INT32)
-    value = b.load(shares, [out]).cast(wide)
-    return neighbors[0], neighbors[1], b.let(f"{name}_share", value)
+    bits = share_bits(b.call, axis)
+    if wide == FLOAT32:
+        shares = b.constant(f"{name}_shares", share, FLOAT32)
+    else:
+        shares = b.constant(f"{name}_shares", share >> _UNIT_BITS - bits, INT16)
+    after = b.let(f"{name}_share", b.load(shares, [out]).cast(wide))
+    return *neighbors, b.let(f"{name}_rest", (1 << bits) - after), after  # type: ignore[return-value]  # two neighbors
 
 
 def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
