@@ -15,10 +15,10 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
+from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
 from firmwright.ops.image_layout import import_resize
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
@@ -26,6 +26,7 @@ from firmwright.ops.strided_copy import narrowest_index_dtype
 
 _UNIT_BITS = 10
 _UNIT = 1 << _UNIT_BITS
+_ONES, _HALVES, _SIGNS = 0x10001, 0xFF00FF, 0x80808080
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -85,54 +86,81 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return (rounded.astype(call.output.dtype.np),)
 
 
-def share_bits(call: OpCall, axis: int) -> int:
-    """Return the bits of the fractions that weights along `axis` are, 0 for floats."""
+def share_bits(call: OpCall, *axes: int) -> int:
+    """Return the bits of the fractions that weights along `axes` are, 0 for floats."""
     if call.input(0).dtype == FLOAT32:
         return 0
-    common = int(np.bitwise_or.reduce(_neighbor_tables(call, axis)[2])) | _UNIT >> 1
-    return _UNIT_BITS + 1 - (common & -common).bit_length()
+    shares = [int(np.bitwise_or.reduce(_neighbor_tables(call, axis)[2])) for axis in axes]
+    return sum(_UNIT_BITS - min(s & -s or _UNIT, _UNIT >> 1).bit_length() + 1 for s in shares)
 
 
 def sum_dtype(call: OpCall) -> DType:
-    """Return the type of weighted sums, which 64 bits always hold."""
-    x, bits = call.input(0).dtype, share_bits(call, 0) + share_bits(call, 1)
+    x, bits = call.input(0).dtype, share_bits(call, 0, 1)
     return FLOAT32 if x == FLOAT32 else INT32 if 8 * x.size_bytes + bits < 32 else INT64
 
 
-def lower(call: OpCall, b: Kernel) -> None:
-    """Emit weighted sums; floats in the reference's order: uint8 images are rounded after it."""
-    dtype = sum_dtype(call)
-    n, rows, cols, depth = call.output.shape
-    with ExitStack() as stack:
-        image = stack.enter_context(b.for_("n", n))
-        oy = stack.enter_context(b.for_("oy", rows))
-        above, below, up, down = load_neighbors(b, 0, oy, dtype)
+def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> None:
+    """Emit sums of two columns, each a sum of two rows, stored for all of a row if `by_rows`.
+
+    Floats are added in the reference's order: uint8 images are rounded after it. Four `lanes` are
+    a word, of which each half adds 128 to its int8 so that it does not borrow from the other.
+    """
+    (images, rows, cols, _), (_, *size, depth) = call.output.shape, call.input(0).shape
+    x, y, last = b.input(0), b.y, sum_dtype(call)
+    wide = FLOAT32 if last == FLOAT32 else INT32
+    if lanes > 1:
+        wide, last, depth = UINT32, UINT32, depth // lanes
+        x = b.view("words", x, 0, (images, *size, depth), dtype=wide, alignment=4)
+        y = b.view("out", y, 0, (images, rows, cols, depth), dtype=wide, access="w", alignment=4)
+    parts = range(1 if wide == INT32 else 2)
+    stored = b.allocate("columns", wide, (size[1], depth, len(parts))) if by_rows else None
+    with b.loops("n oy", (images, rows)) as (n, oy), ExitStack() as stack:
+        above, below, up, down = load_neighbors(b, 0, oy, wide)
+
+        def column(ix: ArithExpr, c: ArithExpr) -> list[ArithExpr]:
+            pair = [_widened(b, b.load(x, [n, row, ix, c]), wide) for row in (above, below)]
+            terms = [(top * up, low * down) for top, low in zip(*pair, strict=True)]
+            return [*terms[0]] if wide == FLOAT32 else [top + low for top, low in terms]
+
+        if stored:
+            with b.loops("x c", (size[1], depth)) as (ix, c):
+                for part, value in enumerate(column(ix, c)):
+                    b.store(stored, [ix, c, part], value)
         ox = stack.enter_context(b.for_("ox", cols))
-        left, right, to_left, to_right = load_neighbors(b, 1, ox, dtype)
+        left, right, *shares = load_neighbors(b, 1, ox, last)
         c = stack.enter_context(b.for_("c", depth))
-
-        def at(row: ArithExpr, col: ArithExpr) -> ArithExpr:
-            return b.load(b.input(0), [image, row, col, c]).cast(dtype)
-
-        if dtype == FLOAT32:
-            total = at(above, left) * up * to_left + at(below, left) * down * to_left
-            total = total + at(above, right) * up * to_right
-            total = total + at(below, right) * down * to_right
-        else:
-            upper = at(above, left) * to_left + at(above, right) * to_right
-            lower = at(below, left) * to_left + at(below, right) * to_right
-            total = rounded_sum(b, upper * up + lower * down)
-        b.store(b.y, [image, oy, ox, c], total.cast(call.output.dtype))
+        terms = [
+            value.cast(last) * share
+            for ix, share in zip((left, right), shares, strict=True)
+            for value in ([b.load(stored, [ix, c, k]) for k in parts] if stored else column(ix, c))
+        ]
+        b.store(y, [n, oy, ox, c], _narrowed(b, terms).cast(y.dtype))
 
 
-def rounded_sum(b: Kernel, value: ArithExpr) -> ArithExpr:
-    bits, total = share_bits(b.call, 0) + share_bits(b.call, 1), b.let("total", value)
-    return (total + (1 << bits - 1) - (total < 0).cast(total.expr.dtype)) >> bits
+def _widened(b: Kernel, value: ArithExpr, dtype: DType) -> list[ArithExpr]:
+    if dtype != UINT32:
+        return [value.cast(dtype)]
+    raised = b.let("raised", binary_expr("xor", value, _SIGNS))
+    return [raised & _HALVES, raised >> 8 & _HALVES]
 
 
-def load_neighbors(
-    b: Kernel, axis: int, out: ArithExpr, wide: DType
-) -> tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]:
+def _narrowed(b: Kernel, terms: Sequence[ArithExpr]) -> ArithExpr:
+    """Return the rounded sum: half up, less 1 if negative, which a sum's highest bit tells."""
+    bits, dtype = share_bits(b.call, 0, 1), terms[0].expr.dtype
+    if dtype == FLOAT32:
+        return sum(terms[1:], terms[0])
+    half = 1 << bits - 1
+    if dtype != UINT32:
+        total = b.let("total", terms[0] + terms[1])
+        return (total + half - (total < 0).cast(dtype)) >> bits
+    means = []
+    for left, right in zip(terms[:2], terms[2:], strict=True):
+        total = b.let("total", left + right + (half - 1) * _ONES)
+        means.append(b.let("mean", total + (total >> bits + 7 & _ONES) >> bits & _HALVES))
+    return binary_expr("xor", means[0] + (means[1] << 8), _SIGNS)
+
+
+def load_neighbors(b: Kernel, axis: int, out: ArithExpr, wide: DType) -> list[ArithExpr]:
     """Load the rows or columns before and after that of an output, and their weights."""
     *index_tables, share = _neighbor_tables(b.call, axis)
     name, last = ("row", "column")[axis], b.call.input(0).shape[1 + axis] - 1
@@ -140,13 +168,11 @@ def load_neighbors(
     for kind, values in zip(("before", "after"), index_tables, strict=True):
         table = b.constant(f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist()))
         neighbors.append(b.let(f"{name}_{kind}", minimum(b.load(table, [out]).cast(INDEX), last)))
-    bits = share_bits(b.call, axis)
-    if wide == FLOAT32:
-        shares = b.constant(f"{name}_shares", share, FLOAT32)
-    else:
-        shares = b.constant(f"{name}_shares", share >> _UNIT_BITS - bits, INT16)
+    bits, is_float = share_bits(b.call, axis), wide == FLOAT32
+    values = share if is_float else share >> _UNIT_BITS - bits
+    shares = b.constant(f"{name}_shares", values, FLOAT32 if is_float else INT16)
     after = b.let(f"{name}_share", b.load(shares, [out]).cast(wide))
-    return *neighbors, b.let(f"{name}_rest", (1 << bits) - after), after  # type: ignore[return-value]  # two neighbors
+    return [*neighbors, b.let(f"{name}_rest", (1 << bits) - after), after]
 
 
 def infer_resample(call: OpCall) -> tuple[TensorType, ...]:

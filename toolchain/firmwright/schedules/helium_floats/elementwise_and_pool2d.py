@@ -11,11 +11,15 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
 from firmwright.schedules.helium_floats import accumulate_f32
+from firmwright.schedules.helium_floats.accumulate_f32 import (
+    ACTIVATION_CODES,
+    activation_instructions,
+)
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 
 _C = read_sections(__file__)
@@ -46,21 +50,15 @@ def _limits() -> tuple[str, str]:
 def _pairs(op: str) -> Intrinsic:
     scalar, vector = (indent(limit, " " * 4) for limit in _limits())
     return Intrinsic(
-        name=f"mve_{op}_f32",
-        operands=(
-            *(Operand(name, "ptr", FLOAT32, "r", 1) for name in ("a", "b")),
-            *pointers(FLOAT32, "w", y=1),
-            *immediates("activation", "count"),
-        ),
-        meaning=partial(_pairs_meaning, op),
-        portable=fill_text(_C["pairs_portable"], sign=_SIGNS[op], limit=scalar),
-        doc=f"{op} of `count` elements.",
-        requires="mvefp",
+        f"mve_{op}_f32",
+        (*pointers(FLOAT32, a=1, b=1), *pointers(FLOAT32, "w", y=1),
+         *immediates("activation", "count")),
+        partial(_pairs_meaning, op),
+        fill_text(_C["pairs_portable"], sign=_SIGNS[op], limit=scalar),
+        f"{op} of `count` elements.", requires="mvefp",
         text={"gnu": fill_text(_C["pairs_text"], op=op, limit=vector)},
-        count=lambda args: (
-            10 + args[4] // 4 * (6 + accumulate_f32.activation_instructions(args[3]))
-        ),
-    )
+        count=lambda args: 10 + args[4] // 4 * (6 + activation_instructions(args[3])),
+    )  # fmt: skip
 
 
 def _pairs_configs(op: OpCall) -> Sequence[Config]:
@@ -71,16 +69,9 @@ def _pairs_configs(op: OpCall) -> Sequence[Config]:
 
 def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
     count = op.output.elements
-    b.evaluate(
-        f"mve_{op.op}_f32",
-        [
-            b.pointer(b.input(0), 0, count),
-            b.pointer(b.input(1), 0, count),
-            b.pointer(b.y, 0, count, "w"),
-            accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")],
-            count,
-        ],
-    )
+    pair = [b.pointer(b.input(index), 0, count) for index in (0, 1)]
+    code = ACTIVATION_CODES[op.str_attr("activation")]
+    b.evaluate(f"mve_{op.op}_f32", [*pair, b.pointer(b.y, 0, count, "w"), code, count])
 
 
 def _pool_meaning(op: str, x: Any, y: Any, *settings: Any) -> Any:
@@ -102,15 +93,14 @@ def _pool(op: str) -> Intrinsic:
     scalar, vector = _limits()
     stored = "\n".join(accumulate_f32.store_assembly("value", "y", 0))
     return Intrinsic(
-        name=f"mve_{op}_f32",
-        operands=(*pointers(FLOAT32, x=1), *pointers(FLOAT32, "w", y=1), *immediates(*names)),
-        meaning=partial(_pool_meaning, op),
-        portable=fill_text(_C[f"{op}_portable"], limit=indent(scalar, " " * 4)),
-        doc=f"The {'mean' if op == 'average' else 'greatest'} of a window, four channels.",
-        requires="mvefp",
-        text={"gnu": fill_text(_C[f"{op}_text"], limit=vector, stored=stored)},
+        f"mve_{op}_f32",
+        (*pointers(FLOAT32, x=1), *pointers(FLOAT32, "w", y=1), *immediates(*names)),
+        partial(_pool_meaning, op),
+        fill_text(_C[f"{op}_portable"], limit=indent(scalar, " " * 4)),
+        f"The {'mean' if op == 'average' else 'greatest'} of a window, four channels.",
+        requires="mvefp", text={"gnu": fill_text(_C[f"{op}_text"], limit=vector, stored=stored)},
         count=lambda args: 12 + args[2] * (3 + 5 * args[3]),
-    )
+    )  # fmt: skip
 
 
 def _pool_configs(op: OpCall) -> Sequence[Config]:
@@ -131,17 +121,9 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
         channel = b.let("channel", minimum(block * VECTOR_LANES, channels - lanes))
         corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
         place = ((n * height + oy) * width + ox) * channels + channel
-        b.evaluate(
-            f"mve_{_POOLS[op.op]}_f32",
-            [
-                b.pointer(b.input(0), corner * channels + channel, reach),
-                b.pointer(b.y, place, lanes, "w"),
-                *window.size,
-                *steps,
-                accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")],
-                lanes,
-            ],
-        )
+        x = b.pointer(b.input(0), corner * channels + channel, reach)
+        y, code = b.pointer(b.y, place, lanes, "w"), ACTIVATION_CODES[op.str_attr("activation")]
+        b.evaluate(f"mve_{_POOLS[op.op]}_f32", [x, y, *window.size, *steps, code, lanes])
 
 
 INTRINSICS = (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()))

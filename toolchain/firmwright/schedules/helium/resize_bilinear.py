@@ -1,0 +1,76 @@
+"""resize_bilinear on Helium: four or eight channels of a pixel at a time."""
+
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
+from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.resize import load_neighbors, share_bits, sum_dtype
+
+_C = read_sections(__file__)
+_HALF_BITS = 8
+"""Weights with this number of bits keep sums of int8 in 16 bits."""
+
+
+def _meaning(y: Any, *values: Any) -> Any:
+    *taps, up, down, to_left, to_right, bits, count = values
+    a, b, c, d = (np.asarray(each)[:count] for each in taps)
+    if a.dtype == np.float32:
+        return a * up * to_left + c * down * to_left + b * up * to_right + d * down * to_right
+    a, b, c, d = (each.astype(np.int64) for each in (a, b, c, d))
+    total = (a * to_left + b * to_right) * up + (c * to_left + d * to_right) * down
+    return (total + (1 << bits - 1) - (total < 0)) >> bits
+
+
+def _interpolate(dtype: DType, lane: int) -> Intrinsic:
+    """Return the intrinsic for `dtype` with lanes of `lane` bits."""
+    kind = "float" if dtype == FLOAT32 else "int"
+    v, size = f"{kind[0].replace('i', 's')}{lane}", {1: "b", 2: "h", 4: "w"}[dtype.size_bytes]
+    step, tail = (
+        indent(fill_text(_C[f"step_{kind}"], v=v, vector=f"{kind}{lane}x{128 // lane}_t",
+                         scalar=f"int{lane}_t", sign=lane - 1, load=f"vldr{size}q{z}_{v}",
+                         inside=", inside" if z else ""), "    ")
+        for z in ("", "_z")
+    )  # fmt: skip
+    return Intrinsic(
+        f"mve_interpolate_{dtype.name}_{lane}",
+        (*pointers(dtype, "w", y=1), *pointers(dtype, a=1, b=1, c=1, d=1),
+         *inputs(FLOAT32 if dtype == FLOAT32 else INT32, "up", "down", "to_left", "to_right"),
+         *immediates("bits", "count")),
+        _meaning, fill_text(_C[f"portable_{kind}"], element=dtype.c_type),
+        "Interpolates `count` channels between four pixels.", requires="mvefp",
+        text={"gnu": fill_text(_C["text"], store_p=f"vstr{size}q_p_{v}", store=f"vstr{size}q_{v}",
+                               step=step, tail=tail, n=128 // lane, lane=lane)},
+        count=lambda args: 6 - args[-1] * lane // -128 * 17,
+    )  # fmt: skip
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    (_, height, width, depth), (images, rows, cols, _) = op.input(0).shape, op.output.shape
+    bits, wide, y = share_bits(op, 0, 1), sum_dtype(op), b.y
+    lane = 16 if op.input(0).dtype == INT8 and bits <= _HALF_BITS else 32
+    with b.loops("n oy", (images, rows)) as (n, oy):
+        *pair, up, down = load_neighbors(b, 0, oy, wide)
+        with b.for_("ox", cols) as ox:
+            *sides, to_left, to_right = load_neighbors(b, 1, ox, wide)
+            places = [((n * height + row) * width + x) * depth for row in pair for x in sides]
+            taps = [b.pointer(b.input(0), at, depth) for at in places]
+            to = b.pointer(y, ((n * rows + oy) * cols + ox) * depth, depth, "w")
+            weights, name = [up, down, to_left, to_right], f"mve_interpolate_{y.dtype.name}_{lane}"
+            b.evaluate(name, [to, *taps, *weights, bits, depth])
+
+
+_KINDS = ((INT8, 16), (INT8, 32), (INT16, 32), (FLOAT32, 32))
+INTRINSICS = tuple(_interpolate(*kind) for kind in _KINDS)
+SCHEDULES = (
+    Schedule(
+        "helium.resize_bilinear.channels", "resize_bilinear", frozenset({"mvefp"}),
+        lambda op: ({},) if sum_dtype(op) != INT64 else (), _build,
+    ),
+)  # fmt: skip
