@@ -11,11 +11,11 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
+from firmwright.base.dtypes import BOOL, INT32, INT64, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and
+from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, logical_and, maximum, minimum
 from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
@@ -102,30 +102,31 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
-    """Emit one search per rank, over the elements that rank after the previous result."""
-    x, axis, (values, indices) = b.input(0), call.int_attr("axis"), b.outputs
-    before, after = ("lt", "gt") if call.attrs["least"] else ("gt", "lt")
+    """Emit insertions into the sorted outputs, of elements ahead of the last one there."""
+    x, axis, k = b.input(0), call.int_attr("axis"), call.int_attr("k")
     with ExitStack() as stack:
         outer = _outer_loops(call, b, stack)
-        rank = stack.enter_context(b.for_("rank", call.int_attr("k")))
-        best, where = b.register("best", x.dtype), b.register("where", indices.dtype)
-        best.set(b.load(x, outer))
-        where.set(-1)
-        with b.for_("i", x.shape[axis]) as i:
-            item = b.let("item", b.load(x, _replace_axis(outer, axis, i)))
-            last = b.let("last", binary_expr("max", rank - 1, 0))
-            value, there = (b.load(t, _replace_axis(outer, axis, last)) for t in (values, indices))
-            # After the previous rank: a worse value, or an equal value at a higher index.
-            worse = binary_expr(after, item, value)  # type: ignore[arg-type]  # a comparison
-            same = logical_and(item.equal(value), i.cast(indices.dtype) > there)
-            is_candidate = binary_expr("or", rank.equal(0), binary_expr("or", worse, same))
-            with b.if_(is_candidate):
-                ahead = binary_expr(before, item, best.value)  # type: ignore[arg-type]  # a comparison
-                with b.if_(binary_expr("or", where.value < 0, ahead)):
-                    best.set(item)
-                    where.set(i.cast(indices.dtype))
-        b.store(values, _replace_axis(outer, axis, rank), best.value)
-        b.store(indices, _replace_axis(outer, axis, rank), where.value)
+        worst = b.register("worst", x.dtype, b.load(x, outer))
+        i = stack.enter_context(b.for_("i", x.shape[axis]))
+        item = b.let("item", b.load(x, _replace_axis(outer, axis, i)))
+
+        def is_ahead(other: ArithExpr) -> ArithExpr:
+            return item < other if call.attrs["least"] else item > other
+
+        with b.if_(binary_expr("or", i < k, is_ahead(worst.value))):
+            place = b.register("place", UINT32, minimum(i, k - 1).cast(UINT32))
+
+            def at(there: ArithExpr) -> list[ArithExpr | int]:
+                return _replace_axis(outer, axis, minimum(there, k - 1).cast(INDEX))
+
+            before = [b.load(kept, at(maximum(place.value, 1) - 1)) for kept in b.outputs]
+            with b.while_(logical_and(place.value > 0, is_ahead(before[0]))):
+                for kept, moved in zip(b.outputs, before, strict=True):
+                    b.store(kept, at(place.value), moved)
+                place.set(place.value - 1)
+            for kept, moved in zip(b.outputs, (item, i.cast(b.outputs[1].dtype)), strict=True):
+                b.store(kept, at(place.value), moved)
+            worst.set(b.load(b.y, at(i)))
 
 
 def _arg_attrs(context: ImportContext) -> Attrs:

@@ -8,6 +8,7 @@ Semantics: TFLite's reference BatchMatMul and hybrid BatchMatMul.
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.dynamic_range import FloatRow, check_hybrid, quantize_array, quantize_row
@@ -101,11 +103,13 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return (int16x8.apply_int64_requant(requantization_of(call), total, kind),)
 
 
-def lower(call: OpCall, b: Kernel) -> None:
+def lower(call: OpCall, b: Kernel, block: Sequence[int] = (1, 1)) -> None:
+    """Emit sums of `block` rows and columns, which divide those of the output, at a time."""
     batches = call.output.shape[:-2]
     rows, depth = matrix_shape(call, 0)
     columns, points = call.output.shape[-1], [_zero_point(call, k) for k in (0, 1)]
     wide = {INT8: INT32, INT16: INT64, FLOAT32: FLOAT32}[call.input(0).dtype]
+    narrow = FLOAT32 if wide == FLOAT32 else INT32
     loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], batches)
     with Nest() as enter:
         finish = None
@@ -115,14 +119,24 @@ def lower(call: OpCall, b: Kernel) -> None:
         x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
         at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
         own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
-        i = enter(b.for_("row", rows))
-        j = enter(b.for_("column", columns))
-        acc = b.register("acc", wide, 0.0 if wide == FLOAT32 else 0)
+        sizes = zip(("row", "column"), (rows, columns), block, strict=True)
+        first = [enter(b.for_(name, count // step)) * step for name, count, step in sizes]
+        i, j = ([start + k for k in range(step)] for start, step in zip(first, block, strict=True))
+        acc = [b.register("acc", wide, 0.0 if wide == FLOAT32 else 0) for _ in product(i, j)]
         with b.for_("k", depth) as k:
-            left = b.load(x, [*own[0], *([k, i] if is_transposed(call, 0) else [i, k])])
-            right = b.load(y, [*own[1], *([j, k] if is_transposed(call, 1) else [k, j])])
-            acc.add(requantize.multiply_quantized(left, right, points, wide))
-        b.store(z, [*at, i, j], acc.value if finish is None else finish(acc.value, i))
+
+            def factor(index: int, n: ArithExpr) -> ArithExpr:
+                place = (k, n) if is_transposed(call, index) == (index == 0) else (n, k)
+                value = b.load((x, y)[index], [*own[index], *place]).cast(narrow)
+                point = points[index]
+                return b.let(("left", "right")[index], value - point if point else value)
+
+            factors = [[factor(index, n) for n in (i, j)[index]] for index in (0, 1)]
+            for total, (left, right) in zip(acc, product(*factors), strict=True):
+                total.add((left * right).cast(wide))
+        for total, place in zip(acc, product(i, j), strict=True):
+            value = total.value if finish is None else finish(total.value, place[0])
+            b.store(z, [*at, *place], value)
 
 
 def index_by_batch(b: Kernel, loops: Sequence[tuple[int, set[int]]], index: int) -> tir.Buffer:

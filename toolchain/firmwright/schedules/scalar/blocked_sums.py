@@ -1,11 +1,13 @@
 """Blocks of sums in registers, for reductions of several operands and transposed convolutions."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops import batch_matmul
 from firmwright.ops.conv2d import lower_convolution
 from firmwright.ops.expression import input_permutations, lower_in_blocks, unreduced_type
 from firmwright.ops.kernel import Kernel
@@ -37,7 +39,16 @@ def _block_configs(size: int, op: OpCall) -> Sequence[Config]:
     return [{"size": size}] if is_fit and _shared_axes(op) else ()
 
 
+def _block(op: OpCall) -> list[int]:
+    """Return the rows and columns of a matrix product's blocks, as many as registers hold."""
+    steps = {INT8: (2, 2), INT16: (1, 1), FLOAT32: (2, 4)}[op.input(0).dtype]
+    return [math.gcd(step, count) for step, count in zip(steps, op.output.shape[-2:], strict=True)]
+
+
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    if op.op == "batch_matmul":
+        batch_matmul.lower(op, b, _block(op))
+        return
     if op.op == "transpose_conv":
         lower_convolution(op, b, taps=taps, lanes=_LANES)
     else:
@@ -51,6 +62,10 @@ SCHEDULES = (
     *(
         _schedule("scalar.reduction.blocks", "reduction", needed, partial(_block_configs, size))
         for size, needed in _FEATURES.items()
+    ),
+    _schedule(
+        "scalar.batch_matmul.blocks", "batch_matmul", _FEATURES[2],
+        lambda op: ({},) if max(_block(op)) > 1 else (),
     ),
     _schedule(
         "scalar.transpose_conv.lanes", "transpose_conv", _FEATURES[2],
