@@ -15,7 +15,7 @@ from firmwright.base.dtypes import BOOL, INT32, INT64, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, logical_and, maximum, minimum
+from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
 from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
@@ -102,7 +102,10 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
-    """Emit insertions into the sorted outputs, of elements ahead of the last one there."""
+    """Emit insertions into the sorted outputs, of elements ahead of the last one there.
+
+    Their number depends on the data, the time of each does not.
+    """
     x, axis, k = b.input(0), call.int_attr("axis"), call.int_attr("k")
     with ExitStack() as stack:
         outer = _outer_loops(call, b, stack)
@@ -114,18 +117,20 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             return item < other if call.attrs["least"] else item > other
 
         with b.if_(binary_expr("or", i < k, is_ahead(worst.value))):
-            place = b.register("place", UINT32, minimum(i, k - 1).cast(UINT32))
+            place = b.register("place", UINT32, k - 1)
 
             def at(there: ArithExpr) -> list[ArithExpr | int]:
                 return _replace_axis(outer, axis, minimum(there, k - 1).cast(INDEX))
 
-            before = [b.load(kept, at(maximum(place.value, 1) - 1)) for kept in b.outputs]
-            with b.while_(logical_and(place.value > 0, is_ahead(before[0]))):
-                for kept, moved in zip(b.outputs, before, strict=True):
-                    b.store(kept, at(place.value), moved)
-                place.set(place.value - 1)
-            for kept, moved in zip(b.outputs, (item, i.cast(b.outputs[1].dtype)), strict=True):
-                b.store(kept, at(place.value), moved)
+            with b.for_("step", k - 1) as step:
+                before = b.let("before", k - 2 - step)
+                kept = [b.load(result, at(before)) for result in b.outputs]
+                with b.if_(binary_expr("or", before >= i, is_ahead(kept[0]))):
+                    for result, value in zip(b.outputs, kept, strict=True):
+                        b.store(result, at(before + 1), value)
+                    place.set(before.cast(UINT32))
+            for result, value in zip(b.outputs, (item, i.cast(b.outputs[1].dtype)), strict=True):
+                b.store(result, at(place.value), value)
             worst.set(b.load(b.y, at(i)))
 
 
