@@ -102,10 +102,7 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
-    """Emit insertions into the sorted outputs, of elements ahead of the last one there.
-
-    Their number depends on the data, the time of each does not.
-    """
+    """Emit insertions into the sorted outputs, each of a time that does not depend on data."""
     x, axis, k = b.input(0), call.int_attr("axis"), call.int_attr("k")
     with ExitStack() as stack:
         outer = _outer_loops(call, b, stack)

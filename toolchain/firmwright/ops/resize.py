@@ -26,6 +26,8 @@ from firmwright.ops.strided_copy import narrowest_index_dtype
 
 _UNIT_BITS = 10
 _UNIT = 1 << _UNIT_BITS
+HALF_BITS = 8
+"""Weights with this number of bits keep sums of bytes in 16 bits."""
 _ONES, _HALVES, _SIGNS = 0x10001, 0xFF00FF, 0x80808080
 
 

@@ -6,17 +6,16 @@ from firmwright.base.dtypes import INT8
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.resize import lower, share_bits
+from firmwright.ops.resize import HALF_BITS, lower, share_bits
 from firmwright.schedules.fpu.expressions import compute_in_line
 from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES
 
-_LANES, _HALF_BITS = 4, 8
-"""Weights with this number of bits keep sums of bytes in half a word."""
+_LANES = 4
 
 
 def _build(feature: str, op: OpCall, config: Config, b: Kernel) -> None:
-    fits = op.input(0).dtype == INT8 and share_bits(op, 0, 1) <= _HALF_BITS
+    fits = op.input(0).dtype == INT8 and share_bits(op, 0, 1) <= HALF_BITS
     lower(op, b, _LANES if fits and op.output.shape[3] % _LANES == 0 else 1, by_rows=True)
     b.transform = lambda func: unroll_inner_loops(compute_in_line(feature, func))
 

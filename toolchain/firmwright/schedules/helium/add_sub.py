@@ -59,15 +59,10 @@ def make_sum(
     portable = _C["portable" if sign else "product_portable"]
     values = {"sign": "+" if sign > 0 else "-", "left": left_shift(dtype), "type": dtype.c_type}
     return Intrinsic(
-        name=f"{requires}_{name}_{dtype.name}",
-        operands=(
-            *pointers(dtype, a=1, b=1), *pointers(dtype, "w", y=1), *immediates(*names),
-        ),
-        meaning=partial(_meaning, sign, dtype),
-        portable=fill_text(portable, **values),
-        doc=f"Rescaled {name} of `count` elements.",
-        requires=requires,
-        text={"gnu": text},
+        f"{requires}_{name}_{dtype.name}",
+        (*pointers(dtype, a=1, b=1), *pointers(dtype, "w", y=1), *immediates(*names)),
+        partial(_meaning, sign, dtype), fill_text(portable, **values),
+        f"Rescaled {name} of `count` elements.", requires=requires, text={"gnu": text},
         count=lambda args: _executed(args, lanes, sign),
     )  # fmt: skip
 

@@ -38,13 +38,11 @@ def _meaning(x: Any, rows: Any, columns: Any, row_step: Any, step: Any) -> tuple
 
 
 WINDOW_SUM = Intrinsic(
-    name="mve_sum_8",
-    operands=(
-        *pointers(INT8, x=_CHANNELS), *immediates("rows", "columns", "row_step", "step"),
-        *(Operand(f"c{i}", "out", INT32) for i in range(_CHANNELS)),
-    ),
-    meaning=_meaning, portable=_PORTABLE, doc="Sums of eight channels over a window.",
-    requires="mve", text={"gnu": _TEXT}, count=lambda args: 10 + args[1] * (4 + 4 * args[2]),
+    "mve_sum_8",
+    (*pointers(INT8, x=_CHANNELS), *immediates("rows", "columns", "row_step", "step"),
+     *(Operand(f"c{i}", "out", INT32) for i in range(_CHANNELS))),
+    _meaning, _PORTABLE, "Sums of eight channels over a window.", requires="mve",
+    text={"gnu": _TEXT}, count=lambda args: 10 + args[1] * (4 + 4 * args[2]),
 )  # fmt: skip
 
 
@@ -55,11 +53,9 @@ def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
 
 
 ADD_PIXEL_ROW = Intrinsic(
-    name="mve_add_row",
-    operands=(
-        *pointers(INT32, "rw", acc=1), *pointers(INT8, x=1), *immediates("pixels", "channels"),
-    ),
-    meaning=_add_meaning, portable=_C["add_portable"], doc="Adds pixels to one sum a channel.",
+    "mve_add_row",
+    (*pointers(INT32, "rw", acc=1), *pointers(INT8, x=1), *immediates("pixels", "channels")),
+    _add_meaning, _C["add_portable"], "Adds pixels to one sum a channel.",
     requires="mve", text={"gnu": _C["add_text"]},
     count=lambda args: 6 + -(-args[3] // 4) * (9 + 7 * args[2]),
 )  # fmt: skip

@@ -61,15 +61,9 @@ def gather_bytes(
     for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
         elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
         vectors = -(-elements // GATHER_LANES)
-        b.evaluate(
-            f"mve_gather_{vectors}",
-            [
-                b.pointer(target, at + first, elements, "w"),
-                b.pointer(source, start, reach),
-                b.pointer(offsets, first, vectors * GATHER_LANES),
-                (elements - 1) % GATHER_LANES + 1,
-            ],
-        )
+        y, x = b.pointer(target, at + first, elements, "w"), b.pointer(source, start, reach)
+        places = b.pointer(offsets, first, vectors * GATHER_LANES)
+        b.evaluate(f"mve_gather_{vectors}", [y, x, places, (elements - 1) % GATHER_LANES + 1])
 
 
 def _pieces(count: int) -> list[tuple[int, int, int]]:
@@ -93,15 +87,13 @@ def _move(
     count, lines = _LANES[kind] * (vectors - 1), _C[f"{kind}_step"].split("\n")
     block = fill_text(_C[f"{kind}_block"], steps="\n".join(string_lines(lines * (vectors - 1))))
     return Intrinsic(
-        name=f"mve_{name}_{vectors}",
-        operands=(*pointers(INT8, "w", y=count + 1), *sources, *immediates("last")),
-        meaning=meaning,
-        portable=f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    {assignment};\n}}",
-        doc=f"{verb} {count} + last bytes.",
-        requires="mve",
+        f"mve_{name}_{vectors}",
+        (*pointers(INT8, "w", y=count + 1), *sources, *immediates("last")), meaning,
+        f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    {assignment};\n}}",
+        f"{verb} {count} + last bytes.", requires="mve",
         text={"gnu": _C[kind].replace("$block\n", f"{block}\n" if count else "")},
         instructions=len(lines) * vectors + (3 if kind == "fill" else 2),
-    )
+    )  # fmt: skip
 
 
 def _copy(vectors: int) -> Intrinsic:

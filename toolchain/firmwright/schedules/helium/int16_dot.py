@@ -103,14 +103,12 @@ def _product_meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: 
 def _product(loop: DotProductLoop) -> Intrinsic:
     weights = (loop.head + loop.tail) * WIDTH * vector_requantize.CHANNELS
     return Intrinsic(
-        name=f"mve_gemm_int16_{loop.suffix}",
-        operands=(
-            *pointers(INT8, w=weights, x0=loop.least_taps, x1=loop.least_taps),
-            *pointers(INT32, q=vector_requantize.PARAMETERS), *pointers(INT16, "w", y0=1, y1=1),
-            *EPILOGUE_OPERANDS,
-        ),
-        meaning=_product_meaning, portable=_PORTABLE,
-        doc="Four channels of two pixels: products over a column of int16, requantised.",
+        f"mve_gemm_int16_{loop.suffix}",
+        (*pointers(INT8, w=weights, x0=loop.least_taps, x1=loop.least_taps),
+         *pointers(INT32, q=vector_requantize.PARAMETERS), *pointers(INT16, "w", y0=1, y1=1),
+         *EPILOGUE_OPERANDS),
+        _product_meaning, _PORTABLE,
+        "Four channels of two pixels: products over a column of int16, requantised.",
         requires="mve", text={"gnu": _product_text(loop)},
         count=lambda args: loop.instructions(dot_product_loop.PAIR, args[-1]) + 24,
     )  # fmt: skip
@@ -139,13 +137,11 @@ def _rows_text(loop: DotProductLoop) -> str:
 
 def _rows(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
-        name=f"mve_rows_int16_{loop.suffix}",
-        operands=(
-            *pointers(INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps),
-            *immediates("taps"), *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
-        ),
-        meaning=lambda w, x, taps, *_: tuple(_sums(w, x, ROWS, taps).astype(np.int32)),
-        portable=_ROWS_PORTABLE, doc="Eight rows of weights: products with a column of int16.",
+        f"mve_rows_int16_{loop.suffix}",
+        (*pointers(INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps),
+         *immediates("taps"), *(Operand(f"c{i}", "out", INT32) for i in range(ROWS))),
+        lambda w, x, taps, *_: tuple(_sums(w, x, ROWS, taps).astype(np.int32)),
+        _ROWS_PORTABLE, "Eight rows of weights: products with a column of int16.",
         requires="mve", text={"gnu": _rows_text(loop)},
         count=lambda args: loop.instructions(("x",), args[2]) + 16,
     )  # fmt: skip

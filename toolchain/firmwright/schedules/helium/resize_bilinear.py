@@ -11,11 +11,9 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.resize import load_neighbors, share_bits, sum_dtype
+from firmwright.ops.resize import HALF_BITS, load_neighbors, share_bits, sum_dtype
 
 _C = read_sections(__file__)
-_HALF_BITS = 8
-"""Weights with this number of bits keep sums of int8 in 16 bits."""
 
 
 def _meaning(y: Any, *values: Any) -> Any:
@@ -54,7 +52,7 @@ def _interpolate(dtype: DType, lane: int) -> Intrinsic:
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     (_, height, width, depth), (images, rows, cols, _) = op.input(0).shape, op.output.shape
     bits, wide, y = share_bits(op, 0, 1), sum_dtype(op), b.y
-    lane = 16 if op.input(0).dtype == INT8 and bits <= _HALF_BITS else 32
+    lane = 16 if op.input(0).dtype == INT8 and bits <= HALF_BITS else 32
     with b.loops("n oy", (images, rows)) as (n, oy):
         *pair, up, down = load_neighbors(b, 0, oy, wide)
         with b.for_("ox", cols) as ox:

@@ -174,31 +174,23 @@ def _meaning(strip: Strip, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, 
                 start = i * x_row + (position - strip.before) * x_column
                 for output, tap in strip.taps(position):
                     at = VECTOR_LANES * (strip.columns * i + tap)
-                    sums[output] = accumulate_f32.accumulate(
-                        strip.style,
-                        sums[output],
-                        values[start : start + VECTOR_LANES],
-                        weights[at : at + VECTOR_LANES],
-                    )
+                    x, w = values[start : start + VECTOR_LANES], weights[at : at + VECTOR_LANES]
+                    sums[output] = accumulate_f32.accumulate(strip.style, sums[output], x, w)
         totals = [total + np.asarray(bias, np.float32) for total in sums]
     return tuple(accumulate_f32.apply_activation(total, activation) for total in totals)
 
 
 def _strip_intrinsic(strip: Strip) -> Intrinsic:
     return Intrinsic(
-        name=strip.name,
-        operands=(
-            *pointers(FLOAT32, x=VECTOR_LANES, w=VECTOR_LANES * strip.columns, bias=VECTOR_LANES),
-            *(Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES) for p in range(strip.outputs)),
-            *immediates("activation", "rows", "x_row", "x_column"),
-        ),
-        meaning=partial(_meaning, strip),
-        portable=_portable(strip),
-        doc=f"{strip.outputs} outputs of four channels, windows of {strip.columns} columns.",
-        requires="mvefp",
-        text={"gnu": _text(strip)},
+        strip.name,
+        (*pointers(FLOAT32, x=VECTOR_LANES, w=VECTOR_LANES * strip.columns, bias=VECTOR_LANES),
+         *(Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES) for p in range(strip.outputs)),
+         *immediates("activation", "rows", "x_row", "x_column")),
+        partial(_meaning, strip), _portable(strip),
+        f"{strip.outputs} outputs of four channels, windows of {strip.columns} columns.",
+        requires="mvefp", text={"gnu": _text(strip)},
         count=lambda args: strip.instructions(args[-3], args[-4]),
-    )
+    )  # fmt: skip
 
 
 INTRINSICS = tuple(
@@ -288,33 +280,25 @@ class _FloatDepthwiseLayer:
         with b.for_("block", self.bias.shape[0]) as block:
             channel = b.let("channel", minimum(block * VECTOR_LANES, channels - VECTOR_LANES))
             taps = (block * size + rows.taps.start * width_taps) * VECTOR_LANES
-            b.evaluate(
-                strip.name,
-                [
-                    b.pointer(b.input(0), source + channel, reach),
-                    b.pointer(self.weights, taps, len(rows.taps) * width_taps * VECTOR_LANES),
-                    b.pointer(self.bias, block * VECTOR_LANES, VECTOR_LANES),
-                    *(
-                        b.pointer(b.y, target + channel + p * channels, VECTOR_LANES, "w")
-                        for p in range(strip.outputs)
-                    ),
-                    self.activation, len(rows.taps), x_row, channels,
-                ],
-            )  # fmt: skip
+            x = b.pointer(b.input(0), source + channel, reach)
+            w = b.pointer(self.weights, taps, len(rows.taps) * width_taps * VECTOR_LANES)
+            bias = b.pointer(self.bias, block * VECTOR_LANES, VECTOR_LANES)
+            places = [target + channel + p * channels for p in range(strip.outputs)]
+            outputs = [b.pointer(b.y, place, VECTOR_LANES, "w") for place in places]
+            settings = [self.activation, len(rows.taps), x_row, channels]
+            b.evaluate(strip.name, [x, w, bias, *outputs, *settings])
 
 
 def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)[0]
     channels = kernel.shape[2]
     starts = [min(c, channels - VECTOR_LANES) for c in range(0, channels, VECTOR_LANES)]
-    bias = bias_of(op, "float32")
-    window = window_of(op, kernel.shape[:2])
+    spans = [slice(start, start + VECTOR_LANES) for start in starts]
+    bias, window = bias_of(op, "float32"), window_of(op, kernel.shape[:2])
     layer = _FloatDepthwiseLayer(
         window,
-        b.constant(
-            "weights", np.stack([kernel[..., c : c + VECTOR_LANES] for c in starts]), FLOAT32
-        ),
-        b.constant("bias", np.stack([bias[c : c + VECTOR_LANES] for c in starts]), FLOAT32),
+        b.constant("weights", np.stack([kernel[..., span] for span in spans]), FLOAT32),
+        b.constant("bias", np.stack([bias[span] for span in spans]), FLOAT32),
         ACTIVATION_CODES[op.str_attr("activation")],
     )
     for rows in split_by_valid_taps(window, 0, op.output.shape[1]):

@@ -44,13 +44,11 @@ def _ends_meaning(x: Any, count: Any, *_: Any) -> tuple[Any, Any]:
 
 
 MIN_MAX = Intrinsic(
-    name="mve_min_max_f32",
-    operands=(
-        *pointers(FLOAT32, x=1), *immediates("count"), Operand("least", "out", UINT32),
-        Operand("most", "out", INT32),
-    ),
-    meaning=_ends_meaning, portable=_C["ends_portable"],
-    doc="Bits of the least and of the greatest of `count` values and 0.", requires="mvefp",
+    "mve_min_max_f32",
+    (*pointers(FLOAT32, x=1), *immediates("count"), Operand("least", "out", UINT32),
+     Operand("most", "out", INT32)),
+    _ends_meaning, _C["ends_portable"],
+    "Bits of the least and of the greatest of `count` values and 0.", requires="mvefp",
     text={"gnu": _C["ends_text"]}, count=lambda args: 12 + args[1] // 4 * 5,
 )  # fmt: skip
 
@@ -69,13 +67,11 @@ def _quantize_meaning(y: Any, x: Any, inverse: Any, offset: Any, moves: Any, cou
 
 
 QUANTIZE = Intrinsic(
-    name="mve_quantize_f32",
-    operands=(
-        *pointers(INT8, "w", y=1), *pointers(FLOAT32, x=1), *inputs(FLOAT32, "inverse"),
-        *inputs(INT32, "offset"), *immediates("moves", "count"),
-    ),
-    meaning=_quantize_meaning, portable=_C["quantize_portable"],
-    doc="The int8 nearest to each of `count` values, times `inverse`, plus `offset`.",
+    "mve_quantize_f32",
+    (*pointers(INT8, "w", y=1), *pointers(FLOAT32, x=1), *inputs(FLOAT32, "inverse"),
+     *inputs(INT32, "offset"), *immediates("moves", "count")),
+    _quantize_meaning, _C["quantize_portable"],
+    "The int8 nearest to each of `count` values, times `inverse`, plus `offset`.",
     requires="mvefp", text={"gnu": fill_text(_C["quantize_text"], whole=_WHOLE, rest=_REST)},
     count=lambda args: 12 + args[-1] // 4 * 10,
 )  # fmt: skip
@@ -99,17 +95,10 @@ def _reach(b: Kernel, row: FloatRow, reach: Register) -> None:
 def _values(
     b: Kernel, row: FloatRow, target: tir.Buffer, inverse: ArithExpr, offset: ArithExpr | None
 ) -> None:
-    size = target.elements
-    moved_by = 0 if offset is None else offset
-    factor = b.let("inverse", inverse)
-    b.evaluate(
-        QUANTIZE.name,
-        [
-            b.pointer(target, 0, size, "w"),
-            b.pointer(row.buffer, row.start, size),
-            factor, moved_by, int(offset is not None), size,
-        ],
-    )  # fmt: skip
+    size, factor = target.elements, b.let("inverse", inverse)
+    places = [b.pointer(target, 0, size, "w"), b.pointer(row.buffer, row.start, size)]
+    moves = [0, 0] if offset is None else [offset, 1]
+    b.evaluate(QUANTIZE.name, [*places, factor, *moves, size])
 
 
 QUANTIZE_PASSES = QuantizePasses(_reach, _ends, _values)
@@ -160,19 +149,14 @@ def _meaning(w: Any, x0: Any, x1: Any, totals: Any, q: Any, *rest: Any) -> tuple
 
 def _scaled(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
-        name=f"mve_gemm_hybrid_{loop.suffix}",
-        operands=(
-            *pointers(
-                INT8, w=(loop.head + loop.tail) * dot_product_loop.BYTES_PER_STEP * CHANNELS,
-                x0=loop.least_taps, x1=loop.least_taps,
-            ),
-            *pointers(INT32, totals=CHANNELS), *pointers(FLOAT32, q=2 * CHANNELS),
-            *pointers(FLOAT32, "w", y0=1, y1=1), *inputs(FLOAT32, "scale"),
-            *inputs(INT32, "zero_point"), *immediates("activation", "lanes", "taps"),
-        ),
-        meaning=_meaning, portable=_PORTABLE,
-        doc="Four channels of two pixels: products over a column, as floats.", requires="mvefp",
-        text={"gnu": _text(loop)},
+        f"mve_gemm_hybrid_{loop.suffix}",
+        (*pointers(INT8, w=(loop.head + loop.tail) * dot_product_loop.BYTES_PER_STEP * CHANNELS,
+                   x0=loop.least_taps, x1=loop.least_taps),
+         *pointers(INT32, totals=CHANNELS), *pointers(FLOAT32, q=2 * CHANNELS),
+         *pointers(FLOAT32, "w", y0=1, y1=1), *inputs(FLOAT32, "scale"),
+         *inputs(INT32, "zero_point"), *immediates("activation", "lanes", "taps")),
+        _meaning, _PORTABLE, "Four channels of two pixels: products over a column, as floats.",
+        requires="mvefp", text={"gnu": _text(loop)},
         count=lambda args: (
             loop.instructions(dot_product_loop.PAIR, args[-1])
             + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))

@@ -159,19 +159,15 @@ def _meaning(
 
 def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
     return Intrinsic(
-        name=microkernel_name(style, tile),
-        operands=(
-            *pointers(FLOAT32, w=tile.lanes, x=tile.pixels, bias=tile.lanes),
-            *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(tile.pixels)),
-            *immediates("activation", "lanes", "steps"),
-        ),
-        meaning=partial(_meaning, style, tile),
-        portable=_portable(style, tile),
-        doc=f"Products of {tile.lanes} channels times {tile.pixels} pixels, biased and cut.",
-        requires="mvefp",
-        text={"gnu": _text(style, tile)},
+        microkernel_name(style, tile),
+        (*pointers(FLOAT32, w=tile.lanes, x=tile.pixels, bias=tile.lanes),
+         *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(tile.pixels)),
+         *immediates("activation", "lanes", "steps")),
+        partial(_meaning, style, tile), _portable(style, tile),
+        f"Products of {tile.lanes} channels times {tile.pixels} pixels, biased and cut.",
+        requires="mvefp", text={"gnu": _text(style, tile)},
         count=lambda args: microkernel_instructions(style, tile, args[-1], args[-3]),
-    )
+    )  # fmt: skip
 
 
 _SPREAD = _C["spread"]
@@ -201,19 +197,15 @@ def _column_meaning(pixels: int, y: Any, *rest: Any) -> Any:
 def _column(pixels: int, *, zero: bool) -> Intrinsic:
     value = "0.0f" if zero else "x[i]"
     return Intrinsic(
-        name=f"mve_{'zero' if zero else 'spread'}_f32_{pixels}",
-        operands=(
-            *pointers(FLOAT32, "rw", y=1),
-            *(() if zero else (Operand("x", "ptr", FLOAT32, "r", 1),)),
-            *immediates("count"),
-        ),
-        meaning=partial(_column_meaning, pixels),
-        portable=f"for (int32_t i = 0; i < count; ++i) {{\n    y[{pixels} * i] = {value};\n}}",
-        doc=f"Every {pixels}th element from y on := {'0' if zero else 'those of x'}.",
-        requires="mvefp",
-        text={"gnu": _column_text(pixels, zero=zero)},
+        f"mve_{'zero' if zero else 'spread'}_f32_{pixels}",
+        (*pointers(FLOAT32, "rw", y=1), *(() if zero else pointers(FLOAT32, x=1)),
+         *immediates("count")),
+        partial(_column_meaning, pixels),
+        f"for (int32_t i = 0; i < count; ++i) {{\n    y[{pixels} * i] = {value};\n}}",
+        f"Every {pixels}th element from y on := {'0' if zero else 'those of x'}.",
+        requires="mvefp", text={"gnu": _column_text(pixels, zero=zero)},
         count=lambda args: 5 + args[-1] // 4 * (3 + (not zero)) + 4 * (args[-1] % 4 > 0),
-    )
+    )  # fmt: skip
 
 
 INTRINSICS = (

@@ -12,6 +12,7 @@ from firmwright.ops.conv2d import lower_convolution
 from firmwright.ops.expression import input_permutations, lower_in_blocks, unreduced_type
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.transpose_conv import taps
+from firmwright.schedules.scalar.requantize_tables import reduce_requantization
 from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops
 
 # A block of a reduction, such as a matrix product, spans up to two axes along which an operand does
@@ -48,6 +49,7 @@ def _block(op: OpCall) -> list[int]:
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     if op.op == "batch_matmul":
         batch_matmul.lower(op, b, _block(op))
+        b.transform = lambda func: reduce_requantization(func, b)
         return
     if op.op == "transpose_conv":
         lower_convolution(op, b, taps=taps, lanes=_LANES)
