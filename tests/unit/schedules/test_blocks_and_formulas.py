@@ -60,6 +60,8 @@ CALLS = {
     "a relu of a sum": formula("max(a * 0.25 + a, 0.0)"),
     "one limit": formula("int8(min(rint(a * a) - 3.0, 127.0))", INT8),
     "a matrix product": reduction((6, 5, 1), (1, 5, 7), (1,)),
+    "matrices": call_of("batch_matmul", [(2, 6, 5), (2, 5, 8)], adj_x=False, adj_y=False),
+    "turned matrices": call_of("batch_matmul", [(2, 5, 6), (3, 1, 9, 5)], adj_x=True, adj_y=True),
     "a small product": reduction((2, 5, 1), (1, 5, 3), (1,), "max"),
     "rows of a batch": reduction((3, 4, 5, 1), (1, 1, 5, 9), (2,)),
     "two axes": convolution((1, 5, 6, 7), (11, 5, 3, 2), (1, 0), (1, 2), (6, 3)),

@@ -11,11 +11,11 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, INT32, INT64, UINT32, Array, DType
+from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
+from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum
 from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
@@ -114,10 +114,10 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             return item < other if call.attrs["least"] else item > other
 
         with b.if_(binary_expr("or", i < k, is_ahead(worst.value))):
-            place = b.register("place", UINT32, k - 1)
+            place = b.register("place", INT32, k - 1)
 
             def at(there: ArithExpr) -> list[ArithExpr | int]:
-                return _replace_axis(outer, axis, minimum(there, k - 1).cast(INDEX))
+                return _replace_axis(outer, axis, minimum(maximum(there, 0), k - 1).cast(INDEX))
 
             with b.for_("step", k - 1) as step:
                 before = b.let("before", k - 2 - step)
@@ -125,7 +125,7 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
                 with b.if_(binary_expr("or", before >= i, is_ahead(kept[0]))):
                     for result, value in zip(b.outputs, kept, strict=True):
                         b.store(result, at(before + 1), value)
-                    place.set(before.cast(UINT32))
+                    place.set(before.cast(INT32))
             for result, value in zip(b.outputs, (item, i.cast(b.outputs[1].dtype)), strict=True):
                 b.store(result, at(place.value), value)
             worst.set(b.load(b.y, at(i)))
