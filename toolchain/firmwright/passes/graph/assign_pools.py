@@ -31,10 +31,7 @@ def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
     pools = _checked(module, pins)
 
     def pinned(value: Value) -> Value:
-        pool = pools.get(value.name)
-        if pool is None or value.constant is not None:
-            return value
-        return with_memory_scope(value, pool)
+        return with_memory_scope(value, pools[value.name]) if value.name in pools else value
 
     return map_graph_functions(module, lambda graph: map_values(graph, pinned))
 
@@ -81,20 +78,17 @@ def _checked(module: IRModule, pins: PoolAssignments) -> Mapping[str, str]:
     pools = {pool.name for pool in module.pools if pool.access == "rw"}
     assigned: dict[str, str] = {}
     for tensor, pool in pins:
+        problem, hint = "", ""
         if tensor in constants:
-            raise _wrong(module, tensor, pool, "it is a constant, which is part of the program")
-        if tensor not in tensors:
-            hint = f"{suggest_name(tensor, tensors)}."
-            raise _wrong(module, tensor, pool, "no planned tensor has this name", hint)
-        if pool not in pools:
-            hint = f"{suggest_name(pool, pools)}."
-            raise _wrong(module, tensor, pool, "no writable pool has this name", hint)
-        if assigned.get(tensor, pool) != pool:
-            raise _wrong(module, tensor, pool, f"it is already assigned to {assigned[tensor]}")
+            problem = "it is a constant, which is part of the program"
+        elif tensor not in tensors:
+            problem, hint = "no planned tensor has this name", f"{suggest_name(tensor, tensors)}."
+        elif pool not in pools:
+            problem, hint = "no writable pool has this name", f"{suggest_name(pool, pools)}."
+        elif assigned.get(tensor, pool) != pool:
+            problem = f"it is already assigned to {assigned[tensor]}"
+        if problem:
+            what = f"tensor {tensor!r} cannot be assigned to pool {pool!r}: {problem}."
+            raise UsageError(what, where=module.name, hint=hint)
         assigned[tensor] = pool
     return assigned
-
-
-def _wrong(module: IRModule, tensor: str, pool: str, why: str, hint: str = "") -> UsageError:
-    what = f"tensor {tensor!r} cannot be assigned to pool {pool!r}: {why}."
-    return UsageError(what, where=module.name, hint=hint)

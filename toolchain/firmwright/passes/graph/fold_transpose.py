@@ -7,7 +7,6 @@ This is exact: reductions keep their order of summation.
 
 from dataclasses import replace
 
-from firmwright.base.grouping import group_pairs
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.passes.map_functions import graph_pass, merge_into_producers
@@ -52,20 +51,16 @@ def _perm(call: Call) -> Perm:
 
 def _into_readers(function: Function) -> Function:
     turned: dict[str, tuple[Value, Perm]] = {}
-    sinks = {value.name for value in function.sinks}
-    readers = group_pairs((value.name, call) for call in function.body for value in call.variables)
+    others = [call for call in function.body if call.op not in EXPRESSION_OPS]
+    kept = {value.name for value in function.sinks}
+    kept |= {value.name for call in others for value in call.variables}
     body: list[Call] = []
     for call in function.body:
-        if call.op in EXPRESSION_OPS:
-            body.append(_reading_sources(call, turned))
-            continue
-        body.append(call)
-        y = call.outputs[0] if call.outputs else None
-        if call.op != "transpose" or y is None or y.name in sinks or call.inputs[0] is None:
-            continue
-        if all(reader.op in EXPRESSION_OPS for reader in readers.get(y.name, [])):
-            body.pop()
-            turned[y.name] = (call.inputs[0], _perm(call))
+        x = call.inputs[0] if call.op == "transpose" else None
+        if x is not None and call.outputs[0].name not in kept:
+            turned[call.outputs[0].name] = (x, _perm(call))
+        else:
+            body.append(_reading_sources(call, turned) if call.op in EXPRESSION_OPS else call)
     return replace(function, body=tuple(body)) if turned else function
 
 

@@ -15,7 +15,7 @@ from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.traversal import Node, local_names, rewrite_func
+from firmwright.ir.tir.traversal import Node, local_names, map_children, rewrite_func
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.passes.tir.externalize_constants import (
     ExtraArguments,
@@ -66,27 +66,24 @@ def _shape(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> _KernelShape:
 def _abstract_immediates(
     node: tir.Expr, scalars: list[tir.IntImm], intrinsics: IntrinsicTable
 ) -> tir.Expr:
+    def abstracted(part: tir.Expr) -> tir.Expr:
+        return _abstract_immediates(part, scalars, intrinsics)
+
     match node:
         case tir.IntImm(_, dtype) if dtype == INT32:
             scalars.append(node)
             return _placeholder(len(scalars) - 1)
-        case tir.Binary(op, a, b) if op in _PASSED:
-            left = _abstract_immediates(a, scalars, intrinsics)
-            return tir.Binary(op, left, _abstract_immediates(b, scalars, intrinsics))
-        case tir.Cast(dtype, value) if not isinstance(value, tir.IntImm):
-            return tir.Cast(dtype, _abstract_immediates(value, scalars, intrinsics))
+        case tir.Binary(op) if op in _PASSED:
+            return map_children(node, abstracted)
+        case tir.Cast(_, value) if not isinstance(value, tir.IntImm):
+            return map_children(node, abstracted)
         case tir.Select(cond, a, b):
-            left = _abstract_immediates(a, scalars, intrinsics)
-            return tir.Select(cond, left, _abstract_immediates(b, scalars, intrinsics))
-        case tir.IntrinsicCall(name, args, dtype) if name in intrinsics:
-            kinds = (operand.kind for operand in intrinsics[name].operands)
-            news = tuple(
-                _abstract_immediates(arg, scalars, intrinsics) if kind == "in" else arg
-                for kind, arg in zip(kinds, args, strict=True)
-            )
-            return tir.IntrinsicCall(name, news, dtype)
-        case _:
-            return node
+            return tir.Select(cond, abstracted(a), abstracted(b))
+        case tir.IntrinsicCall(name, args) if name in intrinsics:
+            pairs = zip(intrinsics[name].operands, args, strict=True)
+            news = (abstracted(arg) if operand.kind == "in" else arg for operand, arg in pairs)
+            return replace(node, args=tuple(news))
+    return node
 
 
 def _placeholder(number: int) -> tir.Var:

@@ -42,8 +42,7 @@ class _Narrower:
                 return new if is_exact else with_children(node, (new,))
             case tir.BufferLoad() | tir.AccessPtr():
                 return map_children(node, self.index)
-            case _:
-                return map_children(node, self.expr)
+        return map_children(node, self.expr)
 
     def index(self, node: tir.Expr) -> tir.Expr:
         """Rewrite a 64-bit `node` in 32 bits if its values fit; otherwise keep its dtype."""
@@ -80,8 +79,7 @@ class _Narrower:
                 if left is None or right is None:
                     return None
                 return tir.Select(self.expr(cond), left, right)
-            case _:
-                return None
+        return None
 
     def stmt(self, node: tir.Stmt) -> tir.Stmt:
         match node:
@@ -93,10 +91,9 @@ class _Narrower:
                 return self._if(node)
             case tir.BufferStore(_, indices, value):
                 return with_children(node, (*map(self.index, indices), self.expr(value)))
-            case _:
-                return map_children(
-                    node, lambda c: self.stmt(c) if isinstance(c, tir.Stmt) else self.expr(c)
-                )
+        return map_children(
+            node, lambda c: self.stmt(c) if isinstance(c, tir.Stmt) else self.expr(c)
+        )
 
     def _if(self, node: tir.If) -> tir.Stmt:
         new: list[Node] = [self.expr(node.cond)]

@@ -170,9 +170,8 @@ def _members(
 ) -> Iterator[_SharedKernel]:  # fmt: skip
     for func in kernels:
         flat = flatten_buffers(func)
-        if flat is None or diagnose_prim_func(flat, module, intrinsics):
-            continue
-        yield _SharedKernel(func, flat, make_template(flat, intrinsics), price(flat, {}))
+        if flat is not None and not diagnose_prim_func(flat, module, intrinsics):
+            yield _SharedKernel(func, flat, make_template(flat, intrinsics), price(flat, {}))
 
 
 def _profitable_groups(

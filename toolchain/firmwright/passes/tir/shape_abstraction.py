@@ -127,8 +127,7 @@ class _TemplateBuilder:
             case tir.Binary(op):
                 below = "limit" if op in tir.COMPARISONS else _ROLES.get(op, "number")
                 return [below if role else ""] * 2
-            case _:
-                return [role] * count
+        return [role] * count
 
     def _own(self, node: Node) -> None:
         match node:
@@ -211,8 +210,7 @@ def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
                 | tir.DeclBuffer(buffer)
             ) if _has_axes(buffer):
                 return replace(node, buffer=_flat(buffer))
-            case _:
-                return None
+        return None
 
     params = tuple(
         replace(param, value=_flat(param.value))

@@ -38,8 +38,7 @@ def simplify_expr(node: tir.Expr, bounds: Bounds) -> tir.Expr:
             return _not(new)
         case tir.Cast():
             return _cast(new)
-        case _:
-            return new
+    return new
 
 
 def _binary(node: tir.Binary, bounds: Bounds) -> tir.Expr:
@@ -172,8 +171,7 @@ def _not(node: tir.Not) -> tir.Expr:
             return inner
         case tir.Binary(op, left, right) if op in tir.COMPARISONS and left.dtype.is_int:
             return tir.Binary(NEGATED[op], left, right)  # type: ignore[arg-type]  # a BinaryOp
-        case _:
-            return node
+    return node
 
 
 def _cast(node: tir.Cast) -> tir.Expr:
@@ -224,8 +222,7 @@ def simplify_stmt(node: tir.Stmt, bounds: Bounds) -> tir.Stmt:
         case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer():
             scope = _map_children(node, bounds)
             return EMPTY_STMT if scope.body == EMPTY_STMT else scope
-        case _:
-            return _map_children(node, bounds)
+    return _map_children(node, bounds)
 
 
 def _map_children(node: N, bounds: Bounds) -> N:

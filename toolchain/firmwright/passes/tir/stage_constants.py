@@ -165,15 +165,12 @@ class _ConstantStager:
 
     def _step(self, step: tir.Stmt, position: int) -> tir.Stmt:
         """Return the step with its loads and with the load of the next step in parallel."""
-        now = self.steps[position]
-        ahead = self.steps[position + 1] if position + 1 < len(self.steps) else ()
-        ahead = tuple(load for load in ahead if load.block.is_async)
+        now, following = self.steps[position], self.steps[position + 1 : position + 2]
+        ahead = [load for loads in following for load in loads if load.block.is_async]
+        not_ahead = [load for load in now if position == 0 or not load.block.is_async]
         stmts: list[tir.Stmt] = []
-        for load in now:
-            if position == 0 or not load.block.is_async:
-                stmts += [load.start, *load.wait]
         # One copy at a time: all but the last of those started ahead are awaited immediately.
-        for load in ahead[:-1]:
+        for load in (*not_ahead, *ahead[:-1]):
             stmts += [load.start, *load.wait]
         stmts += [load.start for load in ahead[-1:]]
         stmts.append(self._with_views(step, now))
