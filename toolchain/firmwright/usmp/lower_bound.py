@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, groupby
 from typing import TypeAlias
 
 from firmwright.base.grouping import group_pairs
@@ -39,13 +39,8 @@ def min_bytes_by_time(buffers: Sequence[BufferInfo], constraints: Constraints) -
     joint = _joint_bytes(buffers, constraints)
     end = max((live.end for buffer in buffers for live in buffer.live), default=0)
     needs: list[int] = []
-    last: tuple[int, ...] | None = None
-    for alive in live_sets_by_time(buffers, end):
-        unchanged = alive == last
-        needs.append(
-            needs[-1] if unchanged else _min_bytes([buffers[index] for index in alive], joint)
-        )
-        last = alive
+    for alive, times in groupby(live_sets_by_time(buffers, end)):
+        needs += [_min_bytes([buffers[index] for index in alive], joint)] * len(list(times))
     return needs
 
 

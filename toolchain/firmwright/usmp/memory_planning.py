@@ -192,8 +192,7 @@ def _has_room(buffers: Sequence[BufferInfo], constraints: Constraints, pool: Poo
     restricted = [replace(buffer, pools=(pool.name,)) for buffer in buffers]
     if lower_bound_bytes(restricted, inner_constraints) > pool.size_bytes:
         return False
-    try:
+    with suppress(DoesNotFitError):
         best_first_fit_planner(restricted, inner_constraints, (pool,))
-    except DoesNotFitError:
-        return False
-    return True
+        return True
+    return False

@@ -1,6 +1,6 @@
 """Independent validator of memory plans, run in every build."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from firmwright.base.errors import InternalError
 from firmwright.ir.core import PoolInfo
@@ -16,37 +16,42 @@ def check_plan(
     Every buffer is in a permitted, writable pool, aligned and within the limit; all constraints
     hold; live buffers are disjoint unless a constraint relates them; totals match.
     """
+    defect = next(_defects(plan, buffers, constraints, {pool.name: pool for pool in pools}), None)
+    if defect is not None:
+        raise InternalError(f"planner {plan.planner} made an invalid plan: {defect}.")
+
+
+def _defects(
+    plan: Plan, buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]],
+    pools: Mapping[str, PoolInfo],
+) -> Iterator[str]:  # fmt: skip
+    """Yield the defects; only the first is certain, as later checks rely on earlier ones."""
     placed = sorted(plan.placements)
     expected = sorted(buffer.name for buffer in buffers)
     if placed != expected:
-        raise _invalid_plan(plan, f"it places {placed}, the buffers are {expected}")
-    by_pool = {pool.name: pool for pool in pools}
+        yield f"it places {placed}, the buffers are {expected}"
     for buffer in buffers:
-        _check_placement(plan, buffer, by_pool)
-    _check_totals(plan, buffers)
-    shared = _check_conflicts(plan, constraints)
-    _check_live_overlaps(plan, buffers, shared)
+        yield from _misplacements(plan, buffer, pools)
+    yield from _wrong_totals(plan, buffers)
+    yield from _conflicts(plan, constraints)
+    yield from _live_overlaps(plan, buffers, {frozenset((c.a, c.b)) for c in constraints})
 
 
-def _check_placement(plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]) -> None:
+def _misplacements(plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]) -> Iterator[str]:
     place = plan.placements[buffer.name]
     end = place.offset + buffer.size_bytes
     if place.pool not in buffer.pools or place.pool not in pools:
-        raise _invalid_plan(plan, f"{buffer.name} may not be in pool {place.pool!r}")
+        yield f"{buffer.name} may not be in pool {place.pool!r}"
     limit = pools[place.pool].size_bytes
     if pools[place.pool].access != "rw":
-        raise _invalid_plan(plan, f"{buffer.name} is in pool {place.pool}, which cannot be written")
+        yield f"{buffer.name} is in pool {place.pool}, which cannot be written"
     if place.offset < 0 or place.offset % buffer.alignment != 0:
-        raise _invalid_plan(
-            plan, f"{buffer.name} at offset {place.offset} is not aligned to {buffer.alignment}"
-        )
+        yield f"{buffer.name} at offset {place.offset} is not aligned to {buffer.alignment}"
     if limit is not None and end > limit:
-        raise _invalid_plan(
-            plan, f"{buffer.name} ends at {end} in pool {place.pool} of {limit} bytes"
-        )
+        yield f"{buffer.name} ends at {end} in pool {place.pool} of {limit} bytes"
 
 
-def _check_totals(plan: Plan, buffers: Sequence[BufferInfo]) -> None:
+def _wrong_totals(plan: Plan, buffers: Sequence[BufferInfo]) -> Iterator[str]:
     highest: dict[str, int] = {}
     for buffer in buffers:
         place = plan.placements[buffer.name]
@@ -54,64 +59,46 @@ def _check_totals(plan: Plan, buffers: Sequence[BufferInfo]) -> None:
         if end > highest.get(place.pool, 0):
             highest[place.pool] = end
     if dict(plan.pool_bytes) != highest:
-        raise _invalid_plan(
-            plan, f"it has {dict(plan.pool_bytes)} bytes, its placements take {highest}"
-        )
+        yield f"it has {dict(plan.pool_bytes)} bytes, its placements take {highest}"
     total = sum(highest.values())
     if plan.lower_bound_bytes > total:
-        raise _invalid_plan(
-            plan, f"its {total} bytes are below its bound of {plan.lower_bound_bytes}"
-        )
+        yield f"its {total} bytes are below its bound of {plan.lower_bound_bytes}"
 
 
-def _check_conflicts(
-    plan: Plan, constraints: Sequence[OffsetConstraint[str]]
-) -> set[tuple[str, str]]:
-    """Check the constraints in each pool; return the constrained pairs in both orders."""
-    pairs: set[tuple[str, str]] = set()
+def _conflicts(plan: Plan, constraints: Sequence[OffsetConstraint[str]]) -> Iterator[str]:
     for conflict in constraints:
         a, b = plan.placements[conflict.a], plan.placements[conflict.b]
-        pairs.add((conflict.a, conflict.b))
-        pairs.add((conflict.b, conflict.a))
-        if a.pool != b.pool:
-            continue
         difference = b.offset - a.offset
-        inside = conflict.lo < difference and difference < conflict.hi
+        inside = a.pool == b.pool and conflict.lo < difference < conflict.hi
         periodic = conflict.modulus > 1 and (difference - conflict.residue) % conflict.modulus == 0
         if inside and not periodic:
-            raise _invalid_plan(
-                plan,
+            yield (
                 f"{conflict.a} at {a.offset} and {conflict.b} at {b.offset} of pool {a.pool} "
-                f"conflict: {difference} is in ({conflict.lo}, {conflict.hi})",
+                f"conflict: {difference} is in ({conflict.lo}, {conflict.hi})"
             )
-    return pairs
 
 
-def _check_live_overlaps(
-    plan: Plan, buffers: Sequence[BufferInfo], related: set[tuple[str, str]]
-) -> None:
+def _live_overlaps(
+    plan: Plan, buffers: Sequence[BufferInfo], related: Collection[frozenset[str]]
+) -> Iterator[str]:
     """Sweep over time: each buffer is compared with those that are alive when it begins."""
     begins = sorted((live.first, live.end, i) for i, b in enumerate(buffers) for live in b.live)
     alive: list[tuple[int, int]] = []
     for first, end, number in begins:
         alive = [(until, other) for until, other in alive if until > first]
         for _, other in alive:
-            if other != number and (buffers[number].name, buffers[other].name) not in related:
-                _check_disjoint(plan, buffers[number], buffers[other])
+            a, b = buffers[number], buffers[other]
+            if other != number and frozenset((a.name, b.name)) not in related:
+                yield from _overlaps(plan, a, b)
         alive.append((end, number))
 
 
-def _check_disjoint(plan: Plan, a: BufferInfo, b: BufferInfo) -> None:
+def _overlaps(plan: Plan, a: BufferInfo, b: BufferInfo) -> Iterator[str]:
     a_place, b_place = plan.placements[a.name], plan.placements[b.name]
     a_end, b_end = a_place.offset + a.size_bytes, b_place.offset + b.size_bytes
     overlap = a_end > b_place.offset and b_end > a_place.offset
     if a_place.pool == b_place.pool and overlap:
-        raise _invalid_plan(
-            plan,
+        yield (
             f"{a.name} at {a_place.offset} and {b.name} at {b_place.offset} of pool "
-            f"{a_place.pool} overlap and are alive at once",
+            f"{a_place.pool} overlap and are alive at once"
         )
-
-
-def _invalid_plan(plan: Plan, defect: str) -> InternalError:
-    return InternalError(f"planner {plan.planner} made an invalid plan: {defect}.")

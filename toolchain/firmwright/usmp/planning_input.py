@@ -131,8 +131,8 @@ def _pinned_pools(
 ) -> dict[str, tuple[PoolInfo, ...]]:
     """Return the pool of each pinned buffer; pinning a view pins its underlying buffer."""
     pinned_pools: dict[str, tuple[PoolInfo, ...]] = {}
-    for item in cast("tuple[tuple[str, str], ...]", main.attrs.get("pool_assignments", ())):
-        name, pool_name = item
+    pins = cast("tuple[tuple[str, str], ...]", main.attrs.get("pool_assignments", ()))
+    for name, pool_name in pins:
         root = flow.roots.get(name)
         if root is None:
             raise UsageError(
