@@ -86,9 +86,6 @@ class ScheduleGraph:
         )
         return ScheduleState(0, ready, live, PeakBytes(live, live), -1)
 
-    def ready(self, state: ScheduleState) -> Iterator[int]:
-        return _bits(state.ready)
-
     def after(self, state: ScheduleState, call: int) -> ScheduleState:
         done = state.done | 1 << call
         dying = 0
@@ -158,7 +155,7 @@ def _moves(
     Some best order continues with that state.
     """
     moves: list[ScheduleState] = []
-    for call in graph.ready(state):
+    for call in _bits(state.ready):
         move = graph.after(state, call)
         if move.peak.apart > limits.apart or move.peak.shared > limits.shared:
             continue
@@ -239,7 +236,7 @@ def beam_search_order(graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH) 
         longer: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {}
         for state, order in beginnings.values():
             moves += graph.mask_cost * state.ready.bit_count()
-            for call in islice(graph.ready(state), 1 if moves > moves_max else None):
+            for call in islice(_bits(state.ready), 1 if moves > moves_max else None):
                 move = graph.after(state, call)
                 previous = longer.get(move.done)
                 if previous is None or move.peak < previous[0].peak:

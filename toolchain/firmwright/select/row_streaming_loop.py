@@ -47,10 +47,7 @@ class FusedSegment:
 
     @property
     def constants(self) -> dict[str, Constant]:
-        linked: dict[str, Constant] = {}
-        for pick in self.picks:
-            linked.update(pick.constants)
-        return linked
+        return {name: item for pick in self.picks for name, item in pick.constants.items()}
 
     @property
     def streamed(self) -> frozenset[str]:

@@ -95,7 +95,7 @@ class SegmentBuilder:
     @cached_property
     def _users(self) -> dict[str, list[int]]:
         calls = enumerate(self.entry.body)
-        inside = ((value.name, index) for index, call in calls for value in call.inputs if value)
+        inside = ((value.name, index) for index, call in calls for value in call.variables)
         return group_pairs([*inside, *((value.name, -1) for value in self.entry.sinks)])
 
 
@@ -344,22 +344,18 @@ class SegmentCandidates:
     def _first(self) -> dict[str, int]:
         definitions = {value.name: -1 for value in self.entry.sources}
         for index, call in enumerate(self.entry.body):
-            definitions.update({value.name: index for value in call.outputs})
+            definitions |= {value.name: index for value in call.outputs}
         return definitions
 
     @cached_property
     def _last(self) -> dict[str, int]:
-        count = len(self.entry.body)
         last = dict.fromkeys(self._by_name, -1)
         for index, call in enumerate(self.entry.body):
-            for value in call.inputs:
-                if value is not None and value.name in last:
-                    last[value.name] = index
+            last |= {value.name: index for value in call.variables}
         preserved = self.entry.params if self.module.io.preserve_input else ()
         state = [state.value for state in self.entry.state]
-        for value in (*self.entry.sinks, *state, *preserved):
-            last[value.name] = count
-        return last
+        lasting = (*self.entry.sinks, *state, *preserved)
+        return last | {value.name: len(self.entry.body) for value in lasting}
 
 
 # ---- cost of a segment -------------------------------------------------------------------------
