@@ -1,7 +1,7 @@
 """Constant pools outside the model's C, as NAME_POOL.bin and NAME_POOL.inc (an initializer)."""
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firmwright.codegen.c_names import ModelNames
@@ -49,11 +49,6 @@ def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPo
         ConstantPoolFile(i.pool.name, i.pool.scope, i.pool.section, *stem, i.data, i.offsets)
         for i, stem in zip(images, stems, strict=True)
     )
-
-
-def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str, str | bytes]:
-    texts = (format_data_files(pool.file, pool.data, spdx) for pool in pools)
-    return {path: text for files in texts for path, text in files.items()}
 
 
 def format_data_files(file: str, data: bytes, spdx: str) -> dict[str, str | bytes]:

@@ -23,6 +23,7 @@ from firmwright.ir.tir import traversal
 from firmwright.ir.tir.flat_index import fold_index
 from firmwright.ir.tir.traversal import Node
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT, CONSTANT_LOADS
+from firmwright.passes.tir.externalize_constants import linked_constants
 
 _READ_ROLES = ("in", "const")
 _WRITTEN_ROLES = ("out", "inout")
@@ -48,10 +49,7 @@ def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFun
 
 def ram_constants(module: IRModule, main: tir.PrimFunc) -> Iterator[tuple[str, str]]:
     """Yield the RAM-resident constants, each with the buffer of `main` that holds it."""
-    declared = (
-        node for node in traversal.statements(main.body) if isinstance(node, tir.AllocateConst)
-    )
-    sources = {node.buffer.name: node.constant for node in declared}
+    sources = {node.buffer.name: node.constant for node in linked_constants(main)}
     for call in traversal.prim_calls(main.body):
         if is_ram_constant_copy(module, call):
             source, target = call.args
@@ -124,18 +122,12 @@ def _kernel_comment(members: Sequence[tir.PrimFunc], shared: Sequence[str]) -> I
     default = str(function.attrs.get("op", function.name))
     yield from ("\n".join(filter(None, comments)) or default).split("\n")
     yield from shared
-    if members[1:]:
-        yield from _schedule_comment(function)
-        return
-    reads = _format_shapes(param for param in function.params if param.role == "in")
-    writes = _format_shapes(param for param in function.params if param.role in _WRITTEN_ROLES)
-    yield f"{reads or 'nothing'} -> {writes}"
-    if function.span.file:
-        yield str(function.span)
-    yield from _schedule_comment(function)
-
-
-def _schedule_comment(function: tir.PrimFunc) -> Iterator[str]:
+    if len(members) == 1:
+        reads = _format_shapes(param for param in function.params if param.role == "in")
+        writes = _format_shapes(param for param in function.params if param.role in _WRITTEN_ROLES)
+        yield f"{reads or 'nothing'} -> {writes}"
+        if function.span.file:
+            yield str(function.span)
     if function.attrs.get("schedule"):
         yield f"schedule {function.attrs['schedule']}"
 

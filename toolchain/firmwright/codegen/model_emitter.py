@@ -109,7 +109,8 @@ def _source_tree(
     if params is not None:
         files |= constant_pool_files.format_data_files(f"{name}.params", params.data, options.spdx)
         files[f"model/{name}.params.json"] = params.index(name) + "\n"
-    files |= constant_pool_files.format_pool_files(context.const_pools, options.spdx)
+    for pool in context.const_pools:
+        files |= constant_pool_files.format_data_files(pool.file, pool.data, options.spdx)
     files |= {**module.files, **format_descriptor(context)}
     identity = insert_model_id(files, name)
     files["firmware/fwr_app.c"] = _render(

@@ -24,11 +24,10 @@ def print_multi_device_main(context: EmitContext, main: tir.PrimFunc) -> str:
     parts = [
         render_template("firmwright.codegen", "call_optional.c.j2", head=format_lines(head, 0))
     ]
-    for device in context.interface.devices:
-        if device.is_copier:
-            parts.append(_copy_device(context, device))
-        else:
-            parts.append(_on_device(context, main, device))
+    parts += [
+        _copy_device(context, device) if device.is_copier else _on_device(context, main, device)
+        for device in context.interface.devices
+    ]
     fallback = bool(context.module.attrs.get("fallback"))
     parts.append(_MultiDeviceRunPrinter(context, fallback=fallback).run(main))
     return "\n".join(parts)

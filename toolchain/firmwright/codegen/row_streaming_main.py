@@ -53,8 +53,7 @@ def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
             inner = _split_at_row_loop(stmts[index], rows)
             before = tir.Seq((*stmts[:index], inner.before))
             return replace(inner, before=before, after=tir.Seq((inner.after, *stmts[index + 1 :])))
-        case _:
-            raise InternalError("the input is read outside of a loop over its rows")
+    raise InternalError("the input is read outside of a loop over its rows")
 
 
 def _reads(stmt: tir.Stmt, rows: StreamedInput) -> bool:

@@ -116,5 +116,4 @@ def _pieces(stmt: tir.Stmt) -> list[_StepPart]:
             ]
         case tir.For(extent=tir.IntImm()) if any(call.op >= 0 for call in prim_calls(stmt)):
             return [_StepPart(stmt.body, stmt)]
-        case _:
-            return [_StepPart(stmt)]
+    return [_StepPart(stmt)]
