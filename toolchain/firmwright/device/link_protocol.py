@@ -6,6 +6,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -200,7 +201,7 @@ def _require_size(payload: bytes, size_bytes: int, what: str) -> None:
         )
 
 
-def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[int, ...]:
+def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[Any, ...]:
     """Unpack a payload; a DeviceError for a wrong size calls it `what`."""
     _require_size(payload, struct.calcsize(layout), what)
     return struct.unpack(layout, payload)
@@ -237,9 +238,7 @@ class Hello:
                     f"this firmwright requires {LINK_VERSION} and {ABI}.",
                     hint="rebuild and flash the firmware with this version of firmwright.",
                 )
-        layout = "<HH16sHHHHHHIIIIIH"
-        _require_size(payload, struct.calcsize(layout), "hello")
-        return cls(*struct.unpack(layout, payload))
+        return cls(*unpack_payload("<HH16sHHHHHHIIIIIH", payload, "hello"))
 
 
 @dataclass(frozen=True, slots=True)

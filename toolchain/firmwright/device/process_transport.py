@@ -26,12 +26,12 @@ class ProcessTransport:
         environment: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         words = [str(part) for part in command]
-        self._name = name or Path(words[0]).name
+        self.name = name or Path(words[0]).name
         self._hint = hint
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         try:
             self._process = start_process(
-                words, hint or "build the firmware first, or install the program.", self._name,
+                words, hint or "build the firmware first, or install the program.", self.name,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, bufsize=0,
                 env={**os.environ, **(environment or {})},
             )  # fmt: skip
@@ -41,10 +41,6 @@ class ProcessTransport:
         assert self._process.stdout is not None  # as requested above
         self._reader = make_pipe_reader(self._process.stdout)
         atexit.register(self.close)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def pid(self) -> int:
@@ -91,7 +87,7 @@ class ProcessTransport:
         else:
             ending = f"ended with exit code {code}"
         what = f"the process {ending} during a session.{self._last_words()}"
-        return DeviceError(what, where=self._name, hint=self._hint or "start the session again.")
+        return DeviceError(what, where=self.name, hint=self._hint or "start the session again.")
 
     def _last_words(self) -> str:
         if self._stderr.closed:

@@ -26,7 +26,7 @@ class RttTransport:
 
     def __init__(self, stub: GdbClient, ram_start: int, ram_bytes: int, name: str) -> None:
         self._stub = stub
-        self._name = name
+        self.name = name
         self._waiting = b""
         self._closed = False
         try:
@@ -34,10 +34,6 @@ class RttTransport:
         except BaseException:
             stub.close()
             raise
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
         deadline = time.monotonic() + timeout_s
@@ -55,7 +51,7 @@ class RttTransport:
             if time.monotonic() >= deadline:
                 what = "the firmware does not empty its receive buffer."
                 hint = "the firmware hangs: reset the target."
-                raise DeviceError(what, where=self._name, hint=hint)
+                raise DeviceError(what, where=self.name, hint=hint)
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:
@@ -78,7 +74,7 @@ class RttTransport:
             if time.monotonic() >= deadline:
                 what = f"no RTT block in the {size_bytes} bytes at {start:#x}."
                 hint = 'build the firmware for a board with console driver "rtt".'
-                raise DeviceError(what, where=self._name, hint=hint)
+                raise DeviceError(what, where=self.name, hint=hint)
 
     def _search(self, start: int, size_bytes: int) -> int | None:
         text = b""

@@ -74,7 +74,7 @@ class SerialTransport:
     """
 
     def __init__(self, url: str, *, baud: int = DEFAULT_BAUD, parity: str = "N") -> None:
-        self._url = url
+        self.name = url
         self._baud = baud
         try:
             self._port = serial.serial_for_url(
@@ -92,10 +92,6 @@ class SerialTransport:
                 hint="check the cable and the name; `ls /dev/tty*` lists ports, and on Linux the "
                 "user must be in the group that owns it (dialout).",
             ) from error
-
-    @property
-    def name(self) -> str:
-        return self._url
 
     def read(self, limit: int, timeout_s: float) -> bytes:
         """Wait for one byte, then return all that have arrived."""
@@ -134,4 +130,4 @@ class SerialTransport:
 
     def _gone(self, error: Exception) -> DeviceError:
         hint = "check that the board is still connected and powered."
-        return DeviceError(f"the port failed: {error}.", where=self._url, hint=hint)
+        return DeviceError(f"the port failed: {error}.", where=self.name, hint=hint)

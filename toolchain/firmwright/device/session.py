@@ -183,7 +183,7 @@ class Session(Closeable):
         return self._line.change_baud(baud)
 
     def stack_bytes(self) -> int:
-        return link.unpack_payload("<I", self._line.request(Command.STACK), "stack mark")[0]
+        return int(link.unpack_payload("<I", self._line.request(Command.STACK), "stack mark")[0])
 
     def reset(self) -> None:
         """Restart the firmware, even after a fault, and greet it again."""
