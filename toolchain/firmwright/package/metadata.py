@@ -113,12 +113,9 @@ def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.Constant
     for function in (*map(module.kernel, callees(main.body)), main):
         for name in used_constants(function.body):
             c = module.constants[name]
-            constants.setdefault(
-                (c.dtype.name, c.digest),
-                summaries.ConstantSummary(
-                    name, c.dtype.name, tuple(c.shape), c.size_bytes, c.digest, c.pool
-                ),
-            )
+            facts = (c.dtype.name, tuple(c.shape), c.size_bytes, c.digest, c.pool)
+            row = summaries.ConstantSummary(name, *facts)
+            constants.setdefault((c.dtype.name, c.digest), row)
     return tuple(constants.values())
 
 

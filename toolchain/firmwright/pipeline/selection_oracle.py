@@ -1,6 +1,7 @@
 """Callbacks for kernel selection: lowering, memory planning and cost estimation."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from firmwright.base.errors import DoesNotFitError
@@ -61,11 +62,9 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
 
     def fits(candidate: IRModule) -> bool:
         for planner in dict.fromkeys((quick, options.planner)):
-            try:
+            with suppress(DoesNotFitError):
                 plan_memory(candidate, planner, cache)
-            except DoesNotFitError:
-                continue
-            return True
+                return True
         return False
 
     def key(kernel: tir.PrimFunc) -> CodeKey:
