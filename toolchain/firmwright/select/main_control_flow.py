@@ -14,7 +14,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph import devices
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.builder import INDEX, whole_buffer
 from firmwright.ir.tir.traversal import make_sequence
 from firmwright.select import aliases
 from firmwright.select.aliases import Alias
@@ -27,7 +27,7 @@ _NO_ALIASES: Mapping[str, Alias] = {}
 
 
 def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
-    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, _ACCESS[role])
+    return whole_buffer(buffer, _ACCESS[role])
 
 
 def call_kernel(

@@ -17,7 +17,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call
 from firmwright.ir.graph.opdef import RowReduction
-from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, logical_and
+from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, logical_and, whole_buffer
 from firmwright.ir.tir.schedule import LoweringCandidate, RowKernels
 from firmwright.select.row_copy_kernels import copy_row_kernel, fill_kernel, shift_rows_kernel
 from firmwright.select.row_streaming_plan import RowStage, RowStreamingPlan
@@ -137,7 +137,7 @@ class _RowStreamingLoopBuilder:
         reading = [
             self._window(value.name, starts[value.name], stage, ArithExpr(row))
             if value.name in starts
-            else _all(self.whole[value.name], "r")
+            else whole_buffer(self.whole[value.name], "r")
             for value in call.variables
         ]
         args = (*reading, self._output_pointer(stage, ArithExpr(row)))
@@ -159,7 +159,7 @@ class _RowStreamingLoopBuilder:
         if row_buffer is not None and not row_buffer.is_transient:
             rows, count, band = self.rows[name], row_buffer.rows, row_buffer.band
             kernel = shift_rows_kernel(rows.dtype, count, _row_elements(rows), band, self.target)
-            shift = [tir.PrimFuncCall(self._function(kernel), (_all(rows, "rw"),))]
+            shift = [tir.PrimFuncCall(self._function(kernel), (whole_buffer(rows, "rw"),))]
         conditions = [row >= 0] if lag > 0 else []
         if turns - lag > height:
             conditions.append(row < height)
@@ -195,7 +195,7 @@ class _RowStreamingLoopBuilder:
 
     def _output_pointer(self, stage: RowStage, row: ArithExpr) -> tir.AccessPtr:
         if self.sums is not None and not stage.result:
-            return _all(self.sums, "rw")
+            return whole_buffer(self.sums, "rw")
         if stage.result in self.rows:
             return self._newest_band(stage.result)
         result = self.whole[stage.result]
@@ -209,11 +209,11 @@ class _RowStreamingLoopBuilder:
 
     def _fill(self, buffer: tir.Buffer, value: float) -> tir.Stmt:
         kernel = fill_kernel(buffer.dtype, buffer.elements, value, self.target)
-        return tir.PrimFuncCall(self._function(kernel), (_all(buffer, "w"),))
+        return tir.PrimFuncCall(self._function(kernel), (whole_buffer(buffer, "w"),))
 
     def _finish(self, finish: LoweringCandidate, sums: tir.Buffer) -> tir.Stmt:
         call, name = self.segment.calls[-1], self._function(finish.function)
-        args = (_all(sums, "r"), _all(self.whole[call.outputs[0].name], "w"))
+        args = (whole_buffer(sums, "r"), whole_buffer(self.whole[call.outputs[0].name], "w"))
         return tir.PrimFuncCall(name, args, call.span, self.segment.end - 1)
 
     def _function(self, kernel: tir.PrimFunc) -> str:
@@ -223,10 +223,6 @@ class _RowStreamingLoopBuilder:
 
 def _row_elements(rows: tir.Buffer) -> int:
     return rows.elements // rows.shape[0]
-
-
-def _all(buffer: tir.Buffer, access: tir.AccessMode) -> tir.AccessPtr:
-    return tir.AccessPtr(buffer, _int(0), buffer.elements, access)
 
 
 def _int(value: ExprLike) -> tir.Expr:

@@ -16,7 +16,7 @@ from firmwright.ir.constant_pools import is_linked
 from firmwright.ir.core import Attr, PoolInfo
 from firmwright.ir.graph.devices import CONSTANTS_POOL_ATTR
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.builder import INDEX, Builder
+from firmwright.ir.tir.builder import Builder, whole_buffer
 from firmwright.ir.tir.memory_traffic import (
     NO_TRAFFIC,
     MemoryTraffic,
@@ -204,6 +204,4 @@ def _copy_kernel(name: str, like: tir.Buffer) -> tir.PrimFunc:
 
 
 def _copy(kernel: tir.PrimFunc, source: tir.Buffer, target: tir.Buffer) -> tir.Stmt:
-    zero = tir.IntImm(0, INDEX)
-    read = tir.AccessPtr(source, zero, source.elements, "r")
-    return tir.PrimFuncCall(kernel.name, (read, tir.AccessPtr(target, zero, target.elements, "w")))
+    return tir.PrimFuncCall(kernel.name, (whole_buffer(source, "r"), whole_buffer(target, "w")))

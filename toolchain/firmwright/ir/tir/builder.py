@@ -351,3 +351,7 @@ class Builder:
 
 def _as_stmt(stmts: Sequence[tir.Stmt]) -> tir.Stmt:
     return stmts[0] if len(stmts) == 1 else tir.Seq(tuple(stmts))
+
+
+def whole_buffer(buffer: tir.Buffer, access: tir.AccessMode) -> tir.AccessPtr:
+    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, access)

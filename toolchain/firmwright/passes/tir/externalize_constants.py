@@ -11,7 +11,7 @@ from typing import TypeAlias
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
 from firmwright.ir.module import AnyFunction, IRModule, Pass
-from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.builder import whole_buffer
 from firmwright.ir.tir.traversal import Node, local_names, rewrite_stmt, statements, substitute
 
 ExtraArguments: TypeAlias = tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]
@@ -65,7 +65,7 @@ class _MainConstants:
         elif like.alignment > buffer.alignment:
             buffer = replace(buffer, alignment=like.alignment)
         self._buffers[constant] = buffer
-        return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, "r")
+        return whole_buffer(buffer, "r")
 
     def around(self, body: tir.Stmt) -> tir.Stmt:
         body = substitute(body, {}, {buffer.name: buffer for buffer in self._buffers.values()})

@@ -8,7 +8,6 @@ the preceding step and is awaited after it, one copy at a time.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import HANDLE, UINT8
@@ -24,7 +23,7 @@ from firmwright.ir.constant_pools import (
 from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir import traversal
-from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.builder import INDEX, whole_buffer
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT
 from firmwright.passes.tir.assign_constant_memory import constants_do_not_fit
 from firmwright.passes.tir.dce import drop_unreferenced_constants
@@ -49,19 +48,15 @@ class _StagedLoad:
     @property
     def start(self) -> tir.Stmt:
         item = CONST_LOAD_START if self.block.is_async else CONST_LOAD
-        args = _whole_buffer(self.staging, "w"), _whole_buffer(self.source, "r")
+        args = whole_buffer(self.staging, "w"), whole_buffer(self.source, "r")
         return tir.Evaluate(tir.IntrinsicCall(item.name, args, HANDLE))
 
     @property
     def wait(self) -> tuple[tir.Stmt, ...]:
         if not self.block.is_async:
             return ()
-        args = (_whole_buffer(self.staging, "rw"),)
+        args = (whole_buffer(self.staging, "rw"),)
         return (tir.Evaluate(tir.IntrinsicCall(CONST_LOAD_WAIT.name, args, HANDLE)),)
-
-
-def _whole_buffer(buffer: tir.Buffer, access: Literal["r", "w", "rw"]) -> tir.AccessPtr:
-    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, access)
 
 
 def run(module: IRModule) -> IRModule:
