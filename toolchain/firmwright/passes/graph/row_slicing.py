@@ -55,10 +55,9 @@ def slice_rows(
         )
         part = make_part(y, 1, end - first, device, names)
         attrs = _padded(call, rows, first, end)
+        own = replace(call, inputs=inputs, outputs=(part,), attrs=attrs)
         slices = tuple(slice_ for _, slice_ in windows.values() if slice_ is not None)
-        row_slices.append(
-            CallSlice(replace(call, inputs=inputs, outputs=(part,), attrs=attrs), slices)
-        )
+        row_slices.append(CallSlice(own, slices))
     return tuple(row_slices)
 
 

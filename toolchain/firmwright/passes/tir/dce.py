@@ -19,9 +19,7 @@ from firmwright.passes.map_functions import map_prim_funcs
 _Register: TypeAlias = "tuple[str, tuple[tir.Expr, ...] | None]"
 
 
-def eliminate_dead_statements(
-    func: tir.PrimFunc, keep: frozenset[str] = frozenset()
-) -> tir.PrimFunc:
+def eliminate_dead_statements(func: tir.PrimFunc, keep: frozenset[str]) -> tir.PrimFunc:
     """Return `func` without unused buffers (except `keep`), unused lets and empty statements."""
     while True:
         names, read = _uses(func)

@@ -15,17 +15,15 @@ from firmwright.passes.map_functions import map_graph_functions, map_prim_funcs
 
 
 def find_duplicates(module: IRModule) -> dict[str, str]:
+    graphs = [func for func in module.functions.values() if isinstance(func, Function)]
     apart = {state.initial for state in module.io.state}
-    by_shape = any(isinstance(func, Function) for func in module.functions.values())
-    for func in module.functions.values():
-        if isinstance(func, Function):
-            apart |= {state.initial for state in func.state}
+    apart |= {state.initial for graph in graphs for state in graph.state}
     first: dict[tuple[str, str, tuple[int, ...]], str] = {}
     duplicates: dict[str, str] = {}
     for name, constant in module.constants.items():
         if name in apart:
             continue
-        key = constant.dtype.name, constant.digest, constant.shape if by_shape else ()
+        key = constant.dtype.name, constant.digest, constant.shape if graphs else ()
         original = first.setdefault(key, name)
         if original != name:
             duplicates[name] = original

@@ -89,8 +89,7 @@ class _OutlinedGroup:
     def dearest(self) -> tuple[tir.IntImm, ...]:
         """Return the values of the number that the slowest member uses most often."""
         numbers = self.members[self.losses.index(max(self.losses))].skeleton.numbers
-        places = self.places
-        return max(places, key=lambda found: sum(numbers[at].runs for at in places[found]))
+        return max(self.places, key=lambda v: sum(numbers[at].runs for at in self.places[v]))
 
     @property
     def saved_bytes(self) -> int:
