@@ -12,15 +12,9 @@ from typing import cast
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF
+from firmwright.ir.tir import traversal
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
-from firmwright.ir.tir.traversal import (
-    EMPTY_STMT,
-    child_statements,
-    map_children,
-    substitute,
-    used_buffers,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +131,13 @@ def in_place_kernel(kernel: tir.PrimFunc, call: Call, state: Value) -> tir.PrimF
         return None
     memory = {source.name: source.name, result.name: source.name}
     body = _without_self_copies(kernel.body, memory)
-    if source.name in used_buffers(body):
+    if source.name in traversal.used_buffers(body):
         limits = find_offset_constraints(kernel, source.name, result.name)
         if limits is None or any(limit.lo < 0 < limit.hi for limit in limits):
             return None
     params = (replace(p, role="inout") if p.value == source else p for p in kernel.params)
     kept = tuple(param for param in params if param.value != result)
-    return replace(kernel, params=kept, body=substitute(body, {}, {result.name: source}))
+    return replace(kernel, params=kept, body=traversal.substitute(body, {}, {result.name: source}))
 
 
 def _without_self_copies(node: tir.Stmt, memory: Mapping[str, object]) -> tir.Stmt:
@@ -158,10 +152,11 @@ def _without_self_copies(node: tir.Stmt, memory: Mapping[str, object]) -> tir.St
                 memory = {**memory, buffer.name: place}
         case tir.BufferStore(buffer, indices, tir.BufferLoad(read, places)) if indices == places:
             if buffer.name in memory and memory[buffer.name] == memory.get(read.name):
-                return EMPTY_STMT
-    inner = child_statements(node)
-    node = map_children(
+                return traversal.EMPTY_STMT
+    inner = traversal.child_statements(node)
+    node = traversal.map_children(
         node, lambda part: _without_self_copies(part, memory) if part in inner else part
     )
-    is_unused = isinstance(node, tir.DeclBuffer) and node.buffer.name not in used_buffers(node.body)
-    return node.body if isinstance(node, tir.DeclBuffer) and is_unused else node
+    if isinstance(node, tir.DeclBuffer):
+        return node if node.buffer.name in traversal.used_buffers(node.body) else node.body
+    return node

@@ -169,9 +169,8 @@ def _order_to(best: dict[int, tuple[int, ScheduleState, int]], goal: int) -> tup
     order: list[int] = []
     done = goal
     while done:
-        _, state, before = best[done]
+        _, state, done = best[done]
         order.append(state.last)
-        done = before
     return tuple(reversed(order))
 
 

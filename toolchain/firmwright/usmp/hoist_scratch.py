@@ -54,11 +54,9 @@ def hoist_scratch(
 
 def _hoist(body: tir.Stmt) -> HoistedBody:
     nodes = [node for node in statements(body) if _is_global_allocate(node)]
-    hoisted = (
-        rewrite_stmt(body, lambda node: node.body if _is_global_allocate(node) else None)
-        if nodes
-        else body
-    )
+    if not nodes:
+        return HoistedBody(body, body, ())
+    hoisted = rewrite_stmt(body, lambda node: node.body if _is_global_allocate(node) else None)
     return HoistedBody(body, hoisted, tuple(node.buffer for node in nodes))
 
 

@@ -63,9 +63,8 @@ def collect_planning_input(
             alignment, size_bytes = max(alignment, line), -(-size_bytes // line) * line
         # A buffer that is never accessed still needs an address.
         ranges = ranges or (LiveRange(0, 1),)
-        buffers.append(
-            BufferInfo(plan_name, size_bytes, alignment, ranges, kinds[name], candidates)
-        )
+        kind = kinds[name]
+        buffers.append(BufferInfo(plan_name, size_bytes, alignment, ranges, kind, candidates))
     pairs: list[InplacePair] = []
     for node, last in zip(flow.nodes, liveness.find_last_reads(flow, at_exit), strict=True):
         kernel = module.functions.get(node.call.callee) if node.call else None

@@ -72,12 +72,9 @@ def build_problem(
         a, b = number[c.a], number[c.b]
         by_buffer[b].append(OffsetConstraint(a, b, c.lo, c.hi, c.modulus, c.residue))
         by_buffer[a].append(by_buffer[b][-1].seen_from(a))
-    return PlanningProblem(
-        tuple(buffers),
-        tuple(tuple(own) for own in by_buffer),
-        {pool.name: pool.size_bytes for pool in pools},
-        lower_bound_bytes(buffers, constraints),
-    )
+    numbered, limits = tuple(map(tuple, by_buffer)), {pool.name: pool.size_bytes for pool in pools}
+    lower_bound = lower_bound_bytes(buffers, constraints)
+    return PlanningProblem(tuple(buffers), numbered, limits, lower_bound)
 
 
 def make_planner(name: str) -> Callable[[Solver], Planner]:

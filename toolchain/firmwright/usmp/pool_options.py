@@ -42,9 +42,8 @@ def resolve_pools(
     buffers = resolve_buffer_pools(board, asked.pools, reserved, asked.ram_bytes, targets)
     if asked.const_pools and not asked.link_params:
         raise UsageError("--no-link-params leaves no constant for --const-pool.")
-    return (
-        *buffers,
-        *resolve_constant_pools(board, asked.const_pools, asked.pools, asked.stream_input_rows),
+    return buffers + resolve_constant_pools(
+        board, asked.const_pools, asked.pools, asked.stream_input_rows
     )
 
 
