@@ -35,7 +35,7 @@ def test_emulator_is_halted_and_stops_at_every_operator(name: str, digits_path: 
         first = A0[compiled.board.port]
         seen = []
         for _ in range(STOPS_MAX):
-            stub.stop_at(probe, thumb=compiled.board.port == "cortex_m")
+            stop_at(stub, probe, 2 if compiled.board.port == "cortex_m" else 4)
             index, phase, data = (stub.register(first + i) for i in range(3))
             if data:  # calls without data measure the probe's own cost
                 seen.append((index, phase))
@@ -43,6 +43,15 @@ def test_emulator_is_halted_and_stops_at_every_operator(name: str, digits_path: 
                 break
             stub.step()
         assert seen == [(index, phase) for index in indices for phase in (0, 1)]
+
+
+def stop_at(stub: GdbClient, address: int, size_bytes: int) -> None:
+    """Resume the target until it reaches the instruction of this size."""
+    place = b"0,%x,%x" % (address, size_bytes)
+    stub._expect_ok(b"Z" + place, "set a breakpoint")
+    stopped = stub._request(b"c")
+    stub._expect_ok(b"z" + place, "remove the breakpoint")
+    stub._expect_stop(stopped, "stop")
 
 
 def test_gdb_commands_have_a_breakpoint_and_boards_have_a_server() -> None:

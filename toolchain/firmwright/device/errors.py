@@ -50,8 +50,7 @@ class Timeouts:
             case Command.RUN | Command.STEP:
                 # Also before the run is accepted, since that notice may have been lost.
                 return self.run_s
-            case _:
-                return self.answer_s
+        return self.answer_s
 
 
 class FaultError(DeviceError):

@@ -85,13 +85,6 @@ class GdbClient(Closeable):
         """Set the program counter to the entry point; `close` resumes there."""
         self._set_register(_RISCV_PC, entry)
 
-    def stop_at(self, address: int, *, thumb: bool) -> None:
-        place = b"0,%x,%x" % (address, 2 if thumb else 4)
-        self._expect_ok(b"Z" + place, f"stop at {address:#x}")
-        stopped = self._request(b"c")
-        self._expect_ok(b"z" + place, "remove the breakpoint")
-        self._expect_stop(stopped, "stop")
-
     def go(self) -> None:
         """Resume the target; only `halt` may be called next."""
         self._send(b"c")

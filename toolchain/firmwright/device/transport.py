@@ -11,15 +11,12 @@ class Transport(Protocol):
     @property
     def name(self) -> str:
         """Return the name used in errors: a port, a command or a board."""
-        ...
 
     def read(self, limit: int, timeout_s: float) -> bytes:
         """Return up to `limit` bytes, or b"" after the timeout; raise DeviceError if closed."""
-        ...
 
     def write(self, data: bytes) -> None:
         """Send all of `data`; raise DeviceError if the other side has closed."""
-        ...
 
     def close(self) -> None:
         """Close; a second call has no effect."""
@@ -30,7 +27,6 @@ class BaudTransport(Transport, Protocol):
 
     def set_baud(self, baud: int) -> None:
         """Change the rate after all written bytes have left; 0 restores the initial rate."""
-        ...
 
 
 def has_baud(transport: Transport) -> TypeGuard[BaudTransport]:
