@@ -70,9 +70,7 @@ class BenchmarkRow:
 
 def find_models(folder: str) -> tuple[Path, ...]:
     """Return the model files in `folder` by name, by default those of the bundled example."""
-    if not folder:
-        return (digits_dir() / "digits.tflite",)
-    return find_model_files(folder)
+    return find_model_files(folder) if folder else (digits_dir() / "digits.tflite",)
 
 
 def measure_models(

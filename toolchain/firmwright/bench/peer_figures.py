@@ -44,10 +44,8 @@ def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:
         raise UsageError(f"the peers' figures cannot be read: {error}.", where=str(file)) from error
 
 
-def find_figure(
-    figures: Sequence[PeerFigure], *, model: str, core: str, metric: str, peer: str = REFERENCE_PEER
-) -> int | None:
-    """Return the rounded value of the first figure that matches, or None."""
-    key = (peer, core, model, metric)
+def find_figure(figures: Sequence[PeerFigure], *, model: str, core: str, metric: str) -> int | None:
+    """Return the rounded value of the first figure of REFERENCE_PEER that matches, or None."""
+    key = (REFERENCE_PEER, core, model, metric)
     found = (f.value for f in figures if (f.peer, f.core, f.model, f.metric) == key)
     return next(map(round, found), None)

@@ -70,12 +70,10 @@ def measure_modeled_cycles(
         yield ModeledRun(name, board, mode, *total)
 
 
-def compare_predictions(
-    models: Sequence[Path], boards: Sequence[str], optimize: str = "balanced"
-) -> Iterator[Prediction]:
+def compare_predictions(models: Sequence[Path], boards: Sequence[str]) -> Iterator[Prediction]:
     """Yield a comparison for every layer of each model on each board, in that order."""
     skipped = (DoesNotFitError, UnsupportedError)
-    for name, board, _, compiled, exact in _runs(models, boards, [optimize], *skipped):
+    for name, board, _, compiled, exact in _runs(models, boards, ["balanced"], *skipped):
         predictions = predict_instructions(compiled)
         for op in compiled.summary.operators:
             counts = predictions[op.index], exact.operators[op.index].instructions

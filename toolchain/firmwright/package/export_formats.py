@@ -125,9 +125,7 @@ class PackageTests:
     options: tuple[str, ...]
 
 
-def export_package(
-    exported: ExportInput, form: str, tests: PackageTests | None = None
-) -> SourceTree:
+def export_package(exported: ExportInput, form: str, tests: PackageTests | None) -> SourceTree:
     values = {**_template_values(exported), "form": form}
     content = _render_templates("every-package", values)
     content["LICENSE"] = exported.metadata.license_text or content["LICENSE"]
