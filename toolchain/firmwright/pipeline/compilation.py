@@ -160,12 +160,11 @@ def emit_compilation(
     with_files = add_library_files(module)
     check_external_symbols(with_files.files, generated_files(module))
     tree = emit_model(with_files, intrinsics, make_emit_options(board, options))
+    resolved = replace(options, target=canonical_target_string(module.targets, board))
     summary = summarize_compilation(
         module, board.name, model_id=model_id(tree), tool_version=VERSION,
         compiler={"tool": compiler[0], "flags": list(compiler[1])},
-        options=serialize_options(
-            replace(options, target=canonical_target_string(module.targets, board)),
-        ),
+        options=serialize_options(resolved),
     )  # fmt: skip
     tree = tree.merged(_metadata_file(summary, tree))
     return Compilation(module, imported, board, tree, summary, options, source)

@@ -1,6 +1,7 @@
 """The passes of a compilation in the order of `ir/pass_catalog.txt`."""
 
 from collections.abc import Callable
+from functools import partial
 
 from firmwright.base.errors import PluginError, UsageError
 from firmwright.boards import load_board
@@ -28,8 +29,12 @@ from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import dce
 from firmwright.passes.tir.assign_ramfuncs import assign_ramfuncs
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
-from firmwright.pipeline import selection_oracle
 from firmwright.pipeline.options import Options
+from firmwright.pipeline.selection_oracle import (
+    kernel_cost_estimator,
+    make_lowering,
+    make_selection_oracle,
+)
 from firmwright.pipeline.user_passes import IMPORT_STAGE, insert_user_passes, without_applied
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.select.call_order import reorder_calls
@@ -54,19 +59,14 @@ def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, 
 def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
     """Return the passes that need more input than the module, by name."""
     table = op_table()
+    predict = partial(_predict_cycles, options=options)
+    find_board = partial(load_board, options.board, options.board_dirs)
     steps: dict[str, Callable[[IRModule], IRModule]] = {
         "partition": lambda module: partition_module(module, timer),
         "reorder-calls": lambda module: reorder_calls(module, table),
         "rematerialize": lambda module: rematerialize(module, table),
-        "pipeline-runs": lambda module: pipeline_runs(
-            module, lambda part: _predict_cycles(part, options)
-        ),
-        "engine-split": lambda module: split_over_engines(
-            module,
-            table,
-            lambda part: _predict_cycles(part, options),
-            lambda: load_board(options.board, options.board_dirs),
-        ),
+        "pipeline-runs": lambda module: pipeline_runs(module, predict),
+        "engine-split": lambda module: split_over_engines(module, table, predict, find_board),
         "multi-core-split": lambda module: split_over_cores(module, table),
         "tile-transfers": lambda module: insert_tile_transfers(module, table),
         "plan-devices": lambda module: plan_devices(module, table),
@@ -75,21 +75,15 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
         "lower-select": lambda module: _lower_and_select(module, options),
-        "compress-weights": lambda module: compress_weights(
-            module, selection_oracle.kernel_cost_estimator(module)
-        ),
+        "compress-weights": lambda module: compress_weights(module, kernel_cost_estimator(module)),
         "after-scheduling": lambda module: run_phase(module, "after_scheduling", timer),
         "cache-constants-in-ram": lambda module: copy_constants_to_ram(module, options.planner),
         "usmp": lambda module: plan_memory(module, options.planner),
         "after-planning": lambda module: run_phase(module, "after_planning", timer),
         "outline-common-kernels": lambda module: outline_common_kernels(
-            module,
-            collect_intrinsics(module, INTRINSICS),
-            selection_oracle.kernel_cost_estimator(module),
+            module, collect_intrinsics(module, INTRINSICS), kernel_cost_estimator(module)
         ),
-        "assign-ramfuncs": lambda module: assign_ramfuncs(
-            module, selection_oracle.kernel_cost_estimator(module)
-        ),
+        "assign-ramfuncs": lambda module: assign_ramfuncs(module, kernel_cost_estimator(module)),
         "tir-to-runtime": lambda module: run_hook(module, "tir_to_runtime"),
         "final-dce": dce.run,
     }
@@ -136,7 +130,7 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
     if not isinstance(module.entry, Function):
         return check_lowered(module)
     lowering, module = lower_for_selection(module, options)
-    oracle = selection_oracle.make_selection_oracle(options)
+    oracle = make_selection_oracle(options)
     return KernelSelector(module, lowering.calls(), lowering.rows, oracle).select()
 
 
@@ -144,9 +138,9 @@ def _predict_cycles(module: IRModule, options: Options) -> list[int]:
     """Return the predicted cycles of each call of the entry."""
     for hook in ("relay_to_runtime", "relay_to_tir"):
         module = _make_kernels(module, hook)
-    estimate = selection_oracle.kernel_cost_estimator(module)
+    estimate = kernel_cost_estimator(module)
     cycles = []
-    for call, candidates in selection_oracle.make_lowering(module, options).calls():
+    for call, candidates in make_lowering(module, options).calls():
         kernel = module.callee(call.op)
         if isinstance(kernel, tir.PrimFunc):
             declared = kernel.attrs.get(CYCLES_ATTR)
@@ -159,5 +153,5 @@ def _predict_cycles(module: IRModule, options: Options) -> list[int]:
 
 def lower_for_selection(module: IRModule, options: Options) -> tuple[Lowering, IRModule]:
     module = check_lowered(module)
-    module = lower_subgraphs(module, lambda part: selection_oracle.make_lowering(part, options))
-    return selection_oracle.make_lowering(module, options), module
+    module = lower_subgraphs(module, lambda part: make_lowering(part, options))
+    return make_lowering(module, options), module
