@@ -211,8 +211,7 @@ class Tokenizer:
                 return Token(sigil, text, name, start)
             case "string":
                 return Token(TokenKind.STRING, text, self._unquote(text, start), start)
-            case _:
-                return Token(TokenKind.PUNCT, text, text, start)
+        return Token(TokenKind.PUNCT, text, text, start)
 
     def _int(self, text: str, start: int) -> int:
         self._end_of_number(text, start)

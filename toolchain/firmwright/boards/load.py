@@ -9,6 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -35,11 +36,9 @@ def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
 
 
 def _read_board_file(file: Path, directories: Sequence[Path]) -> Board:
-    values = _parse_toml(file)
-    shown = f"{file.parent.name}/{file.name}"
-    table = TomlTable(values, shown)
+    table = TomlTable(_parse_toml(file), f"{file.parent.name}/{file.name}")
     if table.has("soc"):
-        table = TomlTable(values, shown, below=_read_soc(table, directories))
+        table = replace(table, below=_read_soc(table, directories))
     return read_board(table, file.parent.name)
 
 

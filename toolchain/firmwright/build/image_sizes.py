@@ -51,8 +51,7 @@ def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[
             return (flash,)
         case "data":
             return (flash, ram)
-        case _:
-            return (ram,)
+    return (ram,)
 
 
 def find_overflows(output: str, regions: Sequence[LinkedRegion]) -> tuple[RegionOverflow, ...]:

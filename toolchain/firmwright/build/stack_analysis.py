@@ -171,12 +171,9 @@ def _is_indirect(mnemonic: str, operands: str) -> bool:
             return "<" not in operands
         case "bx":
             return not operands.startswith("lr")
-        case "jalr":
-            return True
         case "call" | "callq":
             return operands.startswith("*")
-        case _:
-            return False
+    return mnemonic == "jalr"
 
 
 def _pushed(mnemonic: str, operands: str) -> int:

@@ -224,8 +224,8 @@ def with_scalar_scales(model: bytes) -> bytes:
     import onnx
 
     proto = onnx.ModelProto.FromString(model)
-    nodes = [node for node in proto.graph.node if node.op_type.endswith("quantizeLinear")]
-    nodes += [node for node in proto.graph.node if node.op_type == "QuantizeLinear"]
+    kinds = ("QuantizeLinear", "DequantizeLinear")
+    nodes = (node for node in proto.graph.node if node.op_type in kinds)
     names = {name for node in nodes for name in node.input[1:]}
     for tensor in proto.graph.initializer:
         if tensor.name in names and list(tensor.dims) == [1]:

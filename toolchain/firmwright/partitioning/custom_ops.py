@@ -30,9 +30,7 @@ CUSTOM_OPS_VARIABLE = "CUSTOM_OPS"
 
 def supports_custom_op(domain: str, name: str) -> bool:
     """Return whether a custom operator or a backend's pattern covers the operator."""
-    if CUSTOM_OPS.find(domain, name) is not None:
-        return True
-    return any(
+    return CUSTOM_OPS.find(domain, name) is not None or any(
         (part.op == "custom" and part.accepts({"domain": domain, "name": name}))
         for backend in BACKENDS.all().values()
         for entry in backend.table

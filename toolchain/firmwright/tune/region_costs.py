@@ -137,11 +137,8 @@ class RegionCostEstimator:
         log.info("%d regions in one image", len(groups))
         options = isolated_region_options(self.options)
         regions = build_region_module(self.module, function, groups)
-        compiled = compile_model(
-            run_passes_before_reordering(regions, options),
-            options,
-            watch=lambda name, module: modules.update({name: module}),
-        )
+        prepared = run_passes_before_reordering(regions, options)
+        compiled = compile_model(prepared, options, watch=modules.__setitem__)
         lowered = modules["lower-select"]
         calls = prim_calls(lowered.aot_main.body)
         part_of = {call.op: call.span.subgraph for call in calls if call.op >= 0}

@@ -101,7 +101,7 @@ class _LayerSearch:
     description: str
     digest: str
     lowering: Lowering
-    calls: int = 1
+    calls: int = 0
     seen: dict[ConfiguredSchedule, int | None] = field(default_factory=dict)
     built: dict[ConfiguredSchedule, LoweringCandidate] = field(default_factory=dict)
 
@@ -188,10 +188,7 @@ def _layers(model: Model, options: Options) -> tuple[list[_LayerSearch], int]:
             continue
         forms = [kernel_digest(item.function) for item in layer.offered.values()]
         identity = (layer.digest, *sorted(forms))
-        if identity in searches:
-            searches[identity].calls += 1
-        else:
-            searches[identity] = layer
+        searches.setdefault(identity, layer).calls += 1
     return list(searches.values()), untuned
 
 
