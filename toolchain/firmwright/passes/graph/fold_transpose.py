@@ -52,12 +52,12 @@ def _perm(call: Call) -> Perm:
 def _into_readers(function: Function) -> Function:
     turned: dict[str, tuple[Value, Perm]] = {}
     others = [call for call in function.body if call.op not in EXPRESSION_OPS]
-    kept = {value.name for value in function.sinks}
-    kept |= {value.name for call in others for value in call.variables}
+    read_elsewhere = {value.name for value in function.sinks}
+    read_elsewhere |= {value.name for call in others for value in call.variables}
     body: list[Call] = []
     for call in function.body:
         x = call.inputs[0] if call.op == "transpose" else None
-        if x is not None and call.outputs[0].name not in kept:
+        if x is not None and call.outputs[0].name not in read_elsewhere:
             turned[call.outputs[0].name] = (x, _perm(call))
         else:
             body.append(_reading_sources(call, turned) if call.op in EXPRESSION_OPS else call)
