@@ -70,12 +70,11 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def _inverse_power(x: ArithExpr, beta: float) -> ArithExpr:
     """Return x^-beta, for the usual exponents by square roots."""
-    if beta == _THREE_QUARTERS:
-        root = libm_function("sqrt")(x)
-        return ArithExpr(immediate(1.0, FLOAT32)) / (root * libm_function("sqrt")(root))
-    if beta == _HALF:
-        return libm_function("rsqrt")(x)
-    return intrinsic("pow_f32", [x, ArithExpr(immediate(-beta, FLOAT32))], FLOAT32)
+    if beta not in (_HALF, _THREE_QUARTERS):
+        return intrinsic("pow_f32", [x, ArithExpr(immediate(-beta, FLOAT32))], FLOAT32)
+    root = libm_function("sqrt")(x)
+    size = root if beta == _HALF else root * libm_function("sqrt")(root)
+    return ArithExpr(immediate(1.0, FLOAT32)) / size
 
 
 _OUTPUT_BITS = 7

@@ -174,20 +174,15 @@ EMPTY_STMT = tir.Seq(())
 def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
     """Apply `rule` to every statement and expression in `node`, innermost first.
 
-    Loads that were one object still are, so that costs count them once.
+    A load that was one object in several places still is, so that costs count it once.
     """
     loads: dict[int, Node] = {}
 
     def visit(node: Node) -> Node:
         if type(node) in _LEAVES:
             return node if (result := rule(node)) is None else result
-        if not isinstance(node, tir.BufferLoad):
-            return apply(node)
-        if id(node) not in loads:
-            loads[id(node)] = apply(node)
-        return loads[id(node)]
-
-    def apply(node: Node) -> Node:
+        if id(node) in loads:
+            return loads[id(node)]
         rebuilt: Node = map_children(node, visit)
         if rebuilt is not node:
             match rebuilt:
@@ -198,7 +193,10 @@ def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
                         f"a rule replaced the source of {buffer.name} by another kind of node"
                     )
         result = rule(rebuilt)
-        return rebuilt if result is None else result
+        rebuilt = rebuilt if result is None else result
+        if isinstance(node, tir.BufferLoad):
+            loads[id(node)] = rebuilt
+        return rebuilt
 
     return cast(tir.Stmt, visit(node))
 

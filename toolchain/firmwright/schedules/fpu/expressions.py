@@ -16,7 +16,8 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.fpu.float_functions import FPU_FUNCTIONS, in_line, is_long
+from firmwright.schedules.fpu.float_functions import in_line, is_long
+from firmwright.schedules.scalar.lstm import lower_packed
 from firmwright.schedules.scalar.unrolled_loops import WITH_KERNELS, unroll_inner_loops
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES
 
@@ -42,9 +43,10 @@ _MOST = 1 << 21
 _LIMITS = frozenset({"min", "max"})
 _FORMULAS = {"expression": "formula", "reduction": "formula", "pool_nd": "final"}
 _WITH_FUNCTIONS = {
-    *_FORMULAS, *FPU_FUNCTIONS & op_table().keys(), "detections", "detections_by_class", "elu",
+    *_FORMULAS, "ceil", "cos", "detections", "detections_by_class", "elu", "exp", "floor",
     "floor_div", "floor_mod", "gelu", "hybrid_lstm", "l2_normalization",
-    "local_response_normalization", "log_softmax", "quantize",
+    "local_response_normalization", "log", "log_softmax", "lstm", "quantize", "round", "rsqrt",
+    "sin", "sqrt",
 }  # fmt: skip
 _TIME_MAX = 0.9
 
@@ -123,14 +125,14 @@ def _is_byte(number: tir.Expr) -> bool:
 
 
 def _configs(family: str, op: OpCall) -> Sequence[Config]:
-    formula = str(op.attrs.get(_FORMULAS[op.op])) if op.op in _FORMULAS else ""
-    if family == "fpu" and formula and not any(f"{name}(" in formula for name in FPU_FUNCTIONS):
+    if family == "fpu" and op.op in _FORMULAS and "(" not in str(op.attrs.get(_FORMULAS[op.op])):
         return ()
     return ({},) if any(each and each.dtype == FLOAT32 for each in (op.output, *op.inputs)) else ()
 
 
 def _build(family: str, feature: str, op: OpCall, config: Config, b: Kernel) -> None:
-    op_table()[op.op].lower(op, b)
+    lower = lower_packed if op.op == "lstm" else op_table()[op.op].lower
+    lower(op, b)
 
     def transform(func: tir.PrimFunc) -> tir.PrimFunc:
         func = compute_in_line(feature, rewrite_func(func, _in_integers))
@@ -154,7 +156,7 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     _EXTREMES["min"]: lambda a, b: np.where(a < b, a, b),
 }
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
-_OPS = {"fpu": _WITH_FUNCTIONS, "soft_float": op_table().keys() - WITH_KERNELS}
+_OPS = {"fpu": _WITH_FUNCTIONS, "soft_float": op_table().keys() - WITH_KERNELS | {"lstm"}}
 SCHEDULES = tuple(
     Schedule(
         f"{family}.{op}.in_line", op, frozenset({feature}), partial(_configs, family),

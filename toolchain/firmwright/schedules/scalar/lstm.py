@@ -1,20 +1,14 @@
 """lstm with the weights of all gates side by side."""
 
-from functools import partial
-
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ir.tir.traversal import rewrite_func
+from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index, UnitLoops, emit_steps
 from firmwright.ops.lstm_layer import GATES, INPUT_WEIGHTS, RECURRENT_WEIGHTS, weights_at
-from firmwright.schedules.fpu.float_functions import in_line
-from firmwright.schedules.schedule_factories import FLOAT_FAMILIES, for_inputs_of
 
 _UNROLL = 4
 
@@ -45,21 +39,13 @@ class _PackedLoops(UnitLoops):
             add(last)
 
 
-def _build_in_line(feature: str, op: OpCall, config: Config, b: Kernel) -> None:
+def lower_packed(op: OpCall, b: Kernel) -> None:
     emit_steps(op, b, _PackedLoops(op, b))
-    b.transform = lambda func: rewrite_func(func, partial(in_line, feature))
 
 
 SCHEDULES = (
     Schedule(
         "scalar.lstm.packed", "lstm", frozenset(), lambda op: ({},),
-        lambda op, config, b: emit_steps(op, b, _PackedLoops(op, b)),
-    ),
-    *(
-        Schedule(
-            f"{family}.lstm.packed", "lstm", frozenset({feature}), for_inputs_of(FLOAT32),
-            partial(_build_in_line, feature),
-        )
-        for family, feature in FLOAT_FAMILIES
+        lambda op, config, b: lower_packed(op, b),
     ),
 )  # fmt: skip
