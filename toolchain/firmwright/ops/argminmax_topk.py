@@ -121,9 +121,9 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
 
             with b.for_("step", k - 1) as step:
                 before = b.let("before", k - 2 - step)
-                ahead = [b.load(result, at(before)) for result in b.outputs]
-                with b.if_(binary_expr("or", before >= i, is_ahead(ahead[0]))):
-                    for result, value in zip(b.outputs, ahead, strict=True):
+                moved = [b.load(result, at(before)) for result in b.outputs]
+                with b.if_(binary_expr("or", before >= i, is_ahead(moved[0]))):
+                    for result, value in zip(b.outputs, moved, strict=True):
                         b.store(result, at(before + 1), value)
                     place.set(before.cast(INT32))
             for result, value in zip(b.outputs, (item, i.cast(b.outputs[1].dtype)), strict=True):

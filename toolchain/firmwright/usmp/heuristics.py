@@ -99,15 +99,12 @@ def candidate_orders(problem: PlanningProblem) -> Iterator[list[int]]:
     pressure = _peak_live_bytes(problem)
     neighbor_bytes = [sum(size[c.a] for c in own) for own in problem.constraints]
     ranks: tuple[Callable[[int], tuple[int, ...]], ...] = (
-        lambda i: (-size[i], first[i]),
-        lambda i: (-size[i] * length[i], first[i]),
-        lambda i: (-length[i], -size[i], first[i]),
-        lambda i: (-pressure[i], -size[i], first[i]),
+        lambda i: (-size[i], first[i]), lambda i: (-size[i] * length[i], first[i]),
+        lambda i: (-length[i], -size[i], first[i]), lambda i: (-pressure[i], -size[i], first[i]),
         lambda i: (-pressure[i], -length[i], -size[i], first[i]),
-        lambda i: (-neighbor_bytes[i], -size[i], first[i]),
-        lambda i: (first[i], -end[i], -size[i]),
+        lambda i: (-neighbor_bytes[i], -size[i], first[i]), lambda i: (first[i], -end[i], -size[i]),
         lambda i: (-end[i], first[i], -size[i]),
-    )
+    )  # fmt: skip
     for rank in ranks:
         yield sorted(range(len(buffers)), key=rank)
 

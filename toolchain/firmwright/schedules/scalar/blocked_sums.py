@@ -41,7 +41,7 @@ def _block_configs(size: int, op: OpCall) -> Sequence[Config]:
 
 
 def _block(op: OpCall) -> list[int]:
-    """Return the rows and columns of a matrix product's blocks that fit the registers."""
+    """Return the rows and columns of a matrix product's blocks; sums stay in registers."""
     steps = {INT8: (2, 2), INT16: (1, 1), FLOAT32: (2, 4)}[op.input(0).dtype]
     return [math.gcd(step, count) for step, count in zip(steps, op.output.shape[-2:], strict=True)]
 
