@@ -24,6 +24,7 @@ LOGARITHM = BASE_INTRINSICS["logarithm"]
 NEAREST_INT8 = BASE_INTRINSICS["nearest_int8"]
 POWER_I32 = BASE_INTRINSICS["power_i32"]
 RECIPROCAL = BASE_INTRINSICS["reciprocal"]
+REQUANTIZE_DOUBLED = BASE_INTRINSICS["requantize_doubled"]
 REQUANTIZE_ONCE = BASE_INTRINSICS["requantize_once"]
 REQUANTIZE_TWICE = BASE_INTRINSICS["requantize_twice"]
 SIGMOID16 = BASE_INTRINSICS["sigmoid16"]
@@ -90,6 +91,21 @@ def test_requantization_in_c_equals_numpy(item: Intrinsic, tmp_path: Path) -> No
     columns = requantize_edges(item)
     assert columns.shape[1] > 700
     np.testing.assert_array_equal(in_c(item, columns, tmp_path), item.meaning(*columns))
+
+
+@pytest.mark.host_c
+def test_rounding_multiply_high_in_c_equals_the_rounding_of_two_steps(tmp_path: Path) -> None:
+    x, multiplier, shift = requantize_edges(REQUANTIZE_TWICE)
+    is_fitting = (shift <= 0) & (np.abs(x.astype(np.int64)) < 1 << 30)
+    x, multiplier, shift = (column[is_fitting] for column in (x, multiplier, shift))
+    result = in_c(REQUANTIZE_DOUBLED, np.stack([x * 2, multiplier, -shift]), tmp_path)
+    assert len(result) > 300
+    np.testing.assert_array_equal(result, REQUANTIZE_TWICE.meaning(x, multiplier, shift))
+    ends = np.array(np.meshgrid([-(1 << 31), (1 << 31) - 1], [(1 << 31) - 1], [0, 1, 31]))
+    ends = ends.reshape(3, -1).astype(np.int32)
+    np.testing.assert_array_equal(
+        in_c(REQUANTIZE_DOUBLED, ends, tmp_path), REQUANTIZE_DOUBLED.meaning(*ends)
+    )
 
 
 @pytest.mark.host_c
