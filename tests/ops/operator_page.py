@@ -61,7 +61,8 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
 
 
 def _row(item: SupportedOperator) -> Sequence[str]:
-    names = [name for name in item.schedules if not name.endswith((".unrolled", ".in_line"))]
+    general = (".unrolled", ".requantized", ".in_line")
+    names = [name for name in item.schedules if not name.endswith(general)]
     families = ", ".join(dict.fromkeys(name.split(".")[0] for name in names))
     tflite, dtypes = ", ".join(item.tflite), ", ".join(item.dtypes)
     return item.name, tflite, dtypes, str(item.cases or ""), families, item.limits
