@@ -15,7 +15,7 @@ from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
-from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum
+from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
 from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
@@ -114,21 +114,24 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             return item < other if call.attrs["least"] else item > other
 
         with b.if_(binary_expr("or", i < k, is_ahead(worst.value))):
-            place = b.register("place", INT32, k - 1)
+            place = b.register("place", INDEX, k - 1)
 
-            def at(there: ArithExpr) -> list[ArithExpr | int]:
-                return _replace_axis(outer, axis, minimum(maximum(there, 0), k - 1).cast(INDEX))
+            def store(rank: ArithExpr | int, values: Sequence[ArithExpr]) -> None:
+                for result, value in zip(b.outputs, values, strict=True):
+                    b.store(result, _replace_axis(outer, axis, rank), value)
 
+            own = (item, i.cast(b.outputs[1].dtype))
             with b.for_("step", k - 1) as step:
-                before = b.let("before", k - 2 - step)
-                moved = [b.load(result, at(before)) for result in b.outputs]
-                with b.if_(binary_expr("or", before >= i, is_ahead(moved[0]))):
-                    for result, value in zip(b.outputs, moved, strict=True):
-                        b.store(result, at(before + 1), value)
-                    place.set(before.cast(INT32))
-            for result, value in zip(b.outputs, (item, i.cast(b.outputs[1].dtype)), strict=True):
-                b.store(result, at(place.value), value)
-            worst.set(b.load(b.y, at(i)))
+                rank = b.let("rank", k - 1 - step)
+                moved = [b.load(y, _replace_axis(outer, axis, rank - 1)) for y in b.outputs]
+                with b.if_(binary_expr("or", rank > i, is_ahead(moved[0]))):
+                    store(rank, moved)
+                    place.set(rank - 1)
+                with b.else_(), b.if_(place.value.equal(rank)):
+                    store(rank, own)
+            with b.if_(place.value.equal(0)):
+                store(0, own)
+            worst.set(b.load(b.y, _replace_axis(outer, axis, minimum(i, k - 1))))
 
 
 def _arg_attrs(context: ImportContext) -> Attrs:
