@@ -61,9 +61,10 @@ def _build_softmax(name: str, op: OpCall, b: Kernel) -> None:
     depth, beta = op.input(0).shape[-1], softmax_beta(op)
     rows = op.input(0).elements // depth
     x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
+    factors = _UNROLL if name == _EXP else ()
     with b.for_("row", rows) as row:
         highest = b.register("highest", FLOAT32, b.load(x, [row, 0]))
-        with b.unrolled("i", depth, *_UNROLL) as i:
+        with b.unrolled("i", depth, *factors) as i:
             highest.set(maximum(highest.value, b.load(x, [row, i])))
         total = b.register("total", FLOAT32, 0.0)
         with b.for_("i", depth) as i:
@@ -71,7 +72,7 @@ def _build_softmax(name: str, op: OpCall, b: Kernel) -> None:
             power = b.let("power", _exp(name, below if beta == 1.0 else below * beta))
             b.store(y, [row, i], power)
             total.add(power)
-        with b.unrolled("i", depth, *_UNROLL) as i:
+        with b.unrolled("i", depth, *factors) as i:
             b.store(y, [row, i], b.load(y, [row, i]) / total.value)
 
 
