@@ -50,13 +50,13 @@ def branched(*, results: int = 1, state: bool = False) -> IRModule:
         )
 
     a = conv(x, "a")
-    b = g.call("relu", a, name="b")
+    b = g.call("add", a, a, name="b", activation="none", **at)
     c = conv(b, "c")
     if state:
         kept = g.state("kept", np.zeros((1, 8, 8, 8), np.int8), **at)
         b = g.call("add", b, kept, name="sum", activation="none", **at)
         g.set_next_state(kept, b)
-    y = g.call("add", c, b, name="y", activation="none", **at)
+    y = g.call("mul", c, b, name="y", activation="none", **at)
     return g.module(*(y, a)[:results])
 
 

@@ -18,7 +18,7 @@ def merge_list_updates(graph: RawSubgraph) -> RawSubgraph:
             merger.merge(node)
     nodes = [merger.nodes[node.outputs[0]] if node.outputs else node for node in graph.nodes]
     used = {index for node in nodes for index in node.inputs} | {*graph.outputs}
-    kept = (node for node in nodes if node.op != "SLICE" or node.outputs[0] in used)
+    kept = (node for node in nodes if node.op != "SLICE" or used.issuperset(node.outputs))
     return replace(graph, nodes=tuple(kept))
 
 
