@@ -106,7 +106,7 @@ def test_recursion_is_refused_with_its_cycle() -> None:
 
 
 def test_the_compilers_frames_are_read_by_function(tmp_path: Path) -> None:
-    (tmp_path / "a.su").write_text("a.c:4:12:f\t16\tstatic\na.c:9:5:g\t8\tstatic\n")
+    (tmp_path / "a.su").write_text("a.c:4:12:f\t16\tstatic\na.c:9:5:g_abi_82e164f1\t8\tstatic\n")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.su").write_text("b.c:1:5:f\t40\tdynamic,bounded\n")
     assert read_frames(tmp_path) == {"f": 40, "g": 8}

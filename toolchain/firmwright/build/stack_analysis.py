@@ -129,7 +129,7 @@ def read_frames(directory: Path) -> dict[str, int]:
     for file in sorted(directory.rglob("*.su")):
         for line in file.read_text(encoding="utf-8").splitlines():
             place, size, kind = line.split("\t")
-            name = place.rsplit(":", 1)[-1]
+            name = without_abi_hash(place.rsplit(":", 1)[-1])
             if "dynamic" in kind and "bounded" not in kind:
                 what = f"{name} uses a variable amount of stack."
                 raise ToolFailedError(what, where=place)
