@@ -96,6 +96,14 @@ def test_kernels_equal_the_default_loops(name: str) -> None:
     assert tried
 
 
+def test_formulas_of_integers_are_in_line_if_they_call_functions() -> None:
+    kind = TensorType((5, 9), INT8)
+    schedules = [item for item in SCHEDULES if item.name.endswith("expression.in_line")]
+    for text, offered in (("int8(rint(float32(a) * 0.3))", True), ("a + a", False)):
+        call = OpCall("expression", (kind,), (kind,), {"formula": text}, (None,))
+        assert [bool(item.configs(call)) for item in schedules] == [offered] * 4
+
+
 @pytest.mark.parametrize(("dtype", "zero_point"), [(INT8, -5), (UINT8, 128)])
 def test_a_search_quantizes_every_kind_of_float_as_division_does(dtype, zero_point: int) -> None:
     ends = [0.0, -0.0, 1e-40, -1e-40, 3.4e38, -3.4e38, np.inf, -np.inf]

@@ -125,8 +125,9 @@ def _is_byte(number: tir.Expr) -> bool:
 
 
 def _configs(family: str, op: OpCall) -> Sequence[Config]:
-    if family == "fpu" and op.op in _FORMULAS and "(" not in str(op.attrs.get(_FORMULAS[op.op])):
-        return ()
+    formula = str(op.attrs.get(_FORMULAS.get(op.op, ""), ""))
+    if "(" in formula or (formula and family == "fpu"):
+        return ({},) if "(" in formula else ()
     return ({},) if any(each and each.dtype == FLOAT32 for each in (op.output, *op.inputs)) else ()
 
 

@@ -1,4 +1,4 @@
-"""float32 add, sub, mul and pools on Helium, four elements at a time."""
+"""float32 add, sub, mul, hard_swish and pools on Helium, four elements at a time."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,6 +21,7 @@ from firmwright.schedules.helium_floats.accumulate_f32 import (
     activation_instructions,
 )
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
+from firmwright.schedules.schedule_factories import for_inputs_of
 
 _C = read_sections(__file__)
 
@@ -126,10 +127,32 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
         b.evaluate(f"mve_{_POOLS[op.op]}_f32", [x, y, *window.size, *steps, code, lanes])
 
 
-INTRINSICS = (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()))
+def _hard_swish_meaning(x: Any, y: Any, count: Any) -> Any:
+    values = np.asarray(x, np.float32)[:count]
+    with np.errstate(all="ignore"):
+        return values * accumulate_f32.apply_activation(values + np.float32(3), 2) / np.float32(6)
+
+
+def _build_hard_swish(op: OpCall, config: Config, b: Kernel) -> None:
+    count = op.output.elements
+    ends = b.pointer(b.input(0), 0, count), b.pointer(b.y, 0, count, "w")
+    b.evaluate(_HARD_SWISH.name, [*ends, count])
+
+
+_HARD_SWISH = Intrinsic(
+    "mve_hard_swish_f32",
+    (*pointers(FLOAT32, x=1), *pointers(FLOAT32, "w", y=1), *immediates("count")),
+    _hard_swish_meaning, _C["hard_swish_portable"], "hard_swish of `count` elements.",
+    requires="mvefp", text={"gnu": _C["hard_swish_text"]},
+    count=lambda args: 10 + -(-args[2] // 4) * 23,
+)  # fmt: skip
+INTRINSICS = (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()), _HARD_SWISH)
 
 _NEEDED = frozenset({"mvefp"})
 SCHEDULES = (
     *(Schedule(f"helium.{op}.floats", op, _NEEDED, _pairs_configs, _build_pairs) for op in _SIGNS),
     *(Schedule(f"helium.{op}.floats", op, _NEEDED, _pool_configs, _build_pool) for op in _POOLS),
+    Schedule(
+        "helium.hard_swish.floats", "hard_swish", _NEEDED, for_inputs_of(FLOAT32), _build_hard_swish
+    ),
 )
