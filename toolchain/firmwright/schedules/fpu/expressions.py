@@ -157,7 +157,8 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     _EXTREMES["min"]: lambda a, b: np.where(a < b, a, b),
 }
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
-_OPS = {"fpu": _WITH_FUNCTIONS, "soft_float": op_table().keys() - WITH_KERNELS | {"lstm"}}
+_SOFT_OPS = op_table().keys() - WITH_KERNELS - {"conv_nd", "transpose_conv"} | {"lstm"}
+_OPS = {"fpu": _WITH_FUNCTIONS, "soft_float": _SOFT_OPS}
 SCHEDULES = tuple(
     Schedule(
         f"{family}.{op}.in_line", op, frozenset({feature}), partial(_configs, family),
