@@ -13,7 +13,7 @@ from firmwright.boards import Board
 from firmwright.ir import tir
 from firmwright.ir.graph import Call, Function, OpCall, TensorType, Value
 from firmwright.ir.module import IoTensor, IRModule
-from firmwright.ir.tir.builder import INDEX, Builder, binary_expr
+from firmwright.ir.tir.builder import INDEX, Builder, binary_expr, whole_buffer
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.ir.tir.traversal import Node, make_sequence, rewrite_func
 from firmwright.pipeline import Options, configure_module
@@ -124,9 +124,11 @@ def _layer(number: int, first: int, layer: KernelComparison, differing: tir.Buff
     for index, kernel in enumerate(kernels, first):
         count = tir.AccessPtr(differing, tir.IntImm(index, INDEX), 1, "w")
         stmts += [
-            tir.PrimFuncCall(corrupt.name, (_whole(right, "r"), _whole(result, "w"))),
+            tir.PrimFuncCall(corrupt.name, (whole_buffer(right, "r"), whole_buffer(result, "w"))),
             _call(kernel, inputs, result, index),
-            tir.PrimFuncCall(compare.name, (_whole(right, "r"), _whole(result, "r"), count)),
+            tir.PrimFuncCall(
+                compare.name, (whole_buffer(right, "r"), whole_buffer(result, "r"), count)
+            ),
         ]
     body = tir.Allocate(
         right, tir.Allocate(result, tir.Seq(tuple(stmts)), "activation"), "activation"
@@ -139,12 +141,8 @@ def _layer(number: int, first: int, layer: KernelComparison, differing: tir.Buff
 def _call(
     kernel: LoweringCandidate, inputs: Sequence[tir.Buffer], result: tir.Buffer, op: int
 ) -> tir.PrimFuncCall:
-    args: list[tir.Expr] = [_whole(buffer, "r") for buffer in inputs]
-    return tir.PrimFuncCall(kernel.function.name, (*args, _whole(result, "w")), op=op)
-
-
-def _whole(buffer: tir.Buffer, access: tir.AccessMode) -> tir.AccessPtr:
-    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, access)
+    args: list[tir.Expr] = [whole_buffer(buffer, "r") for buffer in inputs]
+    return tir.PrimFuncCall(kernel.function.name, (*args, whole_buffer(result, "w")), op=op)
 
 
 def _buffer(name: str, kind: TensorType) -> tir.Buffer:

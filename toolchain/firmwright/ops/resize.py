@@ -147,7 +147,7 @@ def _widened(b: Kernel, value: ArithExpr, dtype: DType) -> list[ArithExpr]:
 
 
 def _narrowed(b: Kernel, terms: Sequence[ArithExpr]) -> ArithExpr:
-    """Return the rounded sum: half up, less 1 if negative, which a sum's highest bit tells."""
+    """Return the rounded sum: half up, less 1 if negative, as its highest bit shows."""
     bits, dtype = share_bits(b.call, 0, 1), terms[0].expr.dtype
     if dtype == FLOAT32:
         return sum(terms[1:], terms[0])

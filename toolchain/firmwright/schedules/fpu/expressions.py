@@ -126,8 +126,10 @@ def _is_byte(number: tir.Expr) -> bool:
 
 def _configs(family: str, op: OpCall) -> Sequence[Config]:
     formula = str(op.attrs.get(_FORMULAS.get(op.op, ""), ""))
-    if "(" in formula or (formula and family == "fpu"):
-        return ({},) if "(" in formula else ()
+    if "(" in formula:
+        return ({},)
+    if formula and family == "fpu":
+        return ()
     return ({},) if any(each and each.dtype == FLOAT32 for each in (op.output, *op.inputs)) else ()
 
 

@@ -83,10 +83,10 @@ class _Rewriter:
             case tir.IntrinsicCall("requantize_twice", (x, tir.IntImm(factor), tir.IntImm(shift))):
                 left, limits = max(shift, 0) + 1, self.bounds.interval_of(x)
                 if limits and INT32.min <= limits[0] << left and limits[1] << left <= INT32.max:
-                    step = ArithExpr(x) * (1 << left), factor, max(-shift, 0)
-                    new = call_intrinsic("requantize_doubled", step, INT32)
                     if (factor, shift) == (1 << 30, 1):  # a factor of 1
                         return x
+                    step = ArithExpr(x) * (1 << left), factor, max(-shift, 0)
+                    new = call_intrinsic("requantize_doubled", step, INT32)
                     self.assume(new, BASE_INTRINSICS[node.name].meaning(limits, factor, shift))
                     return new.expr
         return None
