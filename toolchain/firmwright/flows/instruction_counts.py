@@ -167,7 +167,7 @@ def measure_instructions(
             if counter.started:
                 raise
             what = f"{board.run.program} does not load the counting plugin. {error}"
-            hint = "install a QEMU with version 1 of the plugin interface, such as Debian's 7.2."
+            hint = "install a QEMU with plugin interface 1 to 5, such as 7.2 or 10.0 (Debian)."
             raise ToolMissingError(what, where=board.name, hint=hint) from error
         cells, steps = counter.read(), counter.steps()
     tick = -(-resolution.numerator // resolution.denominator)

@@ -23,7 +23,9 @@
  * FILE must exist with the required size. It is mapped, so its contents survive a killed emulator.
  * Its layout is struct header, N times struct step, then struct cell in order of first execution.
  *
- * QEMU's plugin interface, version 1, is declared here because distributions ship no header.
+ * QEMU's plugin interface is declared here because distributions ship no header. The functions used
+ * are the same in its versions 1 (Debian 12's QEMU 7.2) to 5. Each QEMU supports a range of
+ * versions, so the plugin declares one that the QEMU which loads it supports.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -59,7 +61,25 @@ size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
 uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
 int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char **arguments);
 
+/* Functions that versions 2, 4 and 5 added: null in an older QEMU, and never called. */
+__attribute__((weak)) void qemu_plugin_num_vcpus(void);
+__attribute__((weak)) void qemu_plugin_read_memory_vaddr(void);
+__attribute__((weak)) void qemu_plugin_write_memory_vaddr(void);
+
 EXPORTED int qemu_plugin_version = 1;
+
+/* Runs when the plugin is loaded, before QEMU reads the version. Version 3 added no function; QEMU
+ * 9.1, which has it, supports version 2 as well. */
+__attribute__((constructor)) static void declare_version(void)
+{
+    if (qemu_plugin_write_memory_vaddr != NULL) {
+        qemu_plugin_version = 5;
+    } else if (qemu_plugin_read_memory_vaddr != NULL) {
+        qemu_plugin_version = 4;
+    } else if (qemu_plugin_num_vcpus != NULL) {
+        qemu_plugin_version = 2;
+    }
+}
 
 #define MAGIC 0x32637766u /* "fwc2" */
 #define SLOTS (1u << 20)  /* hash table size; a power of two */
