@@ -49,7 +49,7 @@ folder=$(readlink -f -- "$folder")
 # Another run in the same folder waits until its system is complete.
 exec 9<"$folder"
 flock 9
-if [ ! -e "$folder/etc/debian_version" ]; then
+if [ ! -e "$folder/etc/debian_version" ] || [ -d "$folder/debootstrap" ]; then
     say "debootstrap ${DEBIAN_SUITE:-trixie} into $folder"
     # shellcheck disable=SC2086
     debootstrap --variant=minbase --include=ca-certificates "${DEBIAN_SUITE:-trixie}" "$folder" \
@@ -65,15 +65,26 @@ copy_file() {
 
 # Shows a folder of the machine there, read only.
 show_folder() {
+    [ -d "$1" ] || die "$1 is no folder."
     mkdir -p "$folder$2"
     mount --bind "$1" "$folder$2"
     mount -o remount,bind,ro "$folder$2"
 }
 
-# The folders in pip's settings. The pages of a local index link to files beside its own folder.
-pip_folders() {
-    for word in $(python3 -m pip config list 2>/dev/null | tr "'=\\\\" '   ' | sed 's/ n/ /g') \
-        ${PIP_FIND_LINKS:-} ${PIP_EXTRA_INDEX_URL:-} ${PIP_INDEX_URL:-}; do
+# The machine's settings of pip, one NAME=VALUE a line; what has priority comes first.
+pip_settings() {
+    python3 -m pip config list 2>/dev/null |
+        sed -n -E "s/^(:env:|global|install)\\.([a-z-]+)='(.*)'\$/\2 \3/p" |
+        while read -r name value; do
+            name=$(echo "$name" | tr a-z- A-Z_)
+            echo "PIP_$name=$(printf %s "$value" | sed 's/\\n/ /g')"
+        done
+}
+
+# The files and folders that pip's settings name. The pages of a local index link to files beside its
+# own folder.
+pip_paths() {
+    for word in $(pip_settings | cut -d= -f2-); do
         case $word in
         file:///*) dirname -- "${word#file://}" ;;
         /*) echo "$word" ;;
@@ -82,12 +93,7 @@ pip_folders() {
 }
 
 copy_file /etc/resolv.conf
-copy_file /etc/pip.conf
 copy_file /etc/ssl/certs/ca-certificates.crt
-if [ -f "$HOME/.config/pip/pip.conf" ]; then
-    mkdir -p "$folder/root/.config/pip"
-    cp "$HOME/.config/pip/pip.conf" "$folder/root/.config/pip/"
-fi
 
 mount --make-rprivate /
 mount -t proc proc "$folder/proc"
@@ -96,8 +102,8 @@ mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$folder/dev/pts"
 mkdir -p "$folder/dev/shm"
 mount -t tmpfs tmpfs "$folder/dev/shm"
 [ -e "$folder/dev/ptmx" ] || ln -s pts/ptmx "$folder/dev/ptmx"
-for source in $(pip_folders); do
-    [ ! -d "$source" ] || show_folder "$source" "$source"
+for path in $(pip_paths); do
+    if [ -d "$path" ]; then show_folder "$path" "$path"; else copy_file "$path"; fi
 done
 models=
 if [ -n "${FIRMWRIGHT_MODELS:-}" ]; then
@@ -112,15 +118,17 @@ commit=$(git -C "$checkout" rev-parse HEAD)
 [ -d "$clone" ] || git clone -q --no-local --no-checkout "$checkout" "$clone"
 git -C "$clone" fetch -q "$checkout" "$commit"
 git -C "$clone" checkout -q --detach --force "$commit"
-flock -u 9
+exec 9<&-
 say "commit $commit: $*"
 
 # pip's and the network's settings hold, nothing else of this environment.
 set -- "CI=1" "HOME=/root" "LANG=C.UTF-8" "PATH=/usr/sbin:/usr/bin:/sbin:/bin" "TERM=${TERM:-dumb}" \
     ${models:+"FIRMWRIGHT_MODELS=$models"} chroot "$folder" sh -c 'cd "/root/$0" && exec "$@"' "$name" "$@"
-for variable in $(env | sed -n -E 's/^((PIP_|SSL_)[A-Z_]*|[a-zA-Z]*_(proxy|PROXY)|REQUESTS_CA_BUNDLE)=.*/\1/p'); do
-    eval "value=\$$variable"
-    set -- "$variable=$value" "$@"
-done
+while read -r setting; do
+    [ -z "$setting" ] || set -- "$setting" "$@"
+done <<END
+$(env | grep -E '^([a-zA-Z]*_(proxy|PROXY)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=')
+$(pip_settings)
+END
 # This shell is the first process of its namespace, so it has to wait.
 env -i "$@"
