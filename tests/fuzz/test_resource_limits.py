@@ -215,3 +215,27 @@ def test_an_archive_of_zeros_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(1 << 22, np.float32))
     with pytest.raises(UsageError, match="bytes unpack to 16,777"):
         read_npz(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("factor", ["0", "abc", "-3", "1.5", "²", "1" * 5000])
+def test_a_limit_factor_that_is_no_positive_integer_is_an_error(
+    factor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(resource_limits.LIMIT_FACTOR_VARIABLE, factor)
+    with pytest.raises(UsageError, match="is not an integer from 1 to 999,999,999") as caught:
+        load_module_bytes(parted(5), "parts.tflite")
+    assert caught.value.where == resource_limits.LIMIT_FACTOR_VARIABLE
+
+
+def test_a_node_without_inputs_or_outputs_is_described() -> None:
+    file = ModelFile()
+    graph = file.graph("main")
+    x = graph.input("x", FLOAT, (4,))
+    graph.op("RELU", [x], [])
+    graph.op("RELU", [], [graph.tensor("y", FLOAT, (4,))])
+    graph.op("ADD", [x], [graph.tensor("z", FLOAT, (4,))], "AddOptions")
+    graph.outputs(x)
+    found = message(file.data(), "nodes.tflite")
+    assert "a node without outputs" in found
+    assert "a node without its input;" in found
+    assert "a node without all of its 2 inputs" in found

@@ -61,6 +61,22 @@ def test_check_refuses_an_invalid_board_file(fw, tmp_path: Path):
     )
 
 
+@pytest.mark.qemu
+def test_check_compiles_the_port(fw, tmp_path: Path):
+    fw("boards", "new", "mine", "--from", "mps2-an386", "-o", tmp_path)
+    file = tmp_path / "mine" / "board.toml"
+    assert "compiles and links: 4," in fw("boards", "check", file).out
+    checked = fw("boards", "check", file, "--json").json
+    assert 4_000 < checked["port"]["flash_bytes"] < 6_000
+    wrong = file.read_text().replace(
+        'soc = "mps2_an386"', 'soc = "mps2_an386"\ncpu_flags = ["-mcpu=x"]'
+    )
+    file.write_text(wrong)
+    said = fw("boards", "check", file)
+    assert said.status == 2
+    assert "mine: the start-up code and drivers do not compile for this board" in said.err
+
+
 @pytest.mark.parametrize(
     "words",
     [

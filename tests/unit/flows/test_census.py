@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.base.errors import DoesNotFitError
+from firmwright.base.errors import (
+    DoesNotFitError,
+    InternalError,
+    ReferenceRefusalError,
+    ToolFailedError,
+)
 from firmwright.cli.census import format_summary
 from firmwright.cli.main import main
 from firmwright.flows import census
@@ -15,7 +20,7 @@ from firmwright.flows.census import CensusTask, run_in_process
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import find_model_files
 from firmwright.graph_builder import GraphBuilder
-from firmwright.report.census_page import CensusEntry, render_census, sum_entries
+from firmwright.report.census_page import CensusEntry, CensusStatus, render_census, sum_entries
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples/01_digits/digits.tflite"
@@ -94,6 +99,45 @@ def test_a_model_beyond_the_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(census, "compile_for", overflow)
     assert census.examine_model(task()).status == "too-large"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "runs"),
+    [
+        (InternalError("a violated invariant"), CensusStatus.DEFECT, ["litert"]),
+        (ZeroDivisionError("of ours"), CensusStatus.DEFECT, ["litert"]),
+        (ReferenceRefusalError("LiteRT declines"), CensusStatus.REFUSED, ["litert", "tflm"]),
+        (
+            ToolFailedError("a text with: refuses this model"),
+            CensusStatus.FAILED,
+            ["litert", "tflm"],
+        ),
+    ],
+)
+def test_a_status_follows_from_the_type_of_the_error(
+    error: Exception, status: CensusStatus, runs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fail(*_: object, **options: object) -> None:
+        tried.append(options.get("numerics", "litert"))
+        raise error
+
+    monkeypatch.setattr(census, "compile_for", fail)
+    assert census.examine_model(task()).status == status
+    assert tried == runs
+
+
+def test_a_census_with_a_defect_ends_with_the_status_of_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(DIGITS, tmp_path)
+    entry = CensusEntry("digits.tflite", 1, CensusStatus.DEFECT, "a violated invariant")
+    monkeypatch.setattr("firmwright.cli.census.take_census", lambda tasks, executor: (entry,))
+    assert main(["census", str(tmp_path)]) == InternalError.exit_code
+    output = capsys.readouterr()
+    assert "ended in a defect of Firmwright" in output.out
+    assert "first digits.tflite" in output.err
 
 
 def test_a_folder_without_models_is_an_error(

@@ -167,5 +167,9 @@ class InternalError(FirmwrightError):
     exit_code = EXIT_INTERNAL
 
 
+class ReferenceRefusalError(ToolFailedError):
+    """A reference runtime that refuses a model or the samples of its inputs."""
+
+
 class NotSupportedError(Exception):
     """Raised if an importer or `infer` rejects a valid call; the message gives the reason."""

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
-from firmwright.base.errors import ModelError, NotSupportedError
+from firmwright.base.errors import ModelError, NotSupportedError, UsageError
 
 LIMIT_FACTOR_VARIABLE: Final = "FIRMWRIGHT_LIMIT_FACTOR"
 RAISED_BY: Final = "--limit-factor raises the limit"
@@ -21,13 +22,26 @@ EVALUATED_CALLS_MAX: Final = 1 << 18
 """Operators that run while a model is imported or evaluated, in all iterations of its loops."""
 OPERANDS_MAX: Final = 1 << 12
 """Inputs and outputs of one operator."""
+_DIGITS_MAX = 9
 UNROLLED_MAX: Final = 1 << 16
 """Statements of an unrolled loop."""
 
 
 def scaled_limit(limit: int) -> int:
-    factor = os.environ.get(LIMIT_FACTOR_VARIABLE, "")
-    return limit * int(factor) if factor.isdecimal() else limit
+    """Return `limit` times the factor; raise UsageError if the factor is no positive integer."""
+    return limit * limit_factor(os.environ.get(LIMIT_FACTOR_VARIABLE, ""))
+
+
+@cache
+def limit_factor(text: str) -> int:
+    if not text:
+        return 1
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+    if not is_number or int(text) < 1:
+        what = f"the limit factor {text[:40]!r} is not an integer from 1 to 999,999,999."
+        hint = f"set {LIMIT_FACTOR_VARIABLE} to 1 or more, or unset it."
+        raise UsageError(what, where=LIMIT_FACTOR_VARIABLE, hint=hint)
+    return int(text)
 
 
 def expansion_limits() -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Peripherals of a board; a driver is a file of the port, such as `console_NAME.c`."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Annotated, Final, Literal
@@ -22,6 +23,19 @@ CONSOLES: Final = {
 COUNTERS: Final = {
     "host": ("clock",), "cortex_m": ("systick", "nrf51_timer"), "riscv32": ("minstret",),
 }  # fmt: skip
+CONSOLE_KEYS: Final = {
+    "cmsdk_uart": ("base",),
+    "nrf51_uart": ("base", "tx_pin", "rx_pin"),
+    "rp2_uart": ("base", "tx_pin", "rx_pin"),
+    "stm32_usart": ("base", "gpio", "tx_pin", "rx_pin", "function", "enable"),
+    "stm32f1_usart": ("base", "tx_pin", "rx_pin"),
+    "ns16550": ("base",),
+    "sifive_uart": ("base", "gpio", "tx_pin", "rx_pin"),
+}
+"""The keys that the C of a console driver requires, besides `driver`."""
+CONSOLE_KEYS_WITH_GPIO: Final = {"stm32f1_usart": ("function", "enable")}
+"""The keys that a console driver requires if `gpio` gives the registers of the pins."""
+COUNTER_KEYS: Final = {"nrf51_timer": ("base",)}
 BOOTS: Final = {"cortex_m": ("rp2040", "rp2350")}
 """Boot ROMs that expect a header before the program: `boot_NAME.c`."""
 CORES_DRIVERS: Final = {"cortex_m": ("sse200",)}
@@ -147,12 +161,35 @@ class Watchdog:
         return self.clock_hz * self.timeout_ms // 1000
 
 
+def require_driver_keys(table: TomlTable, driver: str, keys: Mapping[str, Sequence[str]]) -> None:
+    """Raise BoardError unless `table` has the keys that the driver requires, with a value."""
+    for key in keys.get(driver, ()):
+        if not table.has(key) or table.is_empty(key):
+            what = f"the driver {driver} requires this key."
+            raise table.error(key, what, "boards/README.md describes the keys of each driver.")
+
+
 def read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
-    """Read `[console]`; BoardError if `clock` has no divider for the console's bus."""
+    """Read `[console]`.
+
+    Raises:
+        BoardError: a key that the driver requires is missing, or `clock` has no divider for the
+            console's bus.
+    """
     console = read_table(table, Console, port)
+    require_driver_keys(table, console.driver, CONSOLE_KEYS)
+    if console.gpio:
+        require_driver_keys(table, console.driver, CONSOLE_KEYS_WITH_GPIO)
     if console.bus and (clock is None or clock.bus_divider(console.bus) is None):
         raise table.error("bus", f"no clock of this board defines the divider of {console.bus!r}.")
     return console
+
+
+def read_counter(table: TomlTable, port: str) -> PerformanceCounter:
+    """Read `[counter]`; BoardError if a key that the driver requires is missing."""
+    counter = read_table(table, PerformanceCounter, port)
+    require_driver_keys(table, counter.driver, COUNTER_KEYS)
+    return counter
 
 
 def read_watchdog(table: TomlTable, port: str, clock_hz: int) -> Watchdog | None:

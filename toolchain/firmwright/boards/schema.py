@@ -240,7 +240,7 @@ def read_board(table: TomlTable, name: str) -> Board:
     return read_table(
         table, Board, port, more_keys=("soc",), memory=memory, clock=clock,
         console=peripherals.read_console(table.subtable("console"), port, clock),
-        counter=read_table(table.subtable("counter"), peripherals.PerformanceCounter, port),
+        counter=peripherals.read_counter(table.subtable("counter"), port),
         run=_read_run(table.subtable("run")), limits=_read_limits(table.subtable("limits"), memory),
         boot=table.choice("boot", peripherals.BOOTS.get(port, ())) if table.has("boot") else "",
         flash_tools=read_flash_tools(table.subtable("flash")),

@@ -97,6 +97,11 @@ class TomlTable:
     def has(self, key: str) -> bool:
         return self._holder(key) is not None
 
+    def is_empty(self, key: str) -> bool:
+        """Return whether the key holds an empty string, list or table."""
+        holder = self._holder(key)
+        return holder is not None and holder.values[key] in ("", [], {})
+
     def subtable(self, key: str) -> TomlTable:
         """Return the table under `key` and the tables that it overrides; empty if absent."""
         below = self.below.subtable(key) if self.below is not None else None

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from firmwright.base.child_process import run_program
 from firmwright.base.errors import ToolFailedError, UsageError
 from firmwright.boards import Compiler
 from firmwright.build import image_sizes
+from firmwright.build.build_failures import explain_failure
 from firmwright.build.compiler_selection import choose_compiler, require_compiler
 from firmwright.build.image_sizes import LinkedRegion, read_sizes
 from firmwright.build.stack_analysis import CallGraph, read_frames
@@ -25,10 +25,6 @@ _ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main
 _FAULT_ROOT = "fwr_fault_report"
 _MODEL_ENTRIES = ("run", "feed_row", "finish")
 """The model functions that firmware calls; the last two are for row-streamed inputs."""
-_MISSING_FILE = re.compile(
-    r"error: '?([^\s']+)(?:: No such file|' file not found)|"
-    r"undefined (?:reference to|symbol:) \W?(\w+)"
-)
 _COUNTER_ROOT = "fwr_systick_isr"
 _STACK_ALIGN = 16
 
@@ -122,26 +118,15 @@ def _link(build: _ProjectBuild) -> None:
         raise image_sizes.make_does_not_fit_error(
             overflows, sizes, build.regions, board=build.board
         )
+    cause = explain_failure(build.directory, output)
     raise ToolFailedError(
-        "SCons could not build the firmware.", command=command, exit_status=status,
-        output="\n".join(_messages(build, output)), where=str(build.directory),
-        hint=_missing_file_hint(build.directory, output),
-    )  # fmt: skip
-
-
-def _missing_file_hint(project: Path, output: str) -> str:
-    """Return a hint if a header or function of a backend is missing."""
-    missing = _MISSING_FILE.search(output)
-    if missing is None:
-        return ""
-    header, function = missing.groups()
-    for folder in sorted(project.glob("backend/*")):
-        files = sorted(folder.iterdir())
-        if header or any(function in file.read_text(errors="replace") for file in files):
-            names = ", ".join(file.name for file in files)
-            wanted = header or f"that defines {function}"
-            return f"add the file {wanted} to `c_files` of the backend {folder.name}: now {names}."
-    return ""
+        cause.what,
+        command=command,
+        exit_status=status,
+        output="\n".join(_messages(build, output)),
+        where=str(build.directory),
+        hint=cause.hint,
+    )
 
 
 def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:

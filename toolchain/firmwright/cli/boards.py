@@ -9,6 +9,7 @@ from firmwright.boards import Board, list_boards, load_board
 from firmwright.boards.load import BOARD_FILE, create_board
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
+from firmwright.flows.port_check import PortCheck, check_port
 
 EVIDENCE = {"hardware": "run on hardware", "emulated": "emulated", "built": "only built"}
 
@@ -52,16 +53,18 @@ def _check(file: Path, folders: list[Path]) -> Outcome:
         raise UsageError("this is not a board file.", where=str(file), hint=hint)
     folder = file.resolve().parent
     board = load_board(folder.name, [folder.parent, *folders])
+    port = check_port(board, [folder.parent, *folders])
     data = {
         **_board_to_json(board),
+        "port": port,
         "clock_hz": board.run_hz,
         "clock_settings": {} if board.clock is None else dict(board.clock.settings),
         "pools": [fields_of(pool, "name size_bytes") for pool in board.pools()],
     }
-    return Outcome(data, _format_board(board))
+    return Outcome(data, _format_board(board, port))
 
 
-def _format_board(board: Board) -> str:
+def _format_board(board: Board, port: PortCheck) -> str:
     clock = board.clock
     speed = f"{board.clock_hz:,} Hz"
     if clock is not None:
@@ -74,9 +77,16 @@ def _format_board(board: Board) -> str:
         ("validation", EVIDENCE[board.validation]), ("clock", speed),
         ("console", f"{board.console.driver}, counter {board.counter.driver}"), ("pools", pools),
         ("flash runners", runners),
+        ("port", _format_port(port)),
     ]  # fmt: skip
     if not board.memory:
         return format_pairs(rows)
     regions = [(r.name, r.kind, f"{r.start:#010x}", r.size_bytes) for r in board.memory]
     table = format_table(["region", "kind", "start", "bytes"], regions)
     return f"{format_pairs(rows)}\n\n{table}"
+
+
+def _format_port(port: PortCheck) -> str:
+    if port.missing_tool:
+        return f"not compiled: {port.missing_tool}"
+    return f"compiles and links: {port.flash_bytes:,} bytes of flash without a model"

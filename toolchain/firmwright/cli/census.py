@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from firmwright.base.errors import MismatchError
+from firmwright.base.errors import FirmwrightError, InternalError, MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
@@ -15,6 +15,7 @@ from firmwright.report.census_page import (
     LIMIT,
     STATUS_LABELS,
     CensusEntry,
+    CensusStatus,
     CensusTotals,
     count_statuses,
     render_census,
@@ -36,17 +37,25 @@ def run(args: argparse.Namespace) -> Outcome:
     board = options.get("board", "host")
     if args.output:
         write_file(args.output, render_census(entries, args.folder, board).encode())
-    differing = [entry.file for entry in entries if entry.status == "differs"]
-    error = None
-    if differing:
-        what = f"{len(differing)} models differ from their references, first {differing[0]}."
-        hint = "verify --find-first-divergence names the first differing operator of a model."
-        error = MismatchError(what, where=args.folder, hint=hint)
     data = {
         "folder": args.folder, "board": board, "counts": count_statuses(entries),
         "totals": sum_entries(entries), "models": entries, "html": args.output,
     }  # fmt: skip
-    return Outcome(data, format_summary(entries), error)
+    return Outcome(data, format_summary(entries), _find_error(entries, args.folder))
+
+
+def _find_error(entries: Sequence[CensusEntry], folder: str) -> FirmwrightError | None:
+    """Return an error if a model has wrong values, else one if it ended in a defect."""
+    differing = [entry.file for entry in entries if entry.status == CensusStatus.DIFFERS]
+    if differing:
+        what = f"{len(differing)} models differ from their references, first {differing[0]}."
+        hint = "verify --find-first-divergence names the first differing operator of a model."
+        return MismatchError(what, where=folder, hint=hint)
+    defects = [entry.file for entry in entries if entry.status == CensusStatus.DEFECT]
+    if defects:
+        what = f"{len(defects)} models ended in a defect of Firmwright, first {defects[0]}."
+        return InternalError(what, where=folder)
+    return None
 
 
 def format_summary(entries: Sequence[CensusEntry]) -> str:

@@ -17,6 +17,7 @@ from firmwright.base.errors import (
     FirmwrightError,
     InternalError,
     ModelError,
+    ReferenceRefusalError,
     UnsupportedError,
 )
 from firmwright.device.subprocesses import kill_process, popen_options
@@ -32,7 +33,7 @@ from firmwright.ir.tir.op_count import SHORT_LOOP_MAX
 from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
 from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.pipeline import Compilation
-from firmwright.report.census_page import CensusEntry, Status
+from firmwright.report.census_page import CensusEntry, CensusStatus
 
 log = logging.getLogger(__name__)
 
@@ -92,13 +93,19 @@ def run_in_process(task: CensusTask) -> CensusEntry:
 
 
 def examine_model(task: CensusTask) -> CensusEntry:
-    """Compile and verify a model; `.tflite` models that LiteRT does not run are TFLM's."""
+    """Compile and verify a model; `.tflite` models that LiteRT does not run are TFLM's.
+
+    A defect of Firmwright is the result, whatever the other runtime would say.
+    """
     entry = _examine(task)
     is_tflite = task.path.endswith(".tflite") and "numerics" not in task.options
-    if is_tflite and entry.status in ("unsupported", "refused", "failed"):
+    if is_tflite and entry.status in _RETRIED_WITH_TFLM:
         of_tflm = _examine(replace(task, options={**task.options, "numerics": "tflm"}))
         return of_tflm if of_tflm.passed else entry
     return entry
+
+
+_RETRIED_WITH_TFLM = (CensusStatus.UNSUPPORTED, CensusStatus.REFUSED, CensusStatus.FAILED)
 
 
 def _examine(task: CensusTask) -> CensusEntry:
@@ -109,18 +116,26 @@ def _examine(task: CensusTask) -> CensusEntry:
     except UnsupportedError as error:
         places = Counter(f"{item.op}: {item.why}" for item in error.items)
         reasons = (why if n == 1 else f"{why} ({n} places)" for why, n in places.items())
-        return replace(entry, status="unsupported", reason="; ".join(reasons))
-    except ModelError as error:
-        return replace(entry, status="unsupported", reason=_one_line(error))
-    except DoesNotFitError as error:
-        return replace(entry, status="too-large", reason=_one_line(error))
+        return replace(entry, status=CensusStatus.UNSUPPORTED, reason="; ".join(reasons))
     except FirmwrightError as error:
-        status: Status = "refused" if "refuses this model" in str(error) else "failed"
-        return replace(entry, status=status, reason=_one_line(error))
+        return replace(entry, status=_status_of(error), reason=_one_line(error))
     except Exception as error:  # noqa: BLE001 - a census also records our own defects
         internal = InternalError(f"{type(error).__name__}: {error}")
-        return replace(entry, status="failed", reason=_one_line(internal))
+        return replace(entry, status=CensusStatus.DEFECT, reason=_one_line(internal))
     return entry
+
+
+def _status_of(error: FirmwrightError) -> CensusStatus:
+    match error:
+        case ModelError():
+            return CensusStatus.UNSUPPORTED
+        case DoesNotFitError():
+            return CensusStatus.TOO_LARGE
+        case ReferenceRefusalError():
+            return CensusStatus.REFUSED
+        case InternalError():
+            return CensusStatus.DEFECT
+    return CensusStatus.FAILED
 
 
 def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
@@ -135,9 +150,9 @@ def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
     entry = replace(entry, reference=result.reference, max_abs_error=result.max_abs_error)
     if not result.exact:
         reason = f"{result.mismatches:,} of {result.values:,} values differ"
-        yield replace(entry, status="differs", reason=reason)
+        yield replace(entry, status=CensusStatus.DIFFERS, reason=reason)
         return
-    entry = replace(entry, status="tolerance" if result.is_float else "equal")
+    entry = replace(entry, status=CensusStatus.TOLERANCE if result.is_float else CensusStatus.EQUAL)
     yield entry
     if task.with_profile:
         yield _profiled(compiled, entry)

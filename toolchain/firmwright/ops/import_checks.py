@@ -34,9 +34,12 @@ def require_tensors(context: ImportContext, inputs: int, *, outputs: int | None 
 
     With `outputs` None, any number but 0 is accepted.
     """
+    if len(context.inputs) < inputs or None in context.inputs[:inputs]:
+        noun = "its input" if inputs == 1 else f"all of its {inputs} inputs"
+        raise NotSupportedError(f"a node without {noun}")
     count = len(context.outputs)
-    if len(context.inputs) < inputs or None in context.inputs[:inputs] or not count:
-        raise NotSupportedError(f"a node without its {inputs} inputs")
+    if not count:
+        raise NotSupportedError("a node without outputs")
     if outputs is not None and count != outputs:
         raise NotSupportedError(f"a node with {count} outputs")
 

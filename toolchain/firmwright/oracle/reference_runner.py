@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.base.child_process import run_program
-from firmwright.base.errors import InternalError, ToolFailedError, ToolMissingError, UsageError
+from firmwright.base.errors import (
+    InternalError,
+    ReferenceRefusalError,
+    ToolFailedError,
+    ToolMissingError,
+    UsageError,
+)
 
 Numerics = Literal["litert", "tflm"]
 RuntimeName = Literal[
@@ -62,9 +68,9 @@ def run_reference(
     """Run every sample of `inputs` with the reference runtime `numerics`.
 
     PyTorch uses `integers` (by name, samples on the leading axis) for floats near a rounding tie.
-    Raises ToolMissingError if the runtime's package is missing, ToolFailedError if the runtime
-    refuses the model, crashes or exceeds `timeout_s`, UsageError if the samples do not match the
-    model's inputs.
+    Raises ToolMissingError if the runtime's package is missing, ReferenceRefusalError if the
+    runtime refuses the model, ToolFailedError if it crashes or exceeds `timeout_s`, UsageError if
+    the samples do not match the model's inputs.
     """
     if numerics not in RUNTIME_TITLES:
         raise UsageError(
@@ -127,7 +133,7 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
             raise UsageError(f"the samples name the inputs {answer['what']}.")
         case "refused":
             what = f"{tool} refuses this model or its inputs."
-            raise ToolFailedError(what, output=answer["what"])
+            raise ReferenceRefusalError(what, output=answer["what"])
     return answer
 
 

@@ -3,21 +3,35 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from enum import StrEnum
 
 from firmwright.report.page_template import render_report_template
 
-Status = Literal["equal", "tolerance", "differs", "unsupported", "refused", "too-large", "failed"]
+
+class CensusStatus(StrEnum):
+    """The result of one model; `DEFECT` is an internal error of Firmwright."""
+
+    EQUAL = "equal"
+    TOLERANCE = "tolerance"
+    DIFFERS = "differs"
+    UNSUPPORTED = "unsupported"
+    REFUSED = "refused"
+    TOO_LARGE = "too-large"
+    FAILED = "failed"
+    DEFECT = "defect"
+
+
 STATUS_LABELS = {
-    "equal": "bit-exact",
-    "tolerance": "within the tolerance",
-    "differs": "differs from its reference",
-    "unsupported": "not supported",
-    "refused": "refused by its reference",
-    "too-large": "does not fit the board",
-    "failed": "failed",
+    CensusStatus.EQUAL: "bit-exact",
+    CensusStatus.TOLERANCE: "within the tolerance",
+    CensusStatus.DIFFERS: "differs from its reference",
+    CensusStatus.UNSUPPORTED: "not supported",
+    CensusStatus.REFUSED: "refused by its reference",
+    CensusStatus.TOO_LARGE: "does not fit the board",
+    CensusStatus.FAILED: "failed",
+    CensusStatus.DEFECT: "ended in a defect of Firmwright",
 }
-PASSED = ("equal", "tolerance")
+PASSED = (CensusStatus.EQUAL, CensusStatus.TOLERANCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +45,7 @@ class CensusEntry:
 
     file: str
     size_bytes: int
-    status: Status = "failed"
+    status: CensusStatus = CensusStatus.FAILED
     reason: str = ""
     reference: str = ""
     operators: int | None = None
@@ -89,10 +103,10 @@ def sum_entries(entries: Sequence[CensusEntry]) -> CensusTotals | None:
     return CensusTotals(len(profiled), unit, total, macs, round(in_default / total, 4), above)
 
 
-def count_statuses(entries: Sequence[CensusEntry]) -> dict[str, int]:
+def count_statuses(entries: Sequence[CensusEntry]) -> dict[CensusStatus, int]:
     """Return the number of models with each status that occurs, best status first."""
     counts = Counter(entry.status for entry in entries)
-    return {status: counts[status] for status in get_args(Status) if counts[status]}
+    return {status: counts[status] for status in CensusStatus if counts[status]}
 
 
 def render_census(entries: Sequence[CensusEntry], folder: str, board: str) -> str:

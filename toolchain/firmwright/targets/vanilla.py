@@ -45,7 +45,7 @@ class VanillaAccelerator(Backend):
     @cached_property
     def kind(self) -> TargetKind:
         hooks = Hooks(relay_to_tir=_lower_default_loops)
-        doc = str(type(self).__doc__)
+        doc = type(self).__doc__ or ""
         return TargetKind(
             self.name, doc, self.attrs, is_core=False, hooks=hooks, passes=self.passes
         )
