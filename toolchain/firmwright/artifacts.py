@@ -21,6 +21,8 @@ Variant = Literal["release", "profile", "debug"]
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 
+BUILD_FLAGS_FILE: Final = "build.json"
+"""File in a backend's folder with the compiler flags of its sources."""
 _BUILD_FILES: Final = ("SConstruct", "CMakeLists.txt", "Makefile")
 
 

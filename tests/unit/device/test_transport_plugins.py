@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from importlib import invalidate_caches
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from firmwright.boards import Board, load_board
 from firmwright.boards.load import create_board
 from firmwright.build import build_project
 from firmwright.build.project_files import project_files
+from firmwright.cli.main import main
 from firmwright.device import transport_plugins
 from firmwright.device.session import Session
 from firmwright.device.transport_plugins import TransportRequest
@@ -66,6 +68,33 @@ class AcmeTransport:
 
     def __init__(self, request: TransportRequest) -> None:
         self.request = request
+
+
+PLUGIN = """
+from firmwright.device.process_transport import ProcessTransport
+
+def open_acme(request):
+    if not request.elf.is_file():
+        raise AssertionError(f"{request.elf} is not an image")
+    return ProcessTransport([request.elf], name=f"acme at {request.port}")
+"""
+
+
+@pytest.mark.host_c
+def test_a_port_of_an_installed_plugin_gets_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "acme_link.py").write_text(PLUGIN)
+    info = tmp_path / "acme_link-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-link\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[firmwright.transports]\nacme = acme_link:open_acme\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    invalidate_caches()
+    digits = str(ROOT / "examples/01_digits/digits.tflite")
+    verify = ["verify", digits, "--board", "host", "--samples", "1"]
+    assert main([*verify, "--port", "acme://7"]) == 0
+    assert "bit" in capsys.readouterr().out
 
 
 def test_a_package_provides_a_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

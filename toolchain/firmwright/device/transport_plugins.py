@@ -27,7 +27,10 @@ ENTRY_POINT_GROUP: Final = "firmwright.transports"
 
 @dataclass(frozen=True, slots=True)
 class TransportRequest:
-    """The board and firmware to connect to; `port` is the user's port, or empty."""
+    """The board and firmware to connect to; `port` is the user's port, or empty.
+
+    `elf` is the linked image, which is built before the plug-in is called.
+    """
 
     board: Board
     elf: Path
@@ -45,9 +48,14 @@ def load_transport_plugins() -> dict[str, TransportFactory]:
 
 
 def plugin_for_port(port: str) -> TransportFactory | None:
+    return load_transport_plugins()[port.partition("://")[0]] if is_plugin_port(port) else None
+
+
+def is_plugin_port(port: str) -> bool:
+    """Return whether an installed plug-in provides the port's scheme."""
     scheme, colon, _ = port.partition("://")
     names = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
-    return load_transport_plugins()[scheme] if colon and scheme in names else None
+    return bool(colon) and scheme in names
 
 
 def plugin_for_board(board: Board) -> TransportFactory:

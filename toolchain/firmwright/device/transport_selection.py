@@ -13,13 +13,23 @@ from firmwright.device.qemu_process import QemuCommand, open_qemu_rtt, start_qem
 from firmwright.device.rtt_transport import RttTransport
 from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport, find_serial_port, usb_ports
 from firmwright.device.transport import Transport, has_baud
-from firmwright.device.transport_plugins import TransportRequest, plugin_for_board, plugin_for_port
+from firmwright.device.transport_plugins import (
+    TransportRequest,
+    is_plugin_port,
+    plugin_for_board,
+    plugin_for_port,
+)
 
 EXTERNAL_MEMORY_VARIABLE = "FWR_EXTERNAL"
 """The environment variable that names the external-memory file of host firmware."""
 RTT_SCHEME = "rtt://"
 RECONNECT_S = 5.0
 """Time allowed for a disconnected port to reappear."""
+
+
+def takes_image(port: str) -> bool:
+    """Return whether the transport starts or loads the image: not if it runs behind the port."""
+    return not port or is_plugin_port(port)
 
 
 def open_transport(

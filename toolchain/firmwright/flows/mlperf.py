@@ -19,7 +19,7 @@ from firmwright.base.errors import UsageError
 from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
 from firmwright.device.process_transport import PtyProcess
 from firmwright.device.qemu_process import PACE_MAX, QemuCommand
-from firmwright.device.transport_selection import open_transport
+from firmwright.device.transport_selection import open_transport, takes_image
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.metrics import area_under_curve, top_k_accuracy
 from firmwright.package.mlperf import MlperfTask, find_task
@@ -78,7 +78,7 @@ def run_benchmark(
     timeout_s: float = 300.0, iterations: int = 10, warmups: int = 10,
 ) -> BenchmarkScore:  # fmt: skip
     """Measure the accuracy on all samples and the time on the first five."""
-    elf = Path() if port else build_image(compiled).elf
+    elf = build_image(compiled).elf if takes_image(port) else Path()
     transport = open_transport(compiled.board, elf, port=port)
     with MlperfSession(transport, timeout_s=timeout_s) as session:
         name = session.value("name", "m-name-dut-")

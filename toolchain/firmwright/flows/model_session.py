@@ -23,7 +23,7 @@ from firmwright.device.host_library import (
     LibraryTensor,
 )
 from firmwright.device.session import Session
-from firmwright.device.transport_selection import open_transport
+from firmwright.device.transport_selection import open_transport, takes_image
 from firmwright.flows import sample_batches
 from firmwright.flows.fault_diagnosis import make_fault_explainer
 from firmwright.flows.firmware_images import build_image
@@ -114,7 +114,7 @@ def open_session(
     """Start the firmware of `compiled`, building it unless `image` is given.
 
     Args:
-        port: The device or pyserial URL of a board that runs the firmware.
+        port: The device or pyserial URL of a board that runs the firmware, or a plug-in's NAME://.
         in_process: Load the model's C as a library (host only) instead of starting a process.
         plugin: The argument of a QEMU plugin.
         baud: The baud rate to switch to; DeviceError if the board or line does not support it.
@@ -128,7 +128,7 @@ def open_session(
             raise InternalError("the host image has no library.")
         library = LibrarySession(image.library, make_library_model(compiled))
         return ModelSession(compiled, library, image)
-    if image is None and not port:
+    if image is None and takes_image(port):
         image = build_image(compiled, variant, compiler=compiler)
     log.info("starting %s", compiled.board.name)
     timeouts = Timeouts() if timeout_s is None else Timeouts.within(timeout_s)

@@ -21,6 +21,8 @@ from firmwright.package import export_formats
 from firmwright.package.custom_main import use_custom_main
 from firmwright.package.export_formats import NO_METADATA, ExportInput, PackageMetadata
 from firmwright.package.model_library_format import tar_tree
+from firmwright.package.option_serialization import serialize_options
+from firmwright.package.package_files import collect_package_files
 from firmwright.package.project_writer import write_project
 from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.pipeline import Bundle, Compilation
@@ -106,25 +108,54 @@ def _tests(compiled: Compilation) -> export_formats.PackageTests:
         what = "a package's tests include the model file, which is not known for this module."
         hint = "export the model file, or give --reference-model FILE."
         raise UsageError(what, where=compiled.module.name, hint=hint)
-    names = ("numerics", "optimize", "planner", "preserve_input")
     suffixes = {"onnxruntime": "onnx", "pytorch": "pt2"}
     suffix = suffixes.get(reference_runtime(compiled), "tflite")
     return export_formats.PackageTests(
         model_file=f"{compiled.module.name}.{suffix}",
         model=compiled.source,
         known_answers=known_answers(compiled, KNOWN_ANSWER_COUNT),
-        options=tuple(f"{name}={getattr(compiled.options, name)}" for name in names),
+        options=_repeated_options(compiled),
     )
 
 
+_ALWAYS_REPEATED = ("numerics", "optimize", "planner", "preserve_input")
+_NOT_REPEATED = frozenset(
+    {"board", "license", "name", "tuning", "passes", "ram_bytes", "flash_bytes", "sections"}
+)
+"""Options that change the model's files alone, which a package's tests take from the package."""
+_OPTION_NAMES = {
+    "const_pools": "--const-pool", "pools": "--pool", "pool_assignments": "--assign-pool",
+    "device_assignments": "--assign-device",
+}  # fmt: skip
+
+
+def _repeated_options(compiled: Compilation) -> tuple[str, ...]:
+    """Return the options with which a package's tests compile, as NAME=VALUE.
+
+    Raises:
+        UsageError: an option, or a custom operator, has no such form.
+    """
+    hint = "omit --with-tests; the package has a known-answer test in C, too."
+    if any(path.startswith("backend/custom/") for path in compiled.tree.files):
+        what = "a package's tests cannot repeat --custom-op: they import the model without it."
+        raise UsageError(what, where=compiled.module.name, hint=hint)
+    changed = set(serialize_options(compiled.options)) - _NOT_REPEATED
+    names = [*_ALWAYS_REPEATED, *sorted(changed.difference(_ALWAYS_REPEATED))]
+    for name in names:
+        if not isinstance(getattr(compiled.options, name), str | bool):
+            option = _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
+            what = f"a package's tests cannot repeat {option}."
+            raise UsageError(what, where=compiled.module.name, hint=hint)
+    return tuple(f"{name}={getattr(compiled.options, name)}" for name in names)
+
+
 def with_package_sources(compiled: Compilation, folder: Path) -> Compilation:
-    """Return `compiled` with the model's C of an exported package."""
+    """Return `compiled` with the C of an exported package."""
     files: dict[str, str | bytes] = {}
-    for path, content in compiled.tree.files.items():
-        if path.startswith("model/"):
-            file = folder / Path(path).name
-            is_text = isinstance(content, str)
-            files[path] = file.read_text(encoding="utf-8") if is_text else file.read_bytes()
+    for packaged in collect_package_files(compiled.tree):
+        file = folder / packaged.name
+        is_text = isinstance(packaged.data, str)
+        files[packaged.path] = file.read_text(encoding="utf-8") if is_text else file.read_bytes()
     return replace(compiled, tree=SourceTree({**compiled.tree.files, **files}))
 
 

@@ -6,11 +6,10 @@ Each format is a folder in `templates/`; NAME in paths is the package's name, VE
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 from firmwright.artifacts import SourceTree
@@ -20,6 +19,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.templates import template_environment
 from firmwright.compilation_summary import BundleSummary, CompilationSummary, TensorSummary
 from firmwright.package.model_library_format import build_mlf
+from firmwright.package.package_files import PackageFile, collect_package_files
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 _URL = re.compile(r"https?://[!-~]+")
@@ -72,6 +72,10 @@ ARCHIVES: Final[Mapping[str, str]] = {
 }
 """The file name of each format that is a single file."""
 FORMATS: Final = ("mlf", *FOLDERS)
+_WITHOUT_FLAGS: Final = ("arduino", "cmsis-pack")
+"""Formats without compiler flags of a file or library."""
+_WITHOUT_OBJECTS: Final = ("arduino", "platformio")
+_FLEXIBLE_HINT: Final = "--format cmake, makefile, zephyr or esp-idf."
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
@@ -104,15 +108,8 @@ class ExportInput:
         return self.metadata.name or "_".join(names)
 
     @property
-    def model_files(self) -> dict[str, str | bytes]:
-        """The C files of models, and of their backends (backend/NAME/...), by path in a folder."""
-        parts = {1: "model/", 2: "backend/"}
-        return {
-            "/".join(PurePosixPath(path).parts[level:]): text
-            for level, folder in parts.items()
-            for path, text in self.tree.files.items()
-            if path.startswith(folder) and PurePosixPath(path).name != "build.json"
-        }
+    def files(self) -> tuple[PackageFile, ...]:
+        return collect_package_files(self.tree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +123,37 @@ class PackageTests:
 
 
 def export_package(exported: ExportInput, form: str, tests: PackageTests | None) -> SourceTree:
-    values = {**_template_values(exported), "form": form}
+    values = {**_template_values(exported), "form": form, "folder": FOLDERS.get(form, "")}
     content = _render_templates("every-package", values)
     content["LICENSE"] = exported.metadata.license_text or content["LICENSE"]
     if form == "mlf":
         (model,) = exported.models
-        tree = build_mlf(exported.name, exported.tree, model, exported.text)
+        record = exported.tree.files["metadata.json"]
+        tree = build_mlf(exported.name, exported.files, model, exported.text, record)
         return tree.merged(SourceTree(content))
+    _check_linkable(exported.files, form)
     content |= _render_templates(form, values)
-    for name, text in exported.model_files.items():
-        content[f"{FOLDERS[form]}/{name}"] = text
+    for file in exported.files:
+        content[f"{FOLDERS[form]}/{file.name}"] = file.data
     content["metadata.json"] = exported.tree.files["metadata.json"]
     if tests is not None:
-        more = {"model_file": tests.model_file, "options": tests.options, "folder": FOLDERS[form]}
+        more = {"model_file": tests.model_file, "options": tests.options}
         content |= _render_templates("with-tests", {**values, **more})
         content[f"tests/{tests.model_file}"] = tests.model
         content["tests/known_answers.npz"] = tests.known_answers
     return SourceTree(content)
+
+
+def _check_linkable(files: Sequence[PackageFile], form: str) -> None:
+    """Raise UsageError if the format has no place for flags or objects that the files need."""
+    flagged = next((file for file in files if file.flags), None)
+    if flagged is not None and form in _WITHOUT_FLAGS:
+        what = f"{flagged.path} needs the flags {' '.join(flagged.flags)}; {form} cannot set them."
+        raise UsageError(what, where="export", hint=_FLEXIBLE_HINT)
+    made = next((file for file in files if file.is_object), None)
+    if made is not None and form in _WITHOUT_OBJECTS:
+        what = f"{made.path} is compiled already; {form} links sources only."
+        raise UsageError(what, where="export", hint=_FLEXIBLE_HINT)
 
 
 def archive_name(exported: ExportInput, form: str) -> str:
@@ -166,13 +177,9 @@ def zip_tree(tree: SourceTree) -> bytes:
 
 
 def _template_values(exported: ExportInput) -> dict[str, Any]:
-    summary, files = exported.summary, exported.model_files
+    summary, files = exported.summary, exported.files
     models = [model_values(model, exported.devices) for model in exported.models]
-    sources = {
-        name: text if isinstance(text, str) else text.decode(errors="replace")
-        for name, text in sorted(files.items())
-        if name.endswith(".c")
-    }
+    sources = [file for file in files if file.is_source]
     compiler = exported.models[0].compiler
     shares = isinstance(summary, BundleSummary) and not summary.concurrent
     return {
@@ -180,14 +187,11 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
         "title": " and ".join(model["name"] for model in models),
         "noun": "network" if len(models) == 1 else "networks", "package": exported.metadata,
         "models": models, "summary": summary, "tool_version": exported.models[0].tool_version,
-        "compiler": " ".join([compiler["tool"], *compiler["flags"]]), "sources": list(sources),
-        # those that the first comment requires
-        "gcc_flags": {
-            name: " ".join(re.findall(r"gcc flags: (.*)", text.split("*/")[0]))
-            for name, text in sources.items()
-        },
-        "needs_math": any("#include <math.h>" in text for text in sources.values()),
-        "headers": [name for name in sorted(files) if name.endswith(".h")],
+        "compiler": " ".join([compiler["tool"], *compiler["flags"]]), "sources": sources,
+        "objects": [file for file in files if file.is_object],
+        "needs_math": any("#include <math.h>" in file.text for file in sources),
+        "library_flags": list(dict.fromkeys(flag for file in sources for flag in file.flags)),
+        "headers": [file for file in files if file.is_header],
         "prints_floats": any(t["is_float"] for model in models for t in model["outputs"]),
         "pool_names": list(dict.fromkeys(pool["name"] for m in models for pool in m["pools"])),
         "shares_memory": shares,

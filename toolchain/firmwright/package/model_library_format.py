@@ -3,27 +3,33 @@
 import io
 import json
 import tarfile
+from collections.abc import Iterable
 from typing import Any, Final
 
 from firmwright.artifacts import SourceTree
 from firmwright.compilation_summary import CompilationSummary, TensorSummary
+from firmwright.package.package_files import PackageFile
 
 VERSION: Final = 7
 _DATE: Final = "1970-01-01 00:00:00Z"
 _DEVICE_CPU: Final = 1
 
 
-def build_mlf(name: str, tree: SourceTree, summary: CompilationSummary, text: str) -> SourceTree:
-    """Return the contents of the archive; `text` is the module's IR text."""
+def build_mlf(
+    name: str, files: Iterable[PackageFile], summary: CompilationSummary, text: str,
+    record: str | bytes,
+) -> SourceTree:  # fmt: skip
+    """Return the contents of the archive.
+
+    `text` is the module's IR text, `record` the metadata.json of the compilation.
+    """
     content: dict[str, str | bytes] = {}
-    for path, data in tree.files.items():
-        folder, _, file = path.rpartition("/")
-        if folder == "model":
-            kind = "include" if file in (f"{name}.h", f"{name}_selftest.h") else "src"
-            content[f"codegen/host/{kind}/{file}"] = data
+    for file in files:
+        kind = "include" if file.is_public else "src"
+        content[f"codegen/host/{kind}/{file.name}"] = file.data
     content[f"src/{name}.fwir"] = text
     content[f"parameters/{name}.params"] = b""
-    content["firmwright.json"] = tree.files["metadata.json"]
+    content["firmwright.json"] = record
     content["metadata.json"] = _metadata(name, summary)
     return SourceTree(content)
 

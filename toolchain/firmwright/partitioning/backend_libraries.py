@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from firmwright.artifacts import BUILD_FLAGS_FILE
 from firmwright.base.errors import ModelError, PluginError
 from firmwright.base.plugin_calls import plugin_call
 from firmwright.ir import tir
@@ -18,13 +19,11 @@ from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.traversal import statements, walk
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR, unlowered_functions
-from firmwright.partitioning.target_resolution import functions_for, with_new_files
+from firmwright.partitioning.target_resolution import check_sources, functions_for, with_new_files
 from firmwright.targets.backend import Backend
 from firmwright.targets.saved_backend import backend_in, make_record, read_records, with_records
 
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
-BUILD_FLAGS_FILE = "build.json"
-"""File in a backend's folder with the compiler flags of its sources."""
 
 
 def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable:
@@ -109,6 +108,7 @@ def add_library_files(module: IRModule) -> IRModule:
     The attribute `backend_checks` lists the library versions that a run checks first, as "function
     version", `device_waits` the C functions that wait for devices.
     """
+    check_sources(module.files, "the module", module.name)
     checks: dict[str, None] = {}
     for name, backend in module_backends(module):
         kernels = _kernels(module, name)

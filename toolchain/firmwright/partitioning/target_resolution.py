@@ -7,6 +7,8 @@ the results of the hooks and passes of targets are checked.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Final
 
 from firmwright.base.errors import PluginError, UsageError
 from firmwright.boards import Board
@@ -25,14 +27,32 @@ def functions_for(module: IRModule, target: str) -> list[AnyFunction]:
     return [func for func in module.functions.values() if target_of(func) == target]
 
 
+_OTHER_SOURCES: Final = (".cc", ".cpp", ".cxx", ".c++", ".s", ".asm", ".ino", ".m", ".rs", ".zig")
+_BUILT: Final = (".c", ".o", ".a")
+_DEPTH: Final = len(PurePosixPath("backend/NAME/file.c").parts)
+
+
 def with_new_files(module: IRModule, files: Mapping[str, bytes], origin: str) -> IRModule:
-    """Add C files; raise PluginError if one exists with other content."""
+    """Add C files; raise PluginError if one exists with other content, or would not be built."""
+    check_sources(files, origin, module.name)
     for path, data in files.items():
         if module.files.get(path, data) != data:
             what = f"{origin} writes the file {path}, which exists with other content."
             hint = "a file name per region, such as that of `kernel.symbol`."
             raise PluginError(what, where=module.name, hint=hint)
     return replace(module, files={**module.files, **files}) if files else module
+
+
+def check_sources(files: Iterable[str], origin: str, where: str) -> None:
+    """Raise PluginError if a build system would ignore one of `files`, paths in the project."""
+    for path in map(PurePosixPath, files):
+        if path.suffix.lower() in _OTHER_SOURCES or path.suffix == ".C":
+            what = f"{origin} has the file {path}, but builds and packages compile only C (.c)."
+            hint = "write it in C, or add it compiled, as an object or archive (.o, .a)."
+            raise PluginError(what, where=where, hint=hint)
+        if path.suffix in _BUILT and len(path.parts) > _DEPTH:
+            what = f"{origin} has the file {path}, but files in subfolders are not built."
+            raise PluginError(what, where=where, hint=f"the name {path.name}, without a folder.")
 
 
 def targets_by_tensor(module: IRModule) -> dict[str, str]:

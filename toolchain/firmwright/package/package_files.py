@@ -1,0 +1,129 @@
+"""The files of a compilation that belong to a package: the models, their wrappers and backends.
+
+Every format takes its files from `collect_package_files`, and every folder of a compilation has a
+rule there, so that no format can omit a file.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from firmwright.artifacts import BUILD_FLAGS_FILE, SourceTree
+from firmwright.base.errors import InternalError, UsageError
+
+_PACKAGED: Final = ("model", "tvm", "backend")
+_NOT_PACKAGED: Final = ("firmware", "metadata.json")
+"""The server's glue, and the record, which every format stores under a name of its own."""
+_GCC_FLAGS: Final = re.compile(r"gcc flags: (.*)")
+_FOREIGN_GCC_FLAGS: Final = ("-w",)
+"""As in the project's build: a backend's C is not ours to keep free of warnings."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackageFile:
+    """A file at `path` in the compilation and `name` in the package's folder of sources.
+
+    Without `flags` it does not compile as its author intends; `gcc_flags` are for GCC alone, and
+    concern speed and warnings. `is_public` headers declare what users call.
+    """
+
+    path: str
+    name: str
+    data: str | bytes
+    flags: tuple[str, ...] = ()
+    gcc_flags: tuple[str, ...] = ()
+    is_public: bool = False
+
+    @property
+    def is_source(self) -> bool:
+        return self.name.endswith(".c")
+
+    @property
+    def is_header(self) -> bool:
+        return self.name.endswith(".h")
+
+    @property
+    def is_object(self) -> bool:
+        """Whether a compiler made the file, which is only to be linked."""
+        return self.name.endswith((".o", ".a"))
+
+    @property
+    def make_flags(self) -> str:
+        """The required flags in a rule of a makefile."""
+        return shlex.join(self.flags).replace("$", "$$")
+
+    @property
+    def cmake_flags(self) -> str:
+        """The required flags in a quoted list of CMake."""
+        return _cmake_list(self.flags)
+
+    @property
+    def cmake_gcc_flags(self) -> str:
+        """The flags for GCC, required ones included, in a quoted list of CMake."""
+        return _cmake_list((*self.flags, *self.gcc_flags))
+
+    @property
+    def text(self) -> str:
+        """The contents of a text file."""
+        return self.data if isinstance(self.data, str) else self.data.decode(errors="replace")
+
+
+def collect_package_files(tree: SourceTree) -> tuple[PackageFile, ...]:
+    """Return the files of a package in the order of their names.
+
+    Raises:
+        UsageError: two files have one name in the package's folder.
+        InternalError: a folder of the compilation has no rule.
+    """
+    found: dict[str, PackageFile] = {}
+    for file in _files(tree):
+        other = found.setdefault(file.name, file)
+        if other.data != file.data:
+            what = f"{other.path} and {file.path} have one name in the package, {file.name}."
+            hint = "give the file of the backend or custom operator another name, or the model."
+            raise UsageError(what, where="export", hint=hint)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _cmake_list(flags: Iterable[str]) -> str:
+    return ";".join(re.sub(r'([\\"$;])', r"\\\1", flag) for flag in flags)
+
+
+def _files(tree: SourceTree) -> Iterator[PackageFile]:
+    flags = _backend_flags(tree.files)
+    weights = {path.removesuffix(".c") + "_weights.h" for path in tree.files}
+    for path, data in tree.files.items():
+        folder, *rest = PurePosixPath(path).parts
+        if folder in _NOT_PACKAGED:
+            continue
+        if folder not in _PACKAGED:
+            raise InternalError("no package format has a place for the file.", where=path)
+        if folder != "backend":
+            is_public = path.endswith(".h") and path not in weights
+            yield _own_file(path, "/".join(rest), data, is_public)
+        elif rest[1:] != [BUILD_FLAGS_FILE]:
+            name = "/".join(rest[1:])
+            is_source = name.endswith(".c")
+            own = (flags.get(rest[0], ()), _FOREIGN_GCC_FLAGS) if is_source else ((), ())
+            yield PackageFile(path, name, data, *own)
+
+
+def _own_file(path: str, name: str, data: str | bytes, is_public: bool) -> PackageFile:
+    is_source = name.endswith(".c") and isinstance(data, str)
+    head = str(data).split("*/")[0] if is_source else ""
+    gcc_flags = [flag for line in _GCC_FLAGS.findall(head) for flag in line.split()]
+    return PackageFile(path, name, data, (), tuple(gcc_flags), is_public)
+
+
+def _backend_flags(files: Mapping[str, str | bytes]) -> dict[str, tuple[str, ...]]:
+    """Return the flags that backends declare for their C files, by the backend's name."""
+    pattern = f"backend/*/{BUILD_FLAGS_FILE}"
+    return {
+        PurePosixPath(path).parts[1]: tuple(json.loads(data)["flags"])
+        for path, data in files.items()
+        if PurePosixPath(path).match(pattern)
+    }
