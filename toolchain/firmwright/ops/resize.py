@@ -184,6 +184,8 @@ def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"taps of {x.dtype.name} along axis {axis}")
     if positions is None or weights is None or positions.shape != weights.shape:
         raise NotSupportedError("taps that are not constant")
+    if 0 in positions.shape:
+        raise NotSupportedError("a tensor without elements")
     if positions.dtype != UINT16:
         raise NotSupportedError(f"tap positions of type {positions.dtype.name}")
     if not 0 <= int(positions.array().min()) <= int(positions.array().max()) < x.shape[axis]:
@@ -194,10 +196,12 @@ def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
 def reference_resample(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, positions, weights = arrays
     axis = call.int_attr("axis")
-    gathered = np.take(x, positions, axis=axis)
-    spread = [1] * gathered.ndim
-    spread[axis], spread[axis + 1] = weights.shape
-    return ((gathered * weights.reshape(spread)).sum(axis=axis + 1),)
+    line = [1] * x.ndim
+    line[axis] = len(weights)
+    total: Array = np.zeros(call.output.shape, np.float32)
+    for places, shares in zip(positions.T, weights.T, strict=True):  # in the order of the loops
+        total += np.take(x, places, axis=axis) * shares.reshape(line)
+    return (total,)
 
 
 def lower_resample(call: OpCall, b: Kernel) -> None:

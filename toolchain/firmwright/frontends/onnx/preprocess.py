@@ -8,6 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
+from firmwright.frontends.onnx.old_resizes import complete_old_resizes
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package
 from firmwright.frontends.onnx.reader import OPSET_MIN, parse_model
 
@@ -56,13 +57,16 @@ def _convert_old_opset(model: Message) -> Message | None:
         return None
     converter, shapes = onnx_package().version_converter, onnx_package().shape_inference
     try:
-        return converter.convert_version(model, OPSET_MIN)
+        newer = converter.convert_version(model, OPSET_MIN)
     # The converter is C++: without an adapter it raises RuntimeError or an error of its own.
     except (
         RuntimeError, ValueError, IndexError, TypeError, converter.ConvertError,
         shapes.InferenceError,
     ):  # fmt: skip
         return None
+    if versions[0] < 11 and not complete_old_resizes(newer, versions[0]):
+        return None
+    return newer
 
 
 def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:

@@ -14,7 +14,7 @@ from firmwright.frontends.onnx.node_context import ConstantValue, Importer, Node
 from firmwright.frontends.onnx.operators import conv, pooling
 from firmwright.frontends.onnx.operators.conv import ConstantFilters
 from firmwright.frontends.onnx.operators.reductions import axis_last, reduction_axes
-from firmwright.frontends.onnx.operators.resize import emit_bilinear
+from firmwright.frontends.onnx.operators.resize import emit_linear_sum
 from firmwright.frontends.onnx.qdq import (
     UNSIGNED_OFFSET,
     DequantizedValue,
@@ -156,7 +156,8 @@ def fuse_data_movement(
 def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
     match c.node.op_type:
         case "Resize":
-            return bool(c.attr("mode", "nearest") == "nearest")
+            crops = c.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
+            return bool(c.attr("mode", "nearest") == "nearest" and not crops)
         case "Pad":
             value = operands[2] if len(operands) > 2 else None
             zero = value is None or (isinstance(value, ConstantValue) and not value.array.any())
@@ -361,7 +362,7 @@ def _fuse_resize(f: Fusion) -> OnnxValue | None:
     if x is None or constants is None:
         return None
     reals = emit.call("dequantize", x, result=FLOAT32)
-    y = emit_bilinear(replace(f.c, inputs=(reals, *constants)), reals)
+    y = emit_linear_sum(replace(f.c, inputs=(reals, *constants)), reals)
     return None if y is None else emit_quantize(emit, y, f.target).value
 
 

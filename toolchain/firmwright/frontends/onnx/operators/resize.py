@@ -1,45 +1,73 @@
-"""Resize and Upsample, axis by axis: a gather for nearest neighbor, else weighted taps."""
+"""Resize and Upsample, axis by axis: a gather for nearest neighbor, else weighted taps.
 
+Sizes and coordinates are computed in float32 as ONNX Runtime does: a product that is rounded up to
+a whole number is one more output, and a coordinate that is rounded to a tie selects its neighbor.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, vector_shape
 
+_TIE_WIDTH = np.float32(1e-6)
+"""The distance from half way between two inputs within which ONNX Runtime sees a tie."""
 
-def _coordinates(
-    c: NodeContext, axis: int, length: int, outputs: int, scale: float, dtype: Any = np.float64
-) -> Array:
-    x = np.arange(outputs, dtype=dtype)
+
+@dataclass(frozen=True, slots=True)
+class _ResizedAxis:
+    """An axis of a resized tensor: elements before and after, and the scale."""
+
+    number: int
+    length: int
+    outputs: int
+    scale: np.float32
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether each output is the input at its index, whatever the coordinates are."""
+        return bool(self.scale == 1)
+
+
+def _coordinates(c: NodeContext, axis: _ResizedAxis) -> Array:
+    """Return the place of each output among the inputs, [outputs] float32."""
+    x, half, scale = np.arange(axis.outputs, dtype=np.float32), np.float32(0.5), axis.scale
+    length, outputs = np.float32(axis.length), np.float32(axis.outputs)
+    if axis.is_copied:
+        return x
     match c.attr("coordinate_transformation_mode", "half_pixel"):
-        case "half_pixel":
-            return (x + 0.5) / scale - 0.5
+        case "align_corners" | "pytorch_half_pixel" if outputs == 1:
+            return np.zeros(1, np.float32)
+        case "half_pixel" | "pytorch_half_pixel":
+            return (x + half) / scale - half
         case "half_pixel_symmetric":
-            adjustment = outputs / (scale * length)
-            middle = length / 2
-            return middle * (1 - adjustment) + (x + 0.5) / scale - 0.5
-        case "pytorch_half_pixel":
-            return (x + 0.5) / scale - 0.5 if outputs > 1 else np.zeros(1)
+            offset = length / 2 * (1 - outputs / (scale * length))
+            places = np.float64(offset) + (x + np.float64(0.5)) / np.float64(scale) - 0.5
+            return places.astype(np.float32)
+        case "tf_half_pixel_for_nn":
+            return (x + half) / scale
         case "align_corners":
-            # The scaled length, which need not be an integer.
-            return x * (length - 1) / (scale * length - 1) if outputs > 1 else np.zeros(1)
+            return x * (length - 1) / (outputs - 1)
         case "asymmetric":
             return x / scale
         case "tf_crop_and_resize":
-            start, end = _region(c, axis)
+            start, end = _region(c, axis.number)
             if outputs == 1:
-                return np.array([0.5 * (start + end) * (length - 1)])
+                return np.array([half * (start + end) * (length - 1)], np.float32)
             return start * (length - 1) + x * (end - start) * (length - 1) / (outputs - 1)
     raise NotSupportedError(f"coordinates by {c.attr('coordinate_transformation_mode')!r}")
 
 
-def _region(c: NodeContext, axis: int) -> tuple[float, float]:
-    starts, ends = c.array(1, "regions").reshape(2, -1)
-    place = _axes(c).index(axis)
-    return float(starts[place]), float(ends[place])
+def _region(c: NodeContext, axis: int) -> tuple[np.float32, np.float32]:
+    axes = _axes(c)
+    if axis not in axes:
+        return np.float32(0), np.float32(1)
+    starts, ends = c.array(1, "regions").astype(np.float32).reshape(2, -1)
+    return starts[axes.index(axis)], ends[axes.index(axis)]
 
 
 def _axes(c: NodeContext) -> list[int]:
@@ -47,140 +75,243 @@ def _axes(c: NodeContext) -> list[int]:
 
 
 def _nearest(c: NodeContext, places: Array, length: int) -> Array:
-    nearest = {
-        "round_prefer_floor": np.ceil(places - 0.5), "round_prefer_ceil": np.floor(places + 0.5),
-        "floor": np.floor(places), "ceil": np.ceil(places),
-    }  # fmt: skip
-    mode = c.attr("nearest_mode", "round_prefer_floor")
-    if mode not in nearest:
-        raise NotSupportedError(f"nearest by {mode!r}")
-    return np.clip(nearest[mode], 0, length - 1).astype(np.int64)
+    below, above = np.floor(places), np.ceil(places)
+    share = places - below
+    is_tie = np.abs(share - np.float32(0.5)) <= _TIE_WIDTH
+    match c.attr("nearest_mode", "round_prefer_floor"):
+        case "round_prefer_floor":
+            nearest = np.where(is_tie | (share < 0.5), below, above)
+        case "round_prefer_ceil":
+            nearest = np.where(is_tie | (share > 0.5), above, below)
+        case "floor":
+            nearest = below
+        case "ceil":
+            nearest = above
+        case mode:
+            raise NotSupportedError(f"nearest by {mode!r}")
+    return np.clip(nearest, 0, length - 1).astype(np.int64)
 
 
-def _taps(c: NodeContext, mode: str, places: Array, scale: float) -> tuple[Array, Array]:
+def _taps(c: NodeContext, mode: str, axis: _ResizedAxis) -> tuple[Array, Array]:
     """Return indices, not clipped to the input, and weights, each [outputs, taps]."""
-    stretch = max(1.0, 1.0 / scale) if c.attr("antialias", 0) else 1.0
-    reach = (1 if mode == "linear" else 2) * stretch
-    count = int(np.ceil(2 * reach))
-    first = np.floor(places - reach) + 1
-    at = first[:, None] + np.arange(count)
-    distance = np.abs(at - places[:, None]) / stretch
+    places = _coordinates(c, axis)
+    first = np.floor(places)
+    share = (places - first)[:, None]
     if mode == "linear":
-        return at, np.maximum(0, 1 - distance)
-    a = float(c.attr("cubic_coeff_a", -0.75))
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return at, np.where(distance <= 1, near, np.where(distance < 2, far, 0))
-
-
-def _emit_interpolation(
-    c: NodeContext, x: OnnxValue, axis: int, mode: str, places: Array, scale: float
-) -> OnnxValue:
-    length = x.shape[axis]
-    outside = (places < 0) | (places > length - 1)
-    at, weights = _taps(c, mode, places, scale)
-    beyond = (at < 0) | (at >= length)
+        offsets, weights = np.arange(2), np.concatenate([1 - share, share], axis=1)
+    else:
+        offsets = np.arange(-1, 3)
+        weights = _cubic(c, np.abs(share - offsets.astype(np.float32)))
+    at = first[:, None].astype(np.int64) + offsets
     if c.attr("exclude_outside", 0):
-        weights = np.where(beyond, 0, weights)
-    if c.attr("exclude_outside", 0) or c.attr("antialias", 0):
-        weights = weights / weights.sum(axis=1, keepdims=True)
-    at = np.clip(at, 0, length - 1).astype(np.uint16)
-    taps = c.emit.const(weights.astype(np.float32), f"weights{axis}")
-    y = c.emit.call("resample", x, c.emit.const(at, f"places{axis}"), taps, axis=axis)
-    if c.attr("coordinate_transformation_mode") == "tf_crop_and_resize" and outside.any():
-        line = outside.reshape(vector_shape(len(places), axis, c.rank))
-        mask = c.emit.const(line, f"outside{axis}")
-        filler = float(np.float32(c.attr("extrapolation_value", 0.0)))
-        y = c.emit.expression(f"where(b, {filler!r}, a)", y, mask)
+        weights = np.where((at < 0) | (at >= axis.length), np.float32(0), weights)
+    return at, weights
+
+
+def _cubic(c: NodeContext, distance: Array) -> Array:
+    a = np.float32(c.attr("cubic_coeff_a", -0.75))
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    if c.attr("antialias", 0):
+        far = (((distance - 5) * distance + 8) * distance - 4) * a
+    else:
+        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance < 1, near, np.where(distance < 2, far, np.float32(0)))
+
+
+def _antialias_taps(c: NodeContext, mode: str, axis: _ResizedAxis) -> tuple[Array, Array]:
+    """Return indices and weights, each [outputs, taps], of a filter as wide as an output.
+
+    The weight of taps outside of the input goes to its ends unless they are excluded.
+    """
+    half, step = np.float32(0.5), max(np.float32(1), 1 / axis.scale)
+    reach = np.float32(1 if mode == "linear" else 2) * step
+    rows: list[Array] = []
+    for center in _coordinates(c, axis) + half:
+        ends = np.floor(center - reach + half), np.floor(center + reach + half)
+        at = np.arange(int(ends[0]), int(ends[1]))
+        distance = np.abs(at.astype(np.float32) - center + half) * (1 / step)
+        linear = np.maximum(1 - distance, np.float32(0))
+        weights = linear if mode == "linear" else _cubic(c, distance)
+        if c.attr("exclude_outside", 0):
+            weights = np.where((at < 0) | (at >= axis.length), np.float32(0), weights)
+        total = sum(weights, np.float32(0))  # one after the other
+        inside = at.clip(0, axis.length - 1)
+        order = np.argsort(inside != at, kind="stable")  # those inside first
+        row = np.zeros(axis.length, np.float32)
+        np.add.at(row, inside[order], weights[order])
+        rows.append(row * (1 / total if total else np.float32(1)))
+    return _without_zeros(np.array(rows))
+
+
+def _without_zeros(table: Array) -> tuple[Array, Array]:
+    """Return the places and the weights of each row from its first to its last nonzero one."""
+    used = table != 0
+    first = used.argmax(axis=1)
+    count = int((table.shape[1] - used[:, ::-1].argmax(axis=1) - first).max())
+    at = np.minimum(first, table.shape[1] - count)[:, None] + np.arange(count)
+    return at, np.take_along_axis(table, at, axis=1)
+
+
+def _emit_interpolation(c: NodeContext, x: OnnxValue, mode: str, axis: _ResizedAxis) -> OnnxValue:
+    number, emit = axis.number, c.emit
+    if x.type.dtype != FLOAT32:
+        raise NotSupportedError(f"an interpolation of {x.type.dtype.name}")
+    if axis.length > 1 << 16:
+        raise NotSupportedError(f"an interpolation among {axis.length} elements")
+    is_filter = bool(c.attr("antialias", 0))
+    at, weights = (_antialias_taps if is_filter else _taps)(c, mode, axis)
+    at = at.clip(0, axis.length - 1)
+    totals = sum(weights.T, np.zeros(len(weights), np.float32))[:, None]
+    if c.attr("exclude_outside", 0) and not is_filter:
+        if number < c.rank - 1:
+            return _emit_mean(c, x, number, at, weights, totals)
+        weights = weights / np.where(totals == 0, np.float32(1), totals)
+    taps = emit.const(weights, f"weights{number}")
+    places = emit.const(at.astype(np.uint16), f"places{number}")
+    return emit.call("resample", x, places, taps, axis=number)
+
+
+def _emit_mean(
+    c: NodeContext, x: OnnxValue, number: int, at: Array, weights: Array, totals: Array
+) -> OnnxValue:
+    """Emit a sum of products, each divided by the sum of weights, as ONNX Runtime does."""
+
+    def column(values: Array) -> OnnxValue:
+        line = values.reshape(vector_shape(len(values), number, c.rank))
+        return c.emit.const(line, f"weights{number}")
+
+    taps = range(weights.shape[1])
+    operands = [
+        *(c.emit.gather(x, number, at[:, tap]) for tap in taps),
+        *(column(weights[:, tap]) for tap in taps),
+        column(totals),
+    ]
+    formula = "a * e / i + b * f / i + c * g / i + d * h / i"
+    return c.emit.expression(formula, *operands)
+
+
+def _fill_outside(c: NodeContext, y: OnnxValue, axes: Sequence[_ResizedAxis]) -> OnnxValue:
+    """Replace the results of a crop from outside of the input by the extrapolation value."""
+    if c.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return y
+    filler = float(np.float32(c.attr("extrapolation_value", 0.0)))
+    for axis in axes:
+        places = _coordinates(c, axis)
+        outside = (places < 0) | (places > axis.length - 1)
+        if outside.any():
+            line = outside.reshape(vector_shape(len(places), axis.number, c.rank))
+            mask = c.emit.const(line, f"outside{axis.number}")
+            y = c.emit.expression(f"where(b, {filler!r}, a)", y, mask)
     return y
 
 
-def _sizes(c: NodeContext, shape: Sequence[int]) -> tuple[list[int], list[float]]:
-    axes = _axes(c)
-    sizes, scales = list(shape), [1.0] * len(shape)
-    if c.has(3) and c.shape(3) != (0,):
-        lengths = c.ints(3, "sizes")
-        factors = [n / shape[axis] for axis, n in zip(axes, lengths, strict=True)]
-        policy = c.attr("keep_aspect_ratio_policy", "stretch")
-        if policy != "stretch":
-            factor = min(factors) if policy == "not_larger" else max(factors)
-            for axis in axes:
-                scales[axis] = factor
-                sizes[axis] = int(np.floor(factor * shape[axis] + 0.5))
-        else:
-            for axis, n, factor in zip(axes, lengths, factors, strict=True):
-                sizes[axis], scales[axis] = n, factor
-        return sizes, scales
-    for axis, factor in zip(axes, c.array(2, "scales").reshape(-1), strict=True):
-        scales[axis] = float(factor)
-        sizes[axis] = int(np.floor(shape[axis] * float(factor)))
-    return sizes, scales
+def _resized_axes(c: NodeContext) -> list[_ResizedAxis]:
+    """Return all axes of input 0 as `scales` or `sizes` define them."""
+    shape, axes = c.shape(0), _axes(c)
+    by_size = c.has(3) and c.shape(3) != (0,)
+    outputs = dict(zip(axes, c.ints(3, "sizes"), strict=True)) if by_size else {}
+    if by_size:
+        factors = [np.float32(outputs[n]) / np.float32(shape[n]) for n in axes]
+    else:
+        factors = list(c.array(2, "scales").astype(np.float32).reshape(-1))
+    policy = c.attr("keep_aspect_ratio_policy", "stretch")
+    if by_size and policy != "stretch":
+        factors = [min(factors) if policy == "not_larger" else max(factors)] * len(axes)
+        outputs = {
+            n: int(np.floor(float(factor * np.float32(shape[n])) + 0.5))
+            for n, factor in zip(axes, factors, strict=True)
+        }
+    scales = dict(zip(axes, factors, strict=True))
+    resized = []
+    for number, length in enumerate(shape):
+        scale = scales.get(number, np.float32(1))
+        count = outputs.get(number, int(scale * np.float32(length)))
+        resized.append(_ResizedAxis(number, length, count, scale))
+    return resized
 
 
-def _resized(c: NodeContext, mode: str, sizes: Sequence[int], scales: Sequence[float]) -> OnnxValue:
-    x = c.input(0)
-    crops = c.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
-    for axis, (n, outputs, scale) in enumerate(zip(c.shape(0), sizes, scales, strict=True)):
-        if scale == 1 and n == outputs and not (crops and axis in _axes(c)):
-            continue
-        places = _coordinates(c, axis, n, outputs, scale)
+def _resized(c: NodeContext) -> OnnxValue:
+    x, mode, axes = c.input(0), c.attr("mode", "nearest"), _resized_axes(c)
+    if min(axis.outputs for axis in axes) < 1:
+        raise NotSupportedError("a tensor without elements")
+    if all(axis.outputs == axis.length for axis in axes):
+        return x
+    scaled = [axis for axis in axes if not axis.is_copied]
+    for axis in scaled[::-1]:
+        if c.attr("antialias", 0) and axis.outputs == axis.length:
+            continue  # as ONNX Runtime does, whatever the scale
         if mode == "nearest":
-            x = c.emit.gather(x, axis, _nearest(c, places, n))
+            x = c.emit.gather(x, axis.number, _nearest(c, _coordinates(c, axis), axis.length))
         elif mode in ("linear", "cubic"):
-            x = _emit_interpolation(c, x, axis, mode, places, scale)
+            x = _emit_interpolation(c, x, mode, axis)
         else:
             raise NotSupportedError(f"a resize of mode {mode!r}")
-    return x
+    return _fill_outside(c, x, scaled)
 
 
-def emit_bilinear(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
-    """Emit ONNX Runtime's sum of four products in float32; return None for other resizes."""
-    if len(x.shape) != 4:
-        return None
-    batch, channels, height, width = x.shape
-    sizes, scales = _sizes(c, x.shape)
-    plain = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
+    """Emit ONNX Runtime's sum of 4 or 8 products in float32; return None for other resizes."""
+    axes = _resized_axes(c)
+    spatial = _jointly_resized_axes(axes)
+    elements = math.prod(axis.length for axis in spatial)
+    unchanged = all(axis.is_copied for axis in axes if axis not in spatial)
     if (
-        c.attr("mode") != "linear" or c.attr("antialias", 0)
-        or sizes[:2] != [batch, channels] or height * width >= 1 << 16
-        or c.attr("coordinate_transformation_mode", "half_pixel") not in plain
+        c.attr("mode") != "linear" or c.attr("antialias", 0) or not spatial or not unchanged
+        or elements >= 1 << 16 or min(axis.outputs for axis in axes) < 1
+        or all(axis.outputs == axis.length for axis in axes)
     ):  # fmt: skip
         return None
-    ends, parts = [], []
-    for axis, n in ((2, height), (3, width)):
-        at = _coordinates(c, axis, n, sizes[axis], scales[axis], np.float32).clip(0, n - 1)
-        first = at.astype(np.int64)
-        last = np.minimum(first + 1, n - 1)
-        shares = np.abs(np.stack([at - last, at - first])).astype(np.float32)
-        ends.append(np.stack([first, last]))
-        parts.append(np.where(first == last, np.float32(0.5), shares))
-    # [outputs, (y1 x1, y1 x2, y2 x1, y2 x2)]
-    places, weights = (
-        np.moveaxis(combine(y[:, None, :, None], z[None, :, None, :]), (0, 1), (2, 3))
-        for combine, (y, z) in ((lambda a, b: a * width + b, ends), (np.multiply, parts))
-    )
+    # [outputs, 1 << axes], the corners in order, of which that along the last axis varies fastest
+    places, weights = np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32)
+    for axis in spatial[::-1]:
+        step = math.prod(other.length for other in spatial if other.number > axis.number)
+        ends, shares = _linear_ends(c, axis)
+        places = _outer(np.add, ends * step, places)
+        weights = _outer(np.multiply, shares, weights)
+    before, after = x.shape[: spatial[0].number], x.shape[spatial[-1].number + 1 :]
     y = c.emit.call(
-        "resample", c.emit.reshape(x, (batch, channels, height * width)),
-        c.emit.const(places.reshape(-1, 4).astype(np.uint16), "places"),
-        c.emit.const(weights.reshape(-1, 4), "weights"), axis=2,
+        "resample", c.emit.reshape(x, (math.prod(before), elements, math.prod(after))),
+        c.emit.const(places.astype(np.uint16), "places"), c.emit.const(weights, "weights"), axis=1,
     )  # fmt: skip
-    return c.emit.reshape(y, sizes)
+    y = c.emit.reshape(y, [axis.outputs for axis in axes])
+    return _fill_outside(c, y, spatial)
+
+
+def _jointly_resized_axes(axes: Sequence[_ResizedAxis]) -> Sequence[_ResizedAxis]:
+    """Return the two or three axes that ONNX Runtime resizes in one step; none for other ranks."""
+    match len(axes):
+        case 2 | 3:
+            return axes
+        case 4:
+            return axes[2:] if axes[1].is_copied else axes[1:3]
+        case 5:
+            return axes[2:]
+    return ()
+
+
+def _linear_ends(c: NodeContext, axis: _ResizedAxis) -> tuple[Array, Array]:
+    """Return the two inputs of each output and their shares, each [outputs, 2]."""
+    at = _coordinates(c, axis).clip(0, axis.length - 1)
+    first = at.astype(np.int64)
+    last = np.minimum(first + 1, axis.length - 1)
+    shares = np.abs(np.stack([at - last, at - first], axis=1)).astype(np.float32)
+    is_single = (first == last)[:, None]
+    return np.stack([first, last], axis=1), np.where(is_single, np.float32(0.5), shares)
+
+
+def _outer(combine: np.ufunc, slow: Array, fast: Array) -> Array:
+    """Combine all rows and columns of both tables; those of `fast` vary fastest."""
+    table: Array = combine(slow[:, None, :, None], fast[None, :, None, :])
+    return table.reshape(len(slow) * len(fast), -1)
 
 
 def _upsample(c: NodeContext) -> OnnxValue:
-    scales = [float(factor) for factor in c.array(1, "scales").reshape(-1)]
-    if c.attr("mode", "nearest") != "nearest":
-        raise NotSupportedError("an Upsample of a mode other than nearest")
-    x = c.input(0)
-    for axis, (n, scale) in enumerate(zip(c.shape(0), scales, strict=True)):
-        outputs = int(np.floor(n * scale))
-        if n != outputs:
-            places = (np.arange(outputs) / scale).astype(np.int64)
-            x = c.emit.gather(x, axis, np.minimum(places, n - 1))
-    return x
+    """Resize by scales of at least 1, of which output i is at i / scale."""
+    if (c.array(1, "scales") < 1).any():
+        raise NotSupportedError("an Upsample by a scale below 1")
+    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    inputs = (c.input(0), None, c.input(1))
+    return _resized(replace(c, attrs={**c.attrs, **attrs}, inputs=inputs))
 
 
-IMPORTERS: Mapping[str, Importer] = {
-    "Resize": lambda c: _resized(c, c.attr("mode", "nearest"), *_sizes(c, c.shape(0))),
-    "Upsample": _upsample,
-}
+IMPORTERS: Mapping[str, Importer] = {"Resize": _resized, "Upsample": _upsample}

@@ -1,0 +1,197 @@
+"""Sweeps of one-node models: Firmwright's numpy reference against ONNX Runtime, with counts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from backend import run_merged
+from numpy.typing import NDArray
+from test_nets import entry_of, imported, results
+
+import onnx
+from firmwright.base.errors import FirmwrightError, InternalError, UnsupportedError
+from firmwright.ir.module import IRModule
+from firmwright.oracle.compare import compare_tensor
+from firmwright.oracle.reference_worker import OnnxRuntimeSession
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+CODES = {
+    "float32": TensorProto.FLOAT,
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+    "int32": TensorProto.INT32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model of one input `x`, and a sample of it."""
+
+    name: str
+    model: bytes
+    x: Array
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the cases: compared, refused by either side, or differing."""
+
+    tried: int = 0
+    compared: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    not_run: Counter[str] = field(default_factory=Counter)
+    differing: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tried} tried, {self.compared} compared, {self.refused.total()} refused "
+            f"{dict(self.refused)}, {self.not_run.total()} without a result of ONNX Runtime, "
+            f"{len(self.differing)} differing {self.differing[:8]}"
+        )
+
+
+def one_node_model(
+    op: str, x: Array, constants: Mapping[int, Array], opset: int, domain: str = "", **attrs: Any
+) -> bytes:
+    """Return a model of one node: input 0 is `x`, the others are `constants` by position."""
+    count = max(constants, default=0) + 1
+    names = ["x", *(f"c{k}" if k in constants else "" for k in range(1, count))]
+    node = helper.make_node(op, names, ["y"], domain=domain, **attrs)
+    weights = [numpy_helper.from_array(array, f"c{k}") for k, array in constants.items()]
+    return whole_model([node], x, weights, opset, domain)
+
+
+def whole_model(
+    nodes: list[Any], x: Array, weights: list[Any], opset: int, domain: str = ""
+) -> bytes:
+    info = helper.make_tensor_value_info("x", CODES[x.dtype.name], x.shape)
+    graph = helper.make_graph(
+        nodes, "net", [info], [helper.make_empty_tensor_value_info("y")], weights
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    if domain:
+        opsets.append(helper.make_opsetid(domain, 1))
+    model = helper.make_model(graph, opset_imports=opsets)
+    model.ir_version = 8
+    return bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
+
+
+def between_quantizations(
+    op: str, x: Array, constants: Mapping[int, Array], opset: int, kind: type[np.integer[Any]],
+    scales: tuple[float, float], points: tuple[int, int], **attrs: Any,
+) -> bytes:  # fmt: skip
+    """Return a model of floats: quantized, dequantized, the node, quantized and dequantized."""
+    weights = [numpy_helper.from_array(array, f"c{k}") for k, array in constants.items()]
+    nodes = []
+
+    def quantized(name: str, result: str, which: int) -> None:
+        pair = [f"scale{which}", f"point{which}"]
+        weights.append(numpy_helper.from_array(np.array(scales[which], np.float32), pair[0]))
+        weights.append(numpy_helper.from_array(np.array(points[which], kind), pair[1]))
+        nodes.append(helper.make_node("QuantizeLinear", [name, *pair], [f"{result}_q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{result}_q", *pair], [result]))
+
+    count = max(constants, default=0) + 1
+    names = [f"c{k}" if k in constants else "" for k in range(1, count)]
+    quantized("x", "real", 0)
+    nodes.append(helper.make_node(op, ["real", *names], ["z"], **attrs))
+    quantized("z", "y", 1)
+    return whole_model(nodes, x, weights, opset)
+
+
+def runtime_result(case: Case) -> Array | str:
+    """Return ONNX Runtime's result, or the message of its refusal."""
+    try:
+        (y,) = OnnxRuntimeSession(case.model, layers=False).run([case.x])
+    except RuntimeError as error:
+        return str(error)
+    return np.asarray(y)
+
+
+def import_case(case: Case) -> IRModule | str:
+    """Return the imported model, or the reason of the refusal with numbers left out."""
+    try:
+        return imported(case.model)
+    except UnsupportedError as error:
+        why = "; ".join(dict.fromkeys(item.why for item in error.items))
+    except InternalError:
+        raise
+    except FirmwrightError as error:
+        why = str(error)
+    return re.sub(r"-?\d+(\.\d+)?", "N", why)
+
+
+def difference(expected: Array, actual: Array) -> str:
+    """Describe the difference within the tolerance of `verify`; "" if there is none."""
+    try:
+        found = compare_tensor(0, "y", expected, actual)
+    except InternalError as error:
+        return str(error)
+    if not found.mismatches:
+        return ""
+    return f"{found.mismatches} of {found.values} values, by at most {found.max_abs_error}"
+
+
+def random_array(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> Array:
+    if kind == "float32":
+        return rng.normal(size=shape).astype(np.float32)
+    low, high = (0, 256) if kind == "uint8" else (-128, 128)
+    return rng.integers(low, high, shape).astype(kind)
+
+
+def own_result(case: Case) -> Array:
+    """Return the result of our numpy reference."""
+    module = imported(case.model)
+    (y,) = results(module, {entry_of(module).params[0].name: case.x}).values()
+    return y
+
+
+def compare_firmware(cases: Iterable[Case], board: str) -> Tally:
+    """Compare with ONNX Runtime what one firmware with all supported cases returns."""
+    tally, modules, samples, expected = Tally(), [], [], []
+    for case in cases:
+        tally.tried += 1
+        module, result = import_case(case), runtime_result(case)
+        if isinstance(module, str):
+            tally.refused[module] += 1
+        elif isinstance(result, str):
+            tally.not_run[result[:160]] += 1
+        elif not entry_of(module).body:
+            tally.refused["nothing to compute"] += 1
+        else:
+            modules.append(module)
+            samples.append({entry_of(module).params[0].name: case.x})
+            expected.append((case.name, result))
+    (values,) = run_merged(modules, [samples], board)
+    for number, (module, (name, result)) in enumerate(zip(modules, expected, strict=True)):
+        tally.compared += 1
+        found = difference(result, values[f"{number}.{entry_of(module).results[0].name}"])
+        if found:
+            tally.differing.append(f"{name}: {found}")
+    return tally
+
+
+def sweep(cases: Iterable[Case]) -> Tally:
+    """Compare our result of each case with ONNX Runtime's."""
+    tally = Tally()
+    for case in cases:
+        tally.tried += 1
+        module = import_case(case)
+        expected = runtime_result(case)
+        if isinstance(module, str):
+            tally.refused[module] += 1
+        elif isinstance(expected, str):
+            tally.not_run[expected[:160]] += 1
+        else:
+            tally.compared += 1
+            own = results(module, {entry_of(module).params[0].name: case.x})
+            found = difference(expected, own[entry_of(module).results[0].name])
+            if found:
+                tally.differing.append(f"{case.name}: {found}")
+    return tally
