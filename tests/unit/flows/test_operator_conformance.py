@@ -66,3 +66,14 @@ def test_every_case_of_an_operator_passes_on_the_host():
     assert {result.op for result in found.results} == {"relu", "add"}
     assert not found.failed
     assert not found.skipped
+
+
+@pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv"])
+def test_the_cases_have_one_scale_and_scales_of_channels(op: str) -> None:
+    """A backend that reads the scales of channels where there is one passed without such cases."""
+    scales = {
+        len(weights.scales) > 1
+        for case in conformance_cases(op)
+        if (weights := case.inputs[1]) is not None and weights.dtype == "int8"
+    }
+    assert scales == {False, True}

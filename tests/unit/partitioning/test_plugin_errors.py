@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from toy_backends import chain
@@ -13,10 +17,15 @@ from toy_backends import chain
 import firmwright as fw
 from firmwright.base.errors import PluginError
 from firmwright.cli.main import main
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.printer import print_module
+from firmwright.ir.tir.plan import BufferInfo, Plan, Planner
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
+from firmwright.usmp import planner_registry
+from firmwright.usmp.heuristics import greedy_by_size
+from firmwright.usmp.interference import Constraints
 
 SOURCE = """
 from firmwright.ir.graph.patterns import op
@@ -58,7 +67,18 @@ CASES = {
         "def phases(self): " + PASS % "post_partition",
         "the post_partition pass mine of target npu",
     ),
-    "c_files": ("c_files = broken", "`c_files` or `c_flags` of the backend npu"),
+    "c_files": ("c_files = broken", "`c_files` of the backend npu"),
+    "c_flags": ("c_flags = broken", "`c_flags` of the backend npu"),
+    "cost": ("cost = broken", "`cost` of the backend npu"),
+    "rejections": ("rejections = broken", "`rejections` of the backend npu"),
+}
+WRONG_RESULTS = {
+    "cost = lambda *_: 'cheap'": "`cost` of the backend npu returned 'cheap'",
+    "cost = lambda *_: -1": "`cost` of the backend npu returned -1",
+    "cost = lambda *_: True": "`cost` of the backend npu returned True",
+    "rejections = lambda *_: {'a': 3}": "`rejections` of the backend npu returned ('a', 3)",
+    "c_files = lambda *_: {'npu.c': 'text'}": "`c_files` of the backend npu returned",
+    "c_flags = lambda *_: [3]": "`c_flags` of the backend npu returned 3",
 }
 
 
@@ -89,6 +109,62 @@ def test_exception_in_a_backend_names_hook_function_and_file(
     assert re.fullmatch(rf"{CASES[case][1]} raised {raised}\.", error["what"])
     assert re.search(r"/npu/__init__\.py:\d+, in (broken|<lambda>)$", error["where"])
     assert "--debug" in error["hint"]
+
+
+@pytest.mark.parametrize("method", WRONG_RESULTS)
+def test_a_result_of_the_wrong_type_is_an_error_of_the_backend(
+    method: str,
+    install: Callable[[str, str, dict[str, str]], None],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    install("npu", "npu:Npu", {"__init__.py": f"{SOURCE}\n    {method}\n"})
+    model = tmp_path / "toy.fwir"
+    model.write_text(print_module(chain(("tanh", "x", "a"))))
+    assert main(["compile", str(model), "--target", "npu", "-o", str(tmp_path / "out")]) == 2
+    assert WRONG_RESULTS[method] in capsys.readouterr().err
+
+
+def test_only_one_module_calls_the_methods_of_backends() -> None:
+    methods = {"cost", "rejections", "transfer", "library", "c_files", "c_flags", "patterns"}
+    doors = {"backend_calls.py", "backend.py"}
+    callers = [
+        f"{file.name}:{node.lineno}"
+        for file in sorted(Path(fw.__file__).parent.rglob("*.py"))
+        if file.name not in doors
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in methods
+        and "backend" in ast.unparse(node.func.value)
+    ]
+    assert callers == []
+
+
+def broken_planner(*_: object) -> NoReturn:
+    raise KeyError("key")
+
+
+def overlapping_planner(
+    buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
+) -> Plan:
+    plan = greedy_by_size(buffers, constraints, pools)
+    places = {name: replace(place, offset=0) for name, place in plan.placements.items()}
+    return replace(plan, placements=places)
+
+
+@pytest.mark.parametrize(
+    ("planner", "problem"),
+    [(broken_planner, "raised KeyError: 'key'"), (overlapping_planner, "raised InternalError")],
+)
+def test_a_defect_of_an_installed_planner_is_an_error_of_its_package(
+    planner: Planner, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("theirs", "theirs:plan", "firmwright.planners")
+    monkeypatch.setattr(planner_registry, "_installed", lambda: {"theirs": point})
+    monkeypatch.setattr(planner_registry, "load_entry_point", lambda point: planner)
+    with pytest.raises(PluginError, match=f"the planner theirs {problem}"):
+        fw.compile(chain(("tanh", "x", "a"), ("sin", "a", "b")), planner="theirs")
 
 
 def test_error_of_an_import_is_in_the_extension_with_the_backport_of_importlib(

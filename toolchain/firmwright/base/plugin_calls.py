@@ -29,6 +29,13 @@ def plugin_call(label: str) -> Iterator[None]:
         raise PluginError(what, where=_origin(error), hint=hint) from error
 
 
+def load_entry_point(point: metadata.EntryPoint) -> object:
+    """Return the object of an entry point; an exception is an error of its package."""
+    with plugin_call(f"the import of {point.value}, the entry point {point.name},"):
+        value: object = point.load()
+    return value
+
+
 def _origin(error: Exception) -> str:
     """Return file, line and function of the last call in the extension's own folder."""
     frames = traceback.extract_tb(error.__traceback__)

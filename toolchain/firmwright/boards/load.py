@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from firmwright.base.errors import BoardError, UsageError
-from firmwright.base.plugin_calls import entry_points
+from firmwright.base.plugin_calls import entry_points, load_entry_point
 from firmwright.base.resources import boards_dir
 from firmwright.boards.schema import Board, read_board, with_memory_of
 from firmwright.boards.toml_table import TomlTable
@@ -68,7 +68,7 @@ def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
 def _installed_dirs() -> tuple[Path, ...]:
     found = []
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        value = point.load()
+        value = load_entry_point(point)
         if isinstance(value, ModuleType) and value.__file__ is not None:
             found.append(Path(value.__file__).parent)
         elif isinstance(value, str | Path):

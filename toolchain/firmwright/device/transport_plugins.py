@@ -18,7 +18,7 @@ from typing import Final, cast
 
 from firmwright.artifacts import PreloadedMemory
 from firmwright.base.errors import UsageError
-from firmwright.base.plugin_calls import entry_points
+from firmwright.base.plugin_calls import entry_points, load_entry_point
 from firmwright.boards import Board
 from firmwright.device.transport import Transport
 
@@ -44,7 +44,7 @@ TransportFactory = Callable[[TransportRequest], Transport]
 
 def load_transport_plugins() -> dict[str, TransportFactory]:
     points = entry_points(group=ENTRY_POINT_GROUP)
-    return {point.name: cast(TransportFactory, point.load()) for point in points}
+    return {point.name: cast(TransportFactory, load_entry_point(point)) for point in points}
 
 
 def plugin_for_port(port: str) -> TransportFactory | None:

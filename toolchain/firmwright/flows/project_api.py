@@ -6,14 +6,14 @@ Vendors implement `ProjectApi` for their build systems and register it under the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, cast
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
-from firmwright.base.plugin_calls import entry_points
+from firmwright.base.plugin_calls import entry_points, load_entry_point, plugin_call
 from firmwright.boards import load_board
 from firmwright.build import build_project
 from firmwright.device.session import Session
@@ -198,7 +198,9 @@ def find_project_api(name: str = BUILTIN) -> ProjectApi:
     if name not in registered:
         names = ", ".join([BUILTIN, *sorted(registered)])
         raise UsageError(f"there is no project API {name!r}.", hint=f"use one of {names}.")
-    return cast(ProjectApi, registered[name].load()())
+    factory = cast(Callable[[], ProjectApi], load_entry_point(registered[name]))
+    with plugin_call(f"the project API {name}"):
+        return factory()
 
 
 def open_project(

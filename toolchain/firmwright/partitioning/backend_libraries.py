@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 from firmwright.artifacts import BUILD_FLAGS_FILE
 from firmwright.base.errors import ModelError, PluginError
-from firmwright.base.plugin_calls import plugin_call
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
 from firmwright.ir.module import IRModule
@@ -21,6 +20,7 @@ from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR, unlowered_functions
 from firmwright.partitioning.target_resolution import check_sources, functions_for, with_new_files
 from firmwright.targets.backend import Backend
+from firmwright.targets.backend_calls import library_sources
 from firmwright.targets.saved_backend import backend_in, make_record, read_records, with_records
 
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
@@ -163,10 +163,11 @@ def _library(
     called = _called_functions(module, name, backend, kernels)
     if name in (records := read_records(module)) and called <= records[name].symbols:
         return {}
-    with plugin_call(f"`c_files` or `c_flags` of the backend {name}"):
-        files = {n: bytes(d) for n, d in backend.c_files(target, called).items()}
-        if flags := list(backend.c_flags(target)):
-            files[BUILD_FLAGS_FILE] = (json.dumps({"flags": flags}) + "\n").encode()
+    sources = library_sources(backend, target, called)
+    files = dict(sources.files)
+    if sources.flags:
+        flags = json.dumps({"flags": list(sources.flags)})
+        files[BUILD_FLAGS_FILE] = f"{flags}\n".encode()
     return {f"{_folder(backend)}{file}": data for file, data in files.items()}
 
 

@@ -32,6 +32,7 @@ from firmwright.partitioning.regions import (
 )
 from firmwright.partitioning.target_resolution import functions_for, target_of
 from firmwright.targets.backend import match_always
+from firmwright.targets.backend_calls import rejection_reasons
 
 log = logging.getLogger(__name__)
 REJECTIONS_ATTR = "rejections"
@@ -99,7 +100,7 @@ def _with_rejections(
     """Record the reasons of backends for the calls that are still open, unless they have none."""
     graphs = [f for f in before.functions.values() if isinstance(f, Function) and not target_of(f)]
     reasons = [
-        (item.name, item.backend.rejections(graph, before, item.target))
+        (item.name, rejection_reasons(item.backend, graph, before, item.target))
         for item in active
         if item.where is not _match_never
         for graph in graphs

@@ -6,7 +6,6 @@ A pool with targets is private: only the devices of those targets, and the copy 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from firmwright.base.plugin_calls import plugin_call
 from firmwright.boards.peripherals import DmaController
 from firmwright.ir import tir
 from firmwright.ir.graph import devices
@@ -14,6 +13,7 @@ from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.target_resolution import target_of
+from firmwright.targets import backend_calls
 from firmwright.targets.backend import Backend
 from firmwright.targets.saved_backend import backend_in
 
@@ -78,8 +78,7 @@ class DeviceMap:
         backend = backend_in(self.module, target) if target in self.module.targets else None
         if backend is None:
             return 0
-        with plugin_call(f"`transfer` of the backend {target}"):
-            declared = backend.transfer(size_bytes)
+        declared = backend_calls.transfer_cycles(backend, size_bytes)
         inside = [p for p in self.module.pools if p.name in self.private_pools(target)]
         outside = [p for p in self.module.pools if p.name in self.shared_pools]
         if declared is not None or dma is None or not inside or not outside:

@@ -19,6 +19,7 @@ from firmwright.partitioning.target_resolution import (
 )
 from firmwright.passes.tir.dce import reachable_functions
 from firmwright.targets import target_kind
+from firmwright.targets.backend_calls import modeled_cost
 from firmwright.targets.kernel_builder import flatten_calls
 from firmwright.targets.registry import backend_of
 from firmwright.targets.saved_backend import kind_in
@@ -127,7 +128,8 @@ def _declared_cost(function: Function, module: IRModule) -> Attrs:
     if backend is None:
         return {}
     calls = tuple(flatten_calls(function, module))
-    cycles = backend.cost(Match(calls, module, target, backend.version, function))
+    match = Match(calls, module, target, backend.version, function)
+    cycles = modeled_cost(backend, match)
     return {} if cycles is None else {CYCLES_ATTR: cycles}
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import FirmwrightError, InternalError, ToolMissingError
-from firmwright.base.plugin_calls import plugin_call
 from firmwright.boards import load_board
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.operator_conformance import budget_bytes
@@ -39,6 +38,7 @@ from firmwright.pipeline import (
     configure_module,
     remaining_passes,
 )
+from firmwright.targets.backend_calls import library_version, modeled_cost
 from firmwright.tune.kernel_measurement import MeasurementSetup, measure_operators
 from firmwright.tune.log_writer import RegionCostKey, RegionCostLog, RegionCostRecord
 
@@ -86,9 +86,8 @@ class RegionCostEstimator:
             return _FREE
         for item in active_backends(self.module):
             if item.name == group.target:
-                with plugin_call(f"`cost` of the backend {item.name}"):
-                    match = make_match(group.calls, item, function, self.module)
-                    modeled = item.backend.cost(match)
+                match = make_match(group.calls, item, function, self.module)
+                modeled = modeled_cost(item.backend, match)
                 if modeled is not None:
                     return RegionCost("ok", modeled, "modeled")
         if self.setup is None and group.target:
@@ -100,8 +99,8 @@ class RegionCostEstimator:
         target, more = self.module.targets[group.target or CORE_TARGET_NAME], ""
         for item in active_backends(self.module):
             if item.name == group.target:
-                with plugin_call(f"`library` of the backend {item.name}"):
-                    more = f" {item.backend.version} {item.backend.library(target)}".rstrip()
+                library = library_version(item.backend, target)
+                more = f" {item.backend.version} {library}".rstrip()
         return self._digest(function, group), f"{target}{more}", self.options.optimize, self.at
 
     def _digest(self, function: Function, group: CallGroup) -> str:

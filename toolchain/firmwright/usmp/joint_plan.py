@@ -27,7 +27,7 @@ from firmwright.ir.tir.traversal import Node, rewrite_func, statements
 from firmwright.usmp.hoist_scratch import is_scratch_name
 from firmwright.usmp.memory_planning import make_pool_buffers, place_buffers
 from firmwright.usmp.plan_validator import check_plan
-from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner
+from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner, planner_call
 
 PERSISTENT_KINDS = ("state", "const")
 """Kinds of buffers that are live before, between, and after runs."""
@@ -53,8 +53,9 @@ def plan_jointly(modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER) ->
     _check_shared_variables(modules)
     order = best_run_order([module.memory_plan for module in modules])
     buffers, constraints = _join_timelines([modules[index] for index in order])
-    plan = place_buffers(find_planner(planner), buffers, constraints, pools)
-    check_plan(plan, buffers, constraints, pools)
+    with planner_call(planner):
+        plan = place_buffers(find_planner(planner), buffers, constraints, pools)
+        check_plan(plan, buffers, constraints, pools)
     moved = tuple(_relocate(module, plan) for module in modules)
     return JointPlan(moved, order, plan)
 

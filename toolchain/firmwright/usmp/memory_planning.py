@@ -32,7 +32,7 @@ from firmwright.usmp.hoist_scratch import hoist_scratch
 from firmwright.usmp.interference import InplaceCache, build_interference
 from firmwright.usmp.lower_bound import lower_bound_bytes
 from firmwright.usmp.plan_validator import check_plan
-from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner
+from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner, planner_call
 from firmwright.usmp.planning_input import collect_planning_input
 
 POOL_ALIGNMENT = 16
@@ -45,8 +45,13 @@ def plan_memory(
 ) -> IRModule:
     """Plan the module's memory; return modules that have a plan unchanged.
 
-    `cache` stores the analysis of kernels for later plans. Raises UsageError,
-    DoesNotFitError, or, if the planner's result is invalid, InternalError.
+    `cache` stores the analysis of kernels for later plans.
+
+    Raises:
+        UsageError: there is no planner of that name.
+        DoesNotFitError: the buffers exceed the pools.
+        PluginError: an installed planner raises an exception or its result is invalid.
+        InternalError: the result of a built-in planner is invalid.
     """
     if module.plan is not None:
         return module
@@ -59,8 +64,9 @@ def plan_memory(
     planning_input = collect_planning_input(module, main, plan_names, cache)
     constraints = build_interference(planning_input.buffers, planning_input.overlaps)
     buffers = _rank_pools_by_traffic(module, main, planning_input.buffers, constraints, plan_names)
-    plan = place_buffers(planner_function, buffers, constraints, module.pools)
-    check_plan(plan, buffers, constraints, module.pools)
+    with planner_call(planner):
+        plan = place_buffers(planner_function, buffers, constraints, module.pools)
+        check_plan(plan, buffers, constraints, module.pools)
     _check_pool_names(plan, main)
     main = _replace_allocates_by_views(module, main, plan, plan_names)
     return replace(module.with_function(main), plan=plan)

@@ -3,12 +3,13 @@
 The first line of a planner's docstring is its summary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from typing import cast
 
-from firmwright.base.errors import UsageError
-from firmwright.base.plugin_calls import entry_points
+from firmwright.base.errors import PluginError, UsageError
+from firmwright.base.plugin_calls import entry_points, load_entry_point, plugin_call
 from firmwright.ir.tir.plan import Planner
 from firmwright.usmp.branch_and_bound import exact_planner, search_planner
 from firmwright.usmp.heuristics import greedy_by_conflicts, greedy_by_size, hill_climb
@@ -41,7 +42,22 @@ def find_planner(name: str) -> Planner:
     if point is None:
         names = ", ".join(planner_names())
         raise UsageError(f"there is no memory planner {name!r}.", hint=f"one of {names}.")
-    return cast(Planner, point.load())
+    planner = load_entry_point(point)
+    if not callable(planner):
+        what = f"the planner {name} is not a function."
+        raise PluginError(what, where=point.value, hint="correct its package.")
+    return cast(Planner, planner)
+
+
+@contextmanager
+def planner_call(planner: str | Planner) -> Iterator[None]:
+    """Convert exceptions, also of the plan's validator, to errors of a planner that is not ours."""
+    if planner in BUILTIN_PLANNERS or planner in BUILTIN_PLANNERS.values():
+        yield
+        return
+    name = planner if isinstance(planner, str) else getattr(planner, "__name__", "given")
+    with plugin_call(f"the planner {name}"):
+        yield
 
 
 def _installed() -> dict[str, EntryPoint]:

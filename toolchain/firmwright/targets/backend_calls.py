@@ -1,0 +1,96 @@
+"""Calls of the methods of backends: exceptions and wrong results are errors of the backend.
+
+The other packages call a backend's methods only here; `pattern_matching` calls the predicates of
+its table, `target_hooks` the hooks of its kind.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from firmwright.base.errors import PluginError
+from firmwright.base.plugin_calls import plugin_call
+from firmwright.ir.core import Target
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.patterns import Match
+from firmwright.ir.module import IRModule
+from firmwright.targets.backend import Backend
+
+
+@dataclass(frozen=True, slots=True)
+class LibrarySources:
+    """The files of a backend's library by name, and the compiler flags for its C files."""
+
+    files: Mapping[str, bytes]
+    flags: Sequence[str]
+
+
+def modeled_cost(backend: Backend, match: Match) -> int | None:
+    """Return the modeled cycles of one run of the match, or None if it must be measured."""
+    label = _label(backend, "cost")
+    with plugin_call(label):
+        cycles = backend.cost(match)
+    return _check_cycles(label, cycles)
+
+
+def transfer_cycles(backend: Backend, size_bytes: int) -> int | None:
+    """Return the declared cycles of a transfer, or None for the time of the board's DMA."""
+    label = _label(backend, "transfer")
+    with plugin_call(label):
+        cycles = backend.transfer(size_bytes)
+    return _check_cycles(label, cycles)
+
+
+def rejection_reasons(
+    backend: Backend, function: Function, module: IRModule, target: Target
+) -> Mapping[str, str]:
+    """Return why calls of `function` stay on the core, by the names of their first outputs."""
+    label = _label(backend, "rejections")
+    with plugin_call(label):
+        reasons = dict(backend.rejections(function, module, target))
+    for name, reason in reasons.items():
+        if not isinstance(name, str) or not isinstance(reason, str):
+            raise _wrong_result(label, (name, reason), "reasons by the names of tensors, as texts")
+    return reasons
+
+
+def library_version(backend: Backend, target: Target) -> str:
+    label = _label(backend, "library")
+    with plugin_call(label):
+        version = backend.library(target)
+    if not isinstance(version, str):
+        raise _wrong_result(label, version, "the version of a library, a text")
+    return version
+
+
+def library_sources(backend: Backend, target: Target, symbols: frozenset[str]) -> LibrarySources:
+    """Return the library files that the functions `symbols` need, with their compiler flags."""
+    label = _label(backend, "c_files")
+    with plugin_call(label):
+        files = dict(backend.c_files(target, symbols))
+    for name, data in files.items():
+        if not isinstance(name, str) or not isinstance(data, bytes):
+            raise _wrong_result(label, (name, type(data).__name__), "bytes by the names of files")
+    label = _label(backend, "c_flags")
+    with plugin_call(label):
+        flags = list(backend.c_flags(target))
+    for flag in flags:
+        if not isinstance(flag, str):
+            raise _wrong_result(label, flag, "compiler flags, a list of texts")
+    return LibrarySources(files, flags)
+
+
+def _label(backend: Backend, method: str) -> str:
+    return f"`{method}` of the backend {backend.name}"
+
+
+def _check_cycles(label: str, cycles: object) -> int | None:
+    is_count = isinstance(cycles, int) and not isinstance(cycles, bool) and cycles >= 0
+    if cycles is not None and not is_count:
+        raise _wrong_result(label, cycles, "cycles, an integer from 0, or None")
+    return cycles  # type: ignore[return-value]  # checked above
+
+
+def _wrong_result(label: str, value: object, expected: str) -> PluginError:
+    shown = repr(value)
+    what = f"{label} returned {shown[:80]}, where it has to return {expected}."
+    return PluginError(what, hint="correct the extension, or ask its vendor.")
