@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -15,14 +15,13 @@ from firmwright.base.html_fragments import (
     render_section,
     render_table,
 )
+from firmwright.base.source_paths import is_backend_file, module_file_problem, path_problem
 
 Variant = Literal["release", "profile", "debug"]
 """`profile` adds a probe around each operator, `debug` also guard bytes around the pools."""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 
-BUILD_FLAGS_FILE: Final = "build.json"
-"""File in a backend's folder with the compiler flags of its sources."""
 _BUILD_FILES: Final = ("SConstruct", "CMakeLists.txt", "Makefile")
 
 
@@ -34,10 +33,9 @@ class SourceTree:
 
     def __post_init__(self) -> None:
         for path in self.files:
-            pure, windows = PurePosixPath(path), PureWindowsPath(path)
-            leaves = pure.is_absolute() or ".." in windows.parts or windows.drive or "\\" in path
-            if leaves or str(pure) != path:
-                raise InternalError("a file of a source tree leaves its folder.", where=path)
+            check = module_file_problem if is_backend_file(path) else path_problem
+            if problem := check(path):
+                raise InternalError(f"a file of a source tree {problem}.", where=path)
         object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
 
     def encoded(self) -> dict[str, bytes]:

@@ -7,9 +7,9 @@ import pytest
 
 from firmwright.base.errors import BoardError, UsageError
 from firmwright.base.resources import boards_dir
+from firmwright.base.trust import TRUST_VARIABLE
 from firmwright.boards import list_boards, load, load_board
 from firmwright.boards.load import create_board
-from firmwright.boards.trust import TRUST_VARIABLE
 from firmwright.cli.main import main
 
 INVALID = Path(__file__).parents[2] / "invalid" / "boards"

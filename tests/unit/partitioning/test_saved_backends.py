@@ -49,13 +49,13 @@ def test_a_saved_module_contains_everything_from_the_plugin(
     given = {"target": name, "board": "mps2-an386", "planner": "greedy_by_size"}
     paths, files = saved(load_model(DIGITS), tmp_path, **given)
     first = "relay-to-runtime" if name == "squeeze" else "relay-to-tir"
-    with_plugin = compile_for(load_model(paths["relay-to-tir"]))
+    with_plugin = compile_for(load_model(paths["relay-to-tir"], trust=True))
     assert with_plugin.tree.files == files
     without_plugins(monkeypatch)
     for stage in dict.fromkeys((first, *LOWERED)):
-        assert compile_for(load_model(paths[stage])).tree.files == files
+        assert compile_for(load_model(paths[stage], trust=True)).tree.files == files
     again = tmp_path / "again.fwir"
-    save_module(load_model(paths["usmp"]).module, again)
+    save_module(load_model(paths["usmp"], trust=True).module, again)
     assert again.read_text() == paths["usmp"].read_text()
     hint = f"unknown target kind '{fixture}'. Try: .* install the package of that backend"
     with pytest.raises(UsageError, match=hint):
@@ -74,7 +74,7 @@ def test_devices_and_visible_pools_are_recorded(
     assert "npu0" in str(files["model/toy.c"])
     without_plugins(monkeypatch)
     for stage in LOWERED:
-        again = compile_for(load_model(paths[stage])).tree.files
+        again = compile_for(load_model(paths[stage], trust=True)).tree.files
         assert {**again, "metadata.json": ""} == {**files, "metadata.json": ""}  # the pools' origin
 
 
@@ -86,7 +86,7 @@ def test_library_of_a_saved_module_is_not_needed_again(
     paths, files = saved(load_model(DIGITS), tmp_path, **given)
     monkeypatch.delenv(PATH_VARIABLE)
     for stage in LOWERED:
-        assert compile_for(load_model(paths[stage])).tree.files == files
+        assert compile_for(load_model(paths[stage], trust=True)).tree.files == files
 
 
 @pytest.mark.parametrize("place", ["after_planning", "usmp"])
@@ -103,12 +103,12 @@ def test_a_later_pass_of_a_missing_plugin_is_an_error(
     paths, files = saved(Model(chain(("add", "x z", "a"))), tmp_path, target="toy")
     without_plugins(monkeypatch)
     with pytest.raises(PluginError) as error:
-        compile_for(load_model(paths["relay-to-tir"]))
+        compile_for(load_model(paths["relay-to-tir"], trust=True))
     assert str(error.value) == (
         f"the pass mine ({place}) cannot run: the backend toy is not installed. "
         "Try: install the package of this backend."
     )
-    assert compile_for(load_model(paths["final-dce"])).tree.files == files
+    assert compile_for(load_model(paths["final-dce"], trust=True)).tree.files == files
 
 
 def test_a_malformed_record_is_reported(tmp_path: Path, no_backends: None):
@@ -119,4 +119,4 @@ def test_a_malformed_record_is_reported(tmp_path: Path, no_backends: None):
         assert old in text
         paths["usmp"].write_text(text.replace(old, new))
         with pytest.raises(ModelError, match="the module's attribute backends is malformed"):
-            load_model(paths["usmp"])
+            load_model(paths["usmp"], trust=True)

@@ -2,25 +2,23 @@
 
 Unless the user trusts a program by name, a board file, which may come from anywhere, starts only
 compilers, QEMU's system emulators and known flash tools, with arguments that name parts of a
-processor or tool and no files.
+processor or tool and no files. Semihosting is no such argument: with it, firmware opens files and
+starts programs of this computer.
 """
 
-import os
 import re
 from typing import Final
 
+from firmwright.base.trust import trusts_program
 from firmwright.boards.toml_table import TomlTable
 
-TRUST_VARIABLE: Final = "FIRMWRIGHT_TRUST"
-"""The programs that board files may start in addition, separated as in PATH."""
-_TOOL_PREFIX: Final = re.compile(r"[A-Za-z0-9][\w.-]*|")
-_MACHINE_FLAG: Final = re.compile(r"-m[a-z][a-z0-9-]*(=[\w.+,-]+)?", re.ASCII)
+TOOL_PREFIX: Final = r"([A-Za-z0-9][\w.-]*)?"
+MACHINE_FLAG: Final = r"-m(?!llvm)[a-z][a-z0-9-]*(=[\w.+,-]+)?"
 _EMULATOR: Final = re.compile(r"qemu-system-[a-z0-9_]+")
 _PROPERTIES: Final = r"[\w.+-]+(,[\w.-]+=(true|false|on|off|\d+))*"
 _MACHINE: Final = re.compile(_PROPERTIES, re.ASCII)
 _EMULATOR_ARGS: Final = re.compile(
-    rf"(-bios none|-cpu {_PROPERTIES}|-m \d+[MGk]?|-smp \d+|-global [\w.-]+=\d+|-semihosting| )*",
-    re.ASCII,
+    rf"(-bios none|-cpu {_PROPERTIES}|-m \d+[MGk]?|-smp \d+|-global [\w.-]+=\d+| )*", re.ASCII
 )
 _FLASH_ARGUMENT: Final = re.compile(r"[\w.:+=, -]*", re.ASCII)
 _OPENOCD_FILES: Final = re.compile(
@@ -30,18 +28,18 @@ _OPENOCD_FILES: Final = re.compile(
 
 def check_compiler(table: TomlTable, toolchain: str, cpu_flags: tuple[str, ...]) -> None:
     """Raise BoardError unless the values name a compiler on PATH and options of its processor."""
-    if not _TOOL_PREFIX.fullmatch(toolchain):
+    if not re.fullmatch(TOOL_PREFIX, toolchain, re.ASCII):
         hint = "the prefix of a compiler on PATH, such as arm-none-eabi."
         raise table.error("toolchain", f"{toolchain!r} is not a compiler's prefix.", hint)
     for flag in cpu_flags:
-        if not _MACHINE_FLAG.fullmatch(flag):
+        if not re.fullmatch(MACHINE_FLAG, flag, re.ASCII):
             what = f"{flag!r} is not a machine option of gcc."
             raise table.error("cpu_flags", what, "options such as -mcpu=cortex-m4 only.")
 
 
 def check_emulator(table: TomlTable, program: str, machine: str, args: tuple[str, ...]) -> None:
     """Raise BoardError unless the emulator and its arguments are harmless, or trusted."""
-    if program in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep):
+    if trusts_program(program):
         return
     hint = f"read the board file; if you trust it, add --trust {program}."
     if not _EMULATOR.fullmatch(program):

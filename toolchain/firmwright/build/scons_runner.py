@@ -1,22 +1,24 @@
 """Runs SCons in a project folder and returns the image, linked again if its stack is fitted."""
 
+import hashlib
 import json
 import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import Image, StackUsage, Variant
+from firmwright.base.cache_folder import cache_root
 from firmwright.base.child_process import run_program
-from firmwright.base.errors import ToolFailedError, UsageError
+from firmwright.base.errors import ToolFailedError
 from firmwright.boards import Compiler
 from firmwright.build import image_sizes
 from firmwright.build.build_failures import explain_failure
 from firmwright.build.compiler_selection import choose_compiler, require_compiler
 from firmwright.build.image_sizes import LinkedRegion, read_sizes
+from firmwright.build.project_trust import OWN_SCRIPT, find_build_script, read_board_facts
 from firmwright.build.stack_analysis import CallGraph, read_frames
 from firmwright.build.zig_toolchain import zig_command
 
@@ -29,14 +31,23 @@ _COUNTER_ROOT = "fwr_systick_isr"
 _STACK_ALIGN = 16
 
 
+_BOARD_FIELDS = (
+    *("port", "toolchain", "exception_frame_bytes", "counter_interrupts", "fit_stack"),
+    "stack_bytes",
+)
+"""The fields of a build that its board.json has under the same names."""
+
+
 @dataclass(frozen=True, slots=True)
 class _ProjectBuild:
-    """One build of a project; `port` and the following fields are those of its `board.json`."""
+    """One build of a project, by `script`, with SCons's records in `signatures`."""
 
     directory: Path
     variant: Variant
     compiler: Compiler
     objects: Path | None
+    script: Path
+    signatures: Path | None
     board: str
     regions: tuple[LinkedRegion, ...]
     root: str
@@ -57,17 +68,27 @@ class _ProjectBuild:
 
 def build_project(
     directory: Path, variant: Variant = "release", *, compiler: Compiler | None = None,
-    objects: Path | None = None,
+    objects: Path | None = None, is_own: bool = False,
 ) -> Image:  # fmt: skip
-    """Build a variant, and the empty firmware to compare; `objects` is a cache of object files."""
+    """Build a variant, and the empty firmware to compare; `objects` is a cache of object files.
+
+    The content of the folder is checked, unless this process has written all of it (`is_own`).
+    Raise UsageError if a part of it requires trust.
+    """
     directory = directory.resolve()
-    facts = _read_facts(directory)
+    facts = read_board_facts(directory)
     build = _ProjectBuild(
-        directory, variant, choose_compiler(compiler, default=facts.pop("compiler")), objects,
-        board=facts["name"], root=_ROOTS[facts["port"]],
+        directory,
+        variant,
+        choose_compiler(compiler, default=facts["compiler"]),
+        objects,
+        OWN_SCRIPT if is_own else find_build_script(directory),
+        None if is_own else _signature_file(directory),
+        board=facts["name"],
         regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
-        **{f.name: facts[f.name] for f in fields(_ProjectBuild) if f.name in facts},
-    )  # fmt: skip
+        root=_ROOTS[facts["port"]],
+        **{name: facts[name] for name in _BOARD_FIELDS},
+    )
     has_zig_flags = bool(facts.get("zig_flags"))
     require_compiler(
         build.compiler, build.toolchain, board=build.board, has_zig_flags=has_zig_flags
@@ -89,22 +110,20 @@ def build_project(
 
 
 def read_project_board(directory: Path) -> str:
-    return str(_read_facts(directory)["name"])
+    return str(read_board_facts(directory)["name"])
 
 
-def _read_facts(directory: Path) -> dict[str, Any]:
-    file = directory / "board" / "board.json"
-    if not file.is_file():
-        hint = "firmwright compile MODEL --board B -o DIR, then build DIR."
-        raise UsageError("this is not a project folder.", where=str(directory), hint=hint)
-    facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return facts
+def _signature_file(directory: Path) -> Path:
+    """Return SCons's record of a folder's builds, a pickle, which must not come with the folder."""
+    name = hashlib.sha256(str(directory).encode(errors="surrogateescape")).hexdigest()[:24]
+    file = cache_root() / "objects" / "signatures" / name
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return file
 
 
 def _link(build: _ProjectBuild) -> None:
     """Build the variant and the empty firmware; raise an error that explains a failure."""
-    scons = [sys.executable, "-m", "SCons", "-Q", "--cache-show", f"-j{os.cpu_count() or 1}"]
-    command = [*scons, f"compiler={build.compiler}", build.variant, "empty"]
+    command = _scons_command(build)
     status, output = _run(build, command)
     fits = build.fit_stack and build.compiler != "zig"
     if fits and _fit_stack(build, status, output):
@@ -113,7 +132,7 @@ def _link(build: _ProjectBuild) -> None:
         return
     overflows = image_sizes.find_overflows(output, build.regions)
     if overflows:
-        elf = _link_anyway(build, output)
+        elf = _link_anyway(build)
         sizes = read_sizes(elf, build.regions) if elf else None
         raise image_sizes.make_does_not_fit_error(
             overflows, sizes, build.regions, board=build.board
@@ -129,17 +148,25 @@ def _link(build: _ProjectBuild) -> None:
     )
 
 
+def _scons_command(build: _ProjectBuild, *more: str) -> list[str]:
+    """Return the command that runs the script and no other Python code of the folder or user."""
+    scons = [sys.executable, "-m", "SCons", "-Q", "--no-site-dir", "-f", str(build.script)]
+    options = ["--cache-show", f"-j{os.cpu_count() or 1}", f"compiler={build.compiler}", *more]
+    return [*scons, *options, build.variant, "empty"]
+
+
 def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
     """Set the stack reserve to the image's worst stack use; return whether it changed."""
     elf: Path | None = build.elf
     if status != 0:
         overflows = image_sizes.find_overflows(output, build.regions)
-        elf = _link_anyway(build, output) if overflows else None
+        elf = _link_anyway(build) if overflows else None
     if elf is None:
         return False
     size_bytes = _stack_reserve_bytes(build, _call_graph(build, elf))
     file = build.directory / "build" / "stack.json"
     earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    earlier = earlier if isinstance(earlier, dict) else {}
     fitted = {**earlier, build.variant: size_bytes, "empty": size_bytes}
     if fitted == earlier:
         return False
@@ -164,27 +191,32 @@ def _messages(build: _ProjectBuild, output: str) -> list[str]:
     return [line for line in output.splitlines() if not line.startswith((*commands, *zig))]
 
 
-def _link_anyway(build: _ProjectBuild, output: str) -> Path | None:
+def _link_anyway(build: _ProjectBuild) -> Path | None:
     """Link an overfull image without the size check, to list its contents."""
-    image = f"-o build/{build.variant}/firmware.elf"
     if build.compiler == "zig":
         return None
-    links = [line for line in output.splitlines() if "-Tboard/link.ld" in line and image in line]
-    if not links:
+    _run(build, _scons_command(build, "link=-Wl,--noinhibit-exec"))
+    if not build.elf.is_file():
         return None
-    words = shlex.split(links[-1])
-    target = "build/does_not_fit.elf"
-    words[words.index("-o") + 1] = target
-    _run(build, [*words, "-Wl,--noinhibit-exec"])
-    elf = build.directory / target
-    return elf if elf.is_file() else None
+    elf = build.elf.replace(build.directory / "build" / "does_not_fit.elf")
+    for file in build.elf.parent.glob("firmware.*"):
+        file.unlink()
+    return elf
 
 
 def _run(build: _ProjectBuild, command: Sequence[str]) -> tuple[int, str]:
-    shared = {} if build.objects is None else {"FIRMWRIGHT_OBJECTS": str(build.objects)}
+    """Run a program in the folder, from which Python imports nothing."""
+    environment = {"LC_ALL": "C", "SCONSFLAGS": "", "PYTHONSAFEPATH": "1"}
+    if "PYTHONPATH" in os.environ:  # relative to this process's folder
+        parts = filter(None, os.environ["PYTHONPATH"].split(os.pathsep))
+        environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, parts))
+    if build.objects is not None:
+        environment["FIRMWRIGHT_OBJECTS"] = str(build.objects)
+    if build.signatures is not None:
+        environment["FIRMWRIGHT_SIGNATURES"] = str(build.signatures)
     return run_program(
         command, "the build", timeout_s=BUILD_TIMEOUT_S, where=str(build.directory),
-        folder=build.directory, environment={**shared, "LC_ALL": "C"},
+        folder=build.directory, environment=environment,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from firmwright.cli import arguments
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
+from firmwright.flows.build_cache import object_folder
 from firmwright.flows.firmware_images import build_image
 from firmwright.pipeline import bundle
 
@@ -47,7 +48,9 @@ def _build_folder(args: argparse.Namespace) -> Image:
         what = f"--{option} applies to models only; it is fixed in a project."
         hint = "compile the model with it again, then build."
         raise UsageError(what, where=args.model, hint=hint)
-    image = build_project(Path(args.model), args.variant, compiler=args.compiler)
+    image = build_project(
+        Path(args.model), args.variant, compiler=args.compiler, objects=object_folder()
+    )
     check_board(args, image.board)
     return image
 

@@ -2,6 +2,7 @@
 
 import argparse
 
+from firmwright.base.cache_folder import cache_root
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
 from firmwright.flows import build_cache
@@ -13,12 +14,12 @@ def run(args: argparse.Namespace) -> Outcome:
     size = sum(entry.size_bytes for entry in entries)
     builds = sum(entry.path.parent.name == "builds" for entry in entries)
     rows: list[tuple[str, Cell]] = [
-        ("folder", str(build_cache.cache_root())),
+        ("folder", str(cache_root())),
         ("size", f"{size:,} bytes of {limit:,} ({build_cache.SIZE_VARIABLE})"),
         ("builds", builds),
         ("objects", len(entries) - builds),
     ]
     rows += [("removed", f"{removed:,} bytes")] if args.action == "clear" else []
-    data = {"folder": str(build_cache.cache_root()), "size_bytes": size, "limit_bytes": limit}
+    data = {"folder": str(cache_root()), "size_bytes": size, "limit_bytes": limit}
     counts = {"builds": builds, "objects": len(entries) - builds, "removed_bytes": removed}
     return Outcome({**data, **counts}, format_pairs(rows))

@@ -183,6 +183,7 @@ def _parser(names: Sequence[str]) -> CliParser:
     group.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     group.add_argument("--verbose", "-v", action="store_true", help="print progress messages")
     group.add_argument("--debug", action="store_true", help="print the traceback of an error")
+    add_arguments(common, "trust")
     parser = CliParser(
         prog="firmwright",
         usage="firmwright [options] VERB ...",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from firmwright.base.trust import trusted_value
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 
 CONSTANT_SCOPES = {"linked": "global", "external": "external", "port": "port", "async": "async"}
@@ -99,6 +100,13 @@ def device_assignment(text: str) -> tuple[str, str, str]:
 def names(text: str) -> tuple[str, ...]:
     """Parse NAME,NAME,..."""
     return tuple(text.split(",")) if text else ()
+
+
+def trusted(text: str) -> str:
+    try:
+        return trusted_value(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def linker_section(text: str) -> tuple[str, str]:

@@ -26,6 +26,7 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
     "NAME[=BYTES][:HOW]": option_values.const_pool,
     "S": option_values.positive_seconds,
     "TENSOR=DEVICE[:POOL]": option_values.device_assignment,
+    "WHAT": option_values.trusted,
     "TENSOR=POOL": partial(option_values.tensor_pair, form="TENSOR=POOL"),
     "TENSOR=TARGET[:PERCENT]": partial(
         option_values.tensor_pair, form="TENSOR=TARGET or TENSOR=TARGET:PERCENT"

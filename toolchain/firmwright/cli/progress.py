@@ -17,8 +17,8 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
+from firmwright.base.cache_folder import cache_root
 from firmwright.cli.printing import print_text, visible_text
-from firmwright.flows.build_cache import cache_root
 
 LOGGER = logging.getLogger("firmwright")
 COUNT = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from firmwright.base.errors import UsageError
+from firmwright.ir.core import LINKER_SECTION
 
 C_STANDARDS = ("c99", "c11", "c17", "gnu99", "gnu11", "gnu17")
 SECTION_KINDS = ("code", "const", "ramfunc")
 DEFAULT_LICENSE = "LicenseRef-Model-Owner"
 """The license of generated files unless the model's owner chooses another."""
 
-_SECTION = re.compile(r"[\w.$-]+", re.ASCII)
 _LICENSE = re.compile(r"[A-Za-z0-9.+() -]*[A-Za-z0-9.+)-]")
 
 
@@ -48,7 +48,7 @@ class EmitOptions:
             hint = "an SPDX expression, such as MIT or LicenseRef-Our-Company."
             raise UsageError(f"invalid --license {self.license!r}.", hint=hint)
         for kind, section in self.sections:
-            if kind not in SECTION_KINDS or not _SECTION.fullmatch(section):
+            if kind not in SECTION_KINDS or not LINKER_SECTION.fullmatch(section):
                 hint = "code, const or ramfunc=SECTION, such as const=.rodata.model."
                 raise UsageError(f"invalid --section {f'{kind}={section}'!r}.", hint=hint)
             if self.section(kind) != section:

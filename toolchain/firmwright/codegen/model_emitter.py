@@ -44,6 +44,7 @@ RUNTIME_DTYPES: Mapping[str, str] = {name: f"FWR_{name.upper()}" for name in _DT
 def emit_model(
     module: IRModule, intrinsics: IntrinsicTable, options: EmitOptions = DEFAULT_EMIT_OPTIONS
 ) -> SourceTree:
+    module.require_trust()
     main = module.aot_main
     names = ModelNames(to_c_identifier(options.prefix or module.name))
     interface = build_interface(module, main, names)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
+from firmwright.base.source_paths import is_backend_file
 from firmwright.base.version import VERSION
 from firmwright.build.instrumented_library import build_instrumented_library
 from firmwright.codegen.emit_options import EmitOptions
@@ -21,7 +22,6 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import RelocatedBuffer
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.partitioning.backend_libraries import collect_intrinsics
-from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
 from firmwright.pipeline import Compilation
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.usmp.redzones import insert_redzones
@@ -60,7 +60,7 @@ def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary
         what = "memory that is filled by a function cannot be checked: its writes are not traced."
         hint = "use --const-pool NAME:external, or leave constants in the image."
         raise UsageError(what, hint=hint)
-    if any(path.startswith(f"{BACKEND_FILES_DIR}/") for path in compiled.tree.files):
+    if any(map(is_backend_file, compiled.tree.files)):
         what = "memory accesses cannot be checked in C that is not generated."
         raise UsageError(what, where=compiled.module.name, hint="use a --target without backends.")
     module, moved = insert_redzones(compiled.module)

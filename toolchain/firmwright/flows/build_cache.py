@@ -5,20 +5,18 @@ separate entries, since most of the runtime is the same in every project.
 """
 
 import contextlib
-import logging
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
+from firmwright.base.cache_folder import cache_root
 from firmwright.base.errors import UsageError
-from firmwright.base.platform_compat import current_user_tag, lock_file
+from firmwright.base.platform_compat import lock_file
 
-log = logging.getLogger(__name__)
 SIZE_VARIABLE = "FIRMWRIGHT_CACHE_SIZE"
 DEFAULT_SIZE = "256M"
 MIN_AGE_S = 3600
@@ -33,22 +31,6 @@ class CacheEntry:
     path: Path
     size_bytes: int
     last_use_s: float
-
-
-def cache_root() -> Path:
-    """Return the cache folder: FIRMWRIGHT_CACHE, the user's cache, or a temporary folder."""
-    override = os.environ.get("FIRMWRIGHT_CACHE")
-    if override:
-        return Path(override)
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    root = Path(home) / "firmwright"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        if os.access(root, os.W_OK):
-            return root
-    except OSError as error:
-        log.debug("no cache in %s: %s", root, error)
-    return Path(tempfile.gettempdir()) / f"firmwright-{current_user_tag()}"
 
 
 def cache_limit_bytes() -> int:

@@ -28,7 +28,9 @@ def build_image(
     chosen = choose_compiler(compiler, default=compiled.board.compiler)
     with cached_folder(_key(compiled.project(), chosen)) as folder:
         compiled.save(folder)
-        return build_project(folder, variant, compiler=compiler, objects=object_folder())
+        return build_project(
+            folder, variant, compiler=compiler, objects=object_folder(), is_own=True
+        )
 
 
 def _key(project: SourceTree, compiler: Compiler) -> str:

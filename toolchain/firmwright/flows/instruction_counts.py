@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firmwright.artifacts import Image, SymbolSize
+from firmwright.base.cache_folder import cache_root
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
 from firmwright.base.grouping import group_pairs
 from firmwright.boards import Board, Compiler
@@ -23,7 +24,6 @@ from firmwright.device.instruction_counter import (
     build_counter_plugin,
     check_plugin_support,
 )
-from firmwright.flows.build_cache import cache_root
 from firmwright.flows.core_timeline import (
     CoreTimeline,
     build_emulated_timeline,

@@ -48,7 +48,7 @@ class Model:
 
 def load_model(
     path: str | Path, *, name: str = "", reference_model: str | Path = "",
-    overrides: ModelOverrides = ModelOverrides(),
+    overrides: ModelOverrides = ModelOverrides(), trust: bool = False,
 ) -> Model:  # fmt: skip
     """Read a .tflite, .onnx, .pt2, .keras or .fwir file.
 
@@ -57,13 +57,16 @@ def load_model(
         name: The model's name; the default is the file's.
         reference_model: The source of a .fwir, by default searched by its hash in the same folder.
         overrides: Input shapes and constants for an ONNX model that leaves them open.
+        trust: Whether C code in a .fwir may become part of programs that run on this computer.
 
     Raise UsageError, ModelError or UnsupportedError.
     """
     file, signature = split_entry_point(path)
     data = pipeline.complete_model(_read(file), file, overrides)
     name = name or (to_c_identifier(f"{file.stem}_{signature}") if signature else "")
-    module = pipeline.load_module_bytes(data, file.name, name=name, signature=signature)
+    module = pipeline.load_module_bytes(data, file.name, name=name, signature=signature, path=file)
+    if trust:
+        module = replace(module, untrusted=None)
     if reference_model:
         return Model(module, _named_source(module, Path(reference_model)), str(file))
     if module.attrs.get("source_sha256") == source_digest(data):

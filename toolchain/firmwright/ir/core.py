@@ -6,15 +6,19 @@ Sizes and offsets are in bytes; shapes are tuples of positive ints.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from firmwright.base.dtypes import DType
+from firmwright.base.errors import ModelError
 
+LINKER_SECTION: Final = re.compile(r"[\w.$-]+", re.ASCII)
+"""Names of linker sections, which the generated C contains in strings."""
 Attr: TypeAlias = "int | float | bool | str | tuple[Attr, ...]"
 Attrs: TypeAlias = Mapping[str, Attr]
 
@@ -88,6 +92,11 @@ class PoolInfo:
     section: str = ""
     cache_line: int = 0
     tightly_coupled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.section and not LINKER_SECTION.fullmatch(self.section):
+            what = f"pool {self.name} has the linker section {self.section!r}."
+            raise ModelError(what, hint="letters, digits and any of _ . $ - for its name.")
 
 
 POOL_SPEEDS = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")

@@ -14,6 +14,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.nodes import Call, Function, TensorType, called_functions
 from firmwright.ir.tir.plan import Plan
+from firmwright.ir.untrusted_code import UntrustedCode
 
 AnyFunction: TypeAlias = Function | tir.PrimFunc
 
@@ -70,7 +71,8 @@ class IRModule:
     Known attributes: `numerics` (litert|tflm), `optimize` (speed|size|ram|balanced), `link_params`
     (bool), `planner`, `entry` (name of the graph function or AOT main to run), `source_sha256`
     (hash of the model file), `partitioned` (operators are assigned to targets). `files` maps
-    project paths to C sources contributed by backends and custom operators.
+    project paths to C sources contributed by backends and custom operators. `untrusted` is the C
+    that came with the text of the module if the user has not trusted it: no C is generated then.
     """
 
     name: str
@@ -82,6 +84,12 @@ class IRModule:
     plan: Plan | None = None
     attrs: Mapping[str, Attr] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    untrusted: UntrustedCode | None = None
+
+    def require_trust(self) -> None:
+        """Raise UsageError if the module has C code that the user does not trust."""
+        if self.untrusted is not None:
+            raise self.untrusted.error()
 
     @property
     def entry(self) -> AnyFunction:

@@ -15,9 +15,10 @@ import numpy as np
 
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import ModelError
+from firmwright.base.source_paths import module_file_problem
 from firmwright.base.tokenizer import Token, Tokenizer
 from firmwright.base.version import IR_TEXT_VERSION
-from firmwright.ir.core import Attr, Constant, PoolInfo, Target
+from firmwright.ir.core import LINKER_SECTION, Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.parser import GraphParser
 from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, StateTensor
 from firmwright.ir.syntax import SyntaxParser
@@ -139,7 +140,7 @@ class _ModuleParser(SyntaxParser):
                 case "const":
                     self._entry(constants, "constant", self._constant)
                 case "file":
-                    path = self.tokens.string()
+                    path = self._file_path(files)
                     files[path] = self._hashed(path, 0, "file")
                 case "graph" | "func" as kind:
                     token = self.tokens.peek
@@ -157,6 +158,13 @@ class _ModuleParser(SyntaxParser):
         token = self.tokens.peek
         name = self.unique(self.tokens.global_(), table, what, token)
         table[name] = read(name)
+
+    def _file_path(self, others: Mapping[str, bytes]) -> str:
+        token = self.tokens.peek
+        path = self.tokens.string()
+        if problem := module_file_problem(path, others):
+            raise self.tokens.error(f"the file {path!r} {problem}.", token)
+        return path
 
     def _target(self, name: str) -> Target:
         self.tokens.expect("=")
@@ -178,6 +186,9 @@ class _ModuleParser(SyntaxParser):
             if not isinstance(value, types) or isinstance(value, bool) != (bool in types):
                 kinds = " or ".join(kind.__name__ for kind in types)
                 raise self.tokens.error(f"{field} of pool {name} must be {kinds}.", token)
+        section = str(attrs.get("section", ""))
+        if section and not LINKER_SECTION.fullmatch(section):
+            raise self.tokens.error(f"pool {name} has the linker section {section!r}.", token)
         if attrs.get("access", "rw") not in ("rw", "ro"):
             raise self.tokens.error(f"access of pool {name} must be rw or ro.", token)
         return PoolInfo(name, **attrs)  # type: ignore[arg-type]  # checked against the table above

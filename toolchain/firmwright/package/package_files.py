@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from firmwright.artifacts import BUILD_FLAGS_FILE, SourceTree
+from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.source_paths import BUILD_FLAGS_FILE
 
 _PACKAGED: Final = ("model", "tvm", "backend")
 _NOT_PACKAGED: Final = ("firmware", "metadata.json")
 """The server's glue, and the record, which every format stores under a name of its own."""
-_GCC_FLAGS: Final = re.compile(r"gcc flags: (.*)")
+_GCC_FLAGS: Final = re.compile(r"^ \* gcc flags:((?: -f[a-z-]+)+)$", re.MULTILINE)
 _FOREIGN_GCC_FLAGS: Final = ("-w",)
 """As in the project's build: a backend's C is not ours to keep free of warnings."""
 

@@ -9,20 +9,22 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from firmwright.artifacts import BUILD_FLAGS_FILE
 from firmwright.base.errors import ModelError, PluginError
+from firmwright.base.source_paths import BACKEND_FILES_DIR, BUILD_FLAGS_FILE
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.traversal import statements, walk
 from firmwright.partitioning.engine_instances import engine_device
-from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR, unlowered_functions
+from firmwright.partitioning.target_hooks import unlowered_functions
 from firmwright.partitioning.target_resolution import check_sources, functions_for, with_new_files
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_calls import library_sources
 from firmwright.targets.saved_backend import backend_in, make_record, read_records, with_records
 
+BACKEND_CHECKS_ATTR = "backend_checks"
+"""Attribute of a module with the functions that check versions of backend libraries."""
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 
 
@@ -119,7 +121,7 @@ def add_library_files(module: IRModule) -> IRModule:
                 checks[f"{backend.check} {backend.data_version}"] = None
     if waits := find_waits(module):
         module = module.with_attrs(**{DEVICE_WAITS_ATTR: tuple(waits.items())})
-    return module.with_attrs(backend_checks=tuple(checks)) if checks else module
+    return module.with_attrs(**{BACKEND_CHECKS_ATTR: tuple(checks)}) if checks else module
 
 
 def find_waits(module: IRModule) -> dict[str, str]:

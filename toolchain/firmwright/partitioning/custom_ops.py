@@ -10,6 +10,7 @@ from pathlib import Path
 
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
+from firmwright.base.source_paths import BACKEND_FILES_DIR
 from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph import Call, Function, OpCall
@@ -17,7 +18,6 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.patterns import call_patterns
 from firmwright.ir.module import IRModule
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp
-from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
 from firmwright.partitioning.target_resolution import target_of, with_new_files
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.kernel_builder import BackendKernel

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from firmwright.base.errors import UsageError
 from firmwright.base.plugin_calls import plugin_call
+from firmwright.base.source_paths import BACKEND_FILES_DIR
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.devices import CYCLES_ATTR
@@ -23,9 +24,6 @@ from firmwright.targets.backend_calls import modeled_cost
 from firmwright.targets.kernel_builder import flatten_calls
 from firmwright.targets.registry import backend_of
 from firmwright.targets.saved_backend import kind_in
-
-BACKEND_FILES_DIR = "backend"
-"""Project folder with one subfolder of C files per backend."""
 
 
 def run_hook(module: IRModule, hook: target_kind.HookName) -> IRModule:

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from firmwright.base.errors import PluginError, UsageError
+from firmwright.base.source_paths import module_file_problem
 from firmwright.boards import Board
 from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
@@ -33,9 +34,12 @@ _DEPTH: Final = len(PurePosixPath("backend/NAME/file.c").parts)
 
 
 def with_new_files(module: IRModule, files: Mapping[str, bytes], origin: str) -> IRModule:
-    """Add C files; raise PluginError if one exists with other content, or would not be built."""
+    """Add C files; raise PluginError for one with other content, or that must not be written."""
     check_sources(files, origin, module.name)
     for path, data in files.items():
+        if problem := module_file_problem(path, module.files):
+            what = f"{origin} writes the file {path}, which {problem}."
+            raise PluginError(what, where=module.name)
         if module.files.get(path, data) != data:
             what = f"{origin} writes the file {path}, which exists with other content."
             hint = "a file name per region, such as that of `kernel.symbol`."

@@ -126,6 +126,7 @@ def compile_model(
     watch: PassObserver | None = None, stopwatch: PassTimer | None = None,
 ) -> Compilation:  # fmt: skip
     """Compile `model` for a board; `watch` is called with the module after every pass."""
+    model.require_trust()
     raise_recursion_limit()
     run = partial(_compile, model, options, source, watch, stopwatch)
     return call_with_stack(run) if _is_large(model) else run()

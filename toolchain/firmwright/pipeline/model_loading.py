@@ -19,6 +19,7 @@ from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import import_table, op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.custom_ops import supports_custom_op
+from firmwright.pipeline.module_trust import without_trust
 from firmwright.schedules.registry import INTRINSICS
 
 
@@ -32,7 +33,7 @@ def load_module(
         raise UsageError(
             f"the model cannot be read: {error.strerror}.", where=str(file), hint="another path."
         ) from error
-    return load_module_bytes(complete_model(data, file, given), file.name, name=name)
+    return load_module_bytes(complete_model(data, file, given), file.name, name=name, path=file)
 
 
 def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrides()) -> bytes:
@@ -53,11 +54,13 @@ def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrid
     return data
 
 
-def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str = "") -> IRModule:
+def load_module_bytes(
+    data: bytes, file: str, *, name: str = "", signature: str = "", path: Path | None = None
+) -> IRModule:
     """Load a module from bytes; `file` is its name in messages. Module text is verified.
 
-    `signature` selects one of several entry points of a .tflite file. Raises ModelError, UsageError
-    or UnsupportedError.
+    `signature` selects one of several entry points of a .tflite file. C code in module text is
+    trusted if the user trusts `path`. Raises ModelError, UsageError or UnsupportedError.
     """
     raise_recursion_limit()
     if data[:10] == b"firmwright":
@@ -66,7 +69,7 @@ def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str 
         except UnicodeDecodeError as error:
             raise ModelError("the module's text is not UTF-8.", where=file) from error
         verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
-        return _checked(module, file)
+        return without_trust(_checked(module, file), path or Path(file))
     name = name or to_c_identifier(Path(file).stem)
     if is_pytorch(data, file):
         return _checked(import_pytorch(data, file, name, op_table()), file)

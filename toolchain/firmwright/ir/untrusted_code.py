@@ -1,0 +1,24 @@
+"""C code of a module text, which becomes part of a program only if the user trusts the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firmwright.base.errors import UsageError
+from firmwright.base.trust import untrusted_error
+
+_NAMED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class UntrustedCode:
+    """The path of a module text, and its C: files, external functions, and saved backends."""
+
+    path: str
+    items: tuple[str, ...]
+
+    def error(self) -> UsageError:
+        named = ", ".join(self.items[:_NAMED])
+        more = f" and {len(self.items) - _NAMED} more" if len(self.items) > _NAMED else ""
+        what = f"the module contains C code or calls C functions of its own: {named}{more}."
+        return untrusted_error(what, self.path)

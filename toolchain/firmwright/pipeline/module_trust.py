@@ -1,0 +1,37 @@
+"""Which C code a module text brings along, and whether the user trusts it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from firmwright.base.trust import trusts_path
+from firmwright.ir import tir
+from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
+from firmwright.ir.module import IRModule
+from firmwright.ir.untrusted_code import UntrustedCode
+from firmwright.partitioning.backend_libraries import BACKEND_CHECKS_ATTR
+from firmwright.targets.saved_backend import read_records
+
+_ATTRIBUTES = (BACKEND_CHECKS_ATTR, DEVICE_WAITS_ATTR)
+"""Attributes of a module that name C functions."""
+
+
+def without_trust(module: IRModule, path: Path) -> IRModule:
+    """Mark the code of a module that was read from `path`, unless the user trusts the file."""
+    items = tuple(dict.fromkeys(_code_of(module)))
+    if not items or trusts_path(path):
+        return module
+    return replace(module, untrusted=UntrustedCode(str(path), items))
+
+
+def _code_of(module: IRModule) -> Iterator[str]:
+    yield from module.files
+    for function in module.functions.values():
+        if isinstance(function, tir.PrimFunc) and "extern" in function.attrs:
+            declared = function.attrs["extern"]
+            names = declared if isinstance(declared, tuple) else (declared,)
+            yield from (f"{name}()" for name in names)
+    for name, saved in read_records(module).items():
+        if saved.intrinsics or saved.files or saved.symbols or saved.wait or saved.check:
+            yield f"functions of the backend {name}"
+    yield from (f"functions in {name}" for name in _ATTRIBUTES if name in module.attrs)
