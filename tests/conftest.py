@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -16,7 +17,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -170,3 +173,31 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
         assert text == path.read_text(encoding="utf-8"), "differs; --update-golden accepts it"
 
     return check
+
+
+@dataclass(frozen=True)
+class Said:
+    """The exit code, stdout and stderr of a command line in this process."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on stdout."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def fw(capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Return a function that runs a command: `fw("verify", path)`."""
+    from firmwright.cli.main import main
+
+    def run(*words: object) -> Said:
+        status = main([str(word) for word in words])
+        captured = capfd.readouterr()
+        return Said(status, captured.out, captured.err)
+
+    return run

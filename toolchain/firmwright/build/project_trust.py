@@ -83,7 +83,7 @@ def _board_problems(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _are_flags(value: Any) -> bool:
-    is_list = isinstance(value, list) and all(isinstance(flag, str) for flag in value)
+    is_list = isinstance(value, list) and all(isinstance(flag, str) and flag for flag in value)
     return is_list and _FLAGS.fullmatch(" ".join(value)) is not None
 
 

@@ -12,13 +12,18 @@ from pathlib import Path
 from firmwright.artifacts import Image, StackUsage, Variant
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.child_process import run_program
-from firmwright.base.errors import ToolFailedError
+from firmwright.base.errors import ToolFailedError, UsageError
 from firmwright.boards import Compiler
 from firmwright.build import image_sizes
 from firmwright.build.build_failures import explain_failure
 from firmwright.build.compiler_selection import choose_compiler, require_compiler
 from firmwright.build.image_sizes import LinkedRegion, read_sizes
-from firmwright.build.project_trust import OWN_SCRIPT, find_build_script, read_board_facts
+from firmwright.build.project_trust import (
+    BOARD_FACTS,
+    OWN_SCRIPT,
+    find_build_script,
+    read_board_facts,
+)
 from firmwright.build.stack_analysis import CallGraph, read_frames
 from firmwright.build.zig_toolchain import zig_command
 
@@ -77,18 +82,24 @@ def build_project(
     """
     directory = directory.resolve()
     facts = read_board_facts(directory)
-    build = _ProjectBuild(
-        directory,
-        variant,
-        choose_compiler(compiler, default=facts["compiler"]),
-        objects,
-        OWN_SCRIPT if is_own else find_build_script(directory),
-        None if is_own else _signature_file(directory),
-        board=facts["name"],
-        regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
-        root=_ROOTS[facts["port"]],
-        **{name: facts[name] for name in _BOARD_FIELDS},
-    )
+    script = OWN_SCRIPT if is_own else find_build_script(directory)
+    signatures = None if is_own else _signature_file(directory)
+    try:
+        build = _ProjectBuild(
+            directory,
+            variant,
+            choose_compiler(compiler, default=facts["compiler"]),
+            objects,
+            script,
+            signatures,
+            board=facts["name"],
+            regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
+            root=_ROOTS[facts["port"]],
+            **{name: facts[name] for name in _BOARD_FIELDS},
+        )
+    except (KeyError, TypeError) as error:
+        what = f"{BOARD_FACTS} cannot be read: {error}."
+        raise UsageError(what, where=str(directory), hint="compile the model again.") from error
     has_zig_flags = bool(facts.get("zig_flags"))
     require_compiler(
         build.compiler, build.toolchain, board=build.board, has_zig_flags=has_zig_flags

@@ -2,6 +2,7 @@
 
 Keys at the top are options of all verbs that have them, those in a table [VERB] of one verb;
 `model` is MODEL. The command line takes precedence. Paths are relative to the file's folder.
+Options that run code or write elsewhere require that the user trusts the file.
 """
 
 import argparse
@@ -13,11 +14,25 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
+from firmwright.base.trust import trusts_path, untrusted_error
 from firmwright.cli.verb import CliParser
 
 PROJECT_FILE = "firmwright.toml"
-_PATHS = ("CSV", "DIR", "FILE", "FILE.py", "FLOAT_MODEL", "HTML", "LOG", "NPZ", "PATH")
+_PATHS = (
+    *("CSV", "DIR", "FILE", "FILE.pem", "FILE.py", "FLOAT_MODEL", "FOLDER", "HTML", "JSON", "LOG"),
+    *("NPZ", "OUT", "PATH"),
+)
 """The placeholders of values that are paths."""
+CODE_KEYS = (
+    *("address", "cmsis-nn", "custom-op", "ethos-u-driver", "flash-command", "imgtool-args"),
+    *("main", "pass", "scheduler"),
+)
+"""Options that name programs, code that becomes part of one, or their arguments."""
+_GENERATOR = ".py:"
+_OUTPUT_KEYS = (
+    *("dump-dir", "node-data", "out", "output", "partition-log", "save-partition", "trace"),
+    "write",
+)
 _HINTS = {
     "trust": "give it on the command line, since a folder must not trust itself.",
     "output": "put it into the table of a verb, such as [compile].",
@@ -58,6 +73,7 @@ def parse_with_project(
         if any(error.what.startswith(f"argument --{key}") for key in applied):
             error.where = str(file)
         raise
+    _check_trust(file, {**shared, **table.get(verb, {})}, applied)
     if "model" in applied and (chosen := getattr(args, arguments["model"].dest)):
         paths = [chosen] if isinstance(chosen, str) else chosen
         if all(Path(path).is_dir() for path in paths):
@@ -65,6 +81,31 @@ def parse_with_project(
         if chosen != arguments["model"].default:
             applied.remove("model")
     return args, applied
+
+
+def _check_trust(file: Path, values: Mapping[str, Any], applied: Collection[str]) -> None:
+    """Raise UsageError if the file runs code or writes elsewhere and the user does not trust it."""
+    for key in applied:
+        items = values[key] if isinstance(values[key], list) else [values[key]]
+        problem = next(filter(None, (_trust_problem(file, key, str(item)) for item in items)), "")
+        if problem and not trusts_path(file):
+            raise untrusted_error(f"{key} = {values[key]!r} {problem}.", file)
+
+
+def _trust_problem(file: Path, key: str, value: str) -> str:
+    """Return what requires trust in the option, or ""."""
+    if key in CODE_KEYS or (key == "data" and _GENERATOR in value):
+        return "runs code or programs"
+    if key == "port" and "://" in value:
+        return "connects to other places than a serial port"
+    if key in _OUTPUT_KEYS:
+        folder = file.parent.resolve()
+        path = (folder / value).resolve()
+        if not path.is_relative_to(folder):
+            return "writes outside of the project's folder"
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            return "writes to a hidden file or folder"
+    return ""
 
 
 def _read(file: Path) -> dict[str, Any]:
