@@ -14,7 +14,7 @@ from firmwright.ir.core import UNCONSTRAINED, VirtualDevice
 from firmwright.ir.graph.devices import with_device
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.graph.assign_pools import map_values
+from firmwright.passes.graph.value_names import map_values
 from firmwright.pipeline import Options, configure_module, passes_for
 
 FILES = (

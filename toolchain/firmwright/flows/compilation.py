@@ -14,6 +14,7 @@ from firmwright.flows.model import Model
 from firmwright.flows.tuning_log import read_tuning
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
+from firmwright.ir.requests import RequestOrigin
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.ops.registry import op_table
@@ -36,7 +37,7 @@ PassObserver = Callable[[str, IRModule], None]
 MODULE_OPTIONS = (
     *("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "flash_bytes"),
     *("recompute", "compress_weights", "pipeline_runs"),
-    *("devices", "fallback", "device_assignments"),
+    *("devices", "fallback"),
 )
 """The options recorded as module attributes."""
 
@@ -102,7 +103,22 @@ def _recorded_options(module: IRModule) -> dict[str, Any]:
     attrs, io = module.attrs, module.io
     options: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
     options |= {"io_buffers": io.mode, "preserve_input": io.preserve_input}
+    options |= _recorded_placements(module)
     return {**options, "stream_input_rows": io.stream_input_rows}
+
+
+def _recorded_placements(module: IRModule) -> dict[str, Any]:
+    """Return the options from which the module's requests were recorded."""
+    named = [request for request in module.requests if not request.named]
+    by_device = [r for r in named if r.origin is RequestOrigin.DEVICE_OPTION]
+    by_pool = [r for r in named if r.origin is RequestOrigin.POOL_OPTION]
+    options: dict[str, Any] = {}
+    if by_device or "stage" in module.attrs:
+        places = ((request.tensor, request.device, request.pool) for request in by_device)
+        options["device_assignments"] = tuple(places)
+    if by_pool or "stage" in module.attrs:
+        options["pool_assignments"] = tuple((request.tensor, request.pool) for request in by_pool)
+    return options
 
 
 def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Options:

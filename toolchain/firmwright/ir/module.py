@@ -13,6 +13,7 @@ from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.nodes import Call, Function, TensorType, called_functions
+from firmwright.ir.requests import PlacementRequest
 from firmwright.ir.tir.plan import Plan
 from firmwright.ir.untrusted_code import UntrustedCode
 
@@ -71,8 +72,9 @@ class IRModule:
     Known attributes: `numerics` (litert|tflm), `optimize` (speed|size|ram|balanced), `link_params`
     (bool), `planner`, `entry` (name of the graph function or AOT main to run), `source_sha256`
     (hash of the model file), `partitioned` (operators are assigned to targets). `files` maps
-    project paths to C sources contributed by backends and custom operators. `untrusted` is the C
-    that came with the text of the module if the user has not trusted it: no C is generated then.
+    project paths to C sources contributed by backends and custom operators. `requests` are the
+    user's placements of tensors; passes keep them. `untrusted` is the C that came with the text of
+    the module if the user has not trusted it: no C is generated then.
     """
 
     name: str
@@ -84,6 +86,7 @@ class IRModule:
     plan: Plan | None = None
     attrs: Mapping[str, Attr] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    requests: tuple[PlacementRequest, ...] = ()
     untrusted: UntrustedCode | None = None
 
     def require_trust(self) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from firmwright.base.version import IR_TEXT_VERSION
 from firmwright.ir.core import LINKER_SECTION, Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.parser import GraphParser
 from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, StateTensor
+from firmwright.ir.requests import PlacementRequest, RequestOrigin
 from firmwright.ir.syntax import SyntaxParser
 from firmwright.ir.tir.parser import PrimFuncParser
 from firmwright.ir.tir.plan import (
@@ -35,7 +36,17 @@ from firmwright.ir.tir.plan import (
 FORMAT_VERSION = IR_TEXT_VERSION
 _CONSTANT_BYTES_MAX = 1 << 31  # a larger shape is assumed to be an error
 _DATA = re.compile(r"^data \{[ \t]*$", re.MULTILINE)
-_SECTIONS = ("attrs", "target", "pool", "io", "const", "file", "graph", "func", "plan")
+_SECTIONS = ("attrs", "target", "pool", "io", "request", "const", "file", "graph", "func", "plan")
+REQUEST_FIELDS: Mapping[str, type] = {
+    "device": str,
+    "pool": str,
+    "named": str,
+    "buffers": str,
+    "calls": int,
+    "kernels": str,
+}
+"""The fields of a request in braces, each with the type of its value or of the listed values."""
+_REQUEST_LISTS = ("buffers", "calls", "kernels")
 _KINDS = ("activation", "input", "output", "scratch", "ring", "state", "const")
 _POOL_FIELDS: Mapping[str, tuple[type, ...]] = {
     "size_bytes": (int,), "access": (str,), "targets": (tuple,), "read_bandwidth": (float, int),
@@ -128,6 +139,7 @@ class _ModuleParser(SyntaxParser):
         constants: dict[str, Constant] = {}
         functions: dict[str, AnyFunction] = {}
         files: dict[str, bytes] = {}
+        requests: list[PlacementRequest] = []
         io, plan = IoBinding(), None
         while not self.tokens.at_end:
             match self.one_of(_SECTIONS):
@@ -149,10 +161,14 @@ class _ModuleParser(SyntaxParser):
                     functions[self.unique(function.name, functions, "function", token)] = function
                 case "io":
                     io = self._io()
+                case "request":
+                    requests.append(self._request())
                 case _:
                     plan = self._plan()
         listed = tuple(pools.values())
-        return IRModule(name, functions, constants, targets, listed, io, plan, attrs, files)
+        return IRModule(
+            name, functions, constants, targets, listed, io, plan, attrs, files, tuple(requests)
+        )
 
     def _entry(self, table: dict[str, T], what: str, read: Callable[[str], T]) -> None:
         token = self.tokens.peek
@@ -214,6 +230,23 @@ class _ModuleParser(SyntaxParser):
                 tensors[kind].append(IoTensor(name, buffer, tensor_type))
         inputs, outputs = tuple(tensors["input"]), tuple(tensors["output"])
         return IoBinding(mode, keep, inputs, outputs, rows, tuple(state))
+
+    def _request(self) -> PlacementRequest:
+        tensor, token = self.tokens.local(), self.tokens.peek
+        origin = self.tokens.string()
+        if origin not in [known.value for known in RequestOrigin]:
+            raise self.tokens.error(f"the request for {tensor} has an unknown origin.", token)
+        attrs = self.attrs()
+        for field, value in attrs.items():
+            kind = REQUEST_FIELDS.get(field)
+            listed = value if isinstance(value, tuple) else (value,)
+            if kind is None or (field in _REQUEST_LISTS) != isinstance(value, tuple):
+                raise self.tokens.error(f"the request for {tensor} has no such {field!r}.", token)
+            if any(type(item) is not kind for item in listed):
+                what = f"{field} of the request for {tensor} must be {kind.__name__}."
+                raise self.tokens.error(what, token)
+        fields = cast("dict[str, Any]", attrs)
+        return PlacementRequest(tensor, origin=RequestOrigin(origin), **fields)
 
     def _constant(self, name: str) -> Constant:
         self.tokens.expect("=")

@@ -9,6 +9,8 @@
     pool @NAME {...}
     io arena preserve_input stream_input_rows { input %BUFFER = "TENSOR": TYPE ...
       state %BUFFER = "TENSOR": TYPE = @INITIAL ... }
+    request %TENSOR "ORIGIN" {device="cpu1", pool="sram", named="y", buffers=[...], calls=[...],
+      kernels=[...]}                        (each if it is not empty)
     const @NAME = i8[3,3] sha256.HEX        (hand-written: i8[4] [1, 2, 3, 4])
     const @NAME = i8[3,3] in(@POOL) sha256.HEX
     file "PATH" sha256.HEX                  (a C source that a function needs)
@@ -32,7 +34,7 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.printer import print_graph
 from firmwright.ir.module import IoBinding, IRModule, StateTensor
-from firmwright.ir.parser import FORMAT_VERSION
+from firmwright.ir.parser import FORMAT_VERSION, REQUEST_FIELDS
 from firmwright.ir.parser import parse_module as parse_module
 from firmwright.ir.syntax import IRWriter, format_attrs, format_shape, format_type
 from firmwright.ir.tir.plan import Plan
@@ -86,6 +88,11 @@ def _print_head(module: IRModule, page: IRWriter) -> None:
         page.put(f"pool {format_global(pool.name)} {format_attrs(attrs)}")
     if module.io != IoBinding():
         _print_io(module.io, page)
+    for request in module.requests:
+        named = {name: getattr(request, name) for name in REQUEST_FIELDS}
+        attrs = {name: value for name, value in named.items() if value}
+        head = f"request {format_local(request.tensor)} {quote(request.origin.value)}"
+        page.put(f"{head} {format_attrs(attrs)}")
 
 
 def _print_io(io: IoBinding, page: IRWriter) -> None:

@@ -4,11 +4,11 @@ Their calls become calls of PrimFuncs, views and further control flow. Each call
 candidate in isolation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from firmwright.ir.graph.devices import CONSTANTS_POOL_ATTR
-from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.bind_requests import bind_constants
+from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.lower.lowering import Lowering
@@ -30,6 +30,7 @@ def _lower_function(module: IRModule, function: Function, lowering: Lowering) ->
         return item.time, item.scratch_bytes
 
     body: list[Call] = []
+    read: dict[str, Sequence[Value | None]] = {}
     functions, constants = dict(module.functions), dict(module.constants)
     for item in lowering.calls():
         if not item.candidates:
@@ -38,11 +39,11 @@ def _lower_function(module: IRModule, function: Function, lowering: Lowering) ->
         best = min(item.candidates, key=cost)
         functions[best.function.name] = best.function
         constants.update(best.constants)
-        pools = [v.virtual_device.memory_scope for v in item.call.inputs if v and v.constant]
-        if any(pools):
-            attrs = {**best.function.attrs, CONSTANTS_POOL_ATTR: max(pools)}
-            functions[best.function.name] = replace(best.function, attrs=attrs)
+        read[best.function.name] = item.call.inputs
         called = f"@{best.function.name}"
         body.append(replace(item.call, op=called, inputs=item.call.variables, attrs={}))
     functions[function.name] = replace(function, body=tuple(body))
-    return replace(module, functions=functions, constants=constants)
+    module = replace(module, functions=functions, constants=constants)
+    for kernel, values in read.items():
+        module = bind_constants(module, values, kernel)
+    return module

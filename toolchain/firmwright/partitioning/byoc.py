@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.ir.core import Attr
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule
@@ -195,7 +196,8 @@ class _FunctionPartitioner:
         others = [call for i, call in enumerate(self.function.body) if i not in inside]
         outside = {value.name for value in self.function.sinks}
         outside |= {value.name for call in others for value in call.variables}
-        results = (value for call in calls for value in call.outputs)
+        results = [value for call in calls for value in call.outputs]
+        outside |= {value.name for value in results if is_placed(value)}  # remains a tensor
         return tuple(params.values()), tuple(v for v in results if v.name in outside)
 
     def _name(self, target: str, ops: Sequence[str]) -> str:

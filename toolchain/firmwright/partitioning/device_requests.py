@@ -1,6 +1,6 @@
-"""Applies the user's device requests to a module's attributes and to the tensors they name."""
+"""Applies the user's choice of devices to a module's attributes and to the tensors it names."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
@@ -13,16 +13,15 @@ from firmwright.ir.graph.devices import (
     MAIN_DEVICE,
     is_copy_device,
     is_core,
+    module_devices,
     parse_device,
-    with_device,
-    with_memory_scope,
 )
-from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
+from firmwright.ir.requests import PlacementRequest, RequestOrigin
 from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.partitioning.engine_instances import engine_device
-from firmwright.passes.graph.assign_pools import map_values, with_unique_names
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.graph.placement_requests import record_requests, record_text_requests
+from firmwright.passes.graph.value_names import with_unique_names
 
 DeviceAssignments = Sequence[tuple[str, str, str]]
 """Tensors, each with the device that computes or holds it and its pool ("" if unspecified)."""
@@ -32,14 +31,24 @@ def apply_device_requests(
     module: IRModule, board: Board, devices: Sequence[str], places: DeviceAssignments, *,
     fallback: bool,
 ) -> IRModule:  # fmt: skip
+    """Return the module with its devices, and the requests of its text and of `places`."""
     engines = tuple(filter(None, (engine_device(module, name) for name in module.targets)))
     if devices:
         _check_names(devices, board, engines)
     elif fallback and not engines:
         raise UsageError("--fallback requires other devices.", hint="--devices cpu0,cpu1.")
-    if not devices and not engines and not places:
-        return module
-    _check_interface(module)
+    if devices or engines or places:
+        _check_interface(module)
+        module = module.with_attrs(**_device_attrs(module, board, devices, fallback=fallback))
+    names = tuple(dict.fromkeys((MAIN_DEVICE, *module_devices(module), *engines)))
+    module = record_text_requests(module, names)
+    return _assign_values(module, places, names) if places else module
+
+
+def _device_attrs(
+    module: IRModule, board: Board, devices: Sequence[str], *, fallback: bool
+) -> dict[str, Attr]:
+    engines = tuple(filter(None, (engine_device(module, name) for name in module.targets)))
     attrs: dict[str, Attr] = {DEVICES_ATTR: tuple(devices)} if devices else {}
     if fallback:
         attrs["fallback"] = True
@@ -49,12 +58,7 @@ def apply_device_requests(
     copiers = tuple(filter(is_copy_device, devices))
     if copiers or (engines and board.dma is not None):
         attrs[COPY_DEVICES_ATTR] = copiers or copy_channels(board.dma, is_host=False)
-    if places:
-        attrs["device_assignments"] = tuple(places)
-    module = module.with_attrs(**attrs)
-    if not places:
-        return module
-    return _assign_values(module, places, dict.fromkeys((MAIN_DEVICE, *devices, *engines)))
+    return attrs
 
 
 def _assign_values(
@@ -65,22 +69,12 @@ def _assign_values(
         hint = "place them when the model itself is compiled."
         raise UsageError(what, where=module.name, hint=hint)
     module = with_unique_names(module)
-    assignments = _check_assignments(module, places, device_names)
-
-    def change(value: Value) -> Value:
-        if value.name not in assignments:
-            return value
-        device, pool = assignments[value.name]
-        device_value = value if value.constant is not None else with_device(value, device)
-        scope = pool or device_value.virtual_device.memory_scope
-        return with_memory_scope(device_value, scope)
-
-    return map_graph_functions(module, lambda graph: map_values(graph, change))
+    return record_requests(module, tuple(_checked_requests(module, places, device_names)))
 
 
-def _check_assignments(
+def _checked_requests(
     module: IRModule, places: DeviceAssignments, device_names: Collection[str]
-) -> dict[str, tuple[str, str]]:
+) -> Iterator[PlacementRequest]:
     values = [value for graph in module.graphs for value in graph.values]
     constants = {value.name for value in values if value.constant is not None}
     tensors = {value.name for value in values}
@@ -104,7 +98,7 @@ def _check_assignments(
             message = f"--assign-device {tensor}={place} is invalid: {problem}."
             raise UsageError(message, where=module.name, hint=hint)
         assignments[tensor] = device, pool
-    return assignments
+        yield PlacementRequest(tensor, device, pool, RequestOrigin.DEVICE_OPTION)
 
 
 def _check_names(devices: Sequence[str], board: Board, engines: Sequence[str]) -> None:

@@ -27,9 +27,9 @@ from firmwright.partitioning.offload import SHARES_ATTR, OffloadRequests, refusa
 from firmwright.partitioning.pattern_matching import active_backends, all_matches
 from firmwright.partitioning.run_pipelining import CallCycles
 from firmwright.partitioning.target_resolution import target_of
-from firmwright.passes.graph.assign_pools import with_unique_names
 from firmwright.passes.graph.multi_core_split import CallSplitter
 from firmwright.passes.graph.row_slicing import CallSlice, concatenate_parts
+from firmwright.passes.graph.value_names import with_unique_names
 
 
 def split_over_engines(

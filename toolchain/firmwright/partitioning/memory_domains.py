@@ -60,7 +60,10 @@ class MemoryDomains:
 
     def is_alias(self, call: Call) -> bool:
         """Return whether `call` moves no data because its values share memory."""
-        return SUBVIEWS_OF in call.attrs or (call.op in self.ops and self.ops[call.op].is_view)
+        return SUBVIEWS_OF in call.attrs or self.is_view(call)
+
+    def is_view(self, call: Call) -> bool:
+        return call.op in self.ops and self.ops[call.op].is_view
 
     def join_results(self) -> dict[str, str]:
         """Join results with the caller's values; return those that must be copied to them."""

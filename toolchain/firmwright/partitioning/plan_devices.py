@@ -1,39 +1,39 @@
 """PlanDevices: assign every value a memory pool and every call a device with the fewest copies.
 
 Requirements are the devices and scopes of values, the backends of partitions, and the scopes of
-kernel parameters. The device of a value that a branch or loop defines is required of the calls that
-compute it. Each memory domain is placed in the pool that most of its users can access; other pools
-get one `device_copy` per graph (decision 0059). The pass runs before lowering and again after
-backends made their kernels. Modules without requirements are unchanged.
+kernel parameters. The device requested for a view is required of the call that computes its memory.
+Each memory domain is placed in the pool that most of its users can access; other pools get one
+`device_copy` per graph (decision 0059). The pass runs before lowering and again after backends made
+their kernels. Modules without requirements are unchanged.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import cast
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import UsageError
 from firmwright.ir import tir
-from firmwright.ir.core import UNCONSTRAINED, Span
+from firmwright.ir.core import Span
 from firmwright.ir.graph import SUBVIEWS_OF, Call, Function, OpTable, State, Value
 from firmwright.ir.graph.devices import (
     CONSTANTS_POOL_ATTR,
     COPY_OP,
     MAIN_DEVICE,
     VISIBLE_POOLS_ATTR,
-    computed_as,
     copy_device,
     device_name,
-    inlined_results,
     is_core,
+    is_placed,
     with_device,
     with_memory_scope,
 )
 from firmwright.ir.module import IRModule
+from firmwright.ir.requests import PlacementRequest
+from firmwright.ir.verify_requests import requested_tensors
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.memory_domains import MemoryDomains, Operand
-from firmwright.passes.graph.assign_pools import map_values, with_unique_names
+from firmwright.passes.graph.value_names import map_values, with_unique_names
 
 PlacementClaims = list[tuple[str, str]]
 """Devices or memory scopes required for values that must share one, each with its origin."""
@@ -46,6 +46,7 @@ def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
     module = with_unique_names(module)
     device_map = DeviceMap(module)
     planner = _DevicePlanner(module, device_map, MemoryDomains(module, ops, device_map))
+    planner.check_constants()
     return planner.run() if planner.is_needed() else module
 
 
@@ -56,9 +57,16 @@ class _DevicePlanner:
     domains: MemoryDomains
     devices: dict[str, PlacementClaims] = field(default_factory=dict)
     scopes: dict[str, PlacementClaims] = field(default_factory=dict)
+    requested: frozenset[str] = field(init=False)
+    sinks: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.requested = requested_tensors(self.module)
+        sinks = (value.name for graph in self.module.graphs for value in graph.sinks)
+        self.sinks = frozenset(sinks)
 
     def is_needed(self) -> bool:
-        if any(value.virtual_device != UNCONSTRAINED for value in self.definitions):
+        if any(map(is_placed, self.definitions)):
             return True
         return any(
             self.device_map.device_for(call).device != MAIN_DEVICE
@@ -75,6 +83,22 @@ class _DevicePlanner:
     def _is_private(self, call: Call) -> bool:
         """Return whether the call's device cannot access all shared pools."""
         return not self.device_map.shared_pools <= self.device_map.device_for(call).visible_pools
+
+    def check_constants(self) -> None:
+        """Raise UsageError if a call cannot access the pool requested for its constants."""
+        for call in self.domains.calls if self.requested else ():
+            visible = self.device_map.device_for(call).visible_pools
+            read = {value.name for value in call.inputs if value is not None and value.constant}
+            for request in self.module.requests:
+                is_read = request.tensor in read or call.op.removeprefix("@") in request.kernels
+                if is_read and request.pool and request.pool not in visible:
+                    raise UsageError(
+                        f"the constant {request.tensor} cannot be in {request.pool}, as "
+                        f"{request.reason} requires: the device that reads it can access "
+                        f"{', '.join(sorted(visible))}.",
+                        where=self.module.name,
+                        hint="one of these pools.",
+                    )
 
     def run(self) -> IRModule:
         self._collect_requirements()
@@ -107,18 +131,16 @@ class _DevicePlanner:
         return name if call is None or self.module.graphs_of(call) else call.outputs[0].name
 
     def _collect_requirements(self) -> None:
-        assigned = self.module.attrs.get("device_assignments", ())
-        places = {place[0] for place in cast("tuple[tuple[str, ...], ...]", assigned)}
-        inlined = inlined_results(self.module)
         for value in self.definitions:
             name, scope = value.name, value.virtual_device.memory_scope
             device = device_name(value.virtual_device)
-            why = f"--assign-device {name}={device}" if name in places else "its own text"
-            for computed in computed_as(name, inlined) if device else ():
-                self._check_computable(computed, device, why)
-                self.devices.setdefault(self.made_with(computed), []).append((device, why))
+            if device:
+                why = self._reason(name, lambda request: request.device)
+                for computed in self._computed_as(name):
+                    self._check_computable(computed, device, why)
+                    self.devices.setdefault(self.made_with(computed), []).append((device, why))
             if scope:
-                why = why if device else f"--assign-pool {name}={scope}"
+                why = self._reason(name, lambda request: request.pool)
                 self.scopes.setdefault(self.domains.root(name), []).append((scope, why))
         for call in self.domains.calls:
             device = self.device_map.device_for(call).device
@@ -130,6 +152,28 @@ class _DevicePlanner:
                     root = self.domains.root(value.name)
                     why = f"the kernel {call.op}, which writes it,"
                     self.scopes.setdefault(root, []).append((scope, why))
+
+    def _reason(self, name: str, place: Callable[[PlacementRequest], str]) -> str:
+        """Return the words of the user's request that places a value."""
+        requests = (r for r in self.module.requests if r.tensor == name and place(r))
+        return next((request.reason for request in requests), "an earlier pass")
+
+    def _computed_as(self, name: str) -> Iterator[str]:
+        """Yield a value and, if it is a requested view, those whose memory it shows."""
+        yield name
+        call = self.domains.makers.get(name)
+        if name not in self.requested or call is None or self.module.graphs_of(call):
+            return
+        while call is not None and self._is_view(call):
+            source = call.inputs[0]
+            assert source is not None
+            yield source.name
+            call = self.domains.makers.get(source.name)
+
+    def _is_view(self, call: Call) -> bool:
+        """Return whether the call gets no kernel because its output is a view of its input."""
+        is_copied = any(value.name in self.sinks for value in call.outputs)
+        return not is_copied and self.domains.is_view(call) and bool(call.variables)
 
     def _check_computable(self, name: str, device: str, why: str) -> None:
         """Raise UsageError if an accelerator is to compute an operator of the main core."""
@@ -171,6 +215,8 @@ class _DevicePlanner:
         for call in self.domains.calls:
             callee = module.callee(call.op)
             match = self.device_map.backend_for(call)
+            if isinstance(callee, tir.PrimFunc) and CONSTANTS_POOL_ATTR in callee.attrs:
+                continue
             if match is not None and match[1].bus_master:
                 continue
             if isinstance(callee, tir.PrimFunc) and self._is_private(call):
@@ -199,7 +245,12 @@ def _with_scopes(module: IRModule) -> IRModule:
 
 
 def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
-    return map_values(region, lambda value: with_memory_scope(value, scopes.get(value.name, "")))
+    def placed(value: Value) -> Value:
+        if value.constant is not None:
+            return value
+        return with_memory_scope(value, scopes.get(value.name, ""))
+
+    return map_values(region, placed)
 
 
 @dataclass

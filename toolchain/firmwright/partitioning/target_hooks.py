@@ -7,6 +7,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.plugin_calls import plugin_call
 from firmwright.base.source_paths import BACKEND_FILES_DIR
 from firmwright.ir import tir
+from firmwright.ir.bind_requests import bind_constants
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.devices import CYCLES_ATTR
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
@@ -117,6 +118,8 @@ def _replace_by_kernel(
     files = {f"{folder}/{name}": data for name, data in lowered.files.items()}
     constants = {**module.constants, **lowered.constants}
     module = replace(module.with_function(kernel), constants=constants)
+    values = [value for call in flatten_calls(function, module) for value in call.inputs]
+    module = bind_constants(module, values, kernel.name)
     return with_new_files(module, files, f"{pass_label}, for @{function.name},")
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from firmwright.ir import tir
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import AnyFunction, IRModule, Pass
 
@@ -53,6 +54,8 @@ def merge_into_producers(
 ) -> Function:
     """Merge calls into the producers of their sources, which nothing else reads.
 
+    A source that the user placed stays, because merging would remove it.
+
     `merge(producer, call)` returns a call that defines the outputs of `call`, or None.
     """
     uses = count_uses(function)
@@ -63,6 +66,8 @@ def merge_into_producers(
         place = producers.get(source.name) if source is not None else None
         producer = body[place] if place is not None else None
         if source is None or place is None or producer is None or uses[source.name] != 1:
+            continue
+        if is_placed(source):
             continue
         merged = merge(producer, call)
         if merged is not None:

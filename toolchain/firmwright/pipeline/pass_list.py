@@ -29,6 +29,7 @@ from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import dce
 from firmwright.passes.tir.assign_ramfuncs import assign_ramfuncs
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
+from firmwright.pipeline.checked_requests import with_checked_requests
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.selection_oracle import (
     kernel_cost_estimator,
@@ -53,7 +54,7 @@ def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, 
         del passes["externalize-constants"]
     names = tuple(name for name in PASS_NAMES if name in passes)
     steps = [make_per_target_pass(passes[n], names, timer) for n in names]
-    return insert_user_passes(steps, options.passes)
+    return tuple(map(with_checked_requests, insert_user_passes(steps, options.passes)))
 
 
 def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:

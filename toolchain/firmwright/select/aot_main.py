@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import ModelError
 from firmwright.ir import tir
+from firmwright.ir.bind_requests import bind_constants, bind_tensors
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select import aliases
 from firmwright.select.aliases import Alias, in_place_kernel
+from firmwright.select.computing_calls import ComputingCalls
 from firmwright.select.main_control_flow import ControlFlowInliner, call_kernel
 from firmwright.select.row_streaming_loop import FusedSegment, build_row_streaming_loop
 
@@ -74,15 +76,31 @@ class _AotMainBuilder:
             StateTensor(s.value.name, buffers[s.value.name].name, s.value.type, s.initial)
             for s in entry.state
         )
-        attrs: dict[str, Attr] = {"aot_main": True, **self._constant_pools()}
+        attrs: dict[str, Attr] = {"aot_main": True}
         if pools:
             attrs["pool_assignments"] = tuple(pools.items())
         functions["run"] = tir.PrimFunc("run", tuple(params), body, attrs)
-        return replace(
+        module = replace(
             self.module, functions=functions, constants=constants,
             io=replace(io, inputs=inputs, outputs=outputs, state=state),
             attrs={**self.module.attrs, "entry": "run"},
         )  # fmt: skip
+        return self._bind_requests(module, chosen, buffers, inliner)
+
+    def _bind_requests(
+        self, module: IRModule, chosen: ChosenCandidates, buffers: Mapping[str, tir.Buffer],
+        inliner: ControlFlowInliner,
+    ) -> IRModule:  # fmt: skip
+        if not module.requests:
+            return module
+        held = {**inliner.buffers_of, **{name: [b.name] for name, b in buffers.items()}}
+        calls = {name: list(numbers) for name, numbers in inliner.calls_of.items()}
+        for index, (call, candidate) in enumerate(chosen):
+            if candidate is not None or self.module.callee(call.op) is not None:
+                calls.update({value.name: [index] for value in call.outputs})
+            if candidate is not None:
+                module = bind_constants(module, call.inputs, candidate.function.name)
+        return bind_tensors(module, held, ComputingCalls(self.module, calls).by_request())
 
     def _statements(
         self, chosen: ChosenCandidates, buffers: Mapping[str, tir.Buffer],
@@ -202,16 +220,6 @@ class _AotMainBuilder:
             for value in (*self.entry.sources, *values)
             if value.virtual_device.memory_scope and value.name in buffers
         }
-
-    def _constant_pools(self) -> dict[str, Attr]:
-        pools_of_calls = tuple(
-            (index, value.virtual_device.memory_scope)
-            for index, call in enumerate(self.entry.body)
-            for value in call.inputs
-            if value is not None and value.constant is not None
-            if value.virtual_device.memory_scope
-        )
-        return {"resident": tuple(dict(pools_of_calls).items())} if pools_of_calls else {}
 
     def _call_by_name(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]

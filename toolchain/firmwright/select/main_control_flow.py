@@ -46,7 +46,7 @@ class ControlFlowInliner:
     """Builder of inlined statements; `first_op` is the first unused operator index.
 
     `pools` are the memory scopes of buffers. `temporaries`, `constants`, `windows` and `kernels`
-    collect the statements' needs.
+    collect the statements' needs. Values have unique names in the module if one is requested.
     """
 
     module: IRModule
@@ -58,6 +58,10 @@ class ControlFlowInliner:
     constants: dict[str, tir.Buffer] = field(default_factory=dict)
     windows: list[tir.DeclBuffer] = field(default_factory=list)
     kernels: dict[str, tir.PrimFunc] = field(default_factory=dict)
+    buffers_of: dict[str, list[str]] = field(default_factory=dict)
+    """The buffers that hold the values of inlined functions, by value."""
+    calls_of: dict[str, list[int]] = field(default_factory=dict)
+    """The operator indices of the calls that compute these values."""
 
     def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
         arguments = [self._operand(value, buffers) for value in call.inputs if value is not None]
@@ -137,6 +141,8 @@ class ControlFlowInliner:
             else:
                 buffers[value.name] = buffer
         self._declare(function, defined, buffers)
+        for name, buffer in buffers.items():
+            self.buffers_of.setdefault(name, []).append(buffer.name)
         stmts: list[tir.Stmt] = []
         for call in function.body:
             if self.module.graphs_of(call):
@@ -166,6 +172,8 @@ class ControlFlowInliner:
         kernel = self.module.functions[call.op[1:]]
         if not isinstance(kernel, tir.PrimFunc):
             raise InternalError(f"{call.op} is not a kernel")
+        for value in call.outputs:
+            self.calls_of.setdefault(value.name, []).append(self.first_op)
         self.first_op += 1
         operands = {value.name: self._operand(value, buffers) for value in call.values}
         stmt = call_kernel(kernel, call.values, operands, call, self.first_op - 1)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ir.verify_requests import requested_tensors
 from firmwright.select import thresholds
 from firmwright.select.aot_main import build_main
 from firmwright.select.flash_budget import CandidateCost, CandidatesPerCall
@@ -166,7 +167,7 @@ class ProgramSearch:
         pairs = zip(self.ordered, widths, strict=True)
         allowed = [candidates[:count] for (_, candidates), count in pairs]
         singles = single_call_candidates(allowed, needs, self.cost_of)
-        builder = SegmentBuilder(entry, self.rows_of)
+        builder = SegmentBuilder(entry, self.rows_of, requested_tensors(self.module))
         percent, image_bytes = -1, list[int]()
         if self.streamed_percent is not None:
             percent = self.streamed_percent

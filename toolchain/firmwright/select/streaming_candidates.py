@@ -34,6 +34,8 @@ class SegmentBuilder:
 
     entry: Function
     rows_of: RowsOf
+    requested: frozenset[str] = frozenset()
+    """Tensors and constants that the user placed, which stay whole."""
 
     def segment(
         self, first: int, end: int, band: int = 1, *, feed: bool = False
@@ -45,6 +47,8 @@ class SegmentBuilder:
         """
         calls = self.entry.body[first:end]
         if any(_height(call) % band or executing_device(call) for call in calls):
+            return None
+        if self._has_requested(calls):
             return None
         by_call = (self.kernels(index, band) for index in range(first, end))
         kernels = [row_kernels for row_kernels in by_call if row_kernels is not None]
@@ -83,6 +87,12 @@ class SegmentBuilder:
     @cached_property
     def _known(self) -> dict[tuple[int, int], RowKernels | None]:
         return {}
+
+    def _has_requested(self, calls: Sequence[Call]) -> bool:
+        """Return whether the calls stream a requested tensor or read a requested constant."""
+        streamed = [value for call in calls[:-1] for value in call.outputs]
+        constants = [v for call in calls for v in call.inputs if v is not None and v.constant]
+        return any(value.name in self.requested for value in (*streamed, *constants))
 
     def _is_closed(self, first: int, end: int) -> bool:
         return all(

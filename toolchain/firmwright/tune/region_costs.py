@@ -18,7 +18,7 @@ from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.operator_conformance import budget_bytes
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.ir import tir
-from firmwright.ir.core import Span
+from firmwright.ir.core import UNCONSTRAINED, Span
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
@@ -160,8 +160,8 @@ def isolated_region_options(options: Options) -> Options:
     return replace(
         options, name="", optimize="balanced" if options.optimize == "ram" else options.optimize,
         planner="greedy_by_size", io_buffers="arena", preserve_input=False, stream_input_rows=False,
-        recompute=False, ram_bytes=None, flash_bytes=None, pool_assignments=(), offload=(),
-        passes=(),
+        recompute=False, ram_bytes=None, flash_bytes=None, pool_assignments=(),
+        device_assignments=(), offload=(), passes=(),
     )  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def build_region_module(
     params = tuple(builder.params.values())
     main = Function("main", params, tuple(builder.body), tuple(builder.results))
     others = {k: f for k, f in module.functions.items() if k != function.name and k != "main"}
-    alone = replace(module, name="parts", functions={**others, "main": main})
+    alone = replace(module, name="parts", functions={**others, "main": main}, requests=())
     alone = replace(alone, attrs={"entry": "main", "numerics": module.attrs["numerics"]})
     return run_partition(alone, PassTimer(), lambda f, m, a: assigned if f.name == "main" else ())
 
@@ -249,7 +249,7 @@ class _RegionModuleBuilder:
 
     def _input(self, value: Value, renamed: dict[str, Value]) -> Value:
         if value.constant is not None:
-            return value
+            return replace(value, virtual_device=UNCONSTRAINED)
         if value.name not in renamed:
             taken_inputs = [v for v in renamed.values() if v.type == value.type]
             same = value.type, sum(v in taken_inputs for v in self.params.values())

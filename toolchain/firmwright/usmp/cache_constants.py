@@ -12,6 +12,7 @@ from typing import cast
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
+from firmwright.ir.bind_requests import bind_copies
 from firmwright.ir.constant_pools import is_linked
 from firmwright.ir.core import Attr, PoolInfo
 from firmwright.ir.graph.devices import CONSTANTS_POOL_ATTR
@@ -67,32 +68,37 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
         if one.constant not in chosen and size_bytes <= spare[one.pool]:
             chosen[one.constant] = one.pool
             spare[one.pool] -= size_bytes
-    return _copy_to_ram(module, main, chosen) if chosen else module
+    return _copy_to_ram(module, main, chosen)[0] if chosen else module
 
 
 def _with_requested(module: IRModule) -> IRModule:
     main = module.entry
     if module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
-    pools = dict(cast("tuple[tuple[int, str], ...]", main.attrs.get("resident", ())))
     kernels: dict[str, str] = {}
     users: dict[str, set[str]] = {}
     for call in prim_calls(main.body):
         kernel = module.functions.get(call.callee)
         if isinstance(kernel, tir.PrimFunc):
-            pool = pools.get(call.op) or str(kernel.attrs.get(CONSTANTS_POOL_ATTR, ""))
+            pool = str(kernel.attrs.get(CONSTANTS_POOL_ATTR, ""))
             kernels[kernel.name] = pool
             for node in linked_constants(kernel):
                 users.setdefault(node.constant, set()).add(pool)
     chosen: dict[str, str] = {}
+    read: dict[str, list[str]] = {}
     constants = dict(module.constants)
     for name, pool in kernels.items():
         for node in linked_constants(cast("tir.PrimFunc", module.functions[name])) if pool else ():
             own = node.constant if len(users[node.constant]) == 1 else f"{node.constant}.{pool}"
             constants[own] = replace(constants[node.constant], name=own)
             chosen[own] = pool
+            read.setdefault(name, []).append(own)
             module = _with_constant(module, name, node, own)
-    return _copy_to_ram(replace(module, constants=constants), main, chosen) if chosen else module
+    copies: Mapping[str, str] = {}
+    if chosen:
+        module, copies = _copy_to_ram(replace(module, constants=constants), main, chosen)
+    by_kernel = {kernel: [copies[name] for name in names] for kernel, names in read.items()}
+    return bind_copies(module, by_kernel)
 
 
 def _with_constant(
@@ -167,7 +173,10 @@ def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryT
     return traffic
 
 
-def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> IRModule:
+def _copy_to_ram(
+    module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
+) -> tuple[IRModule, Mapping[str, str]]:
+    """Return the module with copies of the constants `chosen`, and their buffers by constant."""
     module = externalize(module, lambda constant: constant in chosen)
     hoisted = module.kernel(main.name)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
@@ -190,7 +199,7 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
     module = module.with_function(replace(hoisted, body=body, attrs=attrs))
     for _, _, kernel in copies:
         module = module.with_function(kernel)
-    return module
+    return module, {node.constant: target.name for node, target, _ in copies}
 
 
 def _copy_kernel(name: str, like: tir.Buffer) -> tir.PrimFunc:

@@ -5,7 +5,6 @@ accelerator. A call runs on the device of its first output, by default on the ma
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import UsageError
@@ -60,6 +59,14 @@ def with_memory_scope(value: Value, scope: str) -> Value:
     return replace(value, virtual_device=replace(value.virtual_device, memory_scope=scope))
 
 
+def is_placed(value: Value) -> bool:
+    """Return whether a device or pool is assigned to `value`; passes keep it until it is lowered.
+
+    Before devices are planned, these are the tensors and constants that the user placed.
+    """
+    return value.virtual_device != UNCONSTRAINED
+
+
 def executing_device(call: Call) -> str:
     """Return the device that executes `call`, or "" for the main core."""
     name = device_name(call.outputs[0].virtual_device) if call.outputs else ""
@@ -76,28 +83,10 @@ def is_copy_device(device: str) -> bool:
     return device.startswith("dma")
 
 
-def inlined_results(module: IRModule) -> dict[str, tuple[str, ...]]:
-    """Return the results that inlined graphs compute for each value of their callers."""
-    results: dict[str, tuple[str, ...]] = {}
-    for call in (call for graph in module.graphs for call in graph.body):
-        for inner in module.graphs_of(call)[call.op == "while" :]:  # not its condition
-            for value, result in zip(call.outputs, inner.results, strict=True):
-                results[value.name] = (*results.get(value.name, ()), result.name)
-    return results
-
-
-def computed_as(name: str, results: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    yield name
-    for inner in results.get(name, ()):
-        yield from computed_as(inner, results)
-
-
 def placed_values(module: IRModule) -> frozenset[str]:
-    """Return the values with a device or pool, and the inlined results that compute them."""
-    results = inlined_results(module)
+    """Return the names of the values with a device or pool."""
     values = (value for graph in module.graphs for value in graph.values)
-    placed = (value.name for value in values if value.virtual_device != UNCONSTRAINED)
-    return frozenset(inner for name in placed for inner in computed_as(name, results))
+    return frozenset(value.name for value in values if is_placed(value))
 
 
 def copy_device(module: IRModule, *, outward: bool) -> str:

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
 from firmwright.ir.core import Attr, Attrs, Target
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpCall
@@ -186,8 +187,11 @@ def _match_ending_at(
 
 
 def _is_closed(calls: Collection[int], last: int, graph: PatternGraph) -> bool:
-    inner = (v.name for i in calls if i != last for v in graph.function.body[i].outputs)
-    return all(graph.readers.get(name, frozenset()) <= set(calls) for name in inner)
+    """Return whether nothing else needs the inner values of a match."""
+    inner = [v for i in calls if i != last for v in graph.function.body[i].outputs]
+    if any(map(is_placed, inner)):
+        return False  # the user placed it
+    return all(graph.readers.get(value.name, frozenset()) <= set(calls) for value in inner)
 
 
 def _match_value(

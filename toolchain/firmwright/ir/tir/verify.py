@@ -20,6 +20,7 @@
 * Plan: every planned buffer is in one of its pools, aligned and in range, and satisfies its
   conflicts; buffers live at the same time without a conflict are disjoint; pools respect their
   limits and are not larger than their contents; views of the AOT main match the plan.
+* Requests for the place of a tensor are kept (`ir/verify_requests.py`).
 * I/O: inputs and outputs name buffers of the AOT main.
 """
 
@@ -40,6 +41,7 @@ from firmwright.ir.tir.traversal import local_names, prim_calls, substitute, wal
 from firmwright.ir.tir.verify_async_calls import diagnose_async_calls
 from firmwright.ir.tir.verify_exprs import ExprVerifier, VisibleBuffer
 from firmwright.ir.tir.verify_plan import diagnose_devices, diagnose_plan
+from firmwright.ir.verify_requests import diagnose_requests
 
 DIAGNOSTICS_SHOWN_MAX = 20
 _READ_ONLY_ROLES = ("in", "const")
@@ -61,6 +63,7 @@ def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) ->
             diagnostics += diagnose_prim_func(func, module, intrinsics)
     if module.plan is not None:
         diagnostics += diagnose_plan(module.plan, module)
+    diagnostics += diagnose_requests(module)
     raise_diagnostics(diagnostics, module.name)
 
 

@@ -4,15 +4,14 @@ Every use of the tensor gets the pool as memory scope. The equivalent in module 
 on(scope="dtcm") = relu(%x)`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
-from firmwright.ir.graph.devices import with_memory_scope
-from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.ir.requests import PlacementRequest, RequestOrigin
+from firmwright.passes.graph.placement_requests import record_requests
+from firmwright.passes.graph.value_names import with_unique_names
 
 PoolAssignments = Sequence[tuple[str, str]]
 
@@ -28,44 +27,10 @@ def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
             hint="assign them when compiling the original model.",
         )
     module = with_unique_names(module)
+    origin = RequestOrigin.POOL_OPTION
     pools = _checked(module, pins)
-
-    def pinned(value: Value) -> Value:
-        return with_memory_scope(value, pools[value.name]) if value.name in pools else value
-
-    return map_graph_functions(module, lambda graph: map_values(graph, pinned))
-
-
-def with_unique_names(module: IRModule) -> IRModule:
-    """Rename values with the name of a value of another graph to GRAPH/NAME."""
-    taken: set[str] = set()
-    for graph in module.graphs:
-        own = {value.name for value in graph.values}
-        names = {name: f"{graph.name}/{name}" for name in own & taken}
-        if names:
-            module = module.with_function(_renamed(graph, names))
-        taken |= {names.get(name, name) for name in own}
-    return module
-
-
-def _renamed(graph: Function, names: Mapping[str, str]) -> Function:
-    return map_values(graph, lambda value: replace(value, name=names.get(value.name, value.name)))
-
-
-def map_values(function: Function, change: Callable[[Value], Value]) -> Function:
-
-    def changed(call: Call) -> Call:
-        inputs = tuple(value if value is None else change(value) for value in call.inputs)
-        return replace(call, inputs=inputs, outputs=tuple(map(change, call.outputs)))
-
-    return replace(
-        function, params=tuple(map(change, function.params)),
-        body=tuple(map(changed, function.body)), results=tuple(map(change, function.results)),
-        state=tuple(
-            replace(state, value=change(state.value), next=change(state.next))
-            for state in function.state
-        ),
-    )  # fmt: skip
+    requests = [PlacementRequest(name, pool=pool, origin=origin) for name, pool in pools.items()]
+    return record_requests(module, requests)
 
 
 def _checked(module: IRModule, pins: PoolAssignments) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ state, and is aligned as kernels require.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from firmwright.ir.graph.devices import device_name
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.graph.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF, OpTable, Subviews
@@ -36,6 +37,7 @@ class _CopyElision:
         outer = [call for call in graph.body if called_functions(call)]
         self.external = {value.name for call in outer for value in call.values}
         self.placed: set[str] = set()
+        self.requested = {request.tensor for request in module.requests if request.device}
 
     def body(self) -> tuple[Call, ...]:
         return tuple(self._marked(call) for call in self.graph.body)
@@ -50,8 +52,12 @@ class _CopyElision:
         parts = call.outputs if subviews.of == "input" else call.variables
         if not is_free(call) or not self._is_aligned(call, parts, subviews):
             return call
-        if len({v.virtual_device.memory_scope for v in (*call.variables, *call.outputs)}) > 1:
+        values = (*call.variables, *call.outputs)
+        if len({value.virtual_device.memory_scope for value in values}) > 1:
             return call  # parts in different memories must be copied
+        is_requested = any(value.name in self.requested for value in call.outputs)
+        if is_requested and len({device_name(value.virtual_device) for value in values}) > 1:
+            return call  # the requested device must compute the whole
         self.placed |= {part.name for part in parts}
         if any(part.name in self.external for part in parts):
             self.external |= {value.name for value in call.outputs}

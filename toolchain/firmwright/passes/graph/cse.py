@@ -1,14 +1,15 @@
 """Common subexpression elimination on the graph.
 
 Calls with equal operator, attributes, inputs and output types are merged; constants with equal
-contents count as equal. Calls that define a function result or a next state stay, since those have
-their own memory.
+contents in the same place count as equal. Calls that define a function result or a next state stay,
+since those have their own memory, as do calls that define a tensor that the user placed.
 """
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import IRModule, Pass
 from firmwright.passes.map_functions import map_graph_functions
@@ -27,8 +28,8 @@ def eliminate_common_calls(function: Function, constants: Mapping[str, Constant]
         inputs = tuple(map(known, call.inputs))
         current = call if inputs == call.inputs else replace(call, inputs=inputs)
         same = first.setdefault(_key(current, constants), current)
-        is_sink = any(value.name in sinks for value in current.outputs)
-        if same is current or called_functions(current) or is_sink:
+        is_kept = any(value.name in sinks or is_placed(value) for value in current.outputs)
+        if same is current or called_functions(current) or is_kept:
             body.append(current)
         else:
             instead |= {v.name: w for v, w in zip(call.outputs, same.outputs, strict=True)}
@@ -39,7 +40,7 @@ def _key(call: Call, constants: Mapping[str, Constant]) -> Hashable:
     def operand(value: Value | None) -> Hashable:
         if value is None or value.constant is None:
             return value
-        return constants[value.constant].digest, value.type
+        return constants[value.constant].digest, value.type, value.virtual_device
 
     outputs = tuple((value.type, value.virtual_device) for value in call.outputs)
     # Compared as text to distinguish 0.0 from -0.0 and 1 from true.

@@ -9,6 +9,7 @@ from math import prod
 
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.passes.map_functions import map_graph_functions
@@ -34,7 +35,7 @@ def _is_convertible(call: Call) -> bool:
     if call.op != "depthwise_conv2d":
         return False
     x, w = call.inputs[:2]
-    if x is None or w is None or w.constant is None:
+    if x is None or w is None or w.constant is None or is_placed(w):
         return False
     (_, *window, filters), kinds = w.type.shape, {x.type.dtype, w.type.dtype}
     is_faster = kinds == {INT8} or (kinds == {FLOAT32} and prod(window) > _SMALL_WINDOW)

@@ -15,6 +15,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, Array, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
 from firmwright.ir.graph.opdef import OpCall
@@ -236,13 +237,13 @@ def _sum_bounds(layer: OpCall, low: Array, high: Array) -> tuple[Array, Array]:
 
 
 def _is_layer(call: Call) -> bool:
-    """Whether `call` is an int8 layer with constant weights and bias."""
+    """Whether `call` is an int8 layer with constant weights and bias that may be replaced."""
     if call.op not in _OUTPUT_CHANNELS:
         return False
     x, weights, *bias = call.inputs
     operands = [weights, *(value for value in bias if value is not None)]
     return _is_int8(x, call.outputs[0]) and all(
-        v is not None and v.constant is not None for v in operands
+        v is not None and v.constant is not None and not is_placed(v) for v in operands
     )
 
 

@@ -6,6 +6,7 @@ This is exact if only rows and columns are padded, with the value that represent
 from dataclasses import replace
 
 from firmwright.ir.core import Attr
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.passes.map_functions import graph_pass
 
@@ -13,7 +14,11 @@ CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
 
 
 def fold_pads(func: Function) -> Function:
-    pads = {call.outputs[0].name: call for call in func.body if call.op == "pad"}
+    pads = {
+        call.outputs[0].name: call
+        for call in func.body
+        if call.op == "pad" and not is_placed(call.outputs[0])
+    }
     body = tuple(_folded(call, pads) for call in func.body)
     return func if body == func.body else replace(func, body=body)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.passes.map_functions import count_uses, map_graph_functions, merge_into_producers
@@ -45,6 +46,8 @@ def _folded(function: Function, constants: dict[str, Constant]) -> Function:
         is_foldable = _foldable(producer, scale, constants)
         if not is_foldable or not all(_is_channels(value, source) for value in factors):
             return None
+        if any(map(is_placed, (*factors, *filter(None, producer.inputs[1:])))):
+            return None  # the constants would be replaced by others
         return _with_scale(producer, call, scale, shift, constants)
 
     return merge_into_producers(function, source_of, merge)
@@ -62,6 +65,8 @@ def _with_late_reshapes(function: Function, constants: Mapping[str, Constant]) -
         reshape = body[place]
         x = reshape.inputs[0]
         if reshape.op != "reshape" or x is None or x.name not in producers:
+            continue
+        if is_placed(source) or is_placed(x):
             continue
         factors = [value for value in (scale, shift) if value is not None]
         is_foldable = uses[x.name] == 1 and _foldable(body[producers[x.name]], scale, constants)

@@ -8,6 +8,7 @@ This is exact: reductions keep their order of summation.
 from dataclasses import replace
 
 from firmwright.ir.core import Attr
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.passes.map_functions import graph_pass, merge_into_producers
 
@@ -57,7 +58,8 @@ def _into_readers(function: Function) -> Function:
     body: list[Call] = []
     for call in function.body:
         x = call.inputs[0] if call.op == "transpose" else None
-        if x is not None and call.outputs[0].name not in read_elsewhere:
+        is_folded = call.outputs[0].name not in read_elsewhere and not is_placed(call.outputs[0])
+        if x is not None and is_folded:
             turned[call.outputs[0].name] = (x, _perm(call))
         else:
             body.append(_reading_sources(call, turned) if call.op in EXPRESSION_OPS else call)

@@ -9,6 +9,7 @@ activations are not fused.
 from dataclasses import replace
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.passes.map_functions import count_uses, graph_pass, merge_into_producers
 
@@ -39,6 +40,8 @@ def _with_late_activations(function: Function) -> Function:
         x = call.inputs[0] if call.op == "max_pool2d" else None
         place = producers.get(x.name) if x is not None else None
         if x is None or place is None or x.type.dtype != FLOAT32 or uses[x.name] > 1:
+            continue
+        if is_placed(x):
             continue
         if call.attrs.get("padding") != (0, 0, 0, 0):
             continue

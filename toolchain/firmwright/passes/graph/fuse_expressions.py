@@ -7,6 +7,7 @@ an expression. Each step rounds as before.
 from dataclasses import replace
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ops.expression_language import INPUT_NAMES, compose_expressions
 from firmwright.passes.map_functions import count_uses, graph_pass
@@ -50,6 +51,8 @@ def _inner(call: Call, makers: dict[str, Call], count: dict[str, int]) -> tuple[
     for index, value in enumerate(call.inputs):
         maker = makers.get(value.name) if value is not None else None
         if value is None or maker is None or count[value.name] != 1:
+            continue
+        if is_placed(value):
             continue
         same = value.type.shape == call.outputs[0].type.shape
         if same and _formula(maker) is not None and call.target == maker.target:

@@ -14,6 +14,7 @@ from firmwright.ir.core import Constant, Span
 from firmwright.ir.graph.devices import (
     COPY_OP,
     copy_device,
+    is_placed,
     module_cores,
     placed_values,
     with_device,
@@ -22,7 +23,6 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
 from firmwright.ir.module import IRModule
-from firmwright.passes.graph.assign_pools import with_unique_names
 from firmwright.passes.graph.row_slicing import (
     CallSlice,
     Shares,
@@ -32,6 +32,7 @@ from firmwright.passes.graph.row_slicing import (
     make_part,
     slice_rows,
 )
+from firmwright.passes.graph.value_names import with_unique_names
 
 MIN_WORK_TO_SPLIT = 4096
 """Number of multiply-adds or elements below which a call is not split."""
@@ -109,6 +110,8 @@ class CallSplitter:
         axis, step = len(y.type.shape) - 1, y.type.dtype.size_bytes
         if y.type.elements != y.type.shape[axis] or any(v and not v.constant for v in constants):
             return None
+        if any(v and is_placed(v) for v in constants):
+            return None  # the parts would have other constants
         cuts = choose_cuts(y.type.elements, shares, lambda at: at * step % self.alignment == 0)
         if cuts is None:
             return None

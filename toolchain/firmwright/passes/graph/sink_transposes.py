@@ -15,6 +15,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.ir.core import Attr, Constant, Span
+from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value, unique_name
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.float_sum_order import FLOAT_ORDER
@@ -76,6 +77,8 @@ class _TransposeSinker:
         return replace(function, body=tuple(self.body))
 
     def _handled(self, call: Call) -> bool:
+        if any(map(is_placed, call.outputs)):
+            return False  # the tensor that the user placed keeps its layout
         if call.op == "transpose":
             return self._transpose(call)
         if call.op == "fully_connected":
@@ -195,6 +198,8 @@ class _TransposeSinker:
         flat = self.flat.get(x.name) if x is not None else None
         if x is None or w is None or flat is None or w.constant is None or x.name in self.emitted:
             return False
+        if is_placed(w):
+            return False
         outputs, inputs = w.type.shape
         if inputs != math.prod(flat.shape[1:]):
             return False
@@ -244,6 +249,8 @@ class _TransposeSinker:
         if value.constant is not None:
             if value.type.elements == 1:
                 return value
+            if is_placed(value):
+                return None
             return self.constant(value, self.array(value).reshape(wide).transpose(back))
         if value.type.elements != 1 and not is_view_transpose(wide, back):
             return None

@@ -10,7 +10,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.traversal import Node, rewrite_func
-from firmwright.passes.graph.assign_pools import map_values
+from firmwright.passes.graph.value_names import map_values
 from firmwright.passes.map_functions import map_graph_functions, map_prim_funcs
 
 

@@ -1,0 +1,39 @@
+"""Changes of all values of a graph, and names of values that are unique in a module."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IRModule
+
+
+def with_unique_names(module: IRModule) -> IRModule:
+    """Rename values with the name of a value of another graph to GRAPH/NAME."""
+    taken: set[str] = set()
+    for graph in module.graphs:
+        own = {value.name for value in graph.values}
+        names = {name: f"{graph.name}/{name}" for name in own & taken}
+        if names:
+            module = module.with_function(_renamed(graph, names))
+        taken |= {names.get(name, name) for name in own}
+    return module
+
+
+def _renamed(graph: Function, names: Mapping[str, str]) -> Function:
+    return map_values(graph, lambda value: replace(value, name=names.get(value.name, value.name)))
+
+
+def map_values(function: Function, change: Callable[[Value], Value]) -> Function:
+
+    def changed(call: Call) -> Call:
+        inputs = tuple(value if value is None else change(value) for value in call.inputs)
+        return replace(call, inputs=inputs, outputs=tuple(map(change, call.outputs)))
+
+    return replace(
+        function, params=tuple(map(change, function.params)),
+        body=tuple(map(changed, function.body)), results=tuple(map(change, function.results)),
+        state=tuple(
+            replace(state, value=change(state.value), next=change(state.next))
+            for state in function.state
+        ),
+    )  # fmt: skip

@@ -1,0 +1,66 @@
+"""The calls of the AOT main that compute requested tensors.
+
+A view is computed by the calls that compute its memory, a concatenation of views by those of its
+parts, and a copy by the device that copies, if that is requested, or by the calls of its source.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from firmwright.base.errors import UsageError
+from firmwright.ir.graph.devices import COPY_OP, device_name
+from firmwright.ir.graph.nodes import Call, Value
+from firmwright.ir.module import IRModule
+from firmwright.ir.requests import PlacementRequest
+from firmwright.select.aliases import aliases_input
+
+
+@dataclass(frozen=True)
+class ComputingCalls:
+    """`numbers` are the operator indices of the calls with a kernel, by the value they compute."""
+
+    module: IRModule
+    numbers: Mapping[str, Sequence[int]]
+
+    @cached_property
+    def _makers(self) -> Mapping[str, Call]:
+        calls = (call for graph in self.module.graphs for call in graph.body)
+        return {value.name: call for call in calls for value in call.outputs}
+
+    def by_request(self) -> dict[str, tuple[int, ...]]:
+        """Return the calls of each tensor whose device is requested; UsageError if none is."""
+        inside = {request.named for request in self.module.requests}
+        found: dict[str, tuple[int, ...]] = {}
+        for request in self.module.requests:
+            maker = self._makers.get(request.tensor)
+            if not request.device or maker is None or request.tensor in inside:
+                continue
+            found[request.tensor] = tuple(self._computing(request, request.tensor))
+            if not found[request.tensor]:
+                what = f"no call computes the tensor {request.tensor}, as {request.reason} requires"
+                hint = "the tensor that is computed, or a pool."
+                raise UsageError(f"{what}.", where=self.module.name, hint=hint)
+        return found
+
+    def _computing(self, request: PlacementRequest, name: str) -> Iterator[int]:
+        call = self._makers.get(name)
+        if call is None or self.module.graphs_of(call):
+            return
+        for source in self._sources(request, call):
+            yield from self._computing(request, source.name)
+        if not self._sources(request, call):
+            yield from self.numbers.get(name, ())
+
+    def _sources(self, request: PlacementRequest, call: Call) -> tuple[Value, ...]:
+        """Return the values in whose place `call` computes nothing."""
+        is_copy = call.op == COPY_OP or self._is_copy_kernel(call)
+        if is_copy and device_name(call.outputs[0].virtual_device) != request.device:
+            return call.variables[:1]
+        if any(value.name in self.numbers for value in call.outputs):
+            return ()
+        return call.variables[:1] if aliases_input(call) else call.variables
+
+    def _is_copy_kernel(self, call: Call) -> bool:
+        callee = self.module.callee(call.op)
+        return callee is not None and callee.attrs.get("op") == COPY_OP
