@@ -11,13 +11,17 @@ from firmwright.base.dtypes import INT8
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.flows.compilation import compile_for
-from firmwright.ir.core import Constant
+from firmwright.ir import tir
+from firmwright.ir.core import Constant, PoolInfo, Target
+from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.tir.traversal import prim_calls
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import resolve_targets
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_registry import BACKENDS
+from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.target_kind import LoweredFunction, PassSelection
 
 pytestmark = pytest.mark.usefixtures("no_backends")
@@ -41,6 +45,30 @@ def test_function_hook_is_called_once_for_equal_functions():
     rows = result.metadata["operators"]
     assert [row["schedule"] for row in rows] == ["toy", rows[1]["schedule"], "toy"]
     assert seen == ["toy_add_0"]  # the other sum differs only in tensor names
+
+
+def test_equal_functions_in_other_memory_have_kernels_of_their_own() -> None:
+    """A hook may generate other code by memory scope; three sums differ in the scopes alone."""
+    seen: list[tuple[str, ...]] = []
+
+    def hook(function: Function, module: IRModule, target: Target) -> LoweredFunction:
+        kernel = BackendKernel(function, module, target)
+        scopes = tuple(kernel.scope(b) or "any" for b in (*kernel.inputs, *kernel.outputs))
+        seen.append(scopes)
+        made = default_loops(function, module, target)
+        attrs = {**made.function.attrs, "schedule": " ".join(scopes)}
+        return replace(made, function=replace(made.function, attrs=attrs))
+
+    module = chain(("add", "x z", "a"), ("add", "a z", "b"), ("add", "b z", "c"))
+    pools = (PoolInfo("sram"), PoolInfo("fast"))
+    done = compiled(Toy(SUMS, hook=hook), module, pools=pools, pool_assignments=(("b", "fast"),))
+    assert seen == [("any", "any", "any"), ("any", "any", "fast"), ("fast", "any", "any")]
+    plan = done.module.memory_plan
+    for call in prim_calls(done.module.aot_main.body):
+        assumed = str(done.module.functions[call.callee].attrs["schedule"]).split()
+        buffers = [arg.buffer.name for arg in call.args if isinstance(arg, tir.AccessPtr)]
+        for scope, name in zip(assumed, buffers, strict=True):
+            assert (scope == "fast") == (plan.placements[name].pool == "fast")
 
 
 def test_a_hook_may_be_passes_over_the_module():

@@ -160,13 +160,17 @@ def _format_params(params: Sequence[tuple[str, str, int]]) -> str:
 
 
 def structural_key(function: Function, module: IRModule) -> Hashable:
-    """Return a key that is equal for functions that differ only in names and can share a kernel."""
+    """Return a key that is equal for functions that differ only in names and can share a kernel.
+
+    It contains what a hook may read: types, constants, devices, memory scopes and attributes.
+    """
     numbers: dict[str, int] = {}
 
     def value(item: Value | None) -> Hashable:
         if item is None:
             return None
-        kind = item.type.shape, item.type.dtype.name, repr(item.type.quantization)
+        place = item.virtual_device
+        kind = item.type.shape, item.type.dtype.name, repr(item.type.quantization), place
         if item.constant is not None:
             return module.constants[item.constant].digest, kind
         return numbers.setdefault(item.name, len(numbers)), kind
@@ -175,9 +179,11 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
         callee = module.callee(item.op)
         op = structural_key(callee, module) if isinstance(callee, Function) else item.op
         attrs = tuple(sorted((name, repr(value)) for name, value in item.attrs.items()))
-        return op, attrs, tuple(map(value, item.inputs)), tuple(map(value, item.outputs))
+        values = tuple(map(value, item.inputs)), tuple(map(value, item.outputs))
+        return op, item.target, attrs, values
 
     params = tuple(map(value, function.params))
     body = tuple(map(call, function.body))
-    composite = function.attrs.get("composite", "")
-    return composite, params, body, tuple(map(value, function.results))
+    own = {name: item for name, item in function.attrs.items() if name != "symbol"}
+    attrs = tuple(sorted((name, repr(item)) for name, item in own.items()))
+    return attrs, params, body, tuple(map(value, function.results))
