@@ -16,7 +16,7 @@ from test_nets import entry_of, imported, results
 import onnx
 from firmwright.base.errors import FirmwrightError, InternalError, UnsupportedError
 from firmwright.ir.module import IRModule
-from firmwright.oracle.compare import compare_tensor
+from firmwright.oracle.compare import WHOLE_MODEL, Tolerance, compare_tensor
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from onnx import TensorProto, helper, numpy_helper
 
@@ -86,23 +86,61 @@ def between_quantizations(
     op: str, x: Array, constants: Mapping[int, Array], opset: int, kind: type[np.integer[Any]],
     scales: tuple[float, float], points: tuple[int, int], **attrs: Any,
 ) -> bytes:  # fmt: skip
-    """Return a model of floats: quantized, dequantized, the node, quantized and dequantized."""
+    """Return a model of floats: quantized, dequantized, the node, quantized and dequantized.
+
+    An int8 constant is dequantized by steps of 1/100.
+    """
     weights = [numpy_helper.from_array(array, f"c{k}") for k, array in constants.items()]
-    nodes = []
+    names = [f"c{k}" if k in constants else "" for k in range(1, max(constants, default=0) + 1)]
+    nodes: list[Any] = []
+
+    def scaling(which: str, scale: float, point: Any) -> list[str]:
+        pair = [f"scale{which}", f"point{which}"]
+        weights.append(numpy_helper.from_array(np.array(scale, np.float32), pair[0]))
+        weights.append(numpy_helper.from_array(np.array(point), pair[1]))
+        return pair
 
     def quantized(name: str, result: str, which: int) -> None:
-        pair = [f"scale{which}", f"point{which}"]
-        weights.append(numpy_helper.from_array(np.array(scales[which], np.float32), pair[0]))
-        weights.append(numpy_helper.from_array(np.array(points[which], kind), pair[1]))
+        pair = scaling(str(which), scales[which], kind(points[which]))
         nodes.append(helper.make_node("QuantizeLinear", [name, *pair], [f"{result}_q"]))
         nodes.append(helper.make_node("DequantizeLinear", [f"{result}_q", *pair], [result]))
 
-    count = max(constants, default=0) + 1
-    names = [f"c{k}" if k in constants else "" for k in range(1, count)]
     quantized("x", "real", 0)
+    for place, (k, array) in enumerate(constants.items()):
+        if array.dtype == np.int8:
+            operands = [f"c{k}", *scaling("w", 0.01, np.int8(0))]
+            nodes.append(helper.make_node("DequantizeLinear", operands, [f"real{k}"]))
+            names[place] = f"real{k}"
     nodes.append(helper.make_node(op, ["real", *names], ["z"], **attrs))
     quantized("z", "y", 1)
     return whole_model(nodes, x, weights, opset)
+
+
+class QuantizedNode:
+    """A node between quantizations with random element type, scales and zero points."""
+
+    def __init__(
+        self, op: str, rng: np.random.Generator, weights: Array | None = None,
+        keeps_scale: bool = False,
+    ) -> None:  # fmt: skip
+        self.op, self.weights = op, weights
+        self.kind: type[np.integer[Any]] = np.uint8 if rng.random() < 0.5 else np.int8
+        lowest = 128 if self.kind == np.uint8 else 0
+        first = float(rng.uniform(0.02, 0.04)), lowest + int(rng.integers(-9, 9))
+        second = float(rng.uniform(0.02, 0.15)), lowest + int(rng.integers(-9, 9))
+        if keeps_scale or rng.random() < 0.4:
+            second = first
+        self.scales, self.points = (first[0], second[0]), (first[1], second[1])
+
+    @property
+    def step(self) -> float:
+        return self.scales[1]
+
+    def model(self, x: Array, opset: int, **attrs: Any) -> bytes:
+        constants = {} if self.weights is None else {1: self.weights}
+        return between_quantizations(
+            self.op, x, constants, opset, self.kind, self.scales, self.points, **attrs
+        )
 
 
 def runtime_result(case: Case) -> Array | str:
@@ -127,10 +165,11 @@ def import_case(case: Case) -> IRModule | str:
     return re.sub(r"-?\d+(\.\d+)?", "N", why)
 
 
-def difference(expected: Array, actual: Array) -> str:
-    """Describe the difference within the tolerance of `verify`; "" if there is none."""
+def difference(expected: Array, actual: Array, tolerance: float = 0.0) -> str:
+    """Describe the difference beyond the tolerance, by default that of `verify`, or return ""."""
+    allowed = Tolerance(0.0, tolerance) if tolerance else WHOLE_MODEL
     try:
-        found = compare_tensor(0, "y", expected, actual)
+        found = compare_tensor(0, "y", expected, actual, allowed)
     except InternalError as error:
         return str(error)
     if not found.mismatches:
@@ -161,7 +200,7 @@ def compare_firmware(cases: Iterable[Case], board: str) -> Tally:
         if isinstance(module, str):
             tally.refused[module] += 1
         elif isinstance(result, str):
-            tally.not_run[result[:160]] += 1
+            tally.not_run[result] += 1
         elif not entry_of(module).body:
             tally.refused["nothing to compute"] += 1
         else:
@@ -177,8 +216,8 @@ def compare_firmware(cases: Iterable[Case], board: str) -> Tally:
     return tally
 
 
-def sweep(cases: Iterable[Case]) -> Tally:
-    """Compare our result of each case with ONNX Runtime's."""
+def sweep(cases: Iterable[Case], tolerance: float = 0.0) -> Tally:
+    """Compare our result of each case with ONNX Runtime's, or with a `tolerance` of their own."""
     tally = Tally()
     for case in cases:
         tally.tried += 1
@@ -187,11 +226,11 @@ def sweep(cases: Iterable[Case]) -> Tally:
         if isinstance(module, str):
             tally.refused[module] += 1
         elif isinstance(expected, str):
-            tally.not_run[expected[:160]] += 1
+            tally.not_run[expected] += 1
         else:
             tally.compared += 1
             own = results(module, {entry_of(module).params[0].name: case.x})
-            found = difference(expected, own[entry_of(module).results[0].name])
+            found = difference(expected, own[entry_of(module).results[0].name], tolerance)
             if found:
                 tally.differing.append(f"{case.name}: {found}")
     return tally

@@ -217,10 +217,29 @@ def _fuse_conv(axis: int, f: Fusion) -> OnnxValue | None:
     constants, result = ConstantFilters(w, bias), (f.target.type, f.activation or "none")
     if axis == 1:
         return conv.emit_transpose_conv2d(f.c, x, constants, *result)
-    if w.array.ndim > 4:
-        return None
     window = conv.window_geometry(f.c, w.shape[2:], x.type.shape[2:])
+    if w.array.ndim > 4:
+        return _fuse_conv_nd(f, window, x, w, bias)
     return conv.emit_conv2d(f.c, x, constants, window, *result)
+
+
+def _fuse_conv_nd(
+    f: Fusion, window: conv.Window, x: Value, w: ConstantValue, bias: ConstantValue
+) -> OnnxValue:
+    """Sum integers over three or more axes, and scale the sums in float32."""
+    emit, quant, target = f.c.emit, _quantization(w), f.target
+    centered = emit.expression(f"int32(a) - {_quantization(x).zero_point}", x)
+    weights = w.array.astype(np.int32) - quant.zero_points[0]
+    total = conv.emit_conv_nd(
+        f.c, window, centered, replace(w, array=weights, quantization=None),
+        replace(bias, quantization=None),
+    )  # fmt: skip
+    steps = np.array(quant.scales, np.float32) * np.float32(_quantization(x).scale)
+    factors = emit.const((steps / np.float32(target.scale)).reshape(-1, *(1,) * len(window.size)))
+    low, high = f.limits
+    rounded = f"rint(float32(a) * b) + {float(target.zero_point)!r}"
+    formula = f"int8(min(max({rounded}, {float(low)!r}), {float(high)!r}))"
+    return emit.call("expression", total, factors, formula=formula, result=target.type)
 
 
 def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> ConstantValue | None:

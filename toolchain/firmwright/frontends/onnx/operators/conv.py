@@ -55,7 +55,10 @@ class Window:
         }
 
 
-def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> Window:
+def window_geometry(
+    c: NodeContext, size: Sequence[int], inputs: Sequence[int], *, is_transposed: bool = False
+) -> Window:
+    """Return the node's window; the padding of `auto_pad` SAME is that of a forward window."""
     rank = len(inputs)
     stride = tuple(c.attr("strides") or (1,) * rank)
     dilation = tuple(c.attr("dilations") or (1,) * rank)
@@ -68,15 +71,30 @@ def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) 
     auto = c.attr("auto_pad", "NOTSET")
     if auto == "VALID":
         before = after = (0,) * rank
-    elif auto.startswith("SAME"):
-        totals = [
-            max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
-            for n, k, s, d in zip(inputs, size, stride, dilation, strict=True)
-        ]
+    elif auto.startswith("SAME") and not is_transposed:
+        rows = zip(inputs, size, stride, dilation, strict=True)
+        totals = [_same_padding(c, *row) for row in rows]
         before, after = _halves(totals, smaller_first=auto == "SAME_UPPER")
     if min(*before, *after) < 0:
         raise NotSupportedError("negative padding")
     return Window(tuple(size), stride, dilation, before, after)
+
+
+def _same_padding(c: NodeContext, n: int, size: int, stride: int, dilation: int) -> int:
+    """Return the padding of one axis for ceil(n / stride) outputs.
+
+    ONNX Runtime pads a pool as if it were not dilated, which gives fewer outputs. Where a stride
+    passes over elements at the end, it passes over some at the beginning instead.
+    """
+    is_pool = c.node.op_type.endswith("Pool")
+    reach = size if is_pool else (size - 1) * dilation + 1
+    total = (-(-n // stride) - 1) * stride + reach - n
+    if total < -2 or (is_pool and (total < -1 or (total < 0 and dilation > 1))):
+        raise NotSupportedError(
+            f"auto_pad {c.attr('auto_pad')} with a stride of {stride} for windows of {reach} "
+            "elements, which ONNX Runtime places otherwise than ONNX; state pads"
+        )
+    return max(total, 0)
 
 
 def _halves(totals: Sequence[int], smaller_first: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -257,7 +275,7 @@ def _transposed_geometry(
 ) -> tuple[Window, tuple[int, ...]]:
     """Return the window and output extents; `before` elements are cropped from the full result."""
     rank = len(inputs)
-    plain = window_geometry(c, size, inputs)
+    plain = window_geometry(c, size, inputs, is_transposed=True)
     extra = tuple(c.attr("output_padding") or (0,) * rank)
     full = [
         (n - 1) * s + (k - 1) * d + 1 + e
@@ -270,10 +288,10 @@ def _transposed_geometry(
     if output_shape:
         outputs = tuple(output_shape[-rank:])
     else:
-        outputs = tuple(n * s for n, s in zip(inputs, plain.stride, strict=True))
+        # ONNX's n * stride would be more than there are results if the stride exceeds the kernel.
+        outputs = tuple(min(n * s, m) for n, s, m in zip(inputs, plain.stride, full, strict=True))
     totals = [max(n - m, 0) for n, m in zip(full, outputs, strict=True)]
-    smaller_first = auto != "NOTSET" and (auto == "SAME_UPPER" or not output_shape)
-    before, after = _halves(totals, smaller_first=smaller_first)
+    before, after = _halves(totals, smaller_first=auto == "SAME_UPPER")
     return replace(plain, before=before, after=after), outputs
 
 

@@ -14,8 +14,6 @@ from firmwright.ir.graph.nodes import TensorType
 
 def _output_sizes(c: NodeContext, window: Window) -> tuple[int, ...]:
     inputs = c.shape(0)[2:]
-    if c.attr("auto_pad", "NOTSET").startswith("SAME"):
-        return tuple(-(-n // s) for n, s in zip(inputs, window.stride, strict=True))
     if not c.attr("ceil_mode", 0):
         return window.outputs(inputs)
     counts = []
@@ -49,15 +47,36 @@ def emit_pool(
 
     If `count_include_pad` is set, quantized results count elements beyond the padding too.
     """
+    outputs = _output_sizes(c, window)
+    match kind:
+        case "max":
+            is_defined = c.dtype(0) != FLOAT32
+        case "average":
+            is_defined = bool(c.attr("count_include_pad", 0))
+        case _:
+            is_defined = True
+    if not is_defined and _covers_padding_only(window, c.shape(0)[2:], outputs):
+        raise NotSupportedError("a window that covers padding only")
     attrs: dict[str, Attr] = {
         "kind": kind, "size": window.size, "stride": window.stride, "dilation": window.dilation,
-        "before": window.before, "outputs": _output_sizes(c, window),
+        "before": window.before, "outputs": outputs,
     }  # fmt: skip
     if kind == "average":
         pairs = zip(window.before, window.size if result else window.after, strict=True)
         counts = c.attr("count_include_pad", 0)
         attrs["padded"] = tuple(n for pair in pairs for n in pair) if counts else ()
     return c.emit.call("pool_nd", c.input(0), result=result, **attrs, **formulas)
+
+
+def _covers_padding_only(window: Window, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> bool:
+    """Return whether some window has no element of the input."""
+    for (n, size, stride, dilation, before, _), count in zip(
+        window.axes(inputs), outputs, strict=True
+    ):
+        for first in range(-before, count * stride - before, stride):
+            if not any(0 <= first + tap * dilation < n for tap in range(size)):
+                return True
+    return False
 
 
 def _norm_formulas(c: NodeContext) -> tuple[str, str]:
