@@ -200,6 +200,13 @@ def test_a_tensor_of_the_same_sizes_is_copied_by_any_scale() -> None:
         np.testing.assert_array_equal(resized(line(5), scales_of(1.1), **attrs), line(5))
 
 
+def test_a_filter_outside_of_the_input_gives_0() -> None:
+    case = resize_case(1134)  # an antialiased enlargement, of which the last filter is outside
+    assert "antialias" in case.name
+    tally = sweep([case])
+    assert (tally.compared, tally.differing) == (1, [])
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_a_resize_to_no_elements_is_refused(mode: str) -> None:
     model = one_node_model("Resize", line(2), scales_of(0.3), 13, mode=mode)

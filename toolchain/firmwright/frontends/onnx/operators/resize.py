@@ -121,7 +121,8 @@ def _cubic(c: NodeContext, distance: Array) -> Array:
 def _antialias_taps(c: NodeContext, mode: str, axis: _ResizedAxis) -> tuple[Array, Array]:
     """Return indices and weights, each [outputs, taps], of a filter as wide as an output.
 
-    The weight of taps outside of the input goes to its ends unless they are excluded.
+    The weight of taps outside of the input goes to its ends unless they are excluded, or all taps
+    are outside.
     """
     half, step = np.float32(0.5), max(np.float32(1), 1 / axis.scale)
     reach = np.float32(1 if mode == "linear" else 2) * step
@@ -132,8 +133,9 @@ def _antialias_taps(c: NodeContext, mode: str, axis: _ResizedAxis) -> tuple[Arra
         distance = np.abs(at.astype(np.float32) - center + half) * (1 / step)
         linear = np.maximum(1 - distance, np.float32(0))
         weights = linear if mode == "linear" else _cubic(c, distance)
-        if c.attr("exclude_outside", 0):
-            weights = np.where((at < 0) | (at >= axis.length), np.float32(0), weights)
+        beyond = (at < 0) | (at >= axis.length)
+        if c.attr("exclude_outside", 0) or beyond.all():
+            weights = np.where(beyond, np.float32(0), weights)
         total = sum(weights, np.float32(0))  # one after the other
         inside = at.clip(0, axis.length - 1)
         order = np.argsort(inside != at, kind="stable")  # those inside first
