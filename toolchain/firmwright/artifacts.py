@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
@@ -165,14 +166,52 @@ class PreloadedMemory:
     address: int
 
 
+class UnboundedReason(StrEnum):
+    """Why the depth of a stack has no bound."""
+
+    RECURSION = "recursion"
+    VARIABLE_FRAME = "variable_frame"
+    FUNCTION_POINTER = "function_pointer"
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundedStack:
+    """A reason and its functions: the cycle of a recursion, or the one with frame or pointer.
+
+    `is_definite` if the project's own code recurses or has the frame. Recursion of the C library is
+    bounded by its authors, and the targets of a pointer are usually few.
+    """
+
+    reason: UnboundedReason
+    cycle: tuple[str, ...]
+    is_definite: bool = False
+
+    def __str__(self) -> str:
+        first = self.cycle[0]
+        match self.reason:
+            case UnboundedReason.RECURSION:
+                chain = " calls ".join(self.cycle)
+                return f"{first} calls itself" if len(set(self.cycle)) == 1 else chain
+            case UnboundedReason.VARIABLE_FRAME:
+                return f"{first} has a frame of variable size (alloca, or a variable-length array)"
+        return f"{first} calls through a pointer whose targets are unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """A function's worst-case stack use with its call path; `unknown` functions count as zero."""
+    """A function's worst-case stack use with its call path; `unknown` functions count as zero.
+
+    If it is `unbounded`, the size is that of the calls whose depth is known.
+    """
 
     root: str
     size_bytes: int
     path: tuple[str, ...]
     unknown: tuple[str, ...] = ()
+    unbounded: tuple[UnboundedStack, ...] = ()
+
+    def __str__(self) -> str:
+        return "unbounded" if self.unbounded else f"{self.size_bytes:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +245,7 @@ class Image:
         rows = (
             ("flash", sizes.flash_bytes, self.model_flash_bytes),
             ("RAM", sizes.ram_bytes, self.model_ram_bytes),
-            ("stack, worst path", self.firmware_stack.size_bytes, self.stack.size_bytes),
+            ("stack, worst path", str(self.firmware_stack), str(self.stack)),
         )
         regions = [
             (r.name, r.used_bytes, r.size_bytes, render_bar(r.used_bytes / max(r.size_bytes, 1)))

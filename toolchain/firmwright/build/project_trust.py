@@ -30,7 +30,7 @@ _FLAG_LISTS: Final = (
     *("compile_flags", "clang_flags", "zig_flags", "zig_target", "library_flags", "link_flags"),
     "warnings",
 )
-_RUNTIME_SOURCE: Final = re.compile(r"runtime/(\w[\w-]*/)*\w[\w-]*\.c", re.ASCII)
+_RUNTIME_SOURCE: Final = re.compile(r"(runtime|firmware)/(\w[\w-]*/)*\w[\w-]*\.c", re.ASCII)
 _SECTION: Final = re.compile(r"\.[\w.]+", re.ASCII)
 _FILE_NAME: Final = re.compile(r"[\w.+-]+")
 
@@ -75,7 +75,7 @@ def _board_problems(facts: dict[str, Any]) -> Iterator[str]:
     if not re.fullmatch(TOOL_PREFIX, str(facts.get("toolchain"))):
         yield f"{BOARD_FACTS} has the toolchain {facts.get('toolchain')!r}."
     if not _all_match(_RUNTIME_SOURCE, facts.get("runtime_sources")):
-        yield f"{BOARD_FACTS} has runtime_sources outside of runtime/."
+        yield f"{BOARD_FACTS} has runtime_sources outside of runtime/ and firmware/."
     if not _all_match(_SECTION, facts.get("sections_beside")):
         yield f"{BOARD_FACTS} has the sections {facts.get('sections_beside')}."
     if type(facts.get("stack_bytes")) is not int:

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firmwright.artifacts import Image, StackUsage, Variant
@@ -24,7 +24,8 @@ from firmwright.build.project_trust import (
     find_build_script,
     read_board_facts,
 )
-from firmwright.build.stack_analysis import CallGraph, read_frames
+from firmwright.build.stack_analysis import CallGraph, read_known_functions
+from firmwright.build.stack_check import check_stack
 from firmwright.build.zig_toolchain import zig_command
 
 BUILD_TIMEOUT_S = 900.0
@@ -33,6 +34,8 @@ _FAULT_ROOT = "fwr_fault_report"
 _MODEL_ENTRIES = ("run", "feed_row", "finish")
 """The model functions that firmware calls; the last two are for row-streamed inputs."""
 _COUNTER_ROOT = "fwr_systick_isr"
+CUSTOM_MAIN_MARK = "firmware/fwr_stop.c"
+"""The file of projects whose main program is the user's."""
 _STACK_ALIGN = 16
 
 
@@ -73,12 +76,15 @@ class _ProjectBuild:
 
 def build_project(
     directory: Path, variant: Variant = "release", *, compiler: Compiler | None = None,
-    objects: Path | None = None, is_own: bool = False,
+    objects: Path | None = None, is_own: bool = False, allow_stack: bool = False,
 ) -> Image:  # fmt: skip
     """Build a variant, and the empty firmware to compare; `objects` is a cache of object files.
 
     The content of the folder is checked, unless this process has written all of it (`is_own`).
-    Raise UsageError if a part of it requires trust.
+
+    Raises:
+        UsageError: a part of the folder requires trust.
+        DoesNotFitError: memory is short; or the stack, unless `allow_stack` accepts any.
     """
     directory = directory.resolve()
     facts = read_board_facts(directory)
@@ -111,13 +117,16 @@ def build_project(
     stack, firmware_stack = _stack_use(build)
     has_library = build.port == "host" and variant == "release"
     others = {file.suffix: file for file in elf.parent.glob("firmware.*")}
-    return Image(
+    image = Image(
         board=build.board, variant=variant, directory=directory, elf=elf, bin=others.get(".bin"),
         hex=others.get(".hex"), library=elf.with_name("libmodel.so") if has_library else None,
         sizes=sizes, model_flash_bytes=sizes.flash_bytes - empty.flash_bytes,
         model_ram_bytes=sizes.ram_bytes - empty.ram_bytes, stack=stack,
         firmware_stack=firmware_stack,
     )  # fmt: skip
+    if not allow_stack:
+        check_stack(image)
+    return image
 
 
 def read_project_board(directory: Path) -> str:
@@ -191,7 +200,7 @@ def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:
     worst = _stacks(build, graph)[1]
     fault = graph.worst(build.root).size_bytes + build.exception_frame_bytes
     report = 2 * graph.worst(_FAULT_ROOT).size_bytes
-    least = build.stack_bytes if worst.unknown else 0
+    least = build.stack_bytes if worst.unknown or worst.unbounded else 0
     size_bytes = max(worst.size_bytes, fault, report, least)
     return -(-size_bytes // _STACK_ALIGN) * _STACK_ALIGN
 
@@ -244,9 +253,8 @@ def _call_graph(build: _ProjectBuild, elf: Path) -> CallGraph:
     if status != 0:
         what = "the firmware could not be disassembled."
         raise ToolFailedError(what, command=command, exit_status=status, output=disassembly)
-    folder = build.elf.parent
-    glue, model = read_frames(folder / "firmware"), read_frames(folder / "model")
-    return CallGraph(disassembly, read_frames(folder), glue.keys(), model.keys())
+    is_custom = (build.directory / CUSTOM_MAIN_MARK).is_file()
+    return CallGraph(disassembly, read_known_functions(build.elf.parent, is_custom=is_custom))
 
 
 def _stacks(build: _ProjectBuild, graph: CallGraph) -> tuple[StackUsage, StackUsage]:
@@ -264,4 +272,4 @@ def _with_interrupt(build: _ProjectBuild, graph: CallGraph, use: StackUsage) -> 
         return use
     extra = build.exception_frame_bytes + graph.worst(_COUNTER_ROOT).size_bytes
     path = (*use.path, _COUNTER_ROOT)
-    return StackUsage(use.root, use.size_bytes + extra, path, use.unknown)
+    return replace(use, size_bytes=use.size_bytes + extra, path=path)

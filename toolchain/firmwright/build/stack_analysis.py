@@ -1,38 +1,25 @@
-"""Worst-case stack analysis of a linked image, from objdump's disassembly.
+"""Worst-case stack analysis of a linked image, from the calls in its disassembly.
 
 A function's frame is the larger of the `.su` file's value and that of its instructions. Indirect
 calls in the model may reach the glue's reader and device functions; those in the runtime (through
 `struct fwr_model`) its other functions, except jobs of other cores, which the core driver calls.
+The targets of all other indirect calls are unknown: those of a user's main program and of the
+functions that it calls, of backends, and of the C library.
+
+Recursion, unknown targets and frames of variable size have no bound; the depth is then that of the
+paths without them.
 """
 
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from firmwright.artifacts import StackUsage
+from firmwright.artifacts import StackUsage, UnboundedReason, UnboundedStack
 from firmwright.base.c_identifiers import without_abi_hash
 from firmwright.base.errors import ToolFailedError
-
-_HEADER: Final = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
-_LINE: Final = re.compile(r"^\s*([0-9a-f]+):\t(?:[0-9a-f ]+\t)?(\S+)(?:\s+(.*))?$")
-_BRANCH: Final = re.compile(
-    r"(?:b|blx?|b(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le))(?:\.[nw])?"
-    r"|cbn?z|jal|b(?:eq|ne|lt|ge|ltu|geu|gt|le|gtu|leu)z?|callq?|j[a-z]*"
-)
-_TARGET: Final = re.compile(r"\b([0-9a-f]+) <")
-_ARM_LIST: Final = re.compile(r"\{([^}]*)\}")
-_ARM_RANGE: Final = re.compile(r"([a-z]+)(\d+)-[a-z]+(\d+)")
-# Instructions that lower the stack pointer by a constant, and the numeric base of the constant.
-_LOWERING: Final = (
-    (re.compile(r"subw?(?:\.w)? (?:sp, )?sp, #(\d+)"), 10),  # Arm
-    (re.compile(r"sub sp, #(\d+)"), 10),
-    (re.compile(r"strd?(?:\.w)? .*\[sp, #-(\d+)\]!"), 10),
-    (re.compile(r"addi? sp,sp,-(\d+)"), 10),  # RISC-V
-    (re.compile(r"subq? \$0x([0-9a-f]+),%rsp"), 16),  # x86
-)
-
+from firmwright.build.call_sites import FunctionCode, read_functions
 
 MODEL_CALLBACK_PREFIXES: Final = ("read_constants", "start_", "wait_for_")
 """Name prefixes of the glue's functions that a model calls."""
@@ -42,34 +29,37 @@ CORE_START_FUNCTION: Final = "fwr_port_core_start"
 """The runtime function that starts a job on another core, or executes it."""
 
 
-@dataclass(slots=True)
-class _Function:
-    name: str
-    frame_bytes: int = 0
-    targets: set[int] = field(default_factory=set)
-    indirect: bool = False
+@dataclass(frozen=True, slots=True)
+class KnownFunctions:
+    """The functions of an image with `.su` files, by the part of the project that defines them.
+
+    With `is_custom`, the glue is a user's main program, whose calls have unknown targets.
+    """
+
+    frames: Mapping[str, int]
+    glue: frozenset[str] = frozenset()
+    model: frozenset[str] = frozenset()
+    backend: frozenset[str] = frozenset()
+    variable: frozenset[str] = frozenset()
+    is_custom: bool = False
+
+    def knows_targets(self, name: str) -> bool:
+        """Return whether the indirect calls of a function reach functions of the glue only."""
+        return name in self.frames and name not in self.backend and not self.is_custom
 
 
 class CallGraph:
     """The functions of an image by address, with their stack frames and calls."""
 
-    def __init__(
-        self, disassembly: str, frames: Mapping[str, int], glue: Iterable[str],
-        model: Iterable[str] = (),
-    ) -> None:  # fmt: skip
-        """Build the graph; `glue` and `model` name the functions of the glue and the models."""
-        self._frames = dict(frames)
-        self._model = frozenset(model)
-        self._functions = _parse(disassembly)
-        self._starts = sorted(self._functions)
-        names = set(glue)
-        called = {a: f.name for a, f in self._functions.items() if f.name in names}
-        self._by_model = [
-            a for a, name in called.items() if name.startswith(MODEL_CALLBACK_PREFIXES)
-        ]
-        self._jobs = [a for a, name in called.items() if name.endswith(CORE_JOB_SUFFIX)]
-        self._glue = [a for a in called if a not in (*self._by_model, *self._jobs)]
-        self._known: dict[int, tuple[int, tuple[int, ...]]] = {}
+    def __init__(self, disassembly: str, known: KnownFunctions) -> None:
+        self._known = known
+        self._functions = read_functions(disassembly)
+        glue = {a: f.name for a, f in self._functions.items() if f.name in known.glue}
+        self._by_model = [a for a, name in glue.items() if name.startswith(MODEL_CALLBACK_PREFIXES)]
+        self._jobs = [a for a, name in glue.items() if name.endswith(CORE_JOB_SUFFIX)]
+        self._glue = [a for a in glue if a not in (*self._by_model, *self._jobs)]
+        self._depths: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._cycles: dict[int, tuple[str, ...]] = {}
 
     def worst(self, root: str) -> StackUsage:
         """Return the deepest path from `root`, which must be in the image."""
@@ -78,37 +68,46 @@ class CallGraph:
             raise ToolFailedError(f"the image has no function {root}.")
         size, path = max(self._depth(start, ()) for start in starts)
         reached = self._reached(starts)
-        unknown = sorted({f.name for f in reached if self._is_unknown(f)})
-        return StackUsage(root, size, tuple(self._functions[a].name for a in path), tuple(unknown))
+        names = tuple(self._functions[a].name for a in path)
+        unknown = {f.name for f in reached.values() if f.is_dynamically_linked}
+        return StackUsage(root, size, names, tuple(sorted(unknown)), self._unbounded(reached))
 
     def has(self, name: str) -> bool:
         return any(f.name == name for f in self._functions.values())
 
     def _depth(self, start: int, above: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        if start in self._known:
-            return self._known[start]
+        if start in self._depths:
+            return self._depths[start]
         function = self._functions[start]
         if start in above:
-            cycle = [self._functions[a].name for a in (*above[above.index(start) :], start)]
-            what = f"recursion has unbounded stack use: {' calls '.join(cycle)}."
-            raise ToolFailedError(what)
+            self._note_cycle((*above[above.index(start) :], start))
+            return 0, ()
         deepest: tuple[int, tuple[int, ...]] = (0, ())
         for callee in self._callees(start, function):
             deepest = max(deepest, self._depth(callee, (*above, start)))
-        frame = max(function.frame_bytes, self._frames.get(function.name, 0))
-        self._known[start] = (frame + deepest[0], (start, *deepest[1]))
-        return self._known[start]
+        frame = max(function.frame_bytes, self._known.frames.get(function.name, 0))
+        self._depths[start] = (frame + deepest[0], (start, *deepest[1]))
+        return self._depths[start]
 
-    def _callees(self, start: int, function: _Function) -> list[int]:
-        if "@plt" in function.name:
+    def _note_cycle(self, cycle: tuple[int, ...]) -> None:
+        """Record a cycle unless all of its edges are jumps, which leave no frame behind."""
+        edges = pairwise(cycle)
+        if not all(self._functions[caller].only_jumps_to(callee) for caller, callee in edges):
+            names = tuple(self._functions[a].name for a in cycle)
+            self._cycles.setdefault(cycle[0], names)
+
+    def _callees(self, start: int, function: FunctionCode) -> list[int]:
+        if function.is_dynamically_linked:
             return []
-        inside = {a for a in function.targets if a in self._functions and a != start}
-        if function.indirect and function.name in self._frames:
+        inside = {a for a in (*function.calls, *function.jumps) if a in self._functions}
+        if function.only_jumps_to(start):  # a loop
+            inside.discard(start)
+        if function.calls_pointer and self._known.knows_targets(function.name):
             others = self._jobs if function.name == CORE_START_FUNCTION else self._glue
-            inside.update(self._by_model if function.name in self._model else others)
+            inside.update(self._by_model if function.name in self._known.model else others)
         return sorted(inside)
 
-    def _reached(self, starts: list[int]) -> list[_Function]:
+    def _reached(self, starts: list[int]) -> dict[int, FunctionCode]:
         seen: set[int] = set()
         todo = list(starts)
         while todo:
@@ -116,84 +115,61 @@ class CallGraph:
             if start not in seen:
                 seen.add(start)
                 todo.extend(self._callees(start, self._functions[start]))
-        return [self._functions[a] for a in sorted(seen)]
+        return {a: self._functions[a] for a in sorted(seen)}
 
-    def _is_unknown(self, function: _Function) -> bool:
-        ours = function.name in self._frames
-        return "@plt" in function.name or (function.indirect and not ours)
+    def _unbounded(self, reached: Mapping[int, FunctionCode]) -> tuple[UnboundedStack, ...]:
+        """Return why the depth has no bound, the definite causes first."""
+        cycles = [self._cycles[a] for a in reached if a in self._cycles]
+        variable = sorted({f.name for f in reached.values() if self._is_variable(f)})
+        pointers = sorted({f.name for f in reached.values() if self._has_unknown_targets(f)})
+        found = [
+            *((UnboundedReason.RECURSION, cycle) for cycle in cycles),
+            *((UnboundedReason.VARIABLE_FRAME, (name,)) for name in variable),
+            *((UnboundedReason.FUNCTION_POINTER, (name,)) for name in pointers),
+        ]
+        causes = [UnboundedStack(*cause, self._is_definite(*cause)) for cause in found]
+        return tuple(sorted(causes, key=lambda cause: not cause.is_definite))
+
+    def _is_definite(self, reason: UnboundedReason, names: tuple[str, ...]) -> bool:
+        is_own = any(name in self._known.frames for name in names)
+        return is_own and reason is not UnboundedReason.FUNCTION_POINTER
+
+    def _is_variable(self, function: FunctionCode) -> bool:
+        has_frame = function.name in self._known.frames
+        is_lowered = function.lowers_by_register and not has_frame
+        return function.name in self._known.variable or is_lowered
+
+    def _has_unknown_targets(self, function: FunctionCode) -> bool:
+        """Return whether a function calls through a pointer, which may also be its last act.
+
+        The user's file is compiled without jump tables, so a jump to a register is a call there.
+        """
+        if function.is_dynamically_linked or self._known.knows_targets(function.name):
+            return False
+        is_users = self._known.is_custom and function.name in self._known.glue
+        return function.calls_pointer or (is_users and function.jumps_to_register)
 
 
-def read_frames(directory: Path) -> dict[str, int]:
-    """Return the frame bytes from `.su` files; of functions with one name, the largest counts."""
+def read_frames(directory: Path) -> tuple[dict[str, int], frozenset[str]]:
+    """Return the frame bytes from `.su` files, and the functions whose frame varies in size.
+
+    Of functions with one name, the largest counts.
+    """
     frames: dict[str, int] = {}
+    variable = set[str]()
     for file in sorted(directory.rglob("*.su")):
         for line in file.read_text(encoding="utf-8").splitlines():
             place, size, kind = line.split("\t")
             name = without_abi_hash(place.rsplit(":", 1)[-1])
             if "dynamic" in kind and "bounded" not in kind:
-                what = f"{name} uses a variable amount of stack."
-                raise ToolFailedError(what, where=place)
+                variable.add(name)
             frames[name] = max(frames.get(name, 0), int(size))
-    return frames
+    return frames, frozenset(variable)
 
 
-def _parse(disassembly: str) -> dict[int, _Function]:
-    functions: dict[int, _Function] = {}
-    current = _Function("")
-    for line in disassembly.splitlines():
-        header = _HEADER.match(line)
-        if header:
-            name = without_abi_hash(header[2])
-            current = functions.setdefault(int(header[1], 16), _Function(name))
-            continue
-        instruction = _LINE.match(line)
-        if instruction:
-            _take(current, instruction[2], instruction[3] or "")
-    return functions
-
-
-def _take(function: _Function, mnemonic: str, operands: str) -> None:
-    function.frame_bytes += _pushed(mnemonic, operands)
-    if _BRANCH.fullmatch(mnemonic):
-        target = _TARGET.search(operands)
-        if target:
-            function.targets.add(int(target[1], 16))
-    elif mnemonic == ".word" and function.name.endswith("_veneer"):  # of the linker, to far code
-        function.targets.add(int(operands, 16) & ~1)
-    if _is_indirect(mnemonic, operands):
-        function.indirect = True
-
-
-def _is_indirect(mnemonic: str, operands: str) -> bool:
-    """Return whether an instruction calls through a register; on Arm, jumps are included."""
-    match mnemonic:
-        case "blx":
-            return "<" not in operands
-        case "bx":
-            return not operands.startswith("lr")
-        case "call" | "callq":
-            return operands.startswith("*")
-    return mnemonic == "jalr"
-
-
-def _pushed(mnemonic: str, operands: str) -> int:
-    base = mnemonic.split(".")[0]
-    if base in ("push", "vpush") or (base in ("stmdb", "vstmdb") and operands.startswith("sp!")):
-        return _list_bytes(operands) if "{" in operands else 8
-    for pattern, radix in _LOWERING:
-        match = pattern.match(f"{mnemonic} {operands}")
-        if match:
-            return int(match[1], radix)
-    return 0
-
-
-def _list_bytes(operands: str) -> int:
-    """Return the size of a register list such as `{r4, r5, lr}` or `{d8-d15}`."""
-    registers = _ARM_LIST.search(operands)
-    total = 0
-    for item in registers[1].split(",") if registers else ():
-        register = item.strip()
-        span = _ARM_RANGE.fullmatch(register)
-        count = int(span[3]) - int(span[2]) + 1 if span else 1
-        total += count * (8 if register.startswith("d") else 4)
-    return total
+def read_known_functions(directory: Path, *, is_custom: bool) -> KnownFunctions:
+    """Return the functions of an image's folder, where `.su` files are as in the project."""
+    frames, variable = read_frames(directory)
+    parts = (read_frames(directory / name)[0] for name in ("firmware", "model", "backend"))
+    glue, model, backend = map(frozenset, parts)
+    return KnownFunctions(frames, glue, model, backend, variable, is_custom)

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.artifacts import Image
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.build import build_project
+from firmwright.build.stack_check import check_stack, stack_warnings
 from firmwright.cli import arguments
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
@@ -35,8 +36,21 @@ def run(args: argparse.Namespace) -> Outcome:
             if len(parts) > 1
             else arguments.apply_firmware_option(args, parts[0])
         )
-        image = build_image(firmware, args.variant, args.output, compiler=args.compiler)
-    return Outcome(image_to_json(image), format_summary(image))
+        image = build_image(
+            firmware, args.variant, args.output, compiler=args.compiler, allow_stack=True
+        )
+    error = None if args.allow_stack else _stack_error(image)
+    data = {**image_to_json(image), "allow_stack": args.allow_stack}
+    warnings = () if error else stack_warnings(image)
+    return Outcome(data, format_summary(image), error, warnings)
+
+
+def _stack_error(image: Image) -> DoesNotFitError | None:
+    try:
+        check_stack(image)
+    except DoesNotFitError as error:
+        return error
+    return None
 
 
 def _build_folder(args: argparse.Namespace) -> Image:
@@ -49,8 +63,9 @@ def _build_folder(args: argparse.Namespace) -> Image:
         hint = "compile the model with it again, then build."
         raise UsageError(what, where=args.model, hint=hint)
     image = build_project(
-        Path(args.model), args.variant, compiler=args.compiler, objects=object_folder()
-    )
+        Path(args.model), args.variant, compiler=args.compiler, objects=object_folder(),
+        allow_stack=True,
+    )  # fmt: skip
     check_board(args, image.board)
     return image
 
@@ -69,7 +84,10 @@ def image_to_json(image: Image) -> dict[str, Any]:
     model_sizes = "model_flash_bytes model_ram_bytes"
     unknown = [] if image.stack_is_known else ["stack_bytes", "firmware_stack_bytes"]
     unknown += [] if image.stack_is_known else ["model_ram_with_stack_bytes"]
+    unknown += ["stack_bytes", "firmware_stack_bytes"] if stack.unbounded else []
+    unknown += ["model_ram_with_stack_bytes"] if image.stack.unbounded else []
     unknown += [] if image.sizes_are_known else ["flash_bytes", "ram_bytes", *model_sizes.split()]
+    cause = stack.unbounded[0] if stack.unbounded else None
     return {
         **fields_of(image, "board variant directory elf bin hex library"),
         **fields_of(image, f"{model_sizes} model_ram_with_stack_bytes"),
@@ -77,7 +95,9 @@ def image_to_json(image: Image) -> dict[str, Any]:
         "rodata_bytes": sizes.bytes_of("rodata"), "data_bytes": sizes.bytes_of("data"),
         "bss_bytes": sizes.bytes_of("bss", "noinit"), "stack_bytes": image.stack.size_bytes,
         "stack_path": image.stack.path, "firmware_stack_bytes": stack.size_bytes,
-        "stack_unknown": stack.unknown, **dict.fromkeys(unknown),
+        "stack_unknown": stack.unknown, "stack_reserved_bytes": sizes.bytes_of("stack"),
+        "stack_unbounded": None if cause is None else fields_of(cause, "reason cycle"),
+        **dict.fromkeys(unknown),
     }  # fmt: skip
 
 
@@ -94,7 +114,11 @@ def format_summary(image: Image) -> str:
         ["flash", sizes.flash_bytes, image.model_flash_bytes],
         ["data and pools", data_bytes, image.model_ram_bytes],
     ]
-    if image.stack_is_known:
+    if stack.unbounded:
+        share = str(image.stack)
+        rows.append(["stack, worst path", "unbounded", share])
+        rows.append(["stack, known part", stack.size_bytes, image.stack.size_bytes])
+    elif image.stack_is_known:
         total = data_bytes + stack.size_bytes
         rows.append(["stack, worst path", stack.size_bytes, image.stack.size_bytes])
         rows.append(["RAM needed", total, image.model_ram_with_stack_bytes])

@@ -46,12 +46,12 @@ def run(args: argparse.Namespace) -> Outcome:
 def make_flash_plan(args: argparse.Namespace) -> FlashPlan:
     folder = Path(args.model)
     if folder.is_dir():
-        image = build_project(folder)
+        image = build_project(folder, allow_stack=args.allow_stack)
         check_board(args, image.board)
         board = load_board(image.board, args.board_dirs)
     else:
         compiled = arguments.compile_from_args(args)
-        image, board = build_image(compiled), compiled.board
+        image, board = build_image(compiled, allow_stack=args.allow_stack), compiled.board
     return plan_flashing(board, image, args.runner, args.address)
 
 

@@ -215,12 +215,13 @@ def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
     if as_json:
         head = {"schema": JSON_VERSION, "verb": verb, "ok": error is None}
         failure = {} if error is None else {"error": error_object(error)}
-        print_text(
-            json.dumps(to_json_value({**head, **failure, **outcome.data}), indent=2), sys.stdout
-        )
+        found = {**head, **failure, "warnings": outcome.warnings, **outcome.data}
+        print_text(json.dumps(to_json_value(found), indent=2), sys.stdout)
     else:
         if outcome.text:
             print_text(outcome.text, sys.stdout, is_colored=True)
+        for warning in outcome.warnings:
+            print_text(f"firmwright: warning: {warning}", sys.stderr, is_colored=True)
         if error is not None:
             print_text(f"firmwright: {error}", sys.stderr, is_colored=True)
     return errors.EXIT_OK if error is None else error.exit_code

@@ -11,11 +11,15 @@ from firmwright.base.errors import FirmwrightError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A verb's result: `data` for `--json`, `text` without final newline, `error` if it failed."""
+    """A verb's result: `data` for `--json`, `text` without final newline, `error` if it failed.
+
+    `warnings` are printed to stderr, and a list in JSON.
+    """
 
     data: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
     error: FirmwrightError | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from functools import partial
 from pathlib import Path
 
 from firmwright.artifacts import Image, SourceTree, Variant
@@ -19,18 +20,21 @@ log = logging.getLogger(__name__)
 def build_image(
     compiled: Compilation | Bundle, variant: Variant = "release",
     directory: str | Path | None = None, *, compiler: Compiler | None = None,
+    allow_stack: bool = False,
 ) -> Image:  # fmt: skip
     """Build one variant of a compilation or bundle in `directory` or in the cache."""
     log.info("building the %s image for %s", variant, compiled.board.name)
+    build = partial(
+        build_project, variant=variant, compiler=compiler, objects=object_folder(),
+        allow_stack=allow_stack,
+    )  # fmt: skip
     if directory is not None:
         compiled.save(directory)
-        return build_project(Path(directory), variant, compiler=compiler, objects=object_folder())
+        return build(Path(directory))
     chosen = choose_compiler(compiler, default=compiled.board.compiler)
     with cached_folder(_key(compiled.project(), chosen)) as folder:
         compiled.save(folder)
-        return build_project(
-            folder, variant, compiler=compiler, objects=object_folder(), is_own=True
-        )
+        return build(folder, is_own=True)
 
 
 def _key(project: SourceTree, compiler: Compiler) -> str:

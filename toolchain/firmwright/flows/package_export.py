@@ -80,6 +80,9 @@ def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
     if not image.stack_is_known:
         what = "the stack of a run is not known."
         raise UsageError(what, where=name, hint="omit --measure-stack.")
+    if image.stack.unbounded:
+        what = f"the stack of a run is unbounded: {image.stack.unbounded[0]}."
+        raise UsageError(what, where=name, hint="omit --measure-stack.")
     path = f"model/{name}.h"
     head, mark, rest = str(compiled.tree.files[path]).partition("/* Operators that the model")
     if not mark:

@@ -29,8 +29,11 @@ def replace_main_loop(project: SourceTree, files: Mapping[str, str | bytes]) -> 
 
 def use_custom_main(project: SourceTree, main: str) -> SourceTree:
     """Return `project` with the C text `main`, which defines the pools and main()."""
+    port = json.loads(str(project.files["board/board.json"]))["port"]
     files = {
-        file: render_template("firmwright.package", f"custom-main/{PurePosixPath(file).name}.j2")
+        file: render_template(
+            "firmwright.package", f"custom-main/{PurePosixPath(file).name}.j2", port=port
+        )
         for file in (_EMPTY_APP, _STOP)
     }
     return replace_main_loop(project, {MAIN_FILE: main, **files})

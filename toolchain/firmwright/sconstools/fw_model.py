@@ -96,7 +96,7 @@ def _build(target: list[Any], source: list[Any], env: Any) -> int:
     except FirmwrightError as error:
         return _failed(error)
     sizes = f"flash {image.sizes.flash_bytes} ram {image.sizes.ram_bytes}"
-    sys.stdout.write(f"{image.board}: {sizes} stack {image.firmware_stack.size_bytes}\n")
+    sys.stdout.write(f"{image.board}: {sizes} stack {image.firmware_stack}\n")
     return 0
 
 

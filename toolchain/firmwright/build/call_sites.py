@@ -1,0 +1,137 @@
+"""Calls and stack frames of each function in a disassembly of Arm, RISC-V or x86."""
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from firmwright.base.c_identifiers import without_abi_hash
+
+_HEADER: Final = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
+_LINE: Final = re.compile(r"^\s*([0-9a-f]+):\t(?:[0-9a-f ]+\t)?(\S+)(?:\s+(.*))?$")
+_CALL: Final = re.compile(r"blx?(?:\.[nw])?|jalr?|callq?")
+_JUMP: Final = re.compile(
+    r"(?:b(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?)(?:\.[nw])?"
+    r"|cbn?z|b(?:eq|ne|lt|ge|ltu|geu|gt|le|gtu|leu)z?|j[a-z]*"
+)
+_TARGET: Final = re.compile(r"\b([0-9a-f]+) <")
+_ARM_LIST: Final = re.compile(r"\{([^}]*)\}")
+_ARM_RANGE: Final = re.compile(r"([a-z]+)(\d+)-[a-z]+(\d+)")
+_LOWERING: Final = (
+    (re.compile(r"subw?(?:\.w)? (?:sp, )?sp, #(\d+)"), 10),  # Arm
+    (re.compile(r"sub sp, #(\d+)"), 10),
+    (re.compile(r"strd?(?:\.w)? .*\[sp, #-(\d+)\]!"), 10),
+    (re.compile(r"addi? sp,sp,-(\d+)"), 10),  # RISC-V
+    (re.compile(r"subq? \$0x([0-9a-f]+),%rsp"), 16),  # x86
+)
+"""Instructions that lower the stack pointer by a constant, and the numeric base of the constant."""
+_LOWERING_BY_REGISTER: Final = re.compile(r"subs?(?:\.w)? sp, ?sp, ?[a-z]\w*")
+_MILLICODE: Final = re.compile(r"<__riscv_(save|restore)_(\d+)>")
+_MILLICODE_STEP_BYTES: Final = 16
+"""A caller's frame grows by this for each four registers that __riscv_save_N saves on RV32."""
+_TABLE_INDEX: Final = re.compile(r"slli? \w+,\w+,0x2|sh2add .*")
+_TABLE_DISTANCE: Final = 12
+"""The most instructions between the index into a table of RISC-V addresses and the jump."""
+
+
+@dataclass(slots=True)
+class FunctionCode:
+    """The calls and the frame of a function; `calls` and `jumps` are addresses.
+
+    `calls_pointer` tells of a call whose target is in a register, also as a last jump if it is
+    told from a jump table; `jumps_to_register` of any jump to a register on RISC-V.
+    """
+
+    name: str
+    frame_bytes: int = 0
+    calls: set[int] = field(default_factory=set)
+    jumps: set[int] = field(default_factory=set)
+    calls_pointer: bool = False
+    jumps_to_register: bool = False
+    lowers_by_register: bool = False
+
+    def only_jumps_to(self, address: int) -> bool:
+        """Return whether a function is reached without a frame of this one below it."""
+        return address in self.jumps and address not in self.calls
+
+    @property
+    def is_dynamically_linked(self) -> bool:
+        return "@plt" in self.name
+
+
+def read_functions(disassembly: str) -> dict[int, FunctionCode]:
+    """Return the functions by address."""
+    functions: dict[int, FunctionCode] = {}
+    current = FunctionCode("")
+    recent: deque[str] = deque(maxlen=_TABLE_DISTANCE)
+    for line in disassembly.splitlines():
+        header = _HEADER.match(line)
+        if header:
+            name = without_abi_hash(header[2])
+            current = functions.setdefault(int(header[1], 16), FunctionCode(name))
+            recent.clear()
+            continue
+        instruction = _LINE.match(line)
+        if instruction:
+            mnemonic, operands = instruction[2], instruction[3] or ""
+            _take(current, mnemonic, operands, recent)
+            recent.append(f"{mnemonic} {operands}")
+    return functions
+
+
+def _take(function: FunctionCode, mnemonic: str, operands: str, recent: deque[str]) -> None:
+    function.frame_bytes += _pushed(mnemonic, operands)
+    if _LOWERING_BY_REGISTER.match(f"{mnemonic} {operands}"):
+        function.lowers_by_register = True
+    target = _TARGET.search(operands)
+    millicode = _MILLICODE.search(operands)
+    if millicode:
+        steps = int(millicode[2]) // 4 + 1 if millicode[1] == "save" else 0
+        function.frame_bytes += steps * _MILLICODE_STEP_BYTES
+    elif target and _CALL.fullmatch(mnemonic):
+        function.calls.add(int(target[1], 16))
+    elif target and _JUMP.fullmatch(mnemonic):
+        function.jumps.add(int(target[1], 16))
+    elif mnemonic == ".word" and function.name.endswith("_veneer"):  # of the linker, to far code
+        function.jumps.add(int(operands, 16) & ~1)
+    elif _is_pointer_call(mnemonic, operands):
+        function.calls_pointer = True
+    elif mnemonic == "jr" and operands not in ("ra", "t0"):  # t0 returns from saving registers
+        function.jumps_to_register = True
+        if not any(map(_TABLE_INDEX.match, recent)):
+            function.calls_pointer = True
+
+
+def _is_pointer_call(mnemonic: str, operands: str) -> bool:
+    """Return whether an instruction calls through a register; on Arm, jumps are included."""
+    match mnemonic:
+        case "blx":
+            return True
+        case "bx":
+            return not operands.startswith("lr")
+        case "call" | "callq":
+            return operands.startswith("*")
+    return mnemonic == "jalr"
+
+
+def _pushed(mnemonic: str, operands: str) -> int:
+    base = mnemonic.split(".")[0]
+    if base in ("push", "vpush") or (base in ("stmdb", "vstmdb") and operands.startswith("sp!")):
+        return _list_bytes(operands) if "{" in operands else 8
+    for pattern, radix in _LOWERING:
+        match = pattern.match(f"{mnemonic} {operands}")
+        if match:
+            return int(match[1], radix)
+    return 0
+
+
+def _list_bytes(operands: str) -> int:
+    """Return the size of a register list such as `{r4, r5, lr}` or `{d8-d15}`."""
+    registers = _ARM_LIST.search(operands)
+    total = 0
+    for item in registers[1].split(",") if registers else ():
+        register = item.strip()
+        span = _ARM_RANGE.fullmatch(register)
+        count = int(span[3]) - int(span[2]) + 1 if span else 1
+        total += count * (8 if register.startswith("d") else 4)
+    return total
