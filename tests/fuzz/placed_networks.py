@@ -90,6 +90,10 @@ def placed_network(name: str) -> IRModule:
     return parse_module(f"{head}{BODIES[name]}\n}}\n")
 
 
+def is_buffer(module: IRModule, name: str) -> bool:
+    return name in _memory_of(module)
+
+
 def pool_of(module: IRModule, buffer: str) -> str:
     """Return the pool that contains a buffer of the AOT main."""
     return _memory_of(module)[buffer][-1]

@@ -146,6 +146,22 @@ def test_cost_model_of_a_backend_precedes_measurements(
     assert [part.target for part in actual.parts] == ["cpu", "cpu"]
 
 
+def test_regions_are_estimated_if_the_user_places_a_tensor(no_backends: None) -> None:
+    BACKENDS.register(Loud)
+    module = chain(("tanh", "x", "a"), ("add", "a z", "b"))
+    inputs = {
+        "board": "host",
+        "target": "loud",
+        "pools": (PoolInfo("sram"), PoolInfo("dtcm")),
+        "device_assignments": (("a", "cpu0", "dtcm"),),
+    }
+    found = search_partition(Model(module), inputs, PartitionRequest("collage"))
+    costs = [part.cost for part in found.partition.parts]
+    assert {cost.status for cost in costs} == {"ok"}
+    done = compile_for(found.model, **inputs)
+    assert done.module.memory_plan.placements["a"].pool == "dtcm"
+
+
 def test_order_of_preference_holds_without_measurements():
     actual = search_partition(
         load_model(DIGITS), {**GIVEN, "board": "host"}, PartitionRequest("collage")
