@@ -16,6 +16,8 @@ from firmwright.base.source_paths import module_file_problem
 from firmwright.build import build_project
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
+from firmwright.ir.module import IRModule
+from firmwright.ir.printer import print_module
 from firmwright.package.package_files import collect_package_files
 from firmwright.pipeline import load_module_bytes
 
@@ -169,6 +171,18 @@ def test_a_module_cannot_put_code_into_the_name_of_a_section() -> None:
         content = text(head=f'pool @sram {{section="{section}"}}')
         with pytest.raises(ModelError, match="pool sram has the linker section"):
             load_module_bytes(content.encode(), "m.fwir")
+
+
+def test_names_of_devices_cannot_contain_code(digits_path: Path) -> None:
+    stages: dict[str, IRModule] = {}
+    given = {"devices": ("cpu0", "cpu1"), "device_assignments": (("digit", "cpu1", ""),)}
+    compile_for(load_model(digits_path), "mps2-an521", watch=stages.__setitem__, **given)
+    content = print_module(list(stages.values())[-1])
+    for name in ("x(void); int planted", "cpu1;", "*/ int planted; /*"):
+        changed = content.replace('on "cpu1"', f'on "{name}"')
+        assert changed != content
+        with pytest.raises(UsageError, match="is not a device name"):
+            compile_for(load_module_bytes(changed.encode(), "m.fwir"))
 
 
 @pytest.mark.host_c

@@ -66,10 +66,14 @@ class DeviceCalls:
 
 
 def collect_device_calls(main: tir.PrimFunc) -> tuple[DeviceCalls, ...]:
-    """Return every device other than the main core with its calls, sorted by name."""
+    """Return every device other than the main core with its calls, sorted by name.
+
+    Raise UsageError for a name that is none, since the C contains it as it is.
+    """
     calls: dict[str, dict[tir.PrimFuncCall, None]] = {}
     for call in prim_calls(main.body):
         if call.device:
+            parse_device(call.device)
             calls.setdefault(call.device, {})[without_phase(call)] = None
     return tuple(DeviceCalls(name, tuple(calls[name])) for name in sorted(calls))
 

@@ -31,7 +31,5 @@ def _code_of(module: IRModule) -> Iterator[str]:
             declared = function.attrs["extern"]
             names = declared if isinstance(declared, tuple) else (declared,)
             yield from (f"{name}()" for name in names)
-    for name, saved in read_records(module).items():
-        if saved.intrinsics or saved.files or saved.symbols or saved.wait or saved.check:
-            yield f"functions of the backend {name}"
+    yield from (f"functions of the backend {name}" for name in read_records(module))
     yield from (f"functions in {name}" for name in _ATTRIBUTES if name in module.attrs)

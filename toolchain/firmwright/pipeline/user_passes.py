@@ -58,14 +58,16 @@ def _load(name: str) -> object:
             what = f"no installed package has an entry point {name} in {ENTRY_POINT_GROUP}."
             raise UsageError(what, hint="install the package, or --pass MODULE:FUNCTION.")
         module, function = points[0].module, points[0].attr
-    sys.path.insert(0, os.getcwd())  # as `python -m` does
+    own = [os.getcwd()] if colon else []  # as `python -m` does; packages are installed elsewhere
+    sys.path[:0] = own
     try:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         what = f"the pass {name} cannot be loaded: {error}."
         raise UsageError(what, hint="a module in this folder, or an installed one.") from error
     finally:
-        sys.path.remove(os.getcwd())
+        for folder in own:
+            sys.path.remove(folder)
 
 
 def insert_user_passes(steps: Sequence[Pass], passes: Sequence[Pass]) -> tuple[Pass, ...]:
