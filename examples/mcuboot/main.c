@@ -9,8 +9,8 @@
 
 #define SLOT_0_END 0x21040000u
 #define SLOT_1_END 0x21088000u
-#define COPY_DONE(end) (*(volatile uint8_t *)((end)-32u))
-#define IMAGE_OK(end) (*(volatile uint8_t *)((end)-24u))
+#define COPY_DONE(end) (*(volatile uint8_t *)((end) - 32u))
+#define IMAGE_OK(end) (*(volatile uint8_t *)((end) - 24u))
 
 static void confirm(uint32_t slot_end)
 {

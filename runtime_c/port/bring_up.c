@@ -4,9 +4,13 @@
 
 #define PORT_INFO(found) \
     { \
-        .board = FWR_BOARD_NAME, .text = (found), .counter_unit = FWR_COUNTER_UNIT, \
-        .counter_scale_num = FWR_COUNTER_SCALE_NUM, .counter_scale_den = FWR_COUNTER_SCALE_DEN, \
-        .stack_low = fwr_ld_stack_low, .stack_high = fwr_ld_stack_high, \
+        .board = FWR_BOARD_NAME, \
+        .text = (found), \
+        .counter_unit = FWR_COUNTER_UNIT, \
+        .counter_scale_num = FWR_COUNTER_SCALE_NUM, \
+        .counter_scale_den = FWR_COUNTER_SCALE_DEN, \
+        .stack_low = fwr_ld_stack_low, \
+        .stack_high = fwr_ld_stack_high, \
     }
 
 static const struct fwr_port_info info = PORT_INFO("");

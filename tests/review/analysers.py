@@ -30,10 +30,13 @@ SUPPRESSIONS = HERE / "cppcheck-suppressions.txt"
 MISRA = "misra-c2012-"
 
 CORTEX_M4 = (
-    "__GNUC__=12", "__OPTIMIZE__=1", "__arm__=1", "__ARM_ARCH_ISA_THUMB=2",
+    "__GNUC__=12", "__clang__=1", "__OPTIMIZE__=1", "__arm__=1", "__ARM_ARCH_ISA_THUMB=2",
     "__ARM_FEATURE_DSP=1", "__ARM_FEATURE_SAT=1",
 )  # fmt: skip
-"""What cppcheck, which is no compiler, must be told to see what gcc sees: the assembly."""
+"""What cppcheck, which is no compiler, must be told to see what gcc sees: the assembly.
+
+For clang it has no register names, which Cppcheck 2.17 cannot read beside an initial value.
+"""
 
 PORTABLE = ("FWR_REVIEW_PORTABLE=1",)
 """Nothing that a compiler says of itself: the C beside the assembly, for every other compiler."""

@@ -5,9 +5,7 @@
 #include <bootutil/security_cnt.h>
 
 #define AREA(image, slot) \
-    { \
-        (uint8_t)(2 * (image) + (slot)), SLOT_ADDRESS(image, slot), SLOT_BYTES(image) \
-    }
+    {(uint8_t)(2 * (image) + (slot)), SLOT_ADDRESS(image, slot), SLOT_BYTES(image)}
 
 static const struct flash_area areas[] = {AREA(0, 0), AREA(0, 1), AREA(1, 0), AREA(1, 1)};
 #define AREA_COUNT ((int)(sizeof areas / sizeof areas[0]))

@@ -18,7 +18,7 @@
 #define FLASH_SECTOR 0x1000u
 #define SLOT_BYTES(image) ((image) == 0 ? 0x40000u : 0x8000u)
 #define SLOT_ADDRESS(image, slot) \
-    (((image) == 0 ? 0x21000000u : 0x21080000u) + (slot)*SLOT_BYTES(image))
+    (((image) == 0 ? 0x21000000u : 0x21080000u) + (slot) * SLOT_BYTES(image))
 #define SECURITY_COUNTERS 0x21090000u
 
 #define FLASH_AREA_IMAGE_PRIMARY(image) (2u * (uint32_t)(image))

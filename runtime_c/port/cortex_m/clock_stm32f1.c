@@ -21,7 +21,7 @@
 #define CFGR_SWITCHED_MASK (3u << 2)
 #define CFGR_SWITCHED_PLL (2u << 2)
 #define CFGR_PLL_FROM_HSE (1u << 16)
-#define CFGR_PLL_MULTIPLIER(times) (((times)-2u) << 18)
+#define CFGR_PLL_MULTIPLIER(times) (((times) - 2u) << 18)
 
 #if defined(FWR_CLOCK_FLASH_WAITS) /* the F103 series */
 #define ACR_PREFETCH (1u << 4)

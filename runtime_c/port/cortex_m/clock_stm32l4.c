@@ -18,7 +18,7 @@
 #define CR_PLL_READY (1u << 25)
 
 #define PLLCFGR_FROM_HSI 2u
-#define PLLCFGR_M(divider) (((divider)-1u) << 4)
+#define PLLCFGR_M(divider) (((divider) - 1u) << 4)
 #define PLLCFGR_N(times) ((times) << 8)
 #define PLLCFGR_R_ON (1u << 24)
 #define PLLCFGR_R(divider) (((divider) / 2u - 1u) << 25)

@@ -21,7 +21,7 @@
 
 #define PLL1CFGR_FROM_HSI 2u
 #define PLL1CFGR_RANGE(range) ((range) << 2)
-#define PLL1CFGR_M(divider) (((divider)-1u) << 8)
+#define PLL1CFGR_M(divider) (((divider) - 1u) << 8)
 #define PLL1CFGR_R_ON (1u << 18) /* bits 12 to 15 stay 0: the booster uses the source undivided */
 #define PLL1DIVR_SETTINGS \
     ((FWR_CLOCK_PLL_R - 1u) << 24 | 1u << 16 | 1u << 9 | (FWR_CLOCK_PLL_N - 1u))

@@ -24,7 +24,8 @@
 #define RATE_MIN 1200u
 #define RATE_MAX 1000000u
 #define RATE_STEP 0x1000u
-#define RATE_WORD(baud) (((baud)*268u + (baud)*435u / 1000u + RATE_STEP / 2u) & ~(RATE_STEP - 1u))
+#define RATE_WORD(baud) \
+    (((baud) * 268u + (baud) * 435u / 1000u + RATE_STEP / 2u) & ~(RATE_STEP - 1u))
 
 void fwr_console_init(void)
 {

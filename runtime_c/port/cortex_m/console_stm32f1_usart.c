@@ -27,8 +27,8 @@
 #define APB2_USART1 (1u << 14)
 
 #define PORT_A_HIGH FWR_REG(0x40010804u) /* four bits per pin, pins 8 to 15 */
-#define PIN_MASK(pin) (0xFu << (((pin)-8u) * 4u))
-#define PIN_MODE(pin, mode) ((mode) << (((pin)-8u) * 4u))
+#define PIN_MASK(pin) (0xFu << (((pin) - 8u) * 4u))
+#define PIN_MODE(pin, mode) ((mode) << (((pin) - 8u) * 4u))
 #define MODE_ALTERNATE_OUTPUT 0xBu /* push-pull, driven by the peripheral */
 #define MODE_FLOATING_INPUT 0x4u
 

@@ -14,7 +14,7 @@
 #define CRYSTAL_ON (1u << 30)
 #define CRYSTAL_READY (1u << 31)
 
-#define PLL_R(divider) ((divider)-1u)
+#define PLL_R(divider) ((divider) - 1u)
 #define PLL_F(times) (((times) / 2u - 1u) << 4)
 #define PLL_Q(divider) (((divider) == 2u ? 1u : (divider) == 4u ? 2u : 3u) << 10)
 #define PLL_SELECT (1u << 16)

@@ -72,3 +72,12 @@ def test_program_without_version_output_counts_as_installed(
     script(tmp_path, "openocd", "exit 3")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
     assert by_name()["openocd"].version == "of unknown version"
+
+
+def test_the_versions_that_were_tried_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor"])
+    said = capsys.readouterr().out
+    for system, python, emulator in (("12", "3.11", "7.2"), ("13", "3.13", "10.0")):
+        (line,) = (line for line in said.splitlines() if f"Debian {system}:" in line)
+        assert f"Python {python}, " in line
+        assert f"QEMU {emulator}, " in line

@@ -38,8 +38,10 @@ def run(args: argparse.Namespace) -> Outcome:
     data = {
         "findings": [status_to_json(item) for item in findings],
         "install": install_commands(findings),
+        "tried": TRIED,
     }
-    return Outcome(data, f"{table}\n\n{_advice(findings)}")
+    tried = "\n".join(["All tests pass with the versions of:", *(f"  {line}" for line in TRIED)])
+    return Outcome(data, f"{table}\n\n{tried}\n\n{_advice(findings)}")
 
 
 def _advice(findings: Sequence[ToolStatus]) -> str:
@@ -107,7 +109,10 @@ def _extra(package: str) -> str:
     return extra[1] if extra else ""
 
 
-_PACKAGES: Final = read_sections(__file__, ".txt")["packages"].splitlines()
+_SECTIONS: Final = read_sections(__file__, ".txt")
+_PACKAGES: Final = _SECTIONS["packages"].splitlines()
+TRIED: Final = tuple(_SECTIONS["tried"].splitlines())
+"""The systems whose versions of the tools pass all tests."""
 
 
 def _python() -> Iterator[ToolStatus]:

@@ -109,9 +109,10 @@ class InstructionCounter(Closeable):
 
     def steps(self) -> tuple[FunctionEntry, ...]:
         rows = np.fromfile(self._path, _STEP, self._header()[4], offset=_HEADER.size)
+        columns = (rows[name].tolist() for name in ("cpu", "function", "executed"))
         return tuple(
-            FunctionEntry(cpu, function, tuple(executed.tolist()))
-            for cpu, function, executed in rows.tolist()
+            FunctionEntry(cpu, function, tuple(executed))
+            for cpu, function, executed in zip(*columns, strict=True)
         )
 
     def _header(self) -> tuple[int, ...]:

@@ -104,7 +104,8 @@ def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array,
         head = np.full_like(np.take(x, [0], axis=axis), 0 if is_sum else 1)
         rest = np.take(x, np.arange(x.shape[axis] - 1), axis=axis)
         x = np.concatenate([head, rest], axis=axis)
-    total = (np.cumsum if is_sum else np.cumprod)(x, axis=axis, dtype=x.dtype)
+    accumulate = np.add.accumulate if is_sum else np.multiply.accumulate
+    total = accumulate(x, axis=axis, dtype=x.dtype)
     total = np.flip(total, axis) if reverse else total
     if quantized:
         total = _to_output(call, total + _initial_sum(call))

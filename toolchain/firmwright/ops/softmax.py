@@ -261,9 +261,9 @@ def _log_scaling(call: OpCall) -> tuple[tuple[int, int], tuple[int, int], int]:
 def reference_log(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype == FLOAT32:
         values = arrays[0].astype(np.float64)
-        below = values - values.max(axis=-1, keepdims=True)
-        total = np.log(np.exp(below).sum(axis=-1, keepdims=True))
-        return ((below - total).astype(np.float32),)
+        difference = values - values.max(axis=-1, keepdims=True)
+        log_sum = np.log(np.exp(difference).sum(axis=-1, keepdims=True))
+        return ((difference - log_sum).astype(np.float32),)
     x, (scale, back, radius) = arrays[0].astype(np.int64), _log_scaling(call)
     below = x - x.max(axis=-1, keepdims=True)
     powers = exponential_table(call).astype(np.int64)[-below]

@@ -80,8 +80,8 @@ def compare_tensor(
         errors = np.abs(actual.astype(wide) - expected.astype(wide))
         wrong = expected != actual
     mismatches = int(np.count_nonzero(wrong))
-    largest = errors.max() if errors.size else 0
-    largest = largest.item() if isinstance(largest, np.generic) else int(largest)
+    maximum = errors.max() if errors.size else 0
+    largest = maximum.item() if isinstance(maximum, np.generic) else int(maximum)
     first = None
     if mismatches:
         index = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -222,7 +222,8 @@ def run_masked(frame: CallFrame, cond: Value, body: Run) -> None:
 
 def combine_masks(mask: Mask, cond: Value) -> Array:
     holds = np.atleast_1d(cond)
-    return holds if mask is None else mask & holds
+    both: Array = holds if mask is None else mask & holds
+    return both
 
 
 @dataclass(frozen=True, slots=True)
