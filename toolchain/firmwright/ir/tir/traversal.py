@@ -7,7 +7,7 @@ the node. Unchanged trees are returned as the identical object. To drop a statem
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, TypeAlias, TypeVar, cast
 
 from firmwright.base.errors import InternalError
@@ -88,13 +88,17 @@ def with_children(node: N, new: tuple[Node, ...]) -> N:
 
 
 def map_children(node: N, change: Callable[[Any], Node]) -> N:
+    """Return `node` with changed children.
+
+    A loop calls `change`, because Python 3.12 and 3.13 limit recursion through `map`.
+    """
     parts = _CHILDREN[type(node)](node)
+    new = list(parts)
     for index, part in enumerate(parts):
-        new = change(part)
-        if new is not part:
-            following = map(change, parts[index + 1 :])
-            return cast(N, _REBUILD[type(node)](node, (*parts[:index], new, *following)))
-    return node
+        new[index] = change(part)
+    if all(map(is_, new, parts)):
+        return node
+    return cast(N, _REBUILD[type(node)](node, tuple(new)))
 
 
 def walk(node: Node) -> Iterator[Node]:
