@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,6 +27,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN_LINES_MAX = 150  # longer texts are not read in review: assert properties instead
+
+OWN_SLACK = 1.02
+"""The factor that a figure may grow by without a new record."""
+OTHER_SLACK = 1.10
+"""The same for versions of compiler and emulator other than those of the record."""
 
 HOST_COMPILERS = ("gcc", "clang", "cc")
 QEMU_TOOLS = {
@@ -89,6 +95,23 @@ def missing_tools(item: pytest.Item) -> list[str]:
         for family in marker.args or ("arm",):
             missing += [tool for tool in QEMU_TOOLS[family] if not shutil.which(tool)]
     return missing
+
+
+@pytest.fixture(scope="session")
+def measuring_tools() -> str:
+    """The compiler and the emulator that figures are measured with here, with their versions."""
+    versions = []
+    for name, program in (("arm-none-eabi-gcc", "arm-none-eabi-gcc"), ("QEMU", "qemu-system-arm")):
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+        (number,) = re.findall(r"\b(\d+\.\d+)\.\d+", said.stdout)[:1]
+        versions.append(f"{name} {number}")
+    return ", ".join(versions)
+
+
+@pytest.fixture
+def figure_slack(measuring_tools: str) -> Callable[[str], float]:
+    """The accepted factor of a figure, by the tools that it was recorded with."""
+    return lambda recorded: OWN_SLACK if recorded == measuring_tools else OTHER_SLACK
 
 
 def models_folder() -> Path:

@@ -267,8 +267,9 @@ def test_the_readme_lists_every_board() -> None:
 
 
 @pytest.mark.qemu
-def test_readme_session_equals_the_output_of_demo(deep: bool) -> None:
-    """Word for word; the figures too with --deep, for other compilers give other figures."""
+def test_readme_session_equals_the_output_of_demo(deep: bool, measuring_tools: str) -> None:
+    """Word for word; with --deep the figures, too, if they were recorded with these tools."""
+    exact = deep and measuring_tools in _recorded_with()
     with contextlib.redirect_stdout(io.StringIO()) as spoken:
         assert main(["demo"]) == 0
     said = spoken.getvalue()
@@ -276,7 +277,13 @@ def test_readme_session_equals_the_output_of_demo(deep: bool) -> None:
     assert "358 of 360 test images classified correctly on the board: 99.4 %" in said
     assert all(len(line) <= 100 for line in said.splitlines())
     told = next(f.text for f in fences("text") if f.text.startswith("$ ./fw demo\n"))
-    assert _form(told.partition("\n")[2], deep) == _form(said, deep)
+    assert _form(told.partition("\n")[2], exact) == _form(said, exact)
+
+
+def _recorded_with() -> set[str]:
+    """Return the tools that the figures were measured with."""
+    with (ROOT / "benchmarks/budgets.csv").open(encoding="utf-8") as file:
+        return {row["measured_with"] for row in csv.DictReader(file)}
 
 
 def _form(text: str, exact: bool) -> list[list[str]]:
@@ -322,9 +329,11 @@ def test_readme_figures_equal_the_budgets() -> None:
     """Which tests/test_bars.py measures."""
     with (ROOT / "benchmarks/budgets.csv").open(encoding="utf-8") as file:
         budgets = {row["model"]: row for row in csv.DictReader(file) if row["mode"] == "balanced"}
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     for row in _table("figures: mps2-an386"):
         (name,) = re.findall(r"`(\w+)`", row[0])
         ours = budgets[f"{name}.tflite"]
+        assert f"here with {ours['measured_with']} (other versions" in text
         columns = {"instructions": 1, "workspace_bytes": 4, "flash_bytes": 6}
         assert {key: int(ours[key]) for key in columns} == {
             key: _figure(row[place]) for key, place in columns.items()
@@ -356,7 +365,10 @@ def test_readme_peer_figures_equal_the_table() -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize("row", _table("figures: mps2-an386"), ids=lambda row: row[0].split(",")[0])
 def test_the_instructions_in_the_readme_are_measured(
-    row: list[str], model_path: Callable[[str], Path]
+    row: list[str],
+    model_path: Callable[[str], Path],
+    measuring_tools: str,
+    figure_slack: Callable[[str], float],
 ) -> None:
     from firmwright.flows.compilation import compile_for
     from firmwright.flows.model import load_model
@@ -364,7 +376,10 @@ def test_the_instructions_in_the_readme_are_measured(
 
     (name,) = re.findall(r"`(\w+)`", row[0])
     model = load_model(str(model_path(f"{name}.tflite")))
-    assert profile(compile_for(model, board="mps2-an386")).total == _figure(row[1])
+    total = profile(compile_for(model, board="mps2-an386")).total
+    told, (recorded,) = _figure(row[1]), _recorded_with()
+    assert total <= told * figure_slack(recorded)
+    assert total == told or recorded != measuring_tools
 
 
 @pytest.mark.models

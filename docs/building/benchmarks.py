@@ -87,6 +87,11 @@ def ours(column: str, modes: Sequence[str] = ("balanced",)) -> dict[tuple[str, s
     }
 
 
+def measured_with() -> str:
+    """Return the versions of compiler and emulator behind Firmwright's figures."""
+    return "; ".join(dict.fromkeys(row["measured_with"] for row in _rows("budgets.csv")))
+
+
 def theirs(peers: Sequence[str], *metrics: str, core: str = CORE) -> dict[tuple[str, str], int]:
     """Return the peers' figures; several metrics of one system are added."""
     found: dict[tuple[str, str], int] = {}
@@ -163,10 +168,10 @@ def benchmarks_page() -> str:
         "beside them, and instructions must not be compared with them.",
         table(("model", *PUBLISHED), _published()),
         "## How each figure was obtained",
-        "Ours: measured by us, in QEMU on `mps2-an386`, gcc with `-O2`, each model as `firmwright "
-        "compile MODEL --board mps2-an386` makes it, in the mode that stands beside. A test of the "
-        "project measures them again and fails where one became worse. This measures and prints "
-        "them:",
+        f"Ours: measured by us on `mps2-an386` with {measured_with()} and `-O2`, each model as "
+        "`firmwright compile MODEL --board mps2-an386` makes it, in the mode that stands beside. A "
+        "test of the project measures them again and fails where one became worse. This measures "
+        "and prints them:",
         fence("text", "firmwright bench --models DIR\npytest tests/test_bars.py --deep"),
         "`--update-golden` behind the second writes them to `benchmarks/budgets.csv`; `scons docs` "
         "draws this page anew. Others':",
