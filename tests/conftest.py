@@ -30,8 +30,8 @@ GOLDEN_LINES_MAX = 150  # longer texts are not read in review: assert properties
 
 OWN_SLACK = 1.02
 """The factor that a figure may grow by without a new record."""
-OTHER_SLACK = 1.10
-"""The same for versions of compiler and emulator other than those of the record."""
+OTHER_SLACK = 1.05
+"""The same for other versions of compiler and emulator; gcc 14.2 differs by 0.5 % from 12.2."""
 
 HOST_COMPILERS = ("gcc", "clang", "cc")
 QEMU_TOOLS = {
