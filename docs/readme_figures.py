@@ -37,7 +37,7 @@ BOARDS = (
 
 def firmwright(*words: str) -> str:
     """Run the command and return its output; exit if it fails."""
-    command = [sys.executable, "-m", "firmwright", *words]
+    command = [sys.executable, "-P", "-m", "firmwright", *words]
     print("firmwright", *words, file=sys.stderr)
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 

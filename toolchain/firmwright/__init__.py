@@ -9,12 +9,18 @@ with fw.session(compiled) as session:   # built, started in QEMU, connected over
     outputs = session.run(inputs)
 """
 
+from __future__ import annotations
+
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from firmwright.base.version import VERSION as __version__  # noqa: F401 - for users
 
+# Python runs this file before __main__.py, which removes the current folder from the import path:
+# until then, only modules that Python has already loaded may be imported.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from firmwright.base.errors import FirmwrightError
     from firmwright.flows.compilation import compile_for as compile  # noqa: A004 - as fw.compile
     from firmwright.flows.evaluation import evaluate

@@ -2,7 +2,9 @@
 
 import os
 import shlex
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,25 @@ from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingErro
 from firmwright.boards import list_boards, load_board
 from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.device.flash_tools import TOOLS
+from firmwright.flows import flashing
 from firmwright.flows.flashing import erase, find_volume, flash, plan_erase, plan_flashing
 
 HEX = ":020000040800F2\n:04000000DEADBEEFC4\n:00000001FF\n"
+
+
+SAYS = {
+    "pyocd": "echo 0012 I Erased 4096 bytes, programmed 512 bytes, skipped 0 bytes >&2",
+    "openocd": "echo '** Programming Finished **' >&2",
+    "jlink": "echo 'J-Link: Flash download: Total: 0.1s (Prepare: 0.05s, Program: 0.05s)'",
+    "st-flash": "echo '2026-01-01T10:00:00 INFO common.c: Flash written and verified! jolly good!'",
+    "esptool": "echo 'Hash of data verified.'",
+    "picotool": "echo 'Loading into Flash:   [==============================]  100%'",
+}
+"""What the tools print after success; those of pyocd, openocd, st-flash and esptool were observed."""
+PROVEN_ON = {
+    "pyocd": "nrf52840-dk", "openocd": "nucleo-h743zi", "jlink": "nrf52840-dk",
+    "st-flash": "disco-f746ng", "esptool": "disco-f746ng", "picotool": "rpi-pico2",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -85,15 +103,56 @@ def test_read_back_contents_are_compared(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A script replaces the tool and reads back the value of an environment variable."""
-    reads = 'case "$*" in *" read "*|read*) printf "$READS" > fw.read;; esac\n'
+    reads = f'case "$1" in read) cat {tmp_path}/chip > "$2";; *) {SAYS["st-flash"]};; esac\n'
     put_tool(tmp_path, "st-flash", reads, monkeypatch)
-    monkeypatch.chdir(tmp_path)
     plan = plan_flashing(load_board("bluepill-f103"), image)
-    monkeypatch.setenv("READS", r"\336\255\276\357")
+    (tmp_path / "chip").write_bytes(bytes.fromhex("deadbeef"))
     assert flash(plan, verify=True).verified
-    monkeypatch.setenv("READS", r"\336\255\277\357")
+    (tmp_path / "chip").write_bytes(bytes.fromhex("deadbfef"))
     with pytest.raises(DeviceError, match=r"differ from the image at 0x8000002"):
         flash(plan, verify=True)
+    put_tool(tmp_path, "st-flash", SAYS["st-flash"], monkeypatch)
+    with pytest.raises(ToolFailedError, match="not proved: the tool did not read the flash back"):
+        flash(plan, verify=True)
+
+
+@pytest.mark.parametrize("runner", SAYS)
+def test_only_the_message_of_a_tool_proves_that_it_flashed(
+    runner: str, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool without a board may print something else and exit with 0."""
+    board = load_board(PROVEN_ON[runner])
+    if runner not in dict(board.flash_tools.tools):
+        tools = replace(board.flash_tools, tools=((runner, "any"),))
+        board = replace(board, flash_tools=tools)
+    plan = plan_flashing(board, image, runner)
+    put_tool(tmp_path, TOOLS[runner].program, f"{SAYS[runner]}\n", monkeypatch)
+    assert flash(plan).runner == runner
+    put_tool(tmp_path, TOOLS[runner].program, "echo 'Waiting for a probe...'\n", monkeypatch)
+    with pytest.raises(ToolFailedError, match="flashing is not proved: .* ended with 0, but"):
+        flash(plan)
+    if TOOLS[runner].verify:
+        put_tool(tmp_path, TOOLS[runner].program, f"{SAYS[runner]}\n", monkeypatch)
+        with pytest.raises(ToolFailedError, match="flashing is not proved"):
+            flash(plan, verify=True)
+    with pytest.raises(ToolFailedError, match="erasing is not proved"):
+        erase(plan_erase(board, runner))
+
+
+@pytest.mark.skipif(shutil.which("openocd") is None, reason="openocd is not installed")
+def test_openocd_reads_no_script_of_the_current_folder(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a probe, it ends with an error after it has read its scripts."""
+    marker, here = tmp_path / "marker", tmp_path / "here"
+    names = load_board("nucleo-h743zi").flash_tools.argument_for("openocd") or ""
+    for name in ("openocd.cfg", *names.split()):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(f"close [open {{{marker}}} w]\n")
+    monkeypatch.chdir(here)
+    with pytest.raises(ToolFailedError, match="openocd could not flash the board"):
+        flash(plan_flashing(load_board("nucleo-h743zi"), image, "openocd"))
+    assert not marker.exists()
 
 
 def test_output_of_failing_tool_is_quoted(
@@ -104,15 +163,23 @@ def test_output_of_failing_tool_is_quoted(
         flash(plan_flashing(load_board("nucleo-h743zi"), image))
 
 
-def test_uf2_is_copied_to_the_volume_and_cannot_be_verified(image: Image, tmp_path: Path) -> None:
+def test_uf2_is_copied_to_the_volume_and_cannot_be_verified(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plan_flashing(load_board("rpi-pico"), image)
     volume = tmp_path / "media" / "me" / "RPI-RP2"
     volume.mkdir(parents=True)
     with pytest.raises(DeviceError, match="not the volume of a boot ROM"):
         flash(plan, address=str(volume))
     (volume / "INFO_UF2.TXT").write_text("UF2 Bootloader")
+    monkeypatch.setattr(flashing, "RESTART_TIMEOUT_S", 0.2)
+    with pytest.raises(DeviceError, match=r"not proved: the volume remained for 0\.2 s"):
+        flash(plan, address=str(volume))
+    # A boot ROM removes its volume after the last block.
+    monkeypatch.setattr(os, "fsync", lambda _: (volume / "INFO_UF2.TXT").unlink())
     done = flash(plan, address=str(volume))
     assert (done.place, done.verified) == (str(volume), False)
+    (volume / "INFO_UF2.TXT").write_text("UF2 Bootloader")
     assert (volume / "firmware.uf2").stat().st_size == 512
     with pytest.raises(UsageError, match="cannot be read back"):
         flash(plan, verify=True, address=str(volume))
@@ -136,8 +203,8 @@ def test_unconfigured_runner_is_refused(image: Image) -> None:
 
 def test_erase_uses_the_first_capable_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan_erase(load_board("rpi-pico")).runner == "openocd"  # of a volume nothing is erased
-    put_tool(tmp_path, "JLinkExe", 'for last; do :; done; cat "$last" > said\n', monkeypatch)
-    monkeypatch.chdir(tmp_path)
+    said = f'for last; do :; done; cat "$last" > {tmp_path}/said; echo Erasing done.\n'
+    put_tool(tmp_path, "JLinkExe", said, monkeypatch)
     erase(plan_erase(load_board("nrf52840-dk"), "jlink"))
     assert (tmp_path / "said").read_text() == "halt\nerase\nreset\nexit\n"
     with pytest.raises(UsageError, match="no configured tool erases this board; its file has none"):

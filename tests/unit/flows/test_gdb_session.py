@@ -59,7 +59,10 @@ def test_gdb_commands_have_a_breakpoint_and_boards_have_a_server() -> None:
     assert emulated.server == ()
     assert emulated.gdb == (
         "gdb-multiarch",
-        "fw.elf",
+        "-nx",
+        "-iex",
+        "set auto-load off",
+        str(ELF.absolute()),
         "-ex",
         "target remote /tmp/gdb",
         "-ex",

@@ -1,35 +1,223 @@
-"""Programs that run to their end without input."""
+"""The only door to other processes: it determines program, folder, environment and end.
 
+A program is sought in the absolute folders of PATH, never in the current folder. It runs in the
+folder that the caller names, or in an empty one, so no configuration file that happens to be near a
+model is read. Paths in a command are therefore `Path`s, which become absolute. The environment is
+explicit (child_environment.txt). Python runs isolated, with the import path of this process.
+
+On POSIX, a child that is not waited for leads its own process group, which is killed with it. On
+Linux, the kernel also kills the child when this process dies.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import fnmatch
+import functools
 import os
+import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final, TypeAlias
 
-from firmwright.base.errors import ToolFailedError
+from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.base.import_path import python_path, trusted_import_path
+
+Word: TypeAlias = str | Path
+PASSED_VARIABLES: Final = "FIRMWRIGHT_PASS_ENV"
+"""The variable that names further variables for child processes, separated as in PATH."""
+IMPORT_PATH_VARIABLE: Final = "FIRMWRIGHT_IMPORT_PATH"
+_PATHS: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OPENOCD_SCRIPTS")
+"""Lists of folders, in which an empty or relative element would mean the current folder."""
+_START_FILE: Final = Path(__file__).with_name("python_start.py")
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def run_program(
-    command: Sequence[str], title: str, *, timeout_s: float, where: str = "", hint: str = "",
+    command: Sequence[Word], title: str, *, timeout_s: float, where: str = "", hint: str = "",
     folder: Path | None = None, environment: Mapping[str, str] | None = None, failure: str = "",
+    stdin: str = "",
 ) -> tuple[int, str]:  # fmt: skip
-    """Return the exit status and the output; `environment` is added to the inherited one.
+    """Return the exit status and the output; `environment` is added to `child_environment`.
 
     Raises:
+        ToolMissingError: the program cannot be started.
         ToolFailedError: the program, which messages name by `title`, exceeds `timeout_s`; or, if
             `failure` describes that, ends with a status other than 0.
     """
+    words = command_words(command, where=where, hint=hint)
     try:
         done = subprocess.run(
-            command, cwd=folder, env={**os.environ, **(environment or {})},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            words, cwd=folder or empty_folder(), env=child_environment(environment),
+            input=stdin.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             timeout=timeout_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         what = f"{title} did not finish within {timeout_s:g} s."
-        raise ToolFailedError(what, command=command, where=where, hint=hint) from error
+        raise ToolFailedError(what, command=words, where=where, hint=hint) from error
+    except OSError as error:
+        raise _cannot_start(command, error, where, hint) from error
     status, output = done.returncode, done.stdout.decode("utf-8", "replace")
     if failure and status:
         raise ToolFailedError(
-            failure, command=command, exit_status=status, output=output, where=where, hint=hint
+            failure, command=words, exit_status=status, output=output, where=where, hint=hint
         )
     return status, output
+
+
+def start_process(
+    command: Sequence[Word], hint: str, where: str = "", *,
+    folder: Path | None = None, environment: Mapping[str, str] | None = None, **pipes: Any,
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """Start a child in `folder` or an empty one; `pipes` are arguments of Popen.
+
+    Raise ToolMissingError if that is impossible.
+    """
+    words = command_words(command, where=where, hint=hint)
+    options = {**pipes, **popen_options()}
+    try:
+        return subprocess.Popen(
+            words, cwd=folder or empty_folder(), env=child_environment(environment), **options
+        )
+    except OSError as error:
+        raise _cannot_start(command, error, where, hint) from error
+
+
+def run_in_terminal(
+    command: Sequence[Word], folder: Path, *, passes_everything: bool = False, stdout: Any = None
+) -> int:
+    """Run a program with this terminal; `passes_everything` gives it the user's whole environment.
+
+    Return its exit status.
+    """
+    environment = {**os.environ, **child_environment()} if passes_everything else None
+    return subprocess.call(
+        command_words(command), cwd=folder, env=environment or child_environment(), stdout=stdout
+    )
+
+
+# ---- program ------------------------------------------------------------------------------------
+
+
+def find_program(name: str) -> str | None:
+    """Return the absolute path of a program, or None; a relative path is the caller's own."""
+    if os.path.dirname(name):
+        return os.path.abspath(name) if _is_program(name) else None
+    suffixes = [""]
+    if sys.platform == "win32":
+        suffixes += os.environ.get("PATHEXT", ".EXE").split(os.pathsep)
+    for folder in _absolute_elements(os.environ.get("PATH", os.defpath)):
+        for suffix in suffixes:
+            path = os.path.join(folder, name + suffix)
+            if _is_program(path):
+                return path
+    return None
+
+
+def python_command(module: str, *arguments: Word) -> tuple[Word, ...]:
+    """Return the command of an isolated `python -m module` that finds what this process finds."""
+    encoding = ("-X", "utf8") if sys.flags.utf8_mode else ()
+    return (sys.executable, "-I", *encoding, _START_FILE, module, *arguments)
+
+
+def command_words(command: Sequence[Word], *, where: str = "", hint: str = "") -> list[str]:
+    """Return the words with absolute paths; raise ToolMissingError if there is no such program."""
+    words = [str(word.absolute()) if isinstance(word, Path) else word for word in command]
+    program = find_program(words[0])
+    if program is None:
+        what = f"{command[0]} is not installed, or is not an executable file."
+        raise ToolMissingError(what, where=where, hint=hint)
+    return [program, *words[1:]]
+
+
+def _is_program(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _cannot_start(
+    command: Sequence[Word], error: OSError, where: str, hint: str
+) -> ToolMissingError:
+    what = f"cannot start {command[0]}: {error.strerror}."
+    return ToolMissingError(what, where=where, hint=hint)
+
+
+# ---- folder and environment ---------------------------------------------------------------------
+
+
+def private_folder(purpose: str) -> Path:
+    """Return a new folder of this user that exists until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix=f"firmwright-{purpose}-")).absolute()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@functools.lru_cache(maxsize=1)
+def empty_folder() -> Path:
+    return private_folder("empty")
+
+
+def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that a child receives: those of the list, and `more`."""
+    named = os.environ.get(PASSED_VARIABLES, "").split(os.pathsep)
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if name in named or any(fnmatch.fnmatchcase(name, pattern) for pattern in _passed())
+    }
+    for name in passed.keys() & {*_PATHS}:
+        passed[name] = os.pathsep.join(_absolute_elements(passed[name]))
+    if folders := python_path():
+        passed["PYTHONPATH"] = os.pathsep.join(folders)
+    passed[IMPORT_PATH_VARIABLE] = os.pathsep.join(trusted_import_path())
+    return passed | dict(more or {})
+
+
+@functools.lru_cache(maxsize=1)
+def _passed() -> tuple[str, ...]:
+    text = Path(__file__).with_name("child_environment.txt").read_text(encoding="utf-8")
+    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    return tuple(word for line in lines for word in line.split())
+
+
+def _absolute_elements(paths: str) -> list[str]:
+    return [folder for folder in paths.split(os.pathsep) if os.path.isabs(folder)]
+
+
+# ---- end ----------------------------------------------------------------------------------------
+
+
+def popen_options(platform: str = sys.platform) -> dict[str, Any]:
+    """Return the keyword arguments of Popen for this platform, except command and pipes."""
+    if platform == "win32":
+        # CREATE_NEW_PROCESS_GROUP keeps interrupts away from the child.
+        return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)}
+    dies = _die_with_parent() if platform.startswith("linux") else None
+    return {"start_new_session": True, "preexec_fn": dies}
+
+
+def kill_process(process: subprocess.Popen[bytes], system: str = os.name) -> None:
+    if process.poll() is not None:
+        return
+    if system == "posix":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+
+
+def _die_with_parent() -> Callable[[], None]:
+    """Return a `preexec_fn` that makes the kernel kill the child when its parent dies."""
+    libc = ctypes.CDLL(None)
+    parent = os.getpid()
+
+    def before_exec() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)  # the parent died before the request took effect
+
+    return before_exec

@@ -139,12 +139,12 @@ class ToolFailedError(FirmwrightError):
     code = "tool_failed"
 
     def __init__(
-        self, what: str, *, command: Sequence[str] = (), exit_status: int | None = None,
+        self, what: str, *, command: Sequence[object] = (), exit_status: int | None = None,
         output: str = "", where: str = "", hint: str = "",
     ) -> None:  # fmt: skip
         tail = "\n".join(output.strip().splitlines()[-20:])
         super().__init__(f"{what}\n{tail}" if tail else what, where=where, hint=hint)
-        self.command = tuple(command)
+        self.command = tuple(map(str, command))
         self.exit_status = exit_status
 
 

@@ -1,16 +1,15 @@
 """CPU time and memory of compilations, each in a new process."""
 
-import multiprocessing
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 
 from firmwright.base.errors import DoesNotFitError, UnsupportedError, UsageError
+from firmwright.base.process_pool import open_process_pool
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.executors import ProcessExecutor, run_calls
 from firmwright.flows.model import load_model
@@ -47,8 +46,7 @@ def measure_compile_costs(models: Sequence[Path], boards: Sequence[str]) -> list
         raise UsageError("Windows does not report the peak memory of a process.")
     calls = [partial(_measure, path, board) for path, board in product(models, boards)]
     # A process that this one spawned would begin with its peak.
-    context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
+    with open_process_pool(1, "forkserver", tasks_per_child=1) as pool:
         return run_calls(ProcessExecutor(pool), calls)
 
 

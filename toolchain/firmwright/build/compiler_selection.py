@@ -1,10 +1,10 @@
 """Selection of the compiler for a project, and the check that it is installed."""
 
 import os
-import shutil
 from collections.abc import Mapping
 from typing import Final, get_args
 
+from firmwright.base.child_process import find_program
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.boards import Compiler
 from firmwright.build.compiler_flags import CLANG_PACKAGE, debian_packages
@@ -44,7 +44,7 @@ def require_compiler(
     if compiler == "clang":
         programs["clang"] = CLANG_PACKAGE
     for program, packages in programs.items():
-        if shutil.which(program) is None:
+        if find_program(program) is None:
             install = f"apt install {packages}" if packages else f"install {program}"
             instead = f", or --toolchain zig ({INSTALL_COMMAND})" if has_zig_flags else ""
             what = f"the compiler {program} is not installed."

@@ -1,10 +1,9 @@
 """The instructions of a linked image by address, from objdump."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from firmwright.base.child_process import run_program
+from firmwright.base.child_process import Word, find_program, run_program
 from firmwright.base.errors import ToolMissingError
 from firmwright.boards import Board
 from firmwright.build.compiler_flags import debian_packages, gnu_tool
@@ -18,12 +17,12 @@ def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
     tools = [gnu_tool(board, "objdump"), "llvm-objdump"]
     if board.core in ("cortex-m55", "cortex-m85"):
         tools.reverse()  # GNU objdump decodes most of Helium as coprocessor instructions
-    tool = next((tool for tool in tools if shutil.which(tool)), "")
+    tool = next((tool for tool in tools if find_program(tool)), "")
     if not tool:
         what = f"{' and '.join(tools)} are not installed."
         hint = f"apt install {debian_packages(board.toolchain) or 'binutils'}, or llvm."
         raise ToolMissingError(what, hint=hint)
-    command = [tool, "-d", str(elf)]
+    command: list[Word] = [tool, "-d", elf]
     if tool == "llvm-objdump" and board.core.startswith("cortex-m"):
         command.append(f"--mcpu={board.core.partition('+')[0]}")
     failure = "the firmware could not be disassembled."
@@ -33,10 +32,10 @@ def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
 
 def source_lines(board: Board, elf: Path, addresses: Sequence[int]) -> list[tuple[str, int]]:
     """Return the file and line of each address by debug information; ("??", 0) if unknown."""
-    tool = next(filter(shutil.which, (gnu_tool(board, "addr2line"), "llvm-addr2line")), "")
+    tool = next(filter(find_program, (gnu_tool(board, "addr2line"), "llvm-addr2line")), "")
     if not tool or not addresses:
         return [("??", 0)] * len(addresses)
-    command = [tool, "-e", str(elf), *map(hex, addresses)]
+    command: list[Word] = [tool, "-e", elf, *map(hex, addresses)]
     failure = "the source lines of the firmware are unknown."
     _, text = run_program(command, tool, timeout_s=_TIMEOUT_S, failure=failure)
     places = (line.split(" ")[0].rpartition(":") for line in text.splitlines())

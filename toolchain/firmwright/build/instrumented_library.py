@@ -1,11 +1,10 @@
 """Builds a model's C for this computer with access tracing, by gcc's calls of thread sanitizer."""
 
-import shutil
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from firmwright.base.child_process import run_program
+from firmwright.base.child_process import Word, find_program, run_program
 from firmwright.base.errors import ToolMissingError
 from firmwright.build.compiler_flags import WARNINGS, debian_packages, language_flags
 
@@ -16,7 +15,7 @@ _FILES = ("fwr_access_trace.c", "fwr_access_trace.h")
 
 
 def build_instrumented_library(folder: Path, name: str) -> Path:
-    if shutil.which(COMPILER) is None:
+    if find_program(COMPILER) is None:
         what = f"the compiler {COMPILER} is not installed."
         raise ToolMissingError(what, hint=f"apt install {debian_packages('')}.")
     for file in _FILES:
@@ -30,11 +29,11 @@ def build_instrumented_library(folder: Path, name: str) -> Path:
     trace = ("-c", "fwr_access_trace.c", "-o", "fwr_access_trace.o")
     _run(folder, (COMPILER, *flags, *WARNINGS, *trace))
     library = folder / f"lib{name}_watched.so"
-    _run(folder, (COMPILER, "-shared", "-o", str(library), "model.o", "fwr_access_trace.o", "-lm"))
+    _run(folder, (COMPILER, "-shared", "-o", library, "model.o", "fwr_access_trace.o", "-lm"))
     return library
 
 
-def _run(folder: Path, command: Sequence[str]) -> None:
+def _run(folder: Path, command: Sequence[Word]) -> None:
     failure = "the model could not be compiled with access tracing."
     run_program(
         command, COMPILER, timeout_s=TIMEOUT_S, where=str(folder), folder=folder, failure=failure

@@ -4,14 +4,13 @@ import hashlib
 import json
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firmwright.artifacts import Image, StackUsage, Variant
 from firmwright.base.cache_folder import cache_root
-from firmwright.base.child_process import run_program
+from firmwright.base.child_process import Word, python_command, run_program
 from firmwright.base.errors import ToolFailedError, UsageError
 from firmwright.boards import Compiler
 from firmwright.build import image_sizes
@@ -168,11 +167,11 @@ def _link(build: _ProjectBuild) -> None:
     )
 
 
-def _scons_command(build: _ProjectBuild, *more: str) -> list[str]:
+def _scons_command(build: _ProjectBuild, *more: str) -> tuple[Word, ...]:
     """Return the command that runs the script and no other Python code of the folder or user."""
-    scons = [sys.executable, "-m", "SCons", "-Q", "--no-site-dir", "-f", str(build.script)]
+    scons = python_command("SCons", "-Q", "--no-site-dir", "-f", build.script)
     options = ["--cache-show", f"-j{os.cpu_count() or 1}", f"compiler={build.compiler}", *more]
-    return [*scons, *options, build.variant, "empty"]
+    return (*scons, *options, build.variant, "empty")
 
 
 def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
@@ -207,7 +206,7 @@ def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:
 
 def _messages(build: _ProjectBuild, output: str) -> list[str]:
     commands = (build.tool("gcc") + " ", build.tool("objcopy") + " ", "clang ")
-    zig = (*(shlex.quote(word) for word in zig_command()[:1]), "zig ")
+    zig = (*(shlex.quote(str(word)) for word in zig_command()[:1]), "zig ")
     return [line for line in output.splitlines() if not line.startswith((*commands, *zig))]
 
 
@@ -224,12 +223,9 @@ def _link_anyway(build: _ProjectBuild) -> Path | None:
     return elf
 
 
-def _run(build: _ProjectBuild, command: Sequence[str]) -> tuple[int, str]:
+def _run(build: _ProjectBuild, command: Sequence[Word]) -> tuple[int, str]:
     """Run a program in the folder, from which Python imports nothing."""
-    environment = {"LC_ALL": "C", "SCONSFLAGS": "", "PYTHONSAFEPATH": "1"}
-    if "PYTHONPATH" in os.environ:  # relative to this process's folder
-        parts = filter(None, os.environ["PYTHONPATH"].split(os.pathsep))
-        environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, parts))
+    environment = {"LC_ALL": "C", "PYTHONSAFEPATH": "1"}
     if build.objects is not None:
         environment["FIRMWRIGHT_OBJECTS"] = str(build.objects)
     if build.signatures is not None:
@@ -248,7 +244,7 @@ def _stack_use(build: _ProjectBuild) -> tuple[StackUsage, StackUsage]:
 
 
 def _call_graph(build: _ProjectBuild, elf: Path) -> CallGraph:
-    command = [build.tool("objdump"), "-d", str(elf)]
+    command: list[Word] = [build.tool("objdump"), "-d", elf]
     status, disassembly = _run(build, command)
     if status != 0:
         what = "the firmware could not be disassembled."

@@ -6,10 +6,9 @@ symbols on the command line and writes no image if memory overflows (decision 00
 """
 
 import importlib.util
-import shutil
-import sys
 from typing import Final
 
+from firmwright.base.child_process import Word, find_program, python_command
 from firmwright.boards import Board
 from firmwright.build.compiler_flags import BARE_METAL, C_STANDARD, language_flags, runtime_defines
 
@@ -29,11 +28,11 @@ _WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
 """Cores that cannot execute musl's assembly, which targets larger Linux cores."""
 
 
-def zig_command() -> tuple[str, ...]:
+def zig_command() -> tuple[Word, ...]:
     """Return the command that runs Zig from the Python package or the PATH, else ()."""
     if importlib.util.find_spec(ZIG_PACKAGE) is not None:
-        return (sys.executable, "-m", ZIG_PACKAGE)
-    return ("zig",) if shutil.which("zig") is not None else ()
+        return python_command(ZIG_PACKAGE)
+    return ("zig",) if find_program("zig") is not None else ()
 
 
 def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 import argparse
 import shlex
-import subprocess
+from pathlib import Path
 
+from firmwright.base.child_process import run_in_terminal
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome
@@ -32,6 +33,6 @@ def _debug_emulator(compiled: Compilation, operator: int | None) -> Outcome:
     with start_halted(compiled) as (image, address):
         plan = debug_commands(compiled.board, image.elf, address, operator)
         command = (debugger, *plan.gdb[1:])
-        status = subprocess.call(command)
+        status = run_in_terminal(command, Path.cwd())
     data = {"board": compiled.board.name, "server": [], "gdb": command, "status": status}
     return Outcome(data)

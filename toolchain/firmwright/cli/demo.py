@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.artifacts import Image
+from firmwright.base.child_process import find_program
 from firmwright.base.errors import MismatchError
 from firmwright.base.resources import digits_dir
 from firmwright.base.templates import render_template
@@ -164,4 +164,4 @@ def run_demo(board: str = "") -> DemoResult:
 def missing_tools() -> tuple[str, ...]:
     board = load_board(EMULATED_BOARD)
     tools = (f"{board.toolchain}-gcc", board.run.program)
-    return tuple(tool for tool in tools if shutil.which(tool) is None)
+    return tuple(tool for tool in tools if find_program(tool) is None)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import platform
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import groupby
 from typing import Any, Final
 
+from firmwright.base.child_process import Word, find_program, run_program
+from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.text_sections import read_sections
 from firmwright.build.compiler_flags import CLANG_PACKAGE, LIBRARY_OPTIONS, debian_packages
 from firmwright.build.zig_toolchain import INSTALL_COMMAND as INSTALL_ZIG
@@ -156,7 +156,7 @@ def _programs() -> Iterator[ToolStatus]:
 
 def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
     version = ""
-    if shutil.which(program) is not None:
+    if find_program(program) is not None:
         first = next(iter((_run([program, "--version"]) or "").splitlines()), "")
         number = re.search(r"\d+\.\d+\.\d+", first) or re.search(r"\d+(\.\d+)*", first)
         version = number[0] if number else "of unknown version"
@@ -172,14 +172,12 @@ def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:
     return "" if output is None else f"does not compile: {output.strip().splitlines()[0]}"
 
 
-def _run(command: Sequence[str], stdin: str = "", *, fails: bool = False) -> str | None:
+def _run(command: Sequence[Word], stdin: str = "", *, fails: bool = False) -> str | None:
     """Return the command's output; None on failure, or with `fails` on success."""
     try:
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        status, output = run_program(command, "the tool", timeout_s=TIMEOUT_S, stdin=stdin)
+    except (ToolFailedError, ToolMissingError) as error:
         return str(error) if fails else None
     if fails:
-        return None if done.returncode == 0 else done.stderr or f"status {done.returncode}"
-    return done.stdout or done.stderr
+        return None if status == 0 else output or f"status {status}"
+    return output

@@ -38,12 +38,16 @@ class FlashTool:
     Each line of a template is one command. `{job.NAME}` stands for an attribute of the FlashJob,
     ARGUMENT for the words of `FlashJob.argument`, each preceded by `option`. VERIFY stands for
     `verify` if verification is requested, else for nothing. `script` is a template of
-    `FlashJob.script`.
+    `FlashJob.script`. `proof`, `verify_proof` and `erase_proof` are regular expressions of what the
+    tool prints after success.
     """
 
     install: str
     write: str
     erase: str
+    proof: str
+    erase_proof: str
+    verify_proof: str = ""
     read: str = ""
     verify: str = ""
     option: str = ""
@@ -57,6 +61,10 @@ class FlashTool:
         """Return the commands that program flash and, with `verify`, verify it or read it back."""
         write = self.write.replace("VERIFY", self.verify if verify else "")
         return _fill(f"{write}\n{self.read if verify else ''}", self.option, job)
+
+    def proofs(self, verify: bool) -> tuple[str, ...]:
+        """Return the regular expressions that the output of `write_commands` must match."""
+        return (self.proof, self.verify_proof) if verify and self.verify else (self.proof,)
 
     def erase_commands(self, job: FlashJob) -> tuple[ToolCommand, ...]:
         return _fill(self.erase, self.option, job)

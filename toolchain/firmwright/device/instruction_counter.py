@@ -6,7 +6,6 @@ each to the root's instruction that caused it.
 
 import hashlib
 import os
-import shutil
 import struct
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.child_process import run_program
+from firmwright.base.child_process import Word, find_program, run_program
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, ToolMissingError
 
@@ -80,7 +79,7 @@ class InstructionCounter(Closeable):
         os.ftruncate(handle, size)  # a sparse file
         os.close(handle)
         self._path = Path(name)
-        parts = {"file": plugin, "from": address, "bytes": size_bytes, "out": name}
+        parts = {"file": plugin.absolute(), "from": address, "bytes": size_bytes, "out": name}
         words = [f"{key}={value}".replace(",", ",,") for key, value in parts.items()]
         words += [f"steps={self._steps}"] if watched else []
         words += [f"flash={':'.join(map(str, flash))}"] if flash else []
@@ -122,7 +121,7 @@ class InstructionCounter(Closeable):
 
 def build_counter_plugin(folder: Path) -> Path:
     """Compile the plugin in `folder` and return its path, or raise ToolMissingError."""
-    compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
+    compiler = next((path for name in _COMPILERS if (path := find_program(name))), None)
     if compiler is None:
         what = "counting requires a C compiler for this machine."
         raise ToolMissingError(what, hint="apt install gcc.")
@@ -133,7 +132,7 @@ def build_counter_plugin(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         compiled = Path(work) / library.name
-        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(compiled)]
+        command: list[Word] = [compiler, *_FLAGS, _SOURCE, "-o", compiled]
         failure = "the QEMU plugin does not compile."
         run_program(command, compiler, timeout_s=_TOOL_TIMEOUT_S, failure=failure)
         compiled.replace(library)
@@ -141,7 +140,7 @@ def build_counter_plugin(folder: Path) -> Path:
 
 
 def check_plugin_support(program: str) -> None:
-    path = shutil.which(program)
+    path = find_program(program)
     if path is None:
         raise ToolMissingError(f"{program} is not installed.", hint="apt install qemu-system.")
     _, options = run_program([path, "--help"], program, timeout_s=_TOOL_TIMEOUT_S)

@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from firmwright.base.child_process import Word, kill_process, start_process
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
-from firmwright.device.subprocesses import kill_process, make_pipe_reader, start_process
+from firmwright.device.pipe_readers import make_pipe_reader
 
 _STDERR_LINES = 20
 _STOP_WAIT_S = 5.0
@@ -22,18 +23,17 @@ class ProcessTransport:
     """A child process; `environment` holds additional variables, and errors contain `name`."""
 
     def __init__(
-        self, command: Sequence[str | Path], *, name: str = "", hint: str = "",
+        self, command: Sequence[Word], *, name: str = "", hint: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        words = [str(part) for part in command]
-        self.name = name or Path(words[0]).name
+        self.name = name or Path(command[0]).name
         self._hint = hint
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         try:
             self._process = start_process(
-                words, hint or "build the firmware first, or install the program.", self.name,
+                command, hint or "build the firmware first, or install the program.", self.name,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, bufsize=0,
-                env={**os.environ, **(environment or {})},
+                environment=environment,
             )  # fmt: skip
         except ToolMissingError:
             self._stderr.close()
@@ -101,7 +101,7 @@ class ProcessTransport:
 class PtyProcess(Closeable):
     """Firmware with the pseudo terminal `name` as UART, which stays open between clients."""
 
-    def __init__(self, command: Sequence[str | Path]) -> None:
+    def __init__(self, command: Sequence[Word]) -> None:
         if not hasattr(os, "openpty"):
             hint = "use a board on a serial port, or Linux or macOS."
             what = "this system has no pseudo terminals."
@@ -111,7 +111,7 @@ class PtyProcess(Closeable):
         self.name = os.ttyname(self._theirs)
         try:
             self._process = start_process(
-                [str(part) for part in command], "build the firmware first.", stdin=self._ours,
+                command, "build the firmware first.", stdin=self._ours,
                 stdout=self._ours, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except ToolMissingError:

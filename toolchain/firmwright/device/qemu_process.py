@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from firmwright.artifacts import PreloadedMemory
+from firmwright.base.child_process import Word, find_program
 from firmwright.base.errors import DeviceError, ToolMissingError
 from firmwright.boards import Board
 from firmwright.device.gdb_client import GdbClient
@@ -45,11 +46,11 @@ class QemuCommand:
     has_uart: bool = True
     pace: int = 0
 
-    def arguments(self) -> list[str]:
+    def arguments(self) -> list[Word]:
         stub = f"socket,path={self.gdb.replace(',', ',,')},server=on,wait=off,id=gdb"
         return [
             self.program, *("-machine", self.machine), *self.extra,
-            *(() if self.kernel is None else ("-kernel", str(self.kernel))),
+            *(() if self.kernel is None else ("-kernel", self.kernel)),
             *(arg for load in self.loads for arg in ("-device", _loader(load))),
             *("-icount", f"shift={self.pace}" + (",align=on" if self.pace else "")),
             *(("-plugin", self.plugin) if self.plugin else ()),
@@ -62,12 +63,12 @@ class QemuCommand:
 
 def _loader(load: PreloadedMemory) -> str:
     """Return the argument of QEMU's generic loader; commas in values are written twice."""
-    file = str(load.file).replace(",", ",,")
+    file = str(load.file.absolute()).replace(",", ",,")
     return f"loader,file={file},addr={load.address:#x},force-raw=on"
 
 
 def start_qemu(command: QemuCommand) -> ProcessTransport:
-    if shutil.which(command.program) is None:
+    if find_program(command.program) is None:
         package = PACKAGES.get(command.program, command.program)
         what = f"{command.program} is not installed."
         raise ToolMissingError(what, where=command.machine, hint=f"apt install {package}.")
@@ -75,7 +76,7 @@ def start_qemu(command: QemuCommand) -> ProcessTransport:
         command.arguments(),
         name=f"{command.program} -machine {command.machine}",
         hint="start the session again; if it happens every time, "
-        f"try the command by hand: {' '.join(command.arguments())}",
+        f"try the command by hand: {' '.join(map(str, command.arguments()))}",
     )
 
 

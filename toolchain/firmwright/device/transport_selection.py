@@ -54,7 +54,7 @@ def open_transport(
         return _reconnecting(port, baud) if open_plugin is None else open_plugin(request)
     match board.run.kind:
         case "host":
-            external = {EXTERNAL_MEMORY_VARIABLE: str(loads[0].file)} if loads else {}
+            external = {EXTERNAL_MEMORY_VARIABLE: str(loads[0].file.absolute())} if loads else {}
             name = f"{board.name} firmware {elf}"
             return ProcessTransport([elf], name=name, environment=external)
         case "qemu":

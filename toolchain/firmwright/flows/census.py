@@ -12,6 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from firmwright.base.child_process import kill_process, python_command, start_process
 from firmwright.base.errors import (
     DoesNotFitError,
     FirmwrightError,
@@ -20,7 +21,6 @@ from firmwright.base.errors import (
     ReferenceRefusalError,
     UnsupportedError,
 )
-from firmwright.device.subprocesses import kill_process, popen_options
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.executors import Executor
 from firmwright.flows.firmware_images import build_image
@@ -72,11 +72,13 @@ def run_in_process(task: CensusTask) -> CensusEntry:
         folder = Path(name)
         request, answer = folder / "task", folder / "entry"
         request.write_bytes(pickle.dumps(replace(task, path=str(path), content=None)))
-        command = [sys.executable, "-m", "firmwright.flows.census", str(request), str(answer)]
+        command = python_command("firmwright.flows.census", request, answer)
         with (folder / "log").open("wb") as output:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **popen_options()
-            )
+            # The options may hold paths relative to the current folder.
+            process = start_process(
+                command, "repeat the census.", task.name, folder=Path.cwd(),
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
             try:
                 process.wait(task.timeout_s)
             except subprocess.TimeoutExpired:

@@ -2,13 +2,7 @@
 
 import contextlib
 import copyreg
-import multiprocessing
 import operator
-import os
-import signal
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -16,10 +10,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.base.process_pool import end_with_parent, open_process_pool
 from firmwright.base.version import VERSION
 
 _CLUSTER_TIMEOUT_S = 15
-_FAREWELL_S = 10.0
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -102,28 +96,8 @@ def open_executor(jobs: int, scheduler: str = "") -> Iterator[Executor]:
     elif jobs == 1:
         yield Executor()
     else:
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
-        try:
+        with open_process_pool(jobs, initializer=end_with_parent) as pool:
             yield ProcessExecutor(pool)
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """Start a thread that ends this process with its parent, which handles interrupts."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)  # closes sessions and their emulators
-        time.sleep(_FAREWELL_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def package_version() -> str:

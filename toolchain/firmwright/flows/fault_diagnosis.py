@@ -5,13 +5,14 @@ several operators may share, indicates it.
 """
 
 import logging
-import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.artifacts import Image
 from firmwright.base.c_identifiers import without_abi_hash
+from firmwright.base.child_process import Word, run_program
+from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.device.fault_report import Fault
 from firmwright.pipeline import Compilation
 
@@ -37,15 +38,14 @@ def find_source_lines(
     """Return the locations of each address; `toolchain` is the prefix of the GNU tools."""
     arguments = [f"{address:#x}" for address in addresses]
     tool = f"{toolchain}-addr2line" if toolchain else "addr2line"
+    command: list[Word] = [tool, "-a", "-f", "-i", "-e", elf, *arguments]
+    failure = f"{tool} cannot read the image."
     try:
-        done = subprocess.run(
-            [tool, "-a", "-f", "-i", "-e", str(elf), *arguments], capture_output=True, text=True,
-            timeout=TIMEOUT_S, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
+        _, output = run_program(command, tool, timeout_s=TIMEOUT_S, failure=failure)
+    except (ToolFailedError, ToolMissingError) as error:
         log.info("%s cannot find the source line: %s", tool, error)
         return tuple(() for _ in arguments)
-    return _read(done.stdout, len(arguments))
+    return _read(output, len(arguments))
 
 
 def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:

@@ -2,17 +2,17 @@
 
 import contextlib
 import logging
+import os
+import re
 import shlex
-import shutil
-import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.artifacts import Image
-from firmwright.base.child_process import run_program
+from firmwright.base.child_process import find_program, private_folder, run_program
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
-from firmwright.base.platform_compat import current_user_tag
 from firmwright.boards import Board
 from firmwright.device.flash_image import FlashImage, read_hex, to_uf2
 from firmwright.device.flash_tools import JLINK_ERASE, TOOLS, FlashJob, FlashTool, ToolCommand
@@ -22,6 +22,9 @@ from firmwright.device.stm32_boot_rom import BAUD, PARITY, Stm32BootRom
 
 log = logging.getLogger(__name__)
 TOOL_TIMEOUT_S = 300.0
+RESTART_TIMEOUT_S = 15.0
+"""The time in which a boot ROM restarts after the last block of an image."""
+_RESTART_POLL_S = 0.1
 MOUNT_FOLDERS = (Path("/run/media"), Path("/media"), Path("/Volumes"))
 """The folders in which systems mount volumes, directly or in a folder for each user."""
 
@@ -77,9 +80,10 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
         if not board.flash_tools.tools:
             hint = "emulated boards need no flashing; else --runner gdb --address HOST:PORT."
         raise UsageError(problem, where=board.name, hint=hint)
-    content, uf2 = read_hex(image.hex), image.bin.with_suffix(".uf2")
-    size_bytes = image.bin.stat().st_size
-    job = FlashJob(argument, image.hex, image.bin, uf2, content.start, size_bytes)
+    # The tools run in an empty folder.
+    hex_file, bin_file = image.hex.absolute(), image.bin.absolute()
+    content, uf2 = read_hex(hex_file), bin_file.with_suffix(".uf2")
+    job = FlashJob(argument, hex_file, bin_file, uf2, content.start, bin_file.stat().st_size)
     return FlashPlan(board, chosen, argument, job, content)
 
 
@@ -124,7 +128,7 @@ def plan_erase(board: Board, runner: str = "") -> ErasePlan:
             else "flash the board; that erases the pages it needs.",
         )
     name, argument = choice
-    unused_file = Path(tempfile.gettempdir()) / f"firmwright-erase-{current_user_tag()}.bin"
+    unused_file = private_folder("erase") / "unused.bin"
     job = FlashJob(argument, unused_file, unused_file, unused_file, board.flash.start, 0)
     script = job.script if TOOLS[name].script else None
     return ErasePlan(board.name, name, TOOLS[name].erase_commands(job), script)
@@ -133,8 +137,9 @@ def plan_erase(board: Board, runner: str = "") -> ErasePlan:
 def erase(plan: ErasePlan) -> None:
     if plan.script is not None:
         plan.script.write_text(JLINK_ERASE, encoding="ascii", newline="\n")
-    for command in plan.commands:
-        _run(command, TOOLS[plan.runner], plan.board)
+    tool = TOOLS[plan.runner]
+    printed = [_run(command, tool, plan.board) for command in plan.commands]
+    _check_proof("erasing", (tool.erase_proof,), printed, plan.commands, plan.board)
 
 
 def run_flash_command(image: Image, template: str) -> None:
@@ -146,8 +151,9 @@ def run_flash_command(image: Image, template: str) -> None:
     for name, file in files.items():
         words = [word.replace(name, str(file)) for word in words]
     try:
-        status, output = run_program(words, words[0], timeout_s=TOOL_TIMEOUT_S)
-    except (OSError, ToolFailedError) as error:
+        # The user's own command: it may name files relative to the current folder.
+        status, output = run_program(words, words[0], timeout_s=TOOL_TIMEOUT_S, folder=Path.cwd())
+    except (ToolMissingError, ToolFailedError) as error:
         raise UsageError(f"the board cannot be flashed: {error}.", where=template) from error
     if status:
         what = f"the board cannot be flashed: {words[0]} ended with {status}. {output.strip()}"
@@ -163,14 +169,35 @@ def _by_tool(plan: FlashPlan, tool: FlashTool, *, verify: bool) -> str:
     if tool.script:
         text = tool.script_text(plan.job, verify)
         plan.job.script.write_text(text, encoding="ascii", newline="\n")
-    for command in plan.commands(verify=verify):
-        _run(command, tool, plan.board.name)
+    plan.job.read_back.unlink(missing_ok=True)
+    commands, board = plan.commands(verify=verify), plan.board.name
+    printed = [_run(command, tool, board) for command in commands]
+    _check_proof("flashing", tool.proofs(verify), printed, commands, board)
     if verify and tool.read:
-        _compare(plan.job)
+        _compare(plan.job, board)
     return tool.program
 
 
-def _compare(job: FlashJob) -> None:
+def _check_proof(
+    work: str, proofs: Sequence[str], printed: Sequence[str], commands: Sequence[ToolCommand],
+    board: str,
+) -> None:  # fmt: skip
+    """Raise ToolFailedError if the output does not contain the tool's own messages of success."""
+    output = "\n".join(printed)
+    missing = [proof for proof in proofs if not re.search(proof, output)]
+    if missing:
+        program = commands[0][0]
+        what = (
+            f"{work} is not proved: {program} ended without an error, but without {missing[0]!r}."
+        )
+        hint = "check the board; firmwright flash --verify reads the flash back."
+        raise ToolFailedError(what, command=commands[-1], output=output, where=board, hint=hint)
+
+
+def _compare(job: FlashJob, board: str) -> None:
+    if not job.read_back.is_file():
+        what = "flashing is not proved: the tool did not read the flash back."
+        raise ToolFailedError(what, where=board, hint="flash again, or use another --runner.")
     actual, expected = job.read_back.read_bytes(), job.bin.read_bytes()
     if actual[: len(expected)] == expected:
         return
@@ -181,8 +208,8 @@ def _compare(job: FlashJob) -> None:
     raise DeviceError(what, where=str(job.read_back), hint=hint)
 
 
-def _run(command: ToolCommand, tool: FlashTool, board: str) -> None:
-    if shutil.which(command[0]) is None:
+def _run(command: ToolCommand, tool: FlashTool, board: str) -> str:
+    if find_program(command[0]) is None:
         what = f"{command[0]} is not installed."
         raise ToolMissingError(what, where=board, hint=f"{tool.install}.")
     log.info("%s", " ".join(command))
@@ -193,6 +220,7 @@ def _run(command: ToolCommand, tool: FlashTool, board: str) -> None:
             output=printed, where=board,
             hint="check cable and probe; firmwright flash --dry-run prints the command.",
         )  # fmt: skip
+    return printed
 
 
 def _by_stub(plan: FlashPlan, verify: bool) -> str:
@@ -231,8 +259,27 @@ def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
         hint = "name the volume that the board mounts: --address DIR."
         raise DeviceError(what, where=str(volume), hint=hint)
     uf2 = to_uf2(plan.image, plan.board.flash_tools.uf2_family)
-    (volume / "firmware.uf2").write_bytes(uf2)
+    with (volume / "firmware.uf2").open("wb") as file:
+        file.write(uf2)
+        with contextlib.suppress(OSError):  # a board that has already restarted
+            file.flush()
+            os.fsync(file.fileno())
+    _wait_for_restart(volume, plan.board.name)
     return str(volume)
+
+
+def _wait_for_restart(volume: Path, board: str) -> None:
+    """Return when the boot ROM, which restarts after a complete image, removes its volume."""
+    deadline = time.monotonic() + RESTART_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            (volume / "INFO_UF2.TXT").stat()
+        except OSError:
+            return
+        time.sleep(_RESTART_POLL_S)
+    what = f"flashing is not proved: the volume remained for {RESTART_TIMEOUT_S:g} s."
+    hint = "check that the image is for this chip, or use --runner picotool --verify."
+    raise DeviceError(what, where=f"{board}: {volume}", hint=hint)
 
 
 def find_volume(label: str, roots: Sequence[Path], board: str) -> Path:

@@ -5,7 +5,6 @@ commands of GDB and of the debug probe's server are returned.
 """
 
 import contextlib
-import shutil
 import tempfile
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from firmwright.artifacts import Image
+from firmwright.base.child_process import find_program
 from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.boards import Board
 from firmwright.boards.flash_tools import FlashTools
@@ -31,6 +31,8 @@ BREAKPOINT_TIMEOUT_S: Final = 24 * 3600.0
 """The firmware does not answer while it is stopped at a breakpoint."""
 STARTUP_TIMEOUT_S: Final = 20.0
 DEBUGGER: Final = "gdb-multiarch"
+_NO_SCRIPTS: Final = ("-nx", "-iex", "set auto-load off")
+"""Neither .gdbinit files nor scripts that an image names are executed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def debug_commands(board: Board, elf: Path, address: str, operator: int | None) 
         steps.append("continue")
         steps.append("up")
     words = [word for step in steps for word in ("-ex", step)]
-    return DebugCommands(server, (DEBUGGER, str(elf), *words))
+    return DebugCommands(server, (DEBUGGER, *_NO_SCRIPTS, str(elf.absolute()), *words))
 
 
 def _server(board: str, flash_tools: FlashTools) -> tuple[Command, str]:
@@ -74,7 +76,7 @@ def _server(board: str, flash_tools: FlashTools) -> tuple[Command, str]:
 def find_debugger(toolchain: str) -> str:
     """Return an installed GDB that supports the toolchain's cores."""
     for name in (DEBUGGER, f"{toolchain}-gdb"):
-        if shutil.which(name) is not None:
+        if find_program(name) is not None:
             return name
     what = f"neither {DEBUGGER} nor {toolchain}-gdb is installed."
     raise ToolMissingError(what, hint=f"install one: apt install {DEBUGGER}.")

@@ -1,9 +1,7 @@
 """Execution of models by a reference runtime in a worker process, which may crash or hang."""
 
 import json
-import os
 import signal
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from firmwright.base.child_process import run_program
+from firmwright.base.child_process import python_command, run_program
 from firmwright.base.errors import (
     InternalError,
     ReferenceRefusalError,
@@ -41,6 +39,11 @@ RUNTIME_TITLES: Mapping[str, str] = {
 The others identify the kernels of a user's recorded outputs.
 """
 DEFAULT_TIMEOUT_S = 300.0
+_WORKER_ENVIRONMENT: Mapping[str, str] = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1",
+}
+"""PyTorch must not unpickle objects other than tensors, whatever its own code asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +141,10 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
 
 
 def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> None:
-    source_root = str(Path(__file__).resolve().parents[2])
-    inherited = os.environ.get("PYTHONPATH", "")
-    environment = {
-        "PYTHONPATH": os.pathsep.join(filter(None, (source_root, inherited))),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    # -P: the folder's files must not be importable.
-    command = [sys.executable, "-P", "-m", f"firmwright.oracle.{module}", str(folder)]
+    command = python_command(f"firmwright.oracle.{module}", folder)
     status, printed = run_program(
         command, oracle, timeout_s=timeout_s, hint="fewer samples.", folder=folder,
-        environment=environment,
+        environment=_WORKER_ENVIRONMENT,
     )  # fmt: skip
     if status == 0 and (folder / "answer.json").is_file():
         return

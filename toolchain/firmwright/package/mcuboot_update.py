@@ -6,7 +6,6 @@ packages, which other SMP clients read too.
 
 import importlib.util
 import json
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.child_process import run_program
+from firmwright.base.child_process import Word, python_command, run_program
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.boards import Board
 from firmwright.boards.mcuboot import McubootSlots
@@ -67,14 +66,15 @@ def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSi
     with tempfile.TemporaryDirectory(prefix="firmwright-sign-") as folder:
         source, target = Path(folder) / "payload.bin", Path(folder) / "signed.bin"
         source.write_bytes(payload)
-        command = [
-            *(sys.executable, "-m", "imgtool.main", "sign", "--pad-header"),
-            *("--key", str(signing.key), "--version", signing.version),
-            *("--header-size", hex(slots.header_bytes), "--slot-size", hex(slot_bytes)),
-            *("--align", str(slots.align), *signing.more, str(source), str(target)),
-        ]
+        command: list[Word] = [*python_command("imgtool.main", "sign", "--pad-header")]
+        command += ["--key", signing.key, "--version", signing.version]
+        command += ["--header-size", hex(slots.header_bytes), "--slot-size", hex(slot_bytes)]
+        command += ["--align", str(slots.align), *signing.more]
+        command += [source, target]
+        # --imgtool-args may name files relative to the current folder.
         run_program(
-            command, "imgtool", timeout_s=SIGN_TIMEOUT_S, failure="imgtool did not sign the image.",
+            command, "imgtool", timeout_s=SIGN_TIMEOUT_S, folder=Path.cwd(),
+            failure="imgtool did not sign the image.",
             hint="check --key, --package-version, --imgtool-args and the board's [mcuboot].",
         )  # fmt: skip
         return target.read_bytes()

@@ -5,7 +5,6 @@ It runs as a program of this Python environment (the extra `ethos-u`).
 
 import csv
 import re
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from firmwright.base.child_process import run_program
+from firmwright.base.child_process import python_command, run_program
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 
 _TIMEOUT_S = 600.0
@@ -106,10 +105,10 @@ def run_vela(model: bytes, options: VelaOptions, folder: Path, output: str) -> s
         raise ToolMissingError(what, hint="pip install 'firmwright[ethos-u]'.")
     path = folder / "model.tflite"
     path.write_bytes(model)
-    command = [sys.executable, "-m", "ethosu.vela", str(path)]
+    command = [*python_command("ethosu.vela", path)]
     command += ["--accelerator-config", options.accelerator, "--config", _CONFIG]
     command += ["--system-config", options.system_config, "--memory-mode", options.memory_mode]
-    command += ["--output-format", output, "--output-dir", str(folder), "--show-cpu-operations"]
+    command += ["--output-format", output, "--output-dir", folder, "--show-cpu-operations"]
     command += ["--verbose-performance"]  # estimates by operator
     status, text = run_program(command, "Vela", timeout_s=_TIMEOUT_S, where=options.accelerator)
     if wrong_option := _WRONG_OPTION.search(text):

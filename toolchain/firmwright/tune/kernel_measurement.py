@@ -5,7 +5,6 @@ board's counter around each kernel. Results must equal those of the operator's r
 """
 
 import logging
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from firmwright.base import errors
-from firmwright.base.child_process import run_program
+from firmwright.base.child_process import find_program, run_program
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags
@@ -92,7 +91,7 @@ def make_measurement_setup(
     try:
         check_plugin_support(board.run.program)
     except errors.ToolMissingError as missing:
-        if shutil.which(board.run.program) is None:
+        if find_program(board.run.program) is None:
             raise
         log.warning("%s Kernels are counted by the timer, which is coarser.", missing)
         return MeasurementSetup(TIMER, timeout_s=timeout_s)
@@ -108,7 +107,7 @@ def measurement_context(options: Options, method: str) -> MeasurementContext:
 
 def _compiler(board: Board) -> str:
     name = compiler_flags.gnu_tool(board, "gcc")
-    if shutil.which(name) is None:
+    if find_program(name) is None:
         what = f"the compiler {name} is not installed."
         hint = f"apt install {compiler_flags.debian_packages(board.toolchain)}."
         raise errors.ToolMissingError(what, where=board.name, hint=hint)

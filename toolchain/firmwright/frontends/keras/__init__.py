@@ -1,17 +1,19 @@
 """Conversion of Keras models by TensorFlow, in a child process, to .tflite models."""
 
-import contextlib
 import io
+import json
 import logging
-import sys
 import tempfile
 import zipfile
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
-from firmwright.base.child_process import run_program
-from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.base.child_process import python_command, run_program
+from firmwright.base.errors import FirmwrightError, ModelError, ToolFailedError, ToolMissingError
 from firmwright.base.resource_limits import check_count, scaled_limit
-from firmwright.frontends.keras.child import OPEN_BATCH
+from firmwright.frontends.keras.config_check import find_foreign_classes
 
 log = logging.getLogger(__name__)
 KERAS_HINT = (
@@ -19,12 +21,14 @@ KERAS_HINT = (
     "docs/keras.md."
 )
 _HDF5_MARK = b"\x89HDF\r\n\x1a\n"
-_WITHOUT_TENSORFLOW = 3
-"""The exit status of the child process if TensorFlow is not installed."""
 _TIMEOUT_S = 900.0
 _EXPANSION_MAX = 64
 _MEMORY_BYTES_MAX = 8 << 30
 """Addresses of the child process; TensorFlow itself takes up to 3 GB."""
+_ZIP_DAMAGE: Final = (
+    zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, OSError, RuntimeError,
+    ValueError,
+)  # fmt: skip
 
 
 def is_keras(data: bytes) -> bool:
@@ -32,31 +36,83 @@ def is_keras(data: bytes) -> bool:
 
 
 def convert_keras(data: bytes, file: str) -> bytes:
-    """Return a .tflite file; an open batch is 1. Raise ToolMissingError without TensorFlow."""
+    """Return a .tflite file; an open batch is 1.
+
+    Raise ModelError if the model names classes that are not Keras's, ToolMissingError without
+    TensorFlow.
+    """
     suffix = ".h5" if data[:8] == _HDF5_MARK else ".keras"
     if suffix == ".keras":
-        with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(data)) as archive:
-            unpacked = sum(member.file_size for member in archive.infolist())
-            limit = _EXPANSION_MAX * len(data)
-            check_count(unpacked, limit, "its files unpack to {} bytes", file)
+        _check_archive(data, file)
     with tempfile.TemporaryDirectory(prefix="firmwright-keras-") as name:
-        source, target = Path(name) / f"model{suffix}", Path(name) / "model.tflite"
+        folder = Path(name)
+        source, target, answer = (
+            folder / f"model{suffix}", folder / "model.tflite", folder / "answer.json",
+        )  # fmt: skip
         source.write_bytes(data)
-        child = Path(__file__).with_name("child.py")
         memory = str(scaled_limit(_MEMORY_BYTES_MAX))
-        command = [sys.executable, str(child), str(source), str(target), memory]
+        command = python_command("firmwright.frontends.keras.child", folder, source, memory)
         log.info("converting %s by TensorFlow", file)
-        status, printed = run_program(command, "TensorFlow", timeout_s=_TIMEOUT_S, where=file)
-        if status == _WITHOUT_TENSORFLOW:
-            raise ToolMissingError(
-                f"{file} is a Keras model, but TensorFlow is not installed.", hint=KERAS_HINT
-            )
-        if status or not target.is_file():
-            raise ToolFailedError(
-                f"TensorFlow cannot convert {file}.", exit_status=status, output=printed
-            )
-        batch = ", with batch size 1 for None" if OPEN_BATCH in printed else ""
+        status, printed = run_program(
+            command, "TensorFlow", timeout_s=_TIMEOUT_S, where=file,
+            environment={"TF_CPP_MIN_LOG_LEVEL": "3"},
+        )  # fmt: skip
+        if not answer.is_file():
+            what = f"TensorFlow crashed on {file}."
+            raise ToolFailedError(what, exit_status=status, output=printed)
+        result = json.loads(answer.read_text(encoding="utf-8"))
+        if result["status"] != "converted":
+            raise _error(result, file)
+        batch = ", with batch size 1 for None" if result["open_batch"] else ""
         log.warning(
             "%s: converted to floats%s; see docs/keras.md.", file, batch, extra={"once": True}
         )
         return target.read_bytes()
+
+
+def _check_archive(data: bytes, file: str) -> None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+            limit = _EXPANSION_MAX * len(data)
+            check_count(unpacked, limit, "its files unpack to {} bytes", file)
+            foreign = find_foreign_classes(archive.read("config.json").decode("utf-8"))
+    except _ZIP_DAMAGE as error:
+        raise ModelError.broken(f"it is not a Keras archive ({error!s:.80}).", file) from error
+    if foreign:
+        raise _error({"status": "foreign", "what": foreign}, file)
+
+
+def _error(answer: Mapping[str, Any], file: str) -> FirmwrightError:
+    what = str(answer.get("what", ""))
+    match answer["status"]:
+        case "missing":
+            return ToolMissingError(
+                f"{file} is a Keras model, but TensorFlow is not installed.", hint=KERAS_HINT
+            )
+        case "old":
+            old = f"Keras {answer['version']} may execute code of a model file while it loads it."
+            return ToolMissingError(old, where=file, hint="pip install 'keras>=3.11.3'.")
+        case "foreign":
+            hint = (
+                "if you trust the file, convert it where it was made, by TFLiteConverter as in "
+                "docs/keras.md; or replace these layers by layers of Keras."
+            )
+            named = f"the model names classes whose code firmwright does not execute: {what}."
+            return ModelError(named, where=file, hint=hint)
+        case "outside":
+            return ModelError(f"{what!r} of the model is in another file.", where=file)
+        case "weights":
+            hint = "save the whole model: model.save('model.keras')."
+            return ModelError("the file has weights without a model.", where=file, hint=hint)
+        case "broken":
+            return ModelError.broken(f"{what}.", file)
+    if str(answer.get("saved_by", "")).startswith(("1.", "2.")):
+        hint = (
+            "convert it where Keras 2 is (TensorFlow 2.15 or older, or the package tf_keras): "
+            "tf.lite.TFLiteConverter.from_keras_model(model).convert(), and use the .tflite file."
+        )
+        last = what.strip().splitlines()[-1:] or [""]
+        old = f"the model was saved by Keras 2, and Keras 3 cannot load it: {last[0].rstrip('.')}."
+        return ModelError(old, where=file, hint=hint)
+    return ToolFailedError(f"TensorFlow cannot convert {file}.", output=what)

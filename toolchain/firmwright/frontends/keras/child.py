@@ -1,40 +1,128 @@
-"""The child process of a conversion: `python child.py MODEL.keras MODEL.tflite BYTES`."""
+"""The child of a conversion: `python -m firmwright.frontends.keras.child FOLDER MODEL BYTES`.
+
+It writes FOLDER/model.tflite and FOLDER/answer.json: the `status` ("converted", or why not), and
+what belongs to it.
+"""
 
 import contextlib
+import io
+import json
 import sys
 import tempfile
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-OPEN_BATCH = "The batch size is open."
+from firmwright.frontends.keras.config_check import find_foreign_classes
+
+OLDEST_KERAS = (3, 11, 3)
+"""The first version that refuses code in .h5 files, too, with `safe_mode`."""
 
 
-def convert(source: str, target: str, memory: str) -> int:
-    """Convert a model in limited memory, with batch size 1 if open; return the exit status."""
+def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, Any]:
+    """Convert a model in limited memory, with batch size 1 if open; return the answer."""
     with contextlib.suppress(ImportError):  # Windows
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    try:
+        refusal = _check_hdf5(source) if source.suffix == ".h5" else _check_weights(source)
+    except ImportError:
+        return {"status": "missing"}
+    if refusal:
+        return refusal
     try:
         import keras
         import tensorflow as tf
     except ImportError:
-        return 3
-    model = keras.models.load_model(source, compile=False)
+        return {"status": "missing"}
+    if _version(keras.__version__) < OLDEST_KERAS:
+        return {"status": "old", "version": keras.__version__}
+    model = keras.models.load_model(str(source), compile=False, safe_mode=True)
     signature = tf.nest.map_structure(
         lambda x: tf.TensorSpec([x.shape[0] or 1, *x.shape[1:]], x.dtype, name=x.name),
         model.inputs if len(model.inputs) == 1 else [model.input],
     )
-    with tempfile.TemporaryDirectory() as folder:
-        model.export(folder, format="tf_saved_model", input_signature=signature, verbose=False)
-        converted = tf.lite.TFLiteConverter.from_saved_model(folder).convert()
-    Path(target).write_bytes(converted)
-    if any(x.shape[0] is None for x in model.inputs):
-        print(OPEN_BATCH)
-    return 0
+    with tempfile.TemporaryDirectory() as saved:
+        model.export(saved, format="tf_saved_model", input_signature=signature, verbose=False)
+        converted = tf.lite.TFLiteConverter.from_saved_model(saved).convert()
+    (folder / "model.tflite").write_bytes(converted)
+    is_open = any(x.shape[0] is None for x in model.inputs)
+    return {"status": "converted", "open_batch": is_open}
+
+
+def _check_hdf5(source: Path) -> dict[str, Any] | None:
+    """Return why the file must not be loaded, or None.
+
+    Keras reads it by h5py, too, which TensorFlow brings.
+    """
+    import h5py
+
+    with h5py.File(source, "r") as file:
+        config = file.attrs.get("model_config")
+        outside = next(_links_out(h5py, file), "")
+    if config is None:
+        return {"status": "weights"}
+    if outside:
+        return {"status": "outside", "what": outside}
+    text = config.decode("utf-8") if isinstance(config, bytes) else str(config)
+    try:
+        foreign = find_foreign_classes(text)
+    except ValueError as error:
+        return {"status": "broken", "what": str(error)}
+    return {"status": "foreign", "what": foreign} if foreign else None
+
+
+def _check_weights(source: Path) -> dict[str, Any] | None:
+    import h5py
+
+    with zipfile.ZipFile(source) as archive:
+        weights = io.BytesIO(archive.read("model.weights.h5"))
+    with h5py.File(weights, "r") as file:
+        outside = next(_links_out(h5py, file), "")
+    return {"status": "outside", "what": outside} if outside else None
+
+
+def _links_out(h5py: Any, group: Any) -> Iterator[str]:
+    """Yield the names of objects whose contents are in other files."""
+    for name in group:
+        if isinstance(group.get(name, getlink=True), h5py.ExternalLink):
+            yield name
+            continue
+        item = group.get(name)
+        if isinstance(item, h5py.Group):
+            yield from _links_out(h5py, item)
+        elif isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
+            yield name
+
+
+def _saved_by(source: Path) -> str:
+    """Return the version of Keras that saved the file, "" if it does not say that."""
+    try:
+        if source.suffix == ".keras":
+            with zipfile.ZipFile(source) as archive:
+                return str(json.loads(archive.read("metadata.json"))["keras_version"])
+        import h5py
+
+        with h5py.File(source, "r") as file:
+            return str(file.attrs["keras_version"])
+    except (ImportError, OSError, LookupError, TypeError, ValueError, MemoryError):
+        return ""
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in text.split(".")[:3])
+
+
+def main(folder: str, source: str, memory_bytes: str) -> None:
+    try:
+        answer = convert(Path(folder), Path(source), int(memory_bytes))
+    except Exception as error:  # noqa: BLE001 - any error of TensorFlow
+        what = f"{type(error).__name__}: {str(error) or 'memory'}"
+        answer = {"status": "failed", "what": what, "saved_by": _saved_by(Path(source))}
+    (Path(folder) / "answer.json").write_text(json.dumps(answer), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(convert(*sys.argv[1:]))
-    except Exception as error:  # noqa: BLE001 - any error of TensorFlow
-        sys.exit(f"{type(error).__name__}: {str(error) or 'memory'}")
+    main(*sys.argv[1:])
