@@ -187,9 +187,7 @@ def _check_proof(
     missing = [proof for proof in proofs if not re.search(proof, output)]
     if missing:
         program = commands[0][0]
-        what = (
-            f"{work} is not proved: {program} ended without an error, but without {missing[0]!r}."
-        )
+        what = f"{work} is not proved: {program} ended with 0, but did not print {missing[0]!r}."
         hint = "check the board; firmwright flash --verify reads the flash back."
         raise ToolFailedError(what, command=commands[-1], output=output, where=board, hint=hint)
 
