@@ -56,7 +56,7 @@ class Net:
 
     def weight(self, array: Array) -> str:
         name = f"w{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def scalar(self, value: Any) -> str:

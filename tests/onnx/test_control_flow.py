@@ -121,3 +121,23 @@ def test_quantized_operators_of_a_scan_are_integers() -> None:
     assert ops.count("expression") == 1
     draw = np.random.Generator(np.random.PCG64(1))
     compare(model, [{"x": draw.uniform(-3, 3, SHAPE).astype(np.float32)} for _ in range(4)])
+
+
+def test_a_longer_scan_needs_a_higher_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net()
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "a"], ["t"]), helper.make_node("Identity", ["t"], ["u"])],
+        "body",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("s", "a")],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("t", "u")],
+    )
+    start = net.weight(np.zeros(2, np.float32))
+    attrs = {"body": body, "num_scan_inputs": 1}
+    last, _ = net.node("Scan", start, net.input("x", (300, 2)), outputs=2, **attrs)
+    model = net.model(last)
+    with pytest.raises(UnsupportedError, match=r"300 iterations, more than 256 \(--limit-factor"):
+        imported(model)
+    monkeypatch.setenv("FIRMWRIGHT_LIMIT_FACTOR", "2")
+    x = np.random.default_rng(2).normal(size=(300, 2)).astype(np.float32)
+    (own,) = results(imported(model), {"x": x}).values()
+    np.testing.assert_allclose(own, x.sum(axis=0), atol=1e-3)

@@ -62,7 +62,10 @@ class UnsupportedItem:
 
 
 OPERATOR_IS_UNSUPPORTED = "this operator is not supported"
-_OPERATORS_HINT = "`firmwright ops`, which lists the supported operators."
+_OPERATORS_HINT = (
+    "other operators in the model before its export (`firmwright ops` lists the supported ones), "
+    "or a custom operator (docs/custom-operators.md)."
+)
 
 
 class UnsupportedError(FirmwrightError):

@@ -7,6 +7,7 @@ they differ, the runtime that produces them is named.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,8 @@ from firmwright.flows.run_schedule import operator_devices
 from firmwright.flows.sample_batches import SampleBatch, Tensors, generate_samples
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.graph.evaluate import numerics_of
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.module import IRModule
 from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
 from firmwright.oracle.reference_runner import RuntimeName
 from firmwright.pipeline import Compilation
@@ -187,28 +189,57 @@ def identify_recording_runtime(
 _CAST = re.compile(r"int\d+\(a\)")
 _CHECKING_RUNTIMES = ("onnxruntime", "pytorch")
 _INDEXING = ("dynamic_gather", "dynamic_scatter")
+_MOVING = (
+    "broadcast_to", "concatenation", "gather", "reshape", "split", "strided_slice", "transpose",
+)  # fmt: skip
 
 
 def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
-    """Return the ranges of inputs that are indices, which ONNX Runtime and PyTorch check."""
+    """Return the ranges of inputs that are indices, which ONNX Runtime and PyTorch check.
+
+    Indices may be moved, and computed by products with constants and by sums.
+    """
     entry = compiled.imported.entry
     if not isinstance(entry, Function) or reference_runtime(compiled) not in _CHECKING_RUNTIMES:
         return {}
     limits: dict[str, int] = {}
     for call in reversed(entry.body):
-        limit = _limit(call, limits)
-        source = call.inputs[1] if call.op in _INDEXING else call.inputs[0] if call.inputs else None
-        if limit is not None and isinstance(source, Value):
-            limits[source.name] = min(limit, limits.get(source.name, limit))
+        limit = _limit(call, limits, compiled.imported)
+        sources = call.inputs[1:2] if call.op in _INDEXING else call.inputs
+        for source in sources if limit is not None else ():
+            if source is not None and limit is not None:
+                limits[source.name] = min(limit, limits.get(source.name, limit))
     return {param.name: (0, limits[param.name]) for param in entry.params if param.name in limits}
 
 
-def _limit(call: Call, limits: Mapping[str, int]) -> int | None:
-    if call.op in _INDEXING and call.attrs.get("mode") in ("along", "elements"):
-        data = call.inputs[0]
+def _limit(call: Call, limits: Mapping[str, int], module: IRModule) -> int | None:
+    """Return the largest value of a call's operands that are indices; None if none is one."""
+    if call.op in _INDEXING:
+        data, indices = call.inputs[:2]
         assert data is not None
-        return data.type.shape[int(str(call.attrs["axis"]))] - 1
-    is_same = call.op in ("reshape", "broadcast_to", "transpose") or (
-        call.op == "expression" and _CAST.fullmatch(str(call.attrs["formula"]))
-    )
-    return limits.get(call.outputs[0].name) if is_same else None
+        assert indices is not None
+        if call.attrs.get("mode") in ("along", "elements"):
+            return data.type.shape[int(str(call.attrs["axis"]))] - 1
+        first = int(str(call.attrs.get("batch_dims", 0)))
+        return min(data.type.shape[first : first + indices.type.shape[-1]], default=0) - 1
+    limit = next((limits[value.name] for value in call.outputs if value.name in limits), None)
+    if limit is None or call.op in _MOVING:
+        return limit
+    x = call.inputs[0]
+    if call.op == "reduction" and call.attrs.get("step") == "add" and x is not None:
+        return limit * math.prod(call.outputs[0].type.shape) // max(1, math.prod(x.type.shape))
+    return _limit_of_formula(call, limit, module) if call.op == "expression" else None
+
+
+def _limit_of_formula(call: Call, limit: int, module: IRModule) -> int | None:
+    formula = str(call.attrs["formula"])
+    if _CAST.fullmatch(formula):
+        return limit
+    names = [value.constant for value in call.inputs if value is not None and value.constant]
+    most = max((int(module.constants[name].array().max(initial=0)) for name in names), default=0)
+    match formula:
+        case "a * b" if names:
+            return limit // max(1, most)
+        case "a + b":
+            return max(0, limit - most) if names else limit // 2
+    return None

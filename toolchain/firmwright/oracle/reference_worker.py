@@ -8,14 +8,18 @@ Output: FOLDER/answer.json (version, names of outputs and layers, or an `error`)
 (`o<k>` the outputs by position, `t<k>` the tensors of subgraph 0 by index).
 
 Samples share the model's state. Sources of the semantics: LiteRT's BUILTIN_REF resolver (reference
-kernels only), TFLM's interpreter, ONNX Runtime without graph optimizations, PyTorch's own kernels
-(`pytorch_program`).
+kernels only), TFLM's interpreter, ONNX Runtime, PyTorch's own kernels (`pytorch_program`).
+
+ONNX Runtime's outputs are those of the model as it is in the file, with two exceptions: one that it
+refuses because of its pools (`with_scalar_pools`), and products on a CPU whose kernels saturate
+(`with_unsigned_weights`). Layers are those of the graph that ONNX Runtime has optimized.
 """
 
 import importlib.metadata
 import json
 import struct
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,19 +27,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from firmwright.oracle.pytorch_program import Array, PyTorchProgram
-
-RESOURCE = 13  # the schema's element type of a variable's handle, which has no value
-TFLM_ARENA_BYTES = 64 << 20  # the system allocates only pages that the model touches
-TFLM_ENDED_EARLY = 15
-"""Status of a run that an operator ended (kTfLiteAbort)."""
-
-
-RESOLVERS = {
-    "litert": "BUILTIN_REF",
-    "litert-optimized": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
-    "litert-xnnpack": "AUTO",
-}
-"""LiteRT's sets of kernels by their name in a request."""
+from firmwright.oracle.tflite_interpreters import (
+    RESOLVERS,
+    LiteRtRuntime,
+    TflmRuntime,
+    swap_entry_subgraph,
+)
 
 
 class RequestError(Exception):
@@ -58,124 +55,37 @@ class ReferenceRuntime(Protocol):
         """Run one sample; return the outputs, then the layers in the order of `layer_names`."""
 
 
-class LiteRtRuntime:
-    """Runs LiteRT with the set of kernels `resolver`."""
-
-    package = "ai-edge-litert"
-
-    def __init__(self, model: bytes, *, layers: bool, resolver: str = RESOLVERS["litert"]) -> None:
-        from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-        self._interpreter = Interpreter(
-            model_content=model,
-            num_threads=1,
-            experimental_op_resolver_type=OpResolverType[resolver],
-            experimental_preserve_all_tensors=layers,
-        )
-        self._interpreter.allocate_tensors()
-        parsed = _parse_flatbuffer(model, "litert")
-        graph = parsed.subgraphs[0]
-        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
-        self._sources = [int(index) for index in graph.inputs]
-        self._results = [*(int(index) for index in graph.outputs), *self.layer_names]
-        self._detections = detection_outputs(parsed)
-
-    def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        for index, value in zip(self._sources, inputs, strict=True):
-            self._interpreter.set_tensor(index, value)
-        self._interpreter.invoke()
-        results = list(map(self._interpreter.get_tensor, self._results))
-        for index, result in zip(self._results, results, strict=True):
-            if index in self._detections:
-                count = self._interpreter.get_tensor(self._detections[index]).reshape(-1)[0]
-                result[:, int(count) :] = 0
-        return results
-
-
-def detection_outputs(model: Any) -> dict[int, int]:
-    """Return the index of the number of boxes for each list that a detection operator writes.
-
-    The operator leaves entries beyond that number as they were before the run.
-    """
-    return {
-        int(index): int(operator.outputs[3])
-        for operator in model.subgraphs[0].operators or ()
-        if model.operatorCodes[operator.opcodeIndex].customCode == b"TFLite_Detection_PostProcess"
-        for index in operator.outputs[:3]
-    }
-
-
-class TflmRuntime:
-    """Runs the TFLM interpreter of the Python package."""
-
-    package = "tflite-micro"
-
-    def __init__(self, model: bytes, *, layers: bool) -> None:
-        from tflite_micro.python.tflite_micro import runtime
-
-        config = runtime.InterpreterConfig
-        mode = config.kPreserveAllTensors if layers else config.kAllocationRecording
-        self._interpreter = runtime.Interpreter.from_bytes(
-            model, arena_size=TFLM_ARENA_BYTES, intrepreter_config=mode
-        )
-        graph = _parse_flatbuffer(model, "tflm").subgraphs[0]
-        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
-        self._outputs: list[Array] = []
-
-    def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        """Run one sample; after an early exit, return the outputs of the last complete run.
-
-        TFLM leaves them undefined. Before the first complete run they represent zero.
-        """
-        for position, value in enumerate(inputs):
-            self._interpreter.set_input(value, position)
-        positions = range(len(self.output_names))
-        if self._interpreter.invoke() != TFLM_ENDED_EARLY:
-            self._outputs = [np.array(self._interpreter.get_output(k)) for k in positions]
-        elif not self._outputs:
-            self._outputs = list(map(self._zero_output, positions))
-        layers = (self._interpreter.GetTensor(index, 0) for index in self.layer_names)
-        return [*self._outputs, *(layer["tensor_data"] for layer in layers)]
-
-    def _zero_output(self, position: int) -> Array:
-        details = self._interpreter.get_output_details(position)
-        points = details["quantization_parameters"]["zero_points"]
-        is_int8 = details["dtype"] == np.int8 and len(points)
-        return np.full(details["shape"], points[0] if is_int8 else 0, details["dtype"])
+LAYOUT_OPTIMIZERS = ["NhwcTransformer", "TransposeOptimizer"]
+"""They would make the order of a float sum depend on other nodes and outputs."""
+STATE_KEY = "firmwright.state."
+"""Metadata that declare state, as in frontends/onnx/reader.py."""
+QUANTIZED_RESULTS = ("DequantizeLinear", "QLinear", "QuantizeLinear")
+"""Operators, or beginnings of their names, whose results remain in an optimized graph."""
+UNSIGNED_PRODUCTS = {
+    "ConvInteger": (2, 1, 3), "MatMulInteger": (2, 1, 3), "MatMulIntegerToFloat": (4, 1, 5),
+    "DynamicQuantizeMatMul": (0, 1, 3), "QAttention": (6, 1, 7), "QGemm": (2, 3, 5),
+    "QLinearConv": (2, 3, 5), "QLinearMatMul": (2, 3, 5),
+}  # fmt: skip
+"""Inputs of operators: zero point of the activations; weights, zero point."""
 
 
 class OnnxRuntimeSession:
     """Runs ONNX Runtime on the CPU: quantized models on integers, others without optimizations.
 
     Integer kernels need graph optimizations and, for int8 activations on x86, a permission.
-    `LAYOUT_OPTIMIZERS` would make the order of a float sum depend on other nodes and outputs.
     """
 
     package = "onnxruntime"
 
     def __init__(self, model: bytes, *, layers: bool) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        levels = onnxruntime.GraphOptimizationLevel
-        options.graph_optimization_level = levels.ORT_DISABLE_ALL
-        if is_quantized(model):
-            options.graph_optimization_level = levels.ORT_ENABLE_ALL
-            options.add_session_config_entry("session.qdqisint8allowed", "1")
-            model = with_scalar_scales(model)
-        model = with_unsigned_weights(model)
-        options.log_severity_level = 4
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        self._session, optimized = _open_as_it_is(model)
+        self._layers = None
         if layers:
-            model = expose_all_results(model)
-        try:
-            self._session = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"],
-                disabled_optimizers=LAYOUT_OPTIMIZERS,
-            )  # fmt: skip
-        except Exception as error:  # its own exceptions have no common base
-            raise RuntimeError(str(error)) from error
-        names = self._names = [item.name for item in self._session.get_outputs()]
+            exposed, self.layer_names = expose_results(model, optimized)
+            self._layers, _ = _open(exposed, is_optimized=False)
+        else:
+            self.layer_names = {}
+        self._names = [item.name for item in self._session.get_outputs()]
         metadata = self._session.get_modelmeta().custom_metadata_map
         self._updates = {
             key.removeprefix(STATE_KEY): following
@@ -190,54 +100,181 @@ class OnnxRuntimeSession:
             for name, item in inputs.items()
             if name in self._updates
         }
-        count = len(names) - int(metadata.get(ADDED_OUTPUTS, 0))
         following = self._updates.values()
-        self.output_names = [name for name in names[:count] if name not in following]
-        self.layer_names = dict(enumerate(names[count:]))
+        self.output_names = [name for name in self._names if name not in following]
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        feeds = dict(zip(self.input_names, inputs, strict=True))
+        feeds = dict(zip(self.input_names, inputs, strict=True)) | self._state
+        named = _run(self._session, feeds)
+        layers = self._layer_results(feeds, named)
+        self._state = {name: named[following] for name, following in self._updates.items()}
+        return [*(named[name] for name in self.output_names), *layers]
+
+    def _layer_results(
+        self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> list[Array]:
+        """Return the layers; raise RuntimeError if requesting them has changed an output."""
+        if self._layers is None:
+            return []
+        results = _run(self._layers, feeds)
+        for name, value in outputs.items():
+            if value.tobytes() != results[name].tobytes():
+                raise RuntimeError(f"output {name} differs if all results are requested")
+        return [results[name] for name in self.layer_names.values()]
+
+
+def _run(session: Any, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    try:
+        results = session.run(None, dict(feeds))
+    except Exception as error:  # its own exceptions have no common base
+        raise RuntimeError(str(error)) from error
+    names = (item.name for item in session.get_outputs())
+    return dict(zip(names, map(np.asarray, results), strict=True))
+
+
+def _open_as_it_is(model: bytes) -> tuple[Any, bytes]:
+    """Return a session of the model and its optimized graph."""
+    if not is_quantized(model):
+        return _open(model, is_optimized=False)
+    try:
+        opened = _open(model, is_optimized=True)
+    except RuntimeError:
+        other = with_scalar_pools(model)
+        if other == model:
+            raise
+        model, opened = other, _open(other, is_optimized=True)
+    exact = with_unsigned_weights(model) if products_saturate() else model
+    if exact == model:
+        return opened
+    replaced = _open(exact, is_optimized=True)
+    # The same operators compute the same products, without saturation.
+    is_proved = _operators(replaced[1]) == _operators(opened[1])
+    return replaced if is_proved else opened
+
+
+def _open(model: bytes, *, is_optimized: bool) -> tuple[Any, bytes]:
+    """Return a session and the model that it runs; RuntimeError if it is refused."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    with tempfile.TemporaryDirectory(prefix="firmwright-onnxruntime-") as folder:
+        path = Path(folder) / "optimized.onnx"
+        if is_optimized:
+            options.graph_optimization_level = levels.ORT_ENABLE_ALL
+            options.add_session_config_entry("session.qdqisint8allowed", "1")
+            options.optimized_model_filepath = str(path)
         try:
-            results = self._session.run(None, feeds | self._state)
+            session = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"],
+                disabled_optimizers=LAYOUT_OPTIMIZERS,
+            )  # fmt: skip
         except Exception as error:  # its own exceptions have no common base
             raise RuntimeError(str(error)) from error
-        named = dict(zip(self._names, map(np.asarray, results), strict=True))
-        self._state = {name: named[following] for name, following in self._updates.items()}
-        return [named[name] for name in (*self.output_names, *self.layer_names.values())]
+        return session, path.read_bytes() if is_optimized else model
 
 
-LAYOUT_OPTIMIZERS = ["NhwcTransformer", "TransposeOptimizer"]
-STATE_KEY = "firmwright.state."
-"""Metadata that declare state, as in frontends/onnx/reader.py."""
-ADDED_OUTPUTS = "firmwright_added_outputs"
+def _operators(model: bytes) -> list[str]:
+    import onnx
 
-
-QUANTIZED_RESULTS = ("DequantizeLinear", "QLinear", "QuantizeLinear")
+    return [node.op_type for node in onnx.ModelProto.FromString(model).graph.node]
 
 
 def is_quantized(model: bytes) -> bool:
     return b"QuantizeLinear" in model or b"QLinear" in model
 
 
-def with_scalar_scales(model: bytes) -> bytes:
-    """Make scales and zero points of one element scalars; only these have integer kernels."""
+def expose_results(model: bytes, optimized: bytes) -> tuple[bytes, dict[int, str]]:
+    """Return the optimized model with more outputs, and the names of the results of `model`.
+
+    Of a quantized model, these are results of QUANTIZED_RESULTS that the optimized one computes,
+    too, or that are dequantized from them. It is not optimized again, so that the operators stay as
+    they are.
+    """
+    import onnx
+
+    proto, keeps_integers = onnx.ModelProto.FromString(model), is_quantized(model)
+    exposed = onnx.ModelProto.FromString(optimized)
+    outputs = {item.name for item in exposed.graph.output}
+    computed = {name for node in exposed.graph.node for name in node.output if name}
+    known = computed | {x.name for x in (*exposed.graph.input, *exposed.graph.initializer)}
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    names: list[str] = []
+    for node in proto.graph.node:
+        if keeps_integers and not node.op_type.startswith(QUANTIZED_RESULTS):
+            continue
+        is_fused = computed.isdisjoint(node.output) and node.op_type == "DequantizeLinear"
+        if is_fused and node.input[0] in computed and {*node.input[1:]} <= {*known, *constants}:
+            lost = [name for name in node.input[1:] if name not in known]
+            exposed.graph.initializer.extend(constants[name] for name in lost)
+            exposed.graph.node.append(node)
+            known.update(lost)
+            computed.update(node.output)
+        names += [name for name in node.output if name in computed and name not in outputs]
+    exposed.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
+    return bytes(exposed.SerializeToString()), dict(enumerate(names))
+
+
+def with_scalar_pools(model: bytes) -> bytes:
+    """Make scales and zero points around pools scalars; return the same bytes if there are none.
+
+    ONNX Runtime refuses its own QLinearAveragePool with vectors of one element.
+    """
     import onnx
 
     proto = onnx.ModelProto.FromString(model)
-    kinds = ("QuantizeLinear", "DequantizeLinear")
-    nodes = (node for node in proto.graph.node if node.op_type in kinds)
-    names = {name for node in nodes for name in node.input[1:]}
-    for tensor in proto.graph.initializer:
-        if tensor.name in names and list(tensor.dims) == [1]:
-            del tensor.dims[:]
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    readers = {name: node for node in proto.graph.node for name in node.input}
+    vectors = [tensor for tensor in proto.graph.initializer if list(tensor.dims) == [1]]
+    scalars = {tensor.name: f"{tensor.name}_scalar" for tensor in vectors}
+    nodes: list[Any] = []
+    for node in proto.graph.node:
+        if node.op_type == "AveragePool" and node.input[0] in makers:
+            own = onnx.NodeProto()
+            own.CopyFrom(makers[node.input[0]])
+            own.name, own.output[0] = "", f"{node.output[0]}_scalar_input"
+            node.input[0] = own.output[0]
+            for item in filter(None, (own, readers.get(node.output[0]))):
+                item.input[1:] = [scalars.get(name, name) for name in item.input[1:]]
+            nodes.append(own)
+        nodes.append(node)
+    if len(nodes) == len(proto.graph.node):
+        return model
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    for tensor in vectors:
+        scalar = proto.graph.initializer.add()
+        scalar.CopyFrom(tensor)
+        scalar.name = scalars[tensor.name]
+        del scalar.dims[:]
     return bytes(proto.SerializeToString())
 
 
-def with_unsigned_weights(model: bytes) -> bytes:
-    """Store int8 weights of uint8 activations as uint8: the same products, exact on every CPU.
+def products_saturate() -> bool:
+    """Return whether this CPU's products of uint8 and int8 saturate sums of two at 16 bits.
 
-    On x86 without VNNI, ONNX Runtime saturates sums of two products of uint8 and int8 at 16 bits.
+    This is so on x86 without VNNI.
     """
+    import onnx
+
+    helper, kinds = onnx.helper, onnx.TensorProto
+    node = helper.make_node("MatMulInteger", ["a", "b"], ["y"])
+    weights = onnx.numpy_helper.from_array(np.full((64, 8), 127, np.int8), "b")
+    a = helper.make_tensor_value_info("a", kinds.UINT8, [4, 64])
+    y = helper.make_tensor_value_info("y", kinds.INT32, [4, 8])
+    graph = helper.make_graph([node], "product", [a], [y], [weights])
+    opsets = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    session, _ = _open(model.SerializeToString(), is_optimized=False)
+    products = _run(session, {"a": np.full((4, 64), 255, np.uint8)})["y"]
+    return bool((products != 64 * 255 * 127).any())
+
+
+def with_unsigned_weights(model: bytes) -> bytes:
+    """Store int8 weights of uint8 activations as uint8: the same products, exact on every CPU."""
     import onnx
 
     proto = onnx.ModelProto.FromString(model)
@@ -269,44 +306,6 @@ def with_unsigned_weights(model: bytes) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-UNSIGNED_PRODUCTS = {
-    "ConvInteger": (2, 1, 3), "MatMulInteger": (2, 1, 3), "MatMulIntegerToFloat": (4, 1, 5),
-    "DynamicQuantizeMatMul": (0, 1, 3), "QAttention": (6, 1, 7), "QGemm": (2, 3, 5),
-    "QLinearConv": (2, 3, 5), "QLinearMatMul": (2, 3, 5),
-}  # fmt: skip
-"""Inputs of operators: zero point of the activations; weights, zero point."""
-
-
-def expose_all_results(model: bytes) -> bytes:
-    """Add all results to the outputs; of a quantized model those that integer kernels keep."""
-    import onnx
-
-    proto, keeps_integers = onnx.ModelProto.FromString(model), is_quantized(model)
-    outputs = {item.name for item in proto.graph.output}
-    nodes = [
-        node
-        for node in proto.graph.node
-        if not keeps_integers or node.op_type.startswith(QUANTIZED_RESULTS)
-    ]
-    added = [n for node in nodes for n in node.output if n and n not in outputs]
-    proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(n) for n in added)
-    entry = proto.metadata_props.add()
-    entry.key, entry.value = ADDED_OUTPUTS, str(len(added))
-    return bytes(proto.SerializeToString())
-
-
-def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
-    """Return input names, output names and, with `layers`, all result names by tensor index."""
-    names = [
-        (tensor.name or b"").decode("utf-8", "replace") or f"tensor_{index}"  # as the importer
-        for index, tensor in enumerate(graph.tensors)
-    ]
-    results = (int(index) for operator in graph.operators or () for index in operator.outputs)
-    layer_indices = (k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE)
-    inputs, outputs = ([names[index] for index in part] for part in (graph.inputs, graph.outputs))
-    return inputs, outputs, {index: names[index] for index in layer_indices}
-
-
 def open_runtime(
     numerics: str, model: bytes, *, layers: bool, integers: Mapping[str, Array] | None = None
 ) -> ReferenceRuntime:
@@ -320,38 +319,6 @@ def open_runtime(
     except ImportError as error:
         raise RequestError("missing", kind.package) from error
     return runtime
-
-
-def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
-    package = TflmRuntime.package if numerics == "tflm" else LiteRtRuntime.package
-    try:
-        import flatbuffers
-
-        parsed = _parse_flatbuffer(model, numerics)
-    except ImportError as error:
-        raise RequestError("missing", package) from error
-    graphs = parsed.subgraphs
-    graphs[0], graphs[subgraph] = graphs[subgraph], graphs[0]
-    moved = {0: subgraph, subgraph: 0}
-    referring = [operator.builtinOptions for graph in graphs for operator in graph.operators or ()]
-    referring += parsed.signatureDefs or ()
-    for options in filter(None, referring):
-        for name, value in vars(options).items():
-            if name.endswith(("SubgraphIndex", "subgraphIndex")) or name == "subgraph":
-                setattr(options, name, moved.get(value, value))
-    builder = flatbuffers.Builder(len(model))
-    builder.Finish(parsed.Pack(builder), file_identifier=b"TFL3")
-    return bytes(builder.Output())
-
-
-def _parse_flatbuffer(model: bytes, numerics: str) -> Any:
-    if numerics == "tflm":
-        from tflite_micro.python.tflite_micro import runtime
-
-        return runtime.convert_bytearray_to_object(bytearray(model))
-    from ai_edge_litert import schema_py_generated as schema
-
-    return schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0))
 
 
 def order_inputs(
@@ -380,7 +347,11 @@ def run_request(folder: Path) -> dict[str, Any]:
     request, arrays = read_request(folder)
     model = (folder / "model").read_bytes()
     if request.get("subgraph"):
-        model = swap_entry_subgraph(request["subgraph"], model, request["numerics"])
+        try:
+            model = swap_entry_subgraph(request["subgraph"], model, request["numerics"])
+        except ImportError as error:
+            kind = TflmRuntime if request["numerics"] == "tflm" else LiteRtRuntime
+            raise RequestError("missing", kind.package) from error
     integers = read_arrays(folder, request, "integers") if request.get("integers") else None
     runtime = open_runtime(request["numerics"], model, layers=request["layers"], integers=integers)
     inputs = order_inputs(runtime, list(arrays), list(arrays.values()))

@@ -16,7 +16,12 @@ FOLDED_ELEMENTS_MAX: Final = 1 << 22
 """Larger results are left to the importer of the operator."""
 CONSTANT_ELEMENTS_MAX: Final = 1 << 28
 """The elements of all results of a model together."""
-_NEVER_FOLDED: Final = ("DequantizeLinear", "If", "Loop", "Scan", "RandomNormal", "RandomUniform")
+_RANDOM: Final = (
+    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+)  # fmt: skip
+"""Results differ from run to run; the importer of Dropout accepts it outside of training."""
+_NEVER_FOLDED: Final = ("DequantizeLinear", "If", "Loop", "Scan", "SequenceMap", *_RANDOM)
 _SHAPE_ELEMENTS_MAX: Final = 4096
 """Shape inference reads the values of inputs up to this size: shapes, sizes and counts."""
 

@@ -19,6 +19,7 @@ from firmwright.base.grouping import group_pairs
 from firmwright.frontends.onnx import function_inlining, qdq, qdq_fusion
 from firmwright.frontends.onnx.constant_folding import ConstantFolder
 from firmwright.frontends.onnx.function_inlining import InliningBudget
+from firmwright.frontends.onnx.fusion import Fusion
 from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
@@ -28,10 +29,10 @@ from firmwright.frontends.onnx.node_context import (
     Results,
 )
 from firmwright.frontends.onnx.operators.registry import onnx_importers, unsupported_reason
-from firmwright.frontends.onnx.protobuf import Message, attribute_value, tensor_array
+from firmwright.frontends.onnx.protobuf import Message, PlainNode, attribute_value, tensor_array
 from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QdqValue, QuantizedValue
 from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
-from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx
+from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx, unneeded_results
 from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value, unique_name
 from firmwright.ir.graph.opdef import CustomOpPredicate, OpTable, accept_no_custom_op
@@ -72,6 +73,7 @@ class _OnnxImporter:
     readers: dict[str, list[Message]] = field(default_factory=dict)
     fused_outputs: set[str] = field(default_factory=set)
     outputs: set[str] = field(default_factory=set)
+    unneeded: set[str] = field(default_factory=set)
     new_names: dict[str, str] = field(default_factory=dict)
     materialized: dict[int, tuple[QdqValue, OnnxValue]] = field(default_factory=dict)
     folder: ConstantFolder = field(default_factory=ConstantFolder)
@@ -82,11 +84,13 @@ class _OnnxImporter:
         for name, array in self.model.initializers.items():
             self.tensors[name] = ConstantValue(array, name)
         self._enter(self.model.nodes, self.model.outputs)
+        self.unneeded = unneeded_results(self.model)
         params = [self._import_input(item) for item in self.model.inputs]
         current = {name: self._import_state(name) for name in self.model.updates}
-        for index, node in enumerate(self.model.nodes):
-            self.index = index
-            self._import_or_refuse(node, self.model.opset)
+        with np.errstate(all="ignore"):  # infinity and NaN are values among floats
+            for index, node in enumerate(self.model.nodes):
+                self.index = index
+                self._import_or_refuse(node, self.model.opset)
         results = [self._import_output(item) for item in self.model.outputs]
         following: dict[str, Value | None] = {}
         for name, source in self.model.updates.items():
@@ -203,9 +207,10 @@ class _OnnxImporter:
         try:
             results = self._import_node(node, opset, span)
         except NotSupportedError as error:
-            title = self.model.titles.get(next(iter(node.output), ""), node.op_type)
-            self._refuse(title, str(span), str(error))
-            results = None
+            results, first = None, next(iter(node.output), "")
+            if first not in self.unneeded:
+                title = self.model.titles.get(first, node.op_type)
+                self._refuse(title, f"{span}{_quoted_name(node)}", str(error))
         if results is None:
             self.tensors.update(dict.fromkeys(node.output))
             return
@@ -310,7 +315,7 @@ class _OnnxImporter:
         if chain is None:
             return None
         bounds, target, names = chain
-        fusion, fused = qdq_fusion.Fusion(c, inputs, target, bounds), None
+        fusion, fused = Fusion(c, inputs, target, bounds), None
         if op in qdq_fusion.ELEMENTWISE_OPERATORS:
             fused = qdq_fusion.lower_to_lut(importer, fusion)
         if fused is None and op in qdq_fusion.FUSION_RULES:
@@ -333,7 +338,8 @@ class _OnnxImporter:
             weights = qdq.attach_quantization(x, scale, point, int(c.attr("axis", 1)))
             if weights is None or c.attr("block_size", 0):
                 return None
-            return [DequantizedValue(weights, x.array.dtype.name)]
+            is_scalar = qdq.are_scalars(scale, point)
+            return [DequantizedValue(weights, x.array.dtype.name, is_scalar)]
         scaling = qdq.qdq_parameters(scale, point)
         if scaling is None or c.attr("output_dtype", 0) not in (0, 1):
             return None
@@ -341,9 +347,9 @@ class _OnnxImporter:
             if scaling.is_unsigned != (x.type.dtype == UINT8):
                 return None
             stored = qdq.as_quantized(self.emitter, x, scaling)
-            return [DequantizedValue(stored, scaling.integer_type)]
+            return [DequantizedValue(stored, scaling.integer_type, scaling.is_scalar)]
         if isinstance(x, QuantizedValue) and x.quantization == scaling.quantization:
-            return [DequantizedValue(x, scaling.integer_type)]
+            return [DequantizedValue(x, scaling.integer_type, scaling.is_scalar)]
         return None
 
     def _import_quantize(self, c: NodeContext, inputs: QdqOperands) -> Sequence[QdqValue] | None:
@@ -413,6 +419,12 @@ class _OnnxImporter:
 
     def _rename_value(self, value: Value) -> Value:
         return replace(value, name=self.new_names.get(value.name, value.name))
+
+
+def _quoted_name(node: Message) -> str:
+    """Return ` "name"` of a node whose name its result does not show, else ""."""
+    name = "" if isinstance(node, PlainNode) else node.name
+    return f' "{name}"' if name and name not in node.output else ""
 
 
 def _declared_type(tensor: OnnxValueInfo | None) -> TensorType | None:

@@ -38,11 +38,12 @@ class DequantizedValue:
     """The float value of quantized integers, computed only if an importer requires floats.
 
     `integer_type` is the file's element type, "" if ONNX Runtime moved the values as floats and so
-    uses no integer kernel.
+    uses no integer kernel. `is_scalar`: the file's scale and zero point are not vectors of one.
     """
 
     source: QuantizedValue | ConstantValue
     integer_type: str
+    is_scalar: bool
 
 
 QdqValue: TypeAlias = Value | ConstantValue | QuantizedValue | DequantizedValue
@@ -51,12 +52,16 @@ QdqOperands: TypeAlias = Sequence[QdqValue | None]
 
 @dataclass(frozen=True, slots=True)
 class QdqParameters:
-    """A QuantizeLinear's parameters; `by_reciprocal` multiplies by 1 / scale, as PyTorch does."""
+    """A QuantizeLinear's parameters; `by_reciprocal` multiplies by 1 / scale, as PyTorch does.
+
+    `is_scalar`: the file's scale and zero point are not vectors of one element.
+    """
 
     scale: float
     zero_point: int
     is_unsigned: bool
     by_reciprocal: bool = False
+    is_scalar: bool = True
 
     @property
     def quantization(self) -> Quantization:
@@ -86,7 +91,9 @@ class QdqParameters:
     def quantize(self, reals: Array) -> Array:
         """Quantize float32 values to int8, by the definition of QuantizeLinear."""
         steps = np.rint(self.steps(reals)) + self.zero_point
-        return np.asarray(np.clip(steps, INT8.min, INT8.max)).astype(np.int8)
+        # ONNX Runtime quantizes NaN to the lowest value.
+        known = np.nan_to_num(steps, nan=INT8.min, posinf=INT8.max, neginf=INT8.min)
+        return np.asarray(np.clip(known, INT8.min, INT8.max)).astype(np.int8)
 
     def dequantized_range(self) -> Array:
         """Return the float32 values that the int8 values represent, in order."""
@@ -109,7 +116,12 @@ def qdq_parameters(
     value = float(scale.array.item())
     if by_reciprocal and not value:
         raise NotSupportedError("a scale of 0")
-    return QdqParameters(value, point, unsigned, by_reciprocal)
+    return QdqParameters(value, point, unsigned, by_reciprocal, are_scalars(scale, zero_point))
+
+
+def are_scalars(scale: QdqValue | None, zero_point: QdqValue | None) -> bool:
+    """Return whether neither parameter is a vector; only then Add and Mul have integer kernels."""
+    return not any(isinstance(x, ConstantValue) and x.array.ndim for x in (scale, zero_point))
 
 
 def following_quantize(
@@ -201,11 +213,20 @@ def as_quantized(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> Qua
     return QuantizedValue(emit.value(result), scaling.is_unsigned)
 
 
+_NAN_MAKERS = ("/", "fmod", "log", "pow", "sqrt")
+"""Operations of formulas that make NaN of finite values."""
+
+
 def emit_quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
-    """Quantize floats: round half to even and saturate."""
-    formula = (
-        f"int8(min(max(rint({scaling.step_formula}) + {float(scaling.zero_point)!r}, "
-        f"{float(INT8.min)!r}), {float(INT8.max)!r}))"
+    """Quantize floats: round half to even and saturate; NaN is the lowest value."""
+    lowest, highest = float(INT8.min), float(INT8.max)
+    limited = (
+        f"min(max(rint({scaling.step_formula}) + {float(scaling.zero_point)!r}, "
+        f"{lowest!r}), {highest!r})"
     )
-    result = emit.call("expression", x, formula=formula, result=scaling.type)
+    makers = (call for call in reversed(emit.calls) if any(v is x for v in call.outputs))
+    made_by = str(next((call.attrs.get("formula", "") for call in makers), ""))
+    if any(operation in made_by for operation in _NAN_MAKERS):
+        limited = f"where(a == a, {limited}, {lowest!r})"
+    result = emit.call("expression", x, formula=f"int8({limited})", result=scaling.type)
     return QuantizedValue(emit.value(result), scaling.is_unsigned)

@@ -1,15 +1,21 @@
 """Fusion of operators between DequantizeLinear and QuantizeLinear; elementwise ones are tables."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
+from firmwright.frontends.onnx.fusion import (
+    Fusion,
+    FusionRule,
+    dequantized_constant,
+    quantization_of,
+    quantized_input,
+)
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators import conv, pooling
 from firmwright.frontends.onnx.operators.conv import ConstantFilters
@@ -26,17 +32,21 @@ from firmwright.frontends.onnx.qdq import (
 )
 from firmwright.frontends.onnx.qdq_arithmetic import (
     BinaryOperands,
+    IntegerKernelError,
+    check_range,
     exponentials,
     fit_product,
     fit_table_sum,
     in_floats,
     is_repeated,
+    product_formula,
     products,
+    softmax_steps,
+    sum_formula,
     sums,
 )
 from firmwright.ir.graph.nodes import Value
 from firmwright.ops.float_sum_order import FLOAT_ORDER
-from firmwright.ops.requantize import ACTIVATIONS, quantized_activation_range
 
 DATA_MOVEMENT_OPERATORS = frozenset({
     "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool",
@@ -58,72 +68,12 @@ _BIAS_ERROR_MAX = 1 / 128
 """The largest error of a rounded bias, in steps of the result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """A node and the next QuantizeLinear; `bounds` are those of a Relu or Clip, or infinite."""
-
-    c: NodeContext
-    operands: QdqOperands
-    target: QdqParameters
-    bounds: tuple[float, float]
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        low, high = self.target.quantize(np.array(self.bounds)).tolist()
-        return low, high
-
-    @property
-    def activation(self) -> str:
-        """Return the fused activation with these limits, or "" if there is none."""
-        kind, limits = self.target.type, self.limits
-        return next((n for n in ACTIVATIONS if quantized_activation_range(n, kind) == limits), "")
-
-    @property
-    def uses_integer_kernel(self) -> bool:
-        """Return whether ONNX Runtime has an integer kernel for these types and limits."""
-        types = {x.integer_type if isinstance(x, DequantizedValue) else "" for x in self.operands}
-        same = types == {self.target.integer_type} and not self.target.by_reciprocal
-        return same and self.activation == "none"
-
-    @property
-    def x(self) -> Value | None:
-        """Return the first operand if it is quantized."""
-        return _quantized_input(self.operands[0])
-
-    def constant_operands(self) -> tuple[ConstantValue | None, ...] | None:
-        """Return the operands after the first, or None if they are not all constant."""
-        rest = self.operands[1:]
-        constants = tuple(x for x in rest if x is None or isinstance(x, ConstantValue))
-        return constants if len(constants) == len(rest) else None
-
-
-FusionRule: TypeAlias = Callable[[Fusion], OnnxValue | None]
-
-
-def _quantized_input(operand: QdqValue | None) -> Value | None:
-    if isinstance(operand, DequantizedValue) and isinstance(operand.source, QuantizedValue):
-        return operand.source.value
-    return None
-
-
-def _dequantized_constant(operand: QdqValue | None) -> ConstantValue | None:
-    if isinstance(operand, DequantizedValue) and isinstance(operand.source, ConstantValue):
-        return operand.source
-    return None
-
-
-def _quantization(x: Value | ConstantValue) -> Quantization:
-    quantization = x.type.quantization
-    assert quantization is not None  # by construction
-    return quantization
-
-
 def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
     """Return weights with one zero point and scales per tensor or along `axis`, else None."""
-    weights = _dequantized_constant(operand)
+    weights = dequantized_constant(operand)
     if weights is None or weights.array.dtype != np.int8:
         return None
-    quant = _quantization(weights)
+    quant = quantization_of(weights)
     return weights if len({*quant.zero_points}) == 1 and quant.axis in (None, axis) else None
 
 
@@ -143,14 +93,14 @@ def fuse_data_movement(
     for item in operands:
         if isinstance(item, QuantizedValue):
             return None
-        tensors.append(_quantized_input(item) if isinstance(item, DequantizedValue) else item)
+        tensors.append(quantized_input(item) if isinstance(item, DequantizedValue) else item)
     if c.node.op_type == "Pad":
         tensors = tensors[:2] if len(tensors) < 4 else [*tensors[:2], None, tensors[3]]
     moved = importer(replace(c, inputs=tuple(tensors)))
     results: list[OnnxValue] = [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
     kind = reals[0].integer_type if c.node.op_type in _PROPAGATING_OPERATORS else ""
-    values = map(c.emit.value, results)
-    return [DequantizedValue(QuantizedValue(v, sources[0].is_unsigned), kind) for v in values]
+    stored = (QuantizedValue(c.emit.value(item), sources[0].is_unsigned) for item in results)
+    return [DequantizedValue(value, kind, reals[0].is_scalar) for value in stored]
 
 
 def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
@@ -169,13 +119,13 @@ def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
 
 def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
     """Emit a table lookup of the results for all 256 input values; return None if impossible."""
-    sources = [x for x in map(_quantized_input, f.operands) if x is not None]
+    sources = [x for x in map(quantized_input, f.operands) if x is not None]
     if len(sources) != 1:
         return None
     (x,) = sources
     inputs: list[OnnxValue | None] = []
     for item in f.operands:
-        if _quantized_input(item) is not None:
+        if quantized_input(item) is not None:
             item = ConstantValue(_every_value(x), "every value")
         elif isinstance(item, ConstantValue) and (
             item.array.size > 1 or len(item.shape) > len(x.type.shape)
@@ -191,7 +141,7 @@ def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
 
 
 def _every_value(x: Value) -> Array:
-    quant = _quantization(x)
+    quant = quantization_of(x)
     return QdqParameters(quant.scales[0], quant.zero_points[0], False).dequantized_range()
 
 
@@ -227,14 +177,14 @@ def _fuse_conv_nd(
     f: Fusion, window: conv.Window, x: Value, w: ConstantValue, bias: ConstantValue
 ) -> OnnxValue:
     """Sum integers over three or more axes, and scale the sums in float32."""
-    emit, quant, target = f.c.emit, _quantization(w), f.target
-    centered = emit.expression(f"int32(a) - {_quantization(x).zero_point}", x)
+    emit, quant, target = f.c.emit, quantization_of(w), f.target
+    centered = emit.expression(f"int32(a) - {quantization_of(x).zero_point}", x)
     weights = w.array.astype(np.int32) - quant.zero_points[0]
     total = conv.emit_conv_nd(
         f.c, window, centered, replace(w, array=weights, quantization=None),
         replace(bias, quantization=None),
     )  # fmt: skip
-    steps = np.array(quant.scales, np.float32) * np.float32(_quantization(x).scale)
+    steps = np.array(quant.scales, np.float32) * np.float32(quantization_of(x).scale)
     factors = emit.const((steps / np.float32(target.scale)).reshape(-1, *(1,) * len(window.size)))
     low, high = f.limits
     rounded = f"rint(float32(a) * b) + {float(target.zero_point)!r}"
@@ -250,14 +200,14 @@ def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> Constan
     """
     operand = f.operands[2] if len(f.operands) > 2 else None
     channels = w.shape[axis]
-    steps = np.array(_quantization(w).scales, np.float32) * np.float32(_quantization(x).scale)
+    steps = np.array(quantization_of(w).scales, np.float32) * np.float32(quantization_of(x).scale)
     scales = tuple(float(step) for step in steps)
     quantization = Quantization(scales, (0,) * len(scales), None if len(scales) == 1 else 0)
     if operand is None:
         return ConstantValue(np.zeros(channels, np.int32), f"{w.name}/bias", quantization)
-    constant = _dequantized_constant(operand)
+    constant = dequantized_constant(operand)
     if constant is not None:
-        quant = _quantization(constant)
+        quant = quantization_of(constant)
         is_same = constant.array.dtype == np.int32 and np.allclose(
             np.broadcast_to(quant.scales, channels), np.broadcast_to(steps, channels), rtol=1e-5
         )
@@ -271,6 +221,12 @@ def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> Constan
         whole = np.rint(exact)
         error = np.abs((whole - exact) * steps / f.target.scale).max(initial=0)
         is_near = error <= _BIAS_ERROR_MAX or not f.target.by_reciprocal
+        if np.abs(whole).max(initial=0) >= 1 << 31 and not f.target.by_reciprocal:
+            raise IntegerKernelError(
+                "a bias beyond 32 bits in steps of input scale times weight scale, which ONNX "
+                "Runtime saturates; calibrate with data that give this input a larger scale, or "
+                "leave the layer in floats"
+            )
         if np.abs(whole).max(initial=0) < 1 << 30 and is_near:
             return ConstantValue(whole.astype(np.int32), operand.name, quantization)
     return None
@@ -284,7 +240,7 @@ def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
         return None
     if w is None or w.array.ndim != 2:
         return _fuse_variable_product(f, x, transposed)
-    quant = _quantization(w)
+    quant = quantization_of(w)
     quant = replace(quant, axis=None if quant.axis is None else 0)
     rows = np.ascontiguousarray(w.array if transposed else w.array.T)
     weights = ConstantValue(rows, w.name, quant)
@@ -298,7 +254,7 @@ def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_variable_product(f: Fusion, x: Value, transposed: bool) -> OnnxValue | None:
-    y: OnnxValue | None = _quantized_input(f.operands[1]) or _int8_weights(f.operands[1], -1)
+    y: OnnxValue | None = quantized_input(f.operands[1]) or _int8_weights(f.operands[1], -1)
     if y is None or len(y.shape) < 2 or len(f.operands) > 2:
         return None
     flags = {"adj_x": False, "adj_y": transposed}
@@ -308,25 +264,39 @@ def _fuse_variable_product(f: Fusion, x: Value, transposed: bool) -> OnnxValue |
 def _fuse_binary(f: Fusion) -> OnnxValue | None:
     operands: list[Value | ConstantValue] = []
     for item in f.operands:
-        value, constant = _quantized_input(item), _dequantized_constant(item)
+        value, constant = quantized_input(item), dequantized_constant(item)
         if value is not None:
             operands.append(value)
         elif constant is not None:
-            if constant.array.dtype != np.int8 or _quantization(constant).axis is not None:
+            if constant.array.dtype != np.int8 or quantization_of(constant).axis is not None:
                 return None
             operands.append(constant)
     if len(operands) != 2:
         return None
     a, b = operands
     pair = BinaryOperands(
-        _quantization(a), _quantization(b), f.target, *f.limits, is_repeated(a.shape, b.shape)
+        quantization_of(a), quantization_of(b), f.target, *f.limits, is_repeated(a.shape, b.shape)
     )
+    fitted = _fit_binary(f, pair, a, b)
+    if fitted is not None or f.c.node.op_type == "Sub" or not f.uses_scalar_integer_kernel:
+        return fitted
+    is_product = f.c.node.op_type == "Mul"
+    formula = product_formula(pair) if is_product else sum_formula(pair, sums(pair))
+    if formula is None:
+        raise IntegerKernelError("scales whose ratio exceeds the range of float32")
+    return f.c.emit.call("expression", a, b, formula=formula, result=f.target.type)
+
+
+def _fit_binary(
+    f: Fusion, pair: BinaryOperands, a: Value | ConstantValue, b: Value | ConstantValue
+) -> OnnxValue | None:
+    """Emit a call of integer arithmetic with ONNX Runtime's results; None if there is none."""
     op, result = f.c.node.op_type, f.target.type
     if op == "Mul":
-        results = products(pair) if f.uses_integer_kernel else in_floats(pair, np.multiply)
+        results = products(pair) if f.uses_scalar_integer_kernel else in_floats(pair, np.multiply)
         attrs = fit_product(pair, results)
         return f.c.emit.call("fitted_product", a, b, **attrs, result=result) if attrs else None
-    if op == "Sub" or not f.uses_integer_kernel:
+    if op == "Sub" or not f.uses_scalar_integer_kernel:
         results = in_floats(pair, np.subtract if op == "Sub" else np.add)
     else:
         results = sums(pair)
@@ -366,7 +336,8 @@ def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
     window = pooling.pool_window(c)
     if window.size == x.type.shape[2:] and not any((*window.before, *window.after)):
         return _fuse_mean(f)
-    quant, offset = _quantization(x), UNSIGNED_OFFSET * target.is_unsigned
+    quant, offset = quantization_of(x), UNSIGNED_OFFSET * target.is_unsigned
+    check_range(float(np.abs(target.steps(_every_value(x))).max()))
     return pooling.emit_pool(
         "average", c, window, target.type,
         term=f"float32(int32(a) - {quant.zero_point}) * {quant.scale!r}",
@@ -386,7 +357,7 @@ def _fuse_resize(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_concat(f: Fusion) -> OnnxValue | None:
-    values = [value for item in f.operands if (value := _quantized_input(item)) is not None]
+    values = [value for item in f.operands if (value := quantized_input(item)) is not None]
     if len(values) != len(f.operands):
         return None
     axis = int(f.c.attr("axis")) % len(values[0].type.shape)
@@ -395,7 +366,7 @@ def _fuse_concat(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_softmax(f: Fusion) -> OnnxValue | None:
-    """Divide table entries by their sum in float32, as QLinearSoftmax and PyTorch do."""
+    """Divide table entries by their sum, as QLinearSoftmax and PyTorch do."""
     x, target, emit = f.x, f.target, f.c.emit
     if x is None or not (f.uses_integer_kernel or target.by_reciprocal):
         return None
@@ -405,13 +376,18 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
     rows = emit.transpose(x, perm)
     highest = emit.call("reduce_max", rows, axes=(rank - 1,), keep_dims=True, result=x.type)
     place = emit.expression("int32(a) - int32(b) + 255", rows, highest)
-    table = emit.const(exponentials(_quantization(x).scale, x.type.shape[axis]), "exponentials")
+    count = x.type.shape[axis]
+    entries = exponentials(quantization_of(x).scale, count)
+    table = emit.const(entries, "exponentials")
     powers = emit.call("dynamic_gather", table, place, mode="along", axis=0)
     total = emit.reduction("a", "add", (rank - 1,), powers)
-    steps = f"a * {float(np.floor(np.float32(1) / np.float32(target.scale)))!r} / b"
+    high, zero = float(INT8.max), float(target.zero_point)
     if target.by_reciprocal:
-        steps = f"a / b * {float(np.float32(1 / target.scale))!r}"
-    formula = f"int8(min(rint({steps}) + {float(target.zero_point)!r}, {float(INT8.max)!r}))"
+        steps = f"rint(a / b * {float(np.float32(1 / target.scale))!r})"
+    else:
+        steps = softmax_steps(target.scale, float(entries[-1]), count)
+    *named, whole = steps.split("; ")
+    formula = "; ".join([*named, f"int8(min({whole} + {zero!r}, {high!r}))"])
     y = emit.call("expression", powers, total, formula=formula, result=target.type)
     return emit.transpose(y, inverse)
 
@@ -434,6 +410,8 @@ def try_fuse(f: Fusion) -> OnnxValue | None:
     before, op = len(f.c.emit.calls), f.c.node.op_type
     try:
         result = FUSION_RULES[op](f)
+    except IntegerKernelError:
+        raise
     except NotSupportedError:
         del f.c.emit.calls[before:]
         return None

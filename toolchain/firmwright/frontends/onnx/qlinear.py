@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from firmwright.frontends.onnx import qdq, qdq_fusion
+from firmwright.frontends.onnx.fusion import Fusion
 from firmwright.frontends.onnx.node_context import ConstantValue, NodeContext
 from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QdqValue, QuantizedValue
 
@@ -33,6 +34,6 @@ def fuse_qlinear(
         constant = qdq.attach_quantization(bias, steps, None, 0)
         if constant is None:
             return None
-        operands.append(DequantizedValue(constant, "int32"))
-    fused = qdq_fusion.try_fuse(qdq_fusion.Fusion(c, operands, target, (-np.inf, np.inf)))
+        operands.append(DequantizedValue(constant, "int32", is_scalar=False))
+    fused = qdq_fusion.try_fuse(Fusion(c, operands, target, (-np.inf, np.inf)))
     return None if fused is None else [QuantizedValue(c.emit.value(fused), target.is_unsigned)]

@@ -11,7 +11,13 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
-from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package, tensor_array
+from firmwright.frontends.onnx.protobuf import (
+    Message,
+    PlainNode,
+    dtype_name,
+    onnx_package,
+    tensor_array,
+)
 
 OPSET_MIN = 13
 """Operators of older opsets are accepted if their meaning is that of this opset."""
@@ -242,3 +248,25 @@ def _is_plain(product: Message, quantized: Message, constants: Mapping[str, Arra
         and zeros is not None
         and not zeros.any()
     )
+
+
+def unneeded_results(model: OnnxModel) -> set[str]:
+    """Return the results of nodes that contribute to no output and no state."""
+    needed = {item.name for item in model.outputs} | set(model.updates.values())
+    unneeded: set[str] = set()
+    for node in reversed(model.nodes):
+        if needed.isdisjoint(node.output):
+            unneeded.update(node.output)
+        else:
+            needed.update(_read_names(node))
+    return unneeded
+
+
+def _read_names(node: Message) -> Iterator[str]:
+    """Yield the names that a node and its bodies read, also those that the bodies define."""
+    yield from node.input
+    for item in () if isinstance(node, PlainNode) else node.attribute:
+        for graph in (item.g, *item.graphs):
+            yield from (output.name for output in graph.output)
+            for inner in graph.node:
+                yield from _read_names(inner)

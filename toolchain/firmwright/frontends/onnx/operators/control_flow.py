@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 
 _ROUNDS_MAX = 256
@@ -57,15 +58,16 @@ def _both(c: NodeContext, a: OnnxValue, b: OnnxValue) -> OnnxValue:
 
 def _loop(c: NodeContext) -> Sequence[OnnxValue]:
     body, state = c.attr("body"), [c.input(index) for index in range(2, len(c.inputs))]
-    rounds = int(c.scalar(0, "trip counts")) if c.has(0) else _ROUNDS_MAX + 1
+    rounds_max = scaled_limit(_ROUNDS_MAX)
+    rounds = int(c.scalar(0, "trip counts")) if c.has(0) else rounds_max + 1
     always = ConstantValue(np.array(True), "condition")
     going = c.optional(1) or always
     names = [item.name for item in body.input]
     collected: list[list[OnnxValue]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     done = 0
     while done < rounds and not (isinstance(going, ConstantValue) and not going.array.all()):
-        if done == _ROUNDS_MAX:
-            raise NotSupportedError(f"a loop of more than {_ROUNDS_MAX} iterations")
+        if done == rounds_max:
+            raise NotSupportedError(f"a loop of more than {rounds_max} iterations ({RAISED_BY})")
         if collected and not isinstance(going, ConstantValue):
             raise NotSupportedError("a loop with scan outputs whose end depends on the data")
         counter = ConstantValue(np.array(done, np.int64), "round")
@@ -98,8 +100,11 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     axes = _axes_attr(c, "scan_input_axes", [len(item.shape) for item in sources])
     backwards = c.attr("scan_input_directions") or (0,) * scanned
     rounds = sources[0].shape[axes[0]]
-    if rounds > _ROUNDS_MAX:
-        raise NotSupportedError(f"a scan of more than {_ROUNDS_MAX} iterations")
+    rounds_max = scaled_limit(_ROUNDS_MAX)
+    if rounds > rounds_max:
+        raise NotSupportedError(
+            f"a scan of {rounds} iterations, more than {rounds_max} ({RAISED_BY})"
+        )
     collected: list[list[OnnxValue]] = [[] for _ in range(result_count)]
     for turn in range(rounds):
         slices = [

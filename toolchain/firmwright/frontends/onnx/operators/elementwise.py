@@ -157,7 +157,9 @@ def _is_inf(c: NodeContext) -> OnnxValue:
 
 def _dropout(c: NodeContext) -> list[OnnxValue]:
     if c.has(2) and c.scalar(2, "training modes") and (not c.has(1) or c.scalar(1, "ratios") != 0):
-        raise NotSupportedError("dropout while training")
+        raise NotSupportedError(
+            "random numbers of a dropout in training mode; export the model for inference"
+        )
     mask = c.emit.const(np.ones(c.shape(0), BOOL.np), "mask")
     return [c.input(0), mask][: max(1, len(c.outputs))]
 

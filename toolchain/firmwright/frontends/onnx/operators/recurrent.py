@@ -13,6 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected, emit_matmul
@@ -20,6 +21,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ops.expression_language import substitute_names
 
 _STEPS_MAX = 512
+_GATE_ACTIVATIONS = 2
 
 # Formula of `v`, defaults of alpha and beta where it has them.
 _ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
@@ -51,12 +53,16 @@ class _Direction:
 
 
 def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[tuple[str, ...]]:
+    """Return the activations of each direction as formulas of v.
+
+    The arguments of those of gates are clipped; the third, an LSTM's of the cell, is of no gate.
+    """
     names = list(c.attr("activations") or list(defaults) * directions)
     alphas, betas = list(c.attr("activation_alpha") or ()), list(c.attr("activation_beta") or ())
     clip = c.attr("clip")
     activations = {key.lower(): row for key, row in _ACTIVATIONS.items()}
     formulas = []
-    for name in names:
+    for place, name in enumerate(names):
         if name.lower() not in activations:
             raise NotSupportedError(f"the activation {name}")
         text, values = activations[name.lower()]
@@ -65,7 +71,7 @@ def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[
         ):
             value = overrides.pop(0) if overrides else default
             text = substitute_names(text, {letter: float32_literal(value)})
-        if clip is not None:
+        if clip is not None and place % len(defaults) < _GATE_ACTIVATIONS:
             low, high = float32_literal(-clip), float32_literal(clip)
             text = substitute_names(text, {"v": f"min(max(v, {low}), {high})"})
         formulas.append(text)
@@ -177,8 +183,9 @@ def _recurrence(c: NodeContext) -> _Recurrence:
     require_float32(c)
     is_batch_first = bool(c.attr("layout", 0))
     steps, batch = c.shape(0)[:2][:: -1 if is_batch_first else 1]
-    if steps > _STEPS_MAX:
-        raise NotSupportedError(f"{steps} steps, more than {_STEPS_MAX}")
+    steps_max = scaled_limit(_STEPS_MAX)
+    if steps > steps_max:
+        raise NotSupportedError(f"{steps} steps, more than {steps_max} ({RAISED_BY})")
     return _Recurrence(c, steps, batch, c.shape(2)[2], is_batch_first)
 
 

@@ -214,7 +214,7 @@ def _mean_variance_normalization(c: NodeContext) -> OnnxValue:
     x, axes = c.input(0), [axis % c.rank for axis in c.attr("axes", (0, 2, 3))]
     middle = _emit_mean(c, x, axes)
     total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
-    formula = f"(a - b) / (sqrt(c / {float(_count(x, axes))}) + 1e-9)"
+    formula = f"(a - b) / sqrt(c / {float(_count(x, axes))})"
     return c.emit.expression(formula, x, middle, total)
 
 

@@ -1,0 +1,142 @@
+"""ONNX Runtime runs the model as it is in the file; requested layers change no output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx_models import Net
+from test_nets import imported, results
+
+from firmwright.oracle import reference_worker
+from firmwright.oracle.reference_worker import (
+    LAYOUT_OPTIMIZERS,
+    OnnxRuntimeSession,
+    with_unsigned_weights,
+)
+from onnx import TensorProto
+
+Array = NDArray[Any]
+KINDS = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
+VALUES = 256
+SCALE, STEP = 4 / 255, 32 / 255
+"""Some products of two values are near ties, which float32 and QLinearMul round differently."""
+
+
+def _twice(op: str, kind: str, shape: tuple[int, ...], form: str) -> bytes:
+    """Return a model of `op` of one tensor twice, with parameters of the given shape."""
+    net, point = Net(), np.array(255 if kind == "uint8" else 127, kind)
+    size = (16, 16)
+    x = net.input("x", size, KINDS[kind])
+    scale, step = (net.weight(np.full(shape, n, np.float32)) for n in (SCALE, STEP))
+    zero = net.weight(np.full(shape, point, kind))
+    y_zero = net.weight(np.full(shape, np.iinfo(kind).min, kind))
+    if form == "QOperator":
+        operand, target = (x, scale, zero), (step, y_zero)
+        if op == "MatMul":
+            return net.model(net.node("QLinearMatMul", *operand, *operand, *target))
+        domain: dict[str, Any] = {"domain": "com.microsoft"}
+        if op == "Concat":
+            return net.model(
+                net.node("QLinearConcat", *target, *operand, *operand, axis=0, **domain)
+            )
+        return net.model(net.node(f"QLinear{op}", *operand, *operand, *target, **domain))
+    real = net.node("DequantizeLinear", x, scale, zero)
+    attrs = {"axis": 0} if op == "Concat" else {}
+    return net.model(net.node("QuantizeLinear", net.node(op, real, real, **attrs), step, y_zero))
+
+
+def _as_it_is(model: bytes, x: Array) -> Array:
+    """Return the output of a session of the unchanged bytes."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, disabled_optimizers=LAYOUT_OPTIMIZERS)
+    (y,) = session.run(None, {"x": x})
+    return np.asarray(y)
+
+
+CASES = [
+    (op, kind, shape, form)
+    for op in ("Mul", "Add", "Sub", "Concat", "MatMul")
+    for kind in KINDS
+    for shape in ((), (1,))
+    for form in ("QDQ", "QOperator")
+    if form == "QDQ" or (op != "Sub" and not (shape and op in ("Add", "Mul")))
+]
+"""ONNX Runtime has no QLinearSub, and refuses vectors as parameters of QLinearAdd and others."""
+
+
+@pytest.mark.parametrize(("op", "kind", "shape", "form"), CASES)
+def test_an_operator_of_one_tensor_twice_equals_the_unchanged_session(
+    op: str, kind: str, shape: tuple[int, ...], form: str
+) -> None:
+    x = np.arange(VALUES).astype(np.uint8).view(kind).reshape(16, 16)
+    model = _twice(op, kind, shape, form)
+    expected = _as_it_is(model, x)
+    for layers in (False, True):
+        reference, *_ = OnnxRuntimeSession(model, layers=layers).run([x])
+        np.testing.assert_array_equal(reference, expected)
+    (own,) = results(imported(model), {"x": x}).values()
+    np.testing.assert_array_equal(own, expected)
+
+
+def test_layers_are_results_of_the_optimized_graph() -> None:
+    net = Net()
+    x = net.input("x", (2, 8), TensorProto.UINT8)
+    operands = net.scalar(np.float32(0.02)), net.scalar(np.uint8(3))
+    first = net.node("DequantizeLinear", x, *operands)
+    middle = net.node("QuantizeLinear", net.node("Add", first, first), *operands)
+    second = net.node("DequantizeLinear", middle, *operands)
+    y = net.node("QuantizeLinear", net.node("Mul", second, second), *operands)
+    session = OnnxRuntimeSession(net.model(y), layers=True)
+    value = np.arange(16, dtype=np.uint8).reshape(2, 8)
+    output, *layers = session.run([value])
+    assert list(session.layer_names.values()) == [middle, second]
+    exact = np.clip(np.rint((value.astype(float) - 3) * 2) + 3, 0, 255)
+    np.testing.assert_array_equal(layers[0], exact)
+    np.testing.assert_allclose(layers[1], (exact - 3) * 0.02, rtol=1e-6)
+    assert output.shape == (2, 8)
+
+
+def test_a_changed_output_of_the_layers_session_is_an_error() -> None:
+    net, other = Net(), Net()
+    model = net.model(net.node("Relu", net.input("x", (1, 4))))
+    session = OnnxRuntimeSession(model, layers=True)
+    other.node("Relu", other.input("x", (1, 4)))
+    other.nodes[0].op_type = "Neg"
+    session._layers, _ = reference_worker._open(
+        other.model(other.nodes[0].output[0]), is_optimized=False
+    )
+    with pytest.raises(RuntimeError, match="differs if all results are requested"):
+        session.run([np.ones((1, 4), np.float32)])
+
+
+@pytest.mark.parametrize("saturates", [False, True])
+def test_weights_are_changed_only_on_a_cpu_that_saturates(
+    monkeypatch: pytest.MonkeyPatch, saturates: bool
+) -> None:
+    net, calls = Net(), []
+    x = net.input("x", (2, 8), TensorProto.UINT8)
+    operands = net.scalar(np.float32(0.02)), net.scalar(np.uint8(3))
+    weights = net.weight(np.full((8, 4), 100, np.int8))
+    scales = net.scalar(np.float32(0.01)), net.scalar(np.int8(0))
+    real = net.node("DequantizeLinear", x, *operands)
+    product = net.node("MatMul", real, net.node("DequantizeLinear", weights, *scales))
+    model = net.model(net.node("QuantizeLinear", product, *operands))
+
+    def changed(data: bytes) -> bytes:
+        calls.append(data)
+        return with_unsigned_weights(data)
+
+    monkeypatch.setattr(reference_worker, "products_saturate", lambda: saturates)
+    monkeypatch.setattr(reference_worker, "with_unsigned_weights", changed)
+    value = np.arange(16, dtype=np.uint8).reshape(2, 8)
+    (y,) = OnnxRuntimeSession(model, layers=False).run([value])
+    assert len(calls) == saturates
+    sums = (value.astype(int) - 3).sum(axis=1, keepdims=True) * 100
+    np.testing.assert_array_equal(y[:, :1], np.clip(np.rint(sums * 0.01) + 3, 0, 255))

@@ -1,0 +1,85 @@
+"""A node between DequantizeLinear and QuantizeLinear, as the fusion rules see it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from firmwright.base.quant import Quantization
+from firmwright.frontends.onnx.node_context import ConstantValue, NodeContext, OnnxValue
+from firmwright.frontends.onnx.qdq import (
+    DequantizedValue,
+    QdqOperands,
+    QdqParameters,
+    QdqValue,
+    QuantizedValue,
+)
+from firmwright.ir.graph.nodes import Value
+from firmwright.ops.requantize import ACTIVATIONS, quantized_activation_range
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A node and the next QuantizeLinear; `bounds` are those of a Relu or Clip, or infinite."""
+
+    c: NodeContext
+    operands: QdqOperands
+    target: QdqParameters
+    bounds: tuple[float, float]
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        low, high = self.target.quantize(np.array(self.bounds)).tolist()
+        return low, high
+
+    @property
+    def activation(self) -> str:
+        """Return the fused activation with these limits, or "" if there is none."""
+        kind, limits = self.target.type, self.limits
+        return next((n for n in ACTIVATIONS if quantized_activation_range(n, kind) == limits), "")
+
+    @property
+    def uses_integer_kernel(self) -> bool:
+        """Return whether ONNX Runtime has an integer kernel for these types and limits."""
+        types = {x.integer_type if isinstance(x, DequantizedValue) else "" for x in self.operands}
+        same = types == {self.target.integer_type} and not self.target.by_reciprocal
+        return same and self.activation == "none"
+
+    @property
+    def uses_scalar_integer_kernel(self) -> bool:
+        """Return whether there is an integer kernel that takes only scalar scales (Add, Mul)."""
+        scalar = all(isinstance(x, DequantizedValue) and x.is_scalar for x in self.operands)
+        return scalar and self.target.is_scalar and self.uses_integer_kernel
+
+    @property
+    def x(self) -> Value | None:
+        """Return the first operand if it is quantized."""
+        return quantized_input(self.operands[0])
+
+    def constant_operands(self) -> tuple[ConstantValue | None, ...] | None:
+        """Return the operands after the first, or None if they are not all constant."""
+        rest = self.operands[1:]
+        constants = tuple(x for x in rest if x is None or isinstance(x, ConstantValue))
+        return constants if len(constants) == len(rest) else None
+
+
+FusionRule: TypeAlias = Callable[[Fusion], OnnxValue | None]
+
+
+def quantized_input(operand: QdqValue | None) -> Value | None:
+    if isinstance(operand, DequantizedValue) and isinstance(operand.source, QuantizedValue):
+        return operand.source.value
+    return None
+
+
+def dequantized_constant(operand: QdqValue | None) -> ConstantValue | None:
+    if isinstance(operand, DequantizedValue) and isinstance(operand.source, ConstantValue):
+        return operand.source
+    return None
+
+
+def quantization_of(x: Value | ConstantValue) -> Quantization:
+    quantization = x.type.quantization
+    assert quantization is not None  # by construction
+    return quantization

@@ -1,0 +1,148 @@
+"""Execution of .tflite files by LiteRT and by TFLM, in the worker process."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from firmwright.oracle.pytorch_program import Array
+
+RESOURCE = 13  # the schema's element type of a variable's handle, which has no value
+TFLM_ARENA_BYTES = 64 << 20  # the system allocates only pages that the model touches
+TFLM_ENDED_EARLY = 15
+"""Status of a run that an operator ended (kTfLiteAbort)."""
+
+
+RESOLVERS = {
+    "litert": "BUILTIN_REF",
+    "litert-optimized": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "litert-xnnpack": "AUTO",
+}
+"""LiteRT's sets of kernels by their name in a request."""
+
+
+class LiteRtRuntime:
+    """Runs LiteRT with the set of kernels `resolver`."""
+
+    package = "ai-edge-litert"
+
+    def __init__(self, model: bytes, *, layers: bool, resolver: str = RESOLVERS["litert"]) -> None:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+        self._interpreter = Interpreter(
+            model_content=model,
+            num_threads=1,
+            experimental_op_resolver_type=OpResolverType[resolver],
+            experimental_preserve_all_tensors=layers,
+        )
+        self._interpreter.allocate_tensors()
+        parsed = _parse_flatbuffer(model, "litert")
+        graph = parsed.subgraphs[0]
+        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+        self._sources = [int(index) for index in graph.inputs]
+        self._results = [*(int(index) for index in graph.outputs), *self.layer_names]
+        self._detections = detection_outputs(parsed)
+
+    def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
+        for index, value in zip(self._sources, inputs, strict=True):
+            self._interpreter.set_tensor(index, value)
+        self._interpreter.invoke()
+        results = list(map(self._interpreter.get_tensor, self._results))
+        for index, result in zip(self._results, results, strict=True):
+            if index in self._detections:
+                count = self._interpreter.get_tensor(self._detections[index]).reshape(-1)[0]
+                result[:, int(count) :] = 0
+        return results
+
+
+def detection_outputs(model: Any) -> dict[int, int]:
+    """Return the index of the number of boxes for each list that a detection operator writes.
+
+    The operator leaves entries beyond that number as they were before the run.
+    """
+    return {
+        int(index): int(operator.outputs[3])
+        for operator in model.subgraphs[0].operators or ()
+        if model.operatorCodes[operator.opcodeIndex].customCode == b"TFLite_Detection_PostProcess"
+        for index in operator.outputs[:3]
+    }
+
+
+class TflmRuntime:
+    """Runs the TFLM interpreter of the Python package."""
+
+    package = "tflite-micro"
+
+    def __init__(self, model: bytes, *, layers: bool) -> None:
+        from tflite_micro.python.tflite_micro import runtime
+
+        config = runtime.InterpreterConfig
+        mode = config.kPreserveAllTensors if layers else config.kAllocationRecording
+        self._interpreter = runtime.Interpreter.from_bytes(
+            model, arena_size=TFLM_ARENA_BYTES, intrepreter_config=mode
+        )
+        graph = _parse_flatbuffer(model, "tflm").subgraphs[0]
+        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+        self._outputs: list[Array] = []
+
+    def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
+        """Run one sample; after an early exit, return the outputs of the last complete run.
+
+        TFLM leaves them undefined. Before the first complete run they represent zero.
+        """
+        for position, value in enumerate(inputs):
+            self._interpreter.set_input(value, position)
+        positions = range(len(self.output_names))
+        if self._interpreter.invoke() != TFLM_ENDED_EARLY:
+            self._outputs = [np.array(self._interpreter.get_output(k)) for k in positions]
+        elif not self._outputs:
+            self._outputs = list(map(self._zero_output, positions))
+        layers = (self._interpreter.GetTensor(index, 0) for index in self.layer_names)
+        return [*self._outputs, *(layer["tensor_data"] for layer in layers)]
+
+    def _zero_output(self, position: int) -> Array:
+        details = self._interpreter.get_output_details(position)
+        points = details["quantization_parameters"]["zero_points"]
+        is_int8 = details["dtype"] == np.int8 and len(points)
+        return np.full(details["shape"], points[0] if is_int8 else 0, details["dtype"])
+
+
+def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
+    """Return input names, output names and, with `layers`, all result names by tensor index."""
+    names = [
+        (tensor.name or b"").decode("utf-8", "replace") or f"tensor_{index}"  # as the importer
+        for index, tensor in enumerate(graph.tensors)
+    ]
+    results = (int(index) for operator in graph.operators or () for index in operator.outputs)
+    layer_indices = (k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE)
+    inputs, outputs = ([names[index] for index in part] for part in (graph.inputs, graph.outputs))
+    return inputs, outputs, {index: names[index] for index in layer_indices}
+
+
+def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
+    """Return the model with `subgraph` as its first; ImportError if a package is missing."""
+    import flatbuffers
+
+    parsed = _parse_flatbuffer(model, numerics)
+    graphs = parsed.subgraphs
+    graphs[0], graphs[subgraph] = graphs[subgraph], graphs[0]
+    moved = {0: subgraph, subgraph: 0}
+    referring = [operator.builtinOptions for graph in graphs for operator in graph.operators or ()]
+    referring += parsed.signatureDefs or ()
+    for options in filter(None, referring):
+        for name, value in vars(options).items():
+            if name.endswith(("SubgraphIndex", "subgraphIndex")) or name == "subgraph":
+                setattr(options, name, moved.get(value, value))
+    builder = flatbuffers.Builder(len(model))
+    builder.Finish(parsed.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+def _parse_flatbuffer(model: bytes, numerics: str) -> Any:
+    if numerics == "tflm":
+        from tflite_micro.python.tflite_micro import runtime
+
+        return runtime.convert_bytearray_to_object(bytearray(model))
+    from ai_edge_litert import schema_py_generated as schema
+
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0))
