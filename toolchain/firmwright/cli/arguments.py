@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.flows.earlier_program import options_of_program, read_program
 from firmwright.flows.memory_advice import compile_or_advise
 from firmwright.flows.mlperf import with_benchmark_firmware
 from firmwright.flows.model import Model, load_model
@@ -50,6 +51,9 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
             options[field.name] = tuple(value) if isinstance(value, list) else value
     if "tuning" in options:
         options["tuning"] = read_tuning(options["tuning"])
+    if "update_of" in options:
+        earlier = options.pop("update_of")
+        options = {**options_of_program(read_program(earlier), earlier), **options}
     return options
 
 

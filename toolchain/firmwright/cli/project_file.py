@@ -20,7 +20,7 @@ from firmwright.cli.verb import CliParser
 PROJECT_FILE = "firmwright.toml"
 _PATHS = (
     *("CSV", "DIR", "FILE", "FILE.pem", "FILE.py", "FLOAT_MODEL", "FOLDER", "HTML", "JSON", "LOG"),
-    *("NPZ", "OUT", "PATH"),
+    *("NPZ", "OLD", "OUT", "PATH"),
 )
 """The placeholders of values that are paths."""
 CODE_KEYS = (

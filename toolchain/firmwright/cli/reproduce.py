@@ -15,6 +15,7 @@ from firmwright.base.version import VERSION
 from firmwright.cli.bound import with_bound
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.compilation import compile_for
+from firmwright.flows.earlier_program import program_of
 from firmwright.flows.model import load_model
 from firmwright.flows.tuning_log import read_tuning
 from firmwright.ir.module import Pass
@@ -22,6 +23,7 @@ from firmwright.ir.tuning_records import TuningRecords
 from firmwright.package.option_serialization import (
     PASSES_OPTION,
     TUNING_OPTION,
+    UPDATE_OPTION,
     deserialize_options,
 )
 from firmwright.pipeline import Bundle, Compilation, Options, bundle
@@ -140,6 +142,8 @@ def _compile(
     if log is not None:
         options[TUNING_OPTION] = log
     options[PASSES_OPTION] = _check_passes(recorded.get(PASSES_OPTION, []), passes, name, folder)
+    if UPDATE_OPTION in recorded:
+        options[UPDATE_OPTION] = program_of(facts, folder / METADATA)
     return compile_for(model, board_dirs=board_dirs, **{"board": "host", **options})
 
 

@@ -4,8 +4,9 @@ Constants of several models are declared in each header, and defined by `emit_sh
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from firmwright.ir import tir
 from firmwright.ir.constant_pools import constant_pools, is_linked, with_content_hash
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
+from firmwright.ir.program_record import keeps_constants_apart
 from firmwright.ir.tir.traversal import statements
 
 PARAMS_ALIGNMENT = 16
@@ -56,14 +58,19 @@ def collect_linked_constants(
     module: IRModule, functions: Iterable[tir.PrimFunc], names: ModelNames,
     shared: Mapping[str, str], default_section: str = DEFAULT_SECTION,
 ) -> dict[str, LinkedConstant]:  # fmt: skip
-    """Return the linked constants that `functions` use, by name; equal ones share an entry."""
+    """Return the linked constants that `functions` use, by name.
+
+    Equal ones share an entry, unless other weights may differ.
+    """
+    apart = keeps_constants_apart(module)
+    key_of: Callable[[Constant], str] = attrgetter("name") if apart else array_key
     functions = tuple(functions)
     used: dict[str, None] = {}
     widest: dict[str, int] = {}
     for node in (node for function in functions for node in statements(function.body)):
         if isinstance(node, tir.AllocateConst) and is_linked(module, node.constant):
             constant = module.constants[node.constant]
-            key = array_key(constant)
+            key = key_of(constant)
             used[node.constant] = None
             alignment = max(node.buffer.alignment, constant.dtype.size_bytes)
             widest[key] = max(alignment, widest.get(key, 1))
@@ -73,7 +80,7 @@ def collect_linked_constants(
     result: dict[str, LinkedConstant] = {}
     for name in used:
         constant = module.constants[name]
-        key = array_key(constant)
+        key = key_of(constant)
         if key not in by_key:
             symbol = shared.get(key) or names.c(supply.unique(name))
             section = sections.get(constant.pool, "") or default_section

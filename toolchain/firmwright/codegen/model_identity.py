@@ -7,11 +7,14 @@ from firmwright.artifacts import SourceTree
 
 _NO_HASH = "_abi_00000000"
 _C_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_CRC32 = re.compile(r"^(#define \w+_CRC32) 0x[0-9a-f]{8}u$", re.MULTILINE)
+_POOL_FILE = re.compile(r"model/\w+\.(bin|inc)")
 _ID_ARRAY = re.compile(rb"(\nconst uint8_t \w+_id\[16\] = \{)[^}]*")
 
 
 def with_interface_hash(header: str) -> str:
-    code = " ".join(_C_COMMENT.sub("", header).split())
+    """Insert a hash of the declarations; values of constants outside the image do not count."""
+    code = " ".join(_CRC32.sub("", _C_COMMENT.sub("", header)).split())
     return header.replace(_NO_HASH, f"_abi_{hashlib.sha256(code.encode()).hexdigest()[:8]}")
 
 
@@ -21,14 +24,27 @@ def run_symbol(tree: SourceTree, name: str) -> str:
 
 
 def model_id(tree: SourceTree) -> str:
-    """Return a hash of the model's files, which host and firmware compare: 32 hex digits."""
+    """Return a hash of the model's files, which host and firmware compare: 32 hex digits.
+
+    Constant pools outside the image do not count, nor what names them or the model's file, since
+    new weights suit the same firmware.
+    """
     digest = hashlib.sha256()
-    for path, content in tree.encoded().items():
-        if path.startswith(("model/", "backend/")):
+    contents = tree.encoded()
+    pools = {path for path in contents if _POOL_FILE.fullmatch(path)}
+    for path, content in contents.items():
+        if path.startswith(("model/", "backend/")) and path not in pools:
             data = _ID_ARRAY.sub(rb"\1", content)  # without the copy of the hash itself
+            if pools:
+                data = _without_values(data)
             digest.update(f"{path}\0{len(data)}\0".encode())
             digest.update(data)
     return digest.hexdigest()[:32]
+
+
+def _without_values(content: bytes) -> bytes:
+    text = content.decode(errors="replace")
+    return _CRC32.sub(r"\1", _C_COMMENT.sub("", text)).encode()
 
 
 def insert_model_id(files: dict[str, str | bytes], name: str) -> str:

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 PassObserver = Callable[[str, IRModule], None]
 MODULE_OPTIONS = (
     *("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "flash_bytes"),
-    *("recompute", "compress_weights", "pipeline_runs"),
+    *("recompute", "compress_weights", "pipeline_runs", "weight_independent"),
     *("devices", "fallback"),
 )
 """The options recorded as module attributes."""

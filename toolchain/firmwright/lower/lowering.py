@@ -3,9 +3,12 @@
 Views have no candidates. Nothing is selected here, and the module is not changed.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from firmwright.base import errors
@@ -16,6 +19,7 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable, RowReduction, RowWindow
 from firmwright.ir.module import IRModule
+from firmwright.ir.program_record import ProgramRecord, digest_kernel
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights, estimate_cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
@@ -34,7 +38,9 @@ from firmwright.ir.tir.schedule import (
 )
 from firmwright.ir.tir.traversal import statements
 from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords, layer_digest
+from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
 from firmwright.lower.layer_measurements import LayerMeasurements
+from firmwright.lower.recorded_kernels import difference_error, missing_kernel_error
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.requantize import has_weight_zero_point
 
@@ -57,7 +63,7 @@ _CACHED_BYTES = 256
 """Constants up to this size are assumed to stay in the data cache of flash."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lowering:
     """Lowering of the calls of a module's entry; kernel names start with `prefix`."""
 
@@ -69,6 +75,7 @@ class Lowering:
     tuning: TuningRecords = NO_TUNING_RECORDS
     weights: Callable[[Target | None], CostWeights] = lambda target: GENERIC_WEIGHTS
     prefix: str = ""
+    record: ProgramRecord | None = None
 
     @property
     def entry(self) -> Function:
@@ -130,10 +137,82 @@ class Lowering:
         is_copied = call.outputs[0].name in results
         if self.ops[call.op].is_view and not is_copied and call.inputs[0] in call.variables:
             return LoweredCall(call, ())
-        return LoweredCall(call, self._offered(f"{self.prefix}{call.op}_{index}", call, call))
+        name = f"{self.prefix}{call.op}_{index}"
+        if self.record is not None and name not in self.record.kernels:
+            if self.prefix or not self.record.is_streamed(index):
+                raise missing_kernel_error(self.module, self.record, name)
+            return LoweredCall(call, ())
+        return LoweredCall(call, self._offered(name, call, call))
 
     def _offered(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
-        """Return the candidates for `call` (`whole` or a part of it) by ascending cost."""
+        """Return the candidates for `call` (`whole` or a part of it) by ascending cost.
+
+        If the code must suit all weights, those are left out that other weights change.
+        """
+        if self.record is not None:
+            return self._recorded(self.record, name, call, whole)
+        offered = self._possible(name, call, whole)
+        if not self.module.attrs.get("weight_independent"):
+            return offered
+        same = tuple(item for item in offered if self._suits_all_weights(item, name, call, whole))
+        if not same:
+            raise errors.NotSupportedError("kernels that all depend on the values of the weights")
+        return same
+
+    def _suits_all_weights(
+        self, item: LoweringCandidate, name: str, call: Call, whole: Call
+    ) -> bool:
+        for other in self._variants:
+            variant = other.built(name, call, whole, words_of(item))
+            if variant is None or not has_same_code(variant, item):
+                return False
+        return True
+
+    @cached_property
+    def _variants(self) -> tuple[Lowering, ...]:
+        modules = (with_stand_ins(self.module, kind) for kind in StandIn)
+        return tuple(replace(self, module=module) for module in modules)
+
+    def built(
+        self, name: str, call: Call, whole: Call, words: str
+    ) -> LoweringCandidate | None:
+        """Return the kernel with the schedule and configuration `words`, or None if impossible."""
+        if words == DEFAULT_SCHEDULE:
+            return self._default(name, call, whole)
+        op_call = make_op_call(call, self.module)
+        for schedule in self._available(call):
+            if schedule.name == words.partition(" ")[0]:
+                for config in schedule.tunable_configs(op_call):
+                    if format_schedule(schedule, config) == words:
+                        return self._scheduled(name, call, schedule, config, whole)
+        return None
+
+    def _recorded(
+        self, record: ProgramRecord, name: str, call: Call, whole: Call
+    ) -> tuple[LoweringCandidate, ...]:
+        """Return the recorded kernel alone; none if the record has no kernel of that name."""
+        kernel = record.kernels.get(name)
+        if kernel is None:
+            return ()
+        built = self.built(name, call, whole, kernel.schedule)
+        if built is None:
+            raise self.difference(record, name, call, whole)
+        return (built,)
+
+    def difference(
+        self, record: ProgramRecord, name: str, call: Call, whole: Call
+    ) -> errors.MismatchError:
+        """Return the error for the recorded kernel `name`, which is not that of these weights."""
+        kernel = record.kernels[name]
+
+        def suits(module: IRModule) -> bool:
+            built = replace(self, module=module).built(name, call, whole, kernel.schedule)
+            return built is not None and digest_kernel(built.function) == kernel.code
+
+        index = self.entry.body.index(whole)
+        return difference_error(self.module, record, index, name, suits)
+
+    def _possible(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
         op_call, tuned = make_op_call(call, self.module), self._tuned(call)
         offered = [self._default(name, call, whole)]
         most = offered[0].instructions
@@ -217,7 +296,7 @@ class Lowering:
         op_call = make_op_call(call, self.module)
         kernel = Kernel(name, op_call, call.span)
         schedule.build(op_call, config, kernel)
-        words = " ".join([schedule.name, *(f"{key}={value}" for key, value in config.items())])
+        words = format_schedule(schedule, config)
         attrs = {"disable_scheduling": True} if schedule.disable_scheduling else {}
         candidate = self._finish(kernel, call, whole, words, **attrs)
         return replace(candidate, rule=schedule.name, config=dict(config))
@@ -272,6 +351,24 @@ class Lowering:
             times = {name: transfer_cycles(traffic, other) for name, other in pools.items()}
             stalls += times[pool.name] - min(times.values()) if pool else 0
         return round(stalls)
+
+
+def format_schedule(schedule: Schedule, config: Config) -> str:
+    return " ".join([schedule.name, *(f"{key}={value}" for key, value in config.items())])
+
+
+def words_of(candidate: LoweringCandidate) -> str:
+    """Return the schedule and configuration of a candidate, as in its kernel's attributes."""
+    return str(candidate.function.attrs["schedule"])
+
+
+def has_same_code(one: LoweringCandidate, other: LoweringCandidate) -> bool:
+    """Whether two candidates are equal except for the values of their constants."""
+
+    def layout(candidate: LoweringCandidate) -> list[tuple[object, ...]]:
+        return [(name, c.dtype, c.shape) for name, c in candidate.constants.items()]
+
+    return layout(one) == layout(other) and one.function == other.function
 
 
 def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:

@@ -61,6 +61,8 @@ def reduce_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
 
 def accumulator_dtype(call: OpCall, axis: int) -> DType:
     """Return int32 if the weights prove that no sum exceeds it, else int64."""
+    if call.any_weights:
+        return INT64 if has_int64_sum(call) else INT32
     return INT32 if int(requantize.accumulator_bounds(call, axis).max()) <= INT32.max else INT64
 
 

@@ -263,6 +263,8 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
 
 def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
     """Return the least and the greatest int32 sum of each output channel of an int8 layer."""
+    if call.any_weights:
+        return any_sum_bounds(call.input(1).shape[axis])
     bias, zero_point = call.constant(2), per_tensor_quant(call.input(0)).zero_point
     positive, negative = _signed_weight_sums(call, axis)
     low, high = INT8.min - zero_point, INT8.max - zero_point
@@ -271,6 +273,11 @@ def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
         return least, most
     added = bias.array().astype(np.int64).reshape(-1)
     return least + added, most + added
+
+
+def any_sum_bounds(channels: int) -> tuple[Array, Array]:
+    """Return the bounds of int32 sums of `channels` channels with any weights and biases."""
+    return np.full(channels, -INT32.max, np.int64), np.full(channels, INT32.max, np.int64)
 
 
 def float32_factors(call: OpCall) -> list[float]:

@@ -8,11 +8,13 @@ from typing import Any, Final
 from firmwright.base.errors import ModelError
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.ir.module import Pass
+from firmwright.ir.program_record import ProgramRecord
 from firmwright.ir.tuning_records import TuningRecords
 
 MACHINE_OPTIONS: Final = frozenset({"board_dirs"})
 TUNING_OPTION: Final = "tuning"
 PASSES_OPTION: Final = "passes"
+UPDATE_OPTION: Final = "update_of"
 _POOLS: Final = frozenset({"pools", "const_pools"})
 _DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default is not MISSING}
 
@@ -31,6 +33,8 @@ def _to_json(value: Any) -> Any:
     match value:
         case TuningRecords():
             return value.digest
+        case ProgramRecord():
+            return value.code
         case Pass():
             return {"name": value.name, "after": value.after, "origin": value.origin}
         case PoolInfo():
@@ -56,7 +60,7 @@ def deserialize_options(
         return {
             name: _option(name, value, getattr(options_type(), name))
             for name, value in stored.items()
-            if name not in (TUNING_OPTION, PASSES_OPTION)
+            if name not in (TUNING_OPTION, PASSES_OPTION, UPDATE_OPTION)
         }
     except (TypeError, ValueError, AttributeError) as error:
         what = f"the recipe cannot be read: {error}."

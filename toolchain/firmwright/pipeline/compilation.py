@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,10 @@ from firmwright.codegen.multi_model_firmware import check_models_combine, emit_m
 from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
+from firmwright.ir.program_record import ProgramRecord, digest_code, record_selection
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.verify import verify_module
+from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
 from firmwright.ops.registry import op_table
 from firmwright.package.metadata import summarize_bundle, summarize_compilation
 from firmwright.package.mlperf import MlperfTask, make_mlperf_project
@@ -40,7 +41,8 @@ from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import canonical_target_string, with_new_files
 from firmwright.pipeline.configuration import configure_module, make_emit_options
 from firmwright.pipeline.options import Options
-from firmwright.pipeline.pass_list import remaining_passes
+from firmwright.pipeline.pass_list import SELECTION_PASS, remaining_passes
+from firmwright.pipeline.program_update import check_code, check_same_options
 from firmwright.report.memory_map import compilation_html
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.usmp.joint_plan import check_concurrent_fit, plan_jointly
@@ -56,7 +58,8 @@ class Compilation:
 
     `imported` is the module before the first pass, with target, pools and options set. `source`
     holds the bytes of the model file, if any, for the reference runtime. `task` is set for
-    benchmark firmware, which uses the benchmark's harness instead of the serial link.
+    benchmark firmware, which uses the benchmark's harness instead of the serial link. `record` has
+    the choices, with which new weights can be compiled to the same code.
     """
 
     module: IRModule
@@ -67,6 +70,7 @@ class Compilation:
     options: Options
     source: bytes | None = None
     task: MlperfTask | None = None
+    record: ProgramRecord | None = None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -128,7 +132,11 @@ def compile_model(
     """Compile `model` for a board; `watch` is called with the module after every pass."""
     model.require_trust()
     raise_recursion_limit()
-    run = partial(_compile, model, options, source, watch, stopwatch)
+
+    def run() -> Compilation:
+        decided = _with_choices_for_all_weights(model, options)
+        return _compile(model, decided, source, watch, stopwatch)
+
     return call_with_stack(run) if _is_large(model) else run()
 
 
@@ -145,34 +153,74 @@ def _compile(
 ) -> Compilation:  # fmt: skip
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
+    if options.update_of is not None:
+        check_same_options(options.update_of, _resolved(options, module, board), board.name)
+    record: ProgramRecord | None = None
     for step in remaining_passes(module, options, stopwatch):
-        module = step(module).with_attrs(stage=step.stage)
+        before, module = module, step(module).with_attrs(stage=step.stage)
+        if step.name == SELECTION_PASS:
+            record = record_selection(before, module)
         if watch is not None:
             watch(step.name, module)
-    return emit_compilation(module, imported, board, options, source)
+    if options.update_of is not None:
+        check_code(options.update_of, module)
+    if record is not None:
+        record = replace(record, code=digest_code(module))
+    return emit_compilation(module, imported, board, options, source, record)
+
+
+def _resolved(options: Options, module: IRModule, board: Board) -> Options:
+    """Return the options to record; the choices for all weights follow from the other options."""
+    update_of = None if options.weight_independent else options.update_of
+    target = canonical_target_string(module.targets, board)
+    return replace(options, target=target, update_of=update_of)
+
+
+def _with_choices_for_all_weights(model: IRModule, options: Options) -> Options:
+    """Return the options with the choices for stand-ins, unless they follow other choices."""
+    if not options.weight_independent or options.update_of is not None or "stage" in model.attrs:
+        return options
+    stand_in = with_stand_ins(model, StandIn.FULL_RANGE)
+    chosen = _compile(stand_in, options, None, None, None)
+    return replace(options, update_of=record_of(chosen))
+
+
+def record_of(compiled: Compilation) -> ProgramRecord | None:
+    """Return the choices of a compilation, with which `Options.update_of` compiles new weights."""
+    summary = compiled.summary
+    return compiled.record and replace(
+        compiled.record, name=summary.model, board=summary.board,
+        tool_version=summary.tool_version, options=summary.options,
+    )  # fmt: skip
 
 
 def emit_compilation(
-    module: IRModule, imported: IRModule, board: Board, options: Options, source: bytes | None
-) -> Compilation:
+    module: IRModule, imported: IRModule, board: Board, options: Options, source: bytes | None,
+    record: ProgramRecord | None = None,
+) -> Compilation:  # fmt: skip
     intrinsics = collect_intrinsics(module, INTRINSICS)
     verify_module(module, op_table(), intrinsics)
     compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)
     with_files = add_library_files(module)
     check_external_symbols(with_files.files, generated_files(module))
     tree = emit_model(with_files, intrinsics, make_emit_options(board, options))
-    resolved = replace(options, target=canonical_target_string(module.targets, board))
+    resolved = _resolved(options, module, board)
     summary = summarize_compilation(
         module, board.name, model_id=model_id(tree), tool_version=VERSION,
         compiler={"tool": compiler[0], "flags": list(compiler[1])},
         options=serialize_options(resolved),
     )  # fmt: skip
-    tree = tree.merged(_metadata_file(summary, tree))
-    return Compilation(module, imported, board, tree, summary, options, source)
+    tree = tree.merged(_metadata_file(summary, tree, record))
+    return Compilation(module, imported, board, tree, summary, options, source, record=record)
 
 
-def _metadata_file(summary: CompilationSummary | BundleSummary, tree: SourceTree) -> SourceTree:
+def _metadata_file(
+    summary: CompilationSummary | BundleSummary, tree: SourceTree,
+    record: ProgramRecord | None = None,
+) -> SourceTree:  # fmt: skip
     facts = add_file_list(summary.to_json(), tree)
+    if record is not None:
+        facts = {**facts, "choices": record.to_json()}
     return SourceTree({"metadata.json": json.dumps(facts, indent=2, sort_keys=True) + "\n"})
 
 

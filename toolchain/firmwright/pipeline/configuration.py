@@ -17,7 +17,7 @@ from firmwright.pipeline.options import Options, check_options
 from firmwright.usmp.cache_constants import SPARE_PERCENT_MAX
 from firmwright.usmp.pool_options import resolve_pools, with_program_memory_speed
 
-_FLAGS = ("recompute", "compress_weights", "pipeline_runs")
+_FLAGS = ("recompute", "compress_weights", "pipeline_runs", "weight_independent")
 
 
 def make_emit_options(board: Board, options: Options) -> EmitOptions:

@@ -6,6 +6,7 @@ from pathlib import Path
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import Pass
+from firmwright.ir.program_record import ProgramRecord
 from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 
@@ -52,6 +53,8 @@ class Options:
     license: str = ""
     passes: tuple[Pass, ...] = ()
     constants_in_header: bool = False
+    weight_independent: bool = False
+    update_of: ProgramRecord | None = None
 
     @property
     def goal(self) -> str:
@@ -69,3 +72,6 @@ def check_options(options: Options) -> None:
     ):
         if value not in allowed:
             raise UsageError(f"--{name} cannot be {value!r}.", hint=f"one of {', '.join(allowed)}.")
+    if options.weight_independent and options.compress_weights:
+        what = "--compress-weights depends on the weights, which --weight-independent must not."
+        raise UsageError(what, hint="omit one of them.")

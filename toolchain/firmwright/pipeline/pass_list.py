@@ -31,6 +31,7 @@ from firmwright.passes.tir.assign_ramfuncs import assign_ramfuncs
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
 from firmwright.pipeline.checked_requests import with_checked_requests
 from firmwright.pipeline.options import Options
+from firmwright.pipeline.program_update import check_kernels
 from firmwright.pipeline.selection_oracle import (
     kernel_cost_estimator,
     make_lowering,
@@ -40,10 +41,14 @@ from firmwright.pipeline.user_passes import IMPORT_STAGE, insert_user_passes, wi
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.select.call_order import reorder_calls
 from firmwright.select.kernel_selection import KernelSelector
+from firmwright.select.program_replay import replay_selection
 from firmwright.targets.target_kind import BACKEND_METHODS, HookName
 from firmwright.usmp.cache_constants import copy_constants_to_ram
 from firmwright.usmp.compress_weights import compress_weights
 from firmwright.usmp.memory_planning import plan_memory
+
+SELECTION_PASS = "lower-select"
+"""The pass that chooses kernels and segments."""
 
 
 def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, ...]:
@@ -75,7 +80,7 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "relay-to-runtime": lambda module: _make_kernels(module, "relay_to_runtime"),
         "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
-        "lower-select": lambda module: _lower_and_select(module, options),
+        SELECTION_PASS: lambda module: _lower_and_select(module, options),
         "compress-weights": lambda module: compress_weights(module, kernel_cost_estimator(module)),
         "after-scheduling": lambda module: run_phase(module, "after_scheduling", timer),
         "cache-constants-in-ram": lambda module: copy_constants_to_ram(module, options.planner),
@@ -131,6 +136,11 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
     if not isinstance(module.entry, Function):
         return check_lowered(module)
     lowering, module = lower_for_selection(module, options)
+    record = options.update_of
+    if record is not None:
+        selected = replay_selection(module, lowering.calls(), lowering.rows, record)
+        check_kernels(module, selected, lowering, record)
+        return selected
     oracle = make_selection_oracle(options)
     return KernelSelector(module, lowering.calls(), lowering.rows, oracle).select()
 
@@ -154,5 +164,6 @@ def _predict_cycles(module: IRModule, options: Options) -> list[int]:
 
 def lower_for_selection(module: IRModule, options: Options) -> tuple[Lowering, IRModule]:
     module = check_lowered(module)
-    module = lower_subgraphs(module, lambda part: make_lowering(part, options))
-    return make_lowering(module, options), module
+    record = options.update_of
+    module = lower_subgraphs(module, lambda part: make_lowering(part, options, record))
+    return make_lowering(module, options, record), module

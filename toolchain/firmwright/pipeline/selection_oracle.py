@@ -7,6 +7,7 @@ from dataclasses import replace
 from firmwright.base.errors import DoesNotFitError
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
+from firmwright.ir.program_record import ProgramRecord
 from firmwright.ir.tir.cost_model import Cost, estimate_cost
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.ir.tuning_records import NO_TUNING_RECORDS
@@ -40,11 +41,17 @@ def kernel_cost_estimator(module: IRModule) -> Callable[[tir.PrimFunc, Mapping[s
     return estimate
 
 
-def make_lowering(module: IRModule, options: Options) -> Lowering:
-    """Return the lowering of a module's calls; measurements apply only with inline assembly."""
+def make_lowering(
+    module: IRModule, options: Options, record: ProgramRecord | None = None
+) -> Lowering:
+    """Return the lowering of a module's calls; measurements apply only with inline assembly.
+
+    With a `record` each call has the recorded kernel only.
+    """
     tuning = options.tuning if options.inline_asm else NO_TUNING_RECORDS
     return Lowering(
-        module, op_table(), SCHEDULES, INTRINSICS, target_features, tuning, cost_weights_for
+        module, op_table(), SCHEDULES, INTRINSICS, target_features, tuning, cost_weights_for,
+        record=record,
     )
 
 

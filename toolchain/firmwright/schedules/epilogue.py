@@ -14,7 +14,7 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops import conv2d, fully_connected, requantize
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization
+from firmwright.ops.requantize import Requantization, any_sum_bounds
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
@@ -215,7 +215,7 @@ def make_epilogue(
     [channel, tap], weights and bias take the left shift if the weights then fit int16. With
     `in_32_bits`, products of 32 bits are preferred; with `has_clz`, addends may be computed.
     """
-    low, high = bounds
+    low, high = bounds = any_sum_bounds(len(bounds[0])) if b.call.any_weights else bounds
     by_32 = narrow_requantize(params, low, high, dtype) if in_32_bits else None
     may_fit &= by_32 is None and (params.per_channel or params.rounding is Rounding.FLOAT32)
     fitted = fit_requantize(params, low, high) if may_fit and dtype == INT8 else None

@@ -123,7 +123,7 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
     return OpCall(
         call.op, tuple(None if value is None else value.type for value in call.inputs),
         tuple(value.type for value in call.outputs), call.attrs, constants, numerics_of(module),
-        scopes if any(scopes) else (),
+        scopes if any(scopes) else (), bool(module.attrs.get("weight_independent")),
     )  # fmt: skip
 
 

@@ -70,7 +70,8 @@ class OpCall:
     """One call: input types (None if absent), output types, attributes, constants and profile.
 
     `constants[i]` is set if input i is a constant. `scopes` are the pools of the inputs, then of
-    the outputs; "" leaves the choice to the planner, and () leaves all choices to it.
+    the outputs; "" leaves the choice to the planner, and () leaves all choices to it. With
+    `any_weights` the code must suit all values of the weights.
     """
 
     op: str
@@ -80,6 +81,7 @@ class OpCall:
     constants: tuple[Constant | None, ...] = ()
     numerics: NumericsProfile = "litert"
     scopes: tuple[str, ...] = ()
+    any_weights: bool = False
 
     def input_scope(self, index: int) -> str:
         """Return the pool of an input, or "" if the planner chooses it."""

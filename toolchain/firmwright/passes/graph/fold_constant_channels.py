@@ -20,6 +20,7 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.program_record import keeps_constants_apart
 from firmwright.ops import conv2d, fully_connected, requantize
 
 LIVE_CHANNELS = "live_channels"
@@ -44,6 +45,8 @@ class _Bounds:
 
 
 def run(module: IRModule) -> IRModule:
+    if keeps_constants_apart(module):
+        return module
     functions, constants = dict(module.functions), dict(module.constants)
     live: dict[str, tuple[int, ...]] = {}
     for name, function in module.functions.items():

@@ -16,6 +16,7 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.program_record import keeps_constants_apart
 from firmwright.passes.map_functions import count_uses, map_graph_functions, merge_into_producers
 
 # Operator -> the axis of its weights that counts output channels.
@@ -25,14 +26,17 @@ _FORMULA, _SHIFT = "a * b + c", "a + b"
 
 def run(module: IRModule) -> IRModule:
     constants = dict(module.constants)
-    folded = map_graph_functions(module, lambda function: _folded(function, constants))
+    any_bias = keeps_constants_apart(module)
+    folded = map_graph_functions(
+        module, lambda function: _folded(function, constants, any_bias=any_bias)
+    )
     return module if folded is module else replace(folded, constants=constants)
 
 
-def _folded(function: Function, constants: dict[str, Constant]) -> Function:
+def _folded(function: Function, constants: dict[str, Constant], *, any_bias: bool) -> Function:
     if not any(_formula(call) in (_FORMULA, _SHIFT) for call in function.body):
         return function
-    function = _with_late_reshapes(function, constants)
+    function = _with_late_reshapes(function, constants, any_bias=any_bias)
 
     def source_of(call: Call) -> Value | None:
         operands = _operands(call)
@@ -43,7 +47,7 @@ def _folded(function: Function, constants: dict[str, Constant]) -> Function:
         assert operands is not None
         source, scale, shift = operands
         factors = [value for value in (scale, shift) if value is not None]
-        is_foldable = _foldable(producer, scale, constants)
+        is_foldable = _foldable(producer, scale, constants, any_bias=any_bias)
         if not is_foldable or not all(_is_channels(value, source) for value in factors):
             return None
         if any(map(is_placed, (*factors, *filter(None, producer.inputs[1:])))):
@@ -53,7 +57,9 @@ def _folded(function: Function, constants: dict[str, Constant]) -> Function:
     return merge_into_producers(function, source_of, merge)
 
 
-def _with_late_reshapes(function: Function, constants: Mapping[str, Constant]) -> Function:
+def _with_late_reshapes(
+    function: Function, constants: Mapping[str, Constant], *, any_bias: bool
+) -> Function:
     """Move the reshape of a convolution's result behind a scale and shift of its channels."""
     uses, body = count_uses(function), list(function.body)
     producers = {value.name: k for k, call in enumerate(body) for value in call.outputs}
@@ -69,7 +75,9 @@ def _with_late_reshapes(function: Function, constants: Mapping[str, Constant]) -
         if is_placed(source) or is_placed(x):
             continue
         factors = [value for value in (scale, shift) if value is not None]
-        is_foldable = uses[x.name] == 1 and _foldable(body[producers[x.name]], scale, constants)
+        is_foldable = uses[x.name] == 1 and _foldable(
+            body[producers[x.name]], scale, constants, any_bias=any_bias
+        )
         if is_foldable and all(_is_channels(value, x) for value in factors):
             moved = replace(source, type=x.type)
             operands = tuple(x if value == source else value for value in call.inputs)
@@ -99,12 +107,15 @@ def _operands(call: Call) -> tuple[Value, Value | None, Value] | None:
     return None if first.type.shape != call.outputs[0].type.shape else (first, None, second)
 
 
-def _foldable(call: Call, scale: Value | None, constants: Mapping[str, Constant]) -> bool:
+def _foldable(
+    call: Call, scale: Value | None, constants: Mapping[str, Constant], *, any_bias: bool
+) -> bool:
+    """Whether `call` takes a scale and shift; a shift alone, only if no bias is there."""
     weights = call.inputs[1] if len(call.inputs) > 1 else None
     bias = call.inputs[2] if len(call.inputs) > 2 else None
     if scale is None and bias is not None:
         bias_constant = constants.get(bias.constant or "")
-        if bias_constant is None or bias_constant.array().any():
+        if any_bias or bias_constant is None or bias_constant.array().any():
             return False  # folding would replace two roundings by one
     return (
         call.op in _CHANNELS

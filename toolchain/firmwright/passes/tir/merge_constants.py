@@ -9,6 +9,7 @@ from dataclasses import replace
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.program_record import keeps_constants_apart
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.passes.graph.value_names import map_values
 from firmwright.passes.map_functions import map_graph_functions, map_prim_funcs
@@ -31,6 +32,8 @@ def find_duplicates(module: IRModule) -> dict[str, str]:
 
 
 def run(module: IRModule) -> IRModule:
+    if keeps_constants_apart(module):
+        return module
     moved = find_duplicates(module)
     if not moved:
         return module

@@ -273,7 +273,8 @@ def plan_gemm(
     flat = kernel[rows].reshape(len(rows), -1)
     start = bias[rows]
     low, high = accumulator_bounds(start, offsets[rows])
-    is_paired = block * pixels == _ACCUMULATORS and _can_pair_channels(flat, low, high)
+    is_paired = block * pixels == _ACCUMULATORS and not b.call.any_weights
+    is_paired = is_paired and _can_pair_channels(flat, low, high)
     odd_shift = 4 if is_int4 else ODD_SHIFT if is_paired else 0
     if odd_shift:
         mixed = (start[1::2] << odd_shift) + start[0::2]
@@ -316,7 +317,8 @@ def plan_gemm_without_bias(
     packed = kernel[list(order.rows)]
     flat = packed.reshape(len(packed), -1)
     no_bias = np.zeros(len(packed), np.int64)
-    is_paired = _can_pair_channels(flat, *accumulator_bounds(no_bias, flat))
+    is_paired = not b.call.any_weights
+    is_paired = is_paired and _can_pair_channels(flat, *accumulator_bounds(no_bias, flat))
     packing = "paired" if is_paired else "mac"
     weights = b.constant("weights", layout.pack_weights(packed, block, packing), UINT32)
     return GemmKernel(

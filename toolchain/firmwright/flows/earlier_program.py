@@ -1,0 +1,68 @@
+"""Reads the choices of an earlier compilation from its project, package or metadata.json."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from firmwright.base.errors import ModelError, UsageError
+from firmwright.base.json_input import parse_json
+from firmwright.ir.program_record import ProgramRecord, record_from_json
+from firmwright.package.option_serialization import deserialize_options
+from firmwright.package.project_writer import MARKER
+from firmwright.pipeline import Options
+
+_CHOICES = "choices"
+_HINT = "compile the old model again, with the version and options of the firmware in use."
+
+
+def read_program(path: str | Path) -> ProgramRecord:
+    """Return the record in a project or package, or in its metadata.json.
+
+    Raise UsageError if there is none, and ModelError if it cannot be read.
+    """
+    path = Path(path)
+    try:
+        facts = parse_json(_metadata_text(path))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        what = f"it has no {MARKER} that can be read ({error})."
+        hint = f"give --update-of a project, a package or its {MARKER}."
+        raise UsageError(what, where=str(path), hint=hint) from error
+    return program_of(facts, path)
+
+
+def _metadata_text(path: Path) -> str:
+    if path.is_dir():
+        return (path / MARKER).read_text(encoding="utf-8")
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            name = min((n for n in archive.namelist() if Path(n).name == MARKER), key=len)
+            return archive.read(name).decode("utf-8")
+    return path.read_text(encoding="utf-8")
+
+
+def program_of(facts: Any, where: Path) -> ProgramRecord:
+    """Return the record in the content of metadata.json."""
+    if isinstance(facts, Mapping) and "models" in facts:
+        what = "it has several models; only a single one can be updated."
+        raise UsageError(what, where=str(where), hint="update the code, too.")
+    if not isinstance(facts, Mapping) or _CHOICES not in facts:
+        what = "it does not record the choices of its compilation, as older versions did not."
+        raise UsageError(what, where=str(where), hint=_HINT)
+    try:
+        return replace(
+            record_from_json(facts[_CHOICES]), name=str(facts["model"]), board=str(facts["board"]),
+            tool_version=str(facts["tool_version"]), options=dict(facts["options"]),
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        what = f"its record of choices cannot be read: {error}."
+        raise ModelError(what, where=str(where), hint=_HINT) from error
+
+
+def options_of_program(record: ProgramRecord, where: str | Path) -> dict[str, Any]:
+    """Return the options of the earlier compilation, with its board, name and choices."""
+    options = deserialize_options(record.options, Options, Path(where))
+    return {**options, "board": record.board, "name": record.name, "update_of": record}

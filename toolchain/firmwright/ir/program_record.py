@@ -1,0 +1,178 @@
+"""The choices of a compilation, recorded so that new weights can be compiled to the same code.
+
+metadata.json holds a record. A compilation with `--update-of` repeats the choices instead of
+searching, and compares the digests, which do not cover the values of constants.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from firmwright.ir import tir
+from firmwright.ir.core import Attr, Constant
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.module import IRModule
+from firmwright.ir.syntax import IRWriter
+from firmwright.ir.tir.printer import print_prim
+from firmwright.ir.tir.traversal import prim_calls, statements
+
+RECORD_VERSION = 1
+_BAND = re.compile(r"_rows(\d+)(?:_sums)?$")
+_VARYING_ATTRS = frozenset({"source_sha256", "tuning"})
+"""Attributes of a module that name its file or its measurements; they are not code."""
+_DIGEST_CHARACTERS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedKernel:
+    """The schedule of a kernel with its configuration, and the digest of its code."""
+
+    schedule: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSegment:
+    """Calls first..end - 1, computed together in bands of `band` rows."""
+
+    first: int
+    end: int
+    band: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRecord:
+    """The choices of a compilation by kernel, and the digest of all code, the plan included.
+
+    `calls` describes the calls of the graph that was lowered, by kernel name. `options` and the
+    versions are those of the compilation.
+    """
+
+    calls: Mapping[str, str]
+    kernels: Mapping[str, RecordedKernel]
+    segments: tuple[RecordedSegment, ...]
+    code: str = ""
+    name: str = ""
+    board: str = ""
+    tool_version: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def is_streamed(self, index: int) -> bool:
+        return any(segment.first <= index < segment.end for segment in self.segments)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the part that metadata.json does not hold elsewhere."""
+        kernels = {name: [one.schedule, one.code] for name, one in self.kernels.items()}
+        return {
+            "version": RECORD_VERSION,
+            "calls": dict(self.calls),
+            "kernels": kernels,
+            "segments": [list(asdict(segment).values()) for segment in self.segments],
+            "code": self.code,
+        }
+
+
+def record_from_json(data: Mapping[str, Any]) -> ProgramRecord:
+    """Return the record in `data`; raise KeyError, TypeError or ValueError if it is malformed."""
+    if data["version"] != RECORD_VERSION:
+        raise ValueError(f"its format is {data['version']}, not {RECORD_VERSION}")
+    kernels = {str(name): RecordedKernel(*map(str, row)) for name, row in data["kernels"].items()}
+    segments = tuple(RecordedSegment(*map(int, row)) for row in data["segments"])
+    calls = {str(name): str(text) for name, text in data["calls"].items()}
+    return ProgramRecord(calls, kernels, segments, str(data["code"]))
+
+
+def record_selection(graph: IRModule, module: IRModule) -> ProgramRecord:
+    """Return the choices that made `module` from the calls of `graph`."""
+    kernels = {
+        name: RecordedKernel(str(function.attrs.get("schedule", "")), digest_kernel(function))
+        for name, function in sorted(module.functions.items())
+        if isinstance(function, tir.PrimFunc)
+    }
+    entry, calls = graph.entry, dict[str, str]()
+    if isinstance(entry, Function):
+        calls = {f"{call.op}_{k}": describe_call(call) for k, call in enumerate(entry.body)}
+    return ProgramRecord(calls, kernels, tuple(_segments(module)))
+
+
+def _segments(module: IRModule) -> Iterator[RecordedSegment]:
+    """Yield the segments: only their steps are loops with calls of operators in the AOT main."""
+    for node in statements(module.aot_main.body):
+        if not isinstance(node, tir.For):
+            continue
+        calls = [call for call in prim_calls(node.body) if call.op >= 0]
+        if not calls:
+            continue
+        bands = (_BAND.search(call.callee) for call in calls)
+        band = max((int(match[1]) for match in bands if match), default=1)
+        indices = [call.op for call in calls]
+        yield RecordedSegment(min(indices), max(indices) + 1, band)
+
+
+def describe_call(call: Call) -> str:
+    """Describe operator, tensors and attributes; of constants, only types and shapes."""
+    inputs = ", ".join(_describe_value(value) for value in call.inputs)
+    outputs = ", ".join(_describe_value(value) for value in call.outputs)
+    attrs = ", ".join(f"{name}={_short(value)}" for name, value in sorted(call.attrs.items()))
+    return f"{call.op}({inputs}) -> {outputs}{attrs and f' {{{attrs}}}'}"
+
+
+def _describe_value(value: Value | None) -> str:
+    if value is None:
+        return "none"
+    kind = value.type
+    text = f"{kind.dtype.short}{list(kind.shape)}"
+    if value.constant is not None or kind.quantization is None:
+        return text
+    quantization = kind.quantization
+    scales = ",".join(f"{scale:.9g}" for scale in quantization.scales)
+    return f"{text} scale {scales} zero {','.join(map(str, quantization.zero_points))}"
+
+
+def _short(value: Attr) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:40]}... {_digest(text)[:8]}"
+
+
+def digest_kernel(function: tir.PrimFunc) -> str:
+    page = IRWriter()
+    print_prim(function, page, spans=False)
+    return _digest(page.text())
+
+
+def digest_code(module: IRModule) -> str:
+    """Return a digest of all from which codegen prints C, except constants' values and comments.
+
+    Codegen prints equal constants once, so the digest covers which constants are equal.
+    """
+    page, first = IRWriter(), dict[tuple[object, ...], int]()
+    for number, (name, constant) in enumerate(module.constants.items()):
+        same = number if keeps_constants_apart(module) else first.setdefault(_key(constant), number)
+        page.line(f"{name} {constant.dtype.short} {constant.shape} {constant.pool} {same}")
+    for path, file in sorted(module.files.items()):
+        page.line(f"{path} {hashlib.sha256(file).hexdigest()}")
+    attrs = {k: v for k, v in module.attrs.items() if k not in _VARYING_ATTRS}
+    parts = (module.name, attrs, module.targets, module.pools, module.io, module.plan)
+    for part in parts:
+        page.line(repr(part))
+    for function in module.functions.values():
+        if isinstance(function, tir.PrimFunc):
+            print_prim(function, page, spans=False)
+    return _digest(page.text())
+
+
+def _key(constant: Constant) -> tuple[object, ...]:
+    return constant.dtype.name, constant.digest, constant.pool
+
+
+def keeps_constants_apart(module: IRModule) -> bool:
+    """Whether equal constants stay apart, since other weights may differ."""
+    return bool(module.attrs.get("weight_independent"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]

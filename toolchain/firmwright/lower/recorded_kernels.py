@@ -1,0 +1,97 @@
+"""Lowering by the record of an earlier compilation, and the reasons why it may be impossible."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import MismatchError
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import Call
+from firmwright.ir.module import IRModule
+from firmwright.ir.program_record import ProgramRecord, describe_call
+
+HINT = (
+    "update code and weights together, and compile the code with --weight-independent, which suits "
+    "all weights."
+)
+_INT4_LEAST, _INT4_MOST = -8, 7
+
+
+def missing_kernel_error(module: IRModule, record: ProgramRecord, name: str) -> MismatchError:
+    """Return the error for a call that the recorded program does not have."""
+    what = f"{name}: the compilation to update has no kernel for this call."
+    known = set(record.calls)
+    ours = {f"{call.op}_{k}" for k, call in enumerate(module.entry_graph.body)}
+    other = sorted(known - ours)
+    if other:
+        what += f" It has {', '.join(other[:3])}, which this model does not have."
+    return MismatchError(what, where=module.name, hint="update the code, too.")
+
+
+def difference_error(
+    module: IRModule, record: ProgramRecord, index: int, kernel: str,
+    suits: Callable[[IRModule], bool],
+) -> MismatchError:  # fmt: skip
+    """Return the error for call `index`, whose recorded `kernel` does not suit the module.
+
+    `suits` returns whether it suits a module with other weights.
+    """
+    call = module.entry_graph.body[index]
+    schedule = record.kernels[kernel].schedule
+    reason = _reason(module, record, index, call, suits)
+    what = f"{kernel}: the kernel to keep, {schedule}, {reason}."
+    return MismatchError(what, where=str(call.span) or module.name, hint=HINT)
+
+
+def _reason(
+    module: IRModule, record: ProgramRecord, index: int, call: Call,
+    suits: Callable[[IRModule], bool],
+) -> str:  # fmt: skip
+    before, now = record.calls.get(f"{call.op}_{index}", ""), describe_call(call)
+    if before and before != now:
+        return f"is that of another call: it was {before}, and is {now}"
+    for requirement, found, changed in _changes(module, call):
+        if suits(changed):
+            return f"requires {requirement}; {found}"
+    return "does not suit the new weights, biases or weight scales, whose range determines its code"
+
+
+def _changes(module: IRModule, call: Call) -> Iterator[tuple[str, str, IRModule]]:
+    """Yield a requirement, what violates it, and the module with weights that satisfy it."""
+    weights, bias = (_constant(module, call, position) for position in (1, 2))
+    if weights is not None and not weights.dtype.is_float:
+        values, least = weights.array(), weights.dtype.min
+        lowest = np.argwhere(values == least)
+        if len(lowest):
+            found = f"the new weights contain {least} {len(lowest)} times, first at "
+            found += str(list(map(int, lowest[0])))
+            changed = np.maximum(values, least + 1)
+            yield f"that no weight is {least}", found, _with(module, weights, changed)
+        small = np.clip(values, _INT4_LEAST, _INT4_MOST)
+        found = f"the new weights reach from {values.min()} to {values.max()}"
+        yield "weights within four bits", found, _with(module, weights, small)
+        halves = _with(module, weights, values // 4)
+        yield "smaller sums", found, _without_bias(halves, bias)
+    if bias is not None and not bias.dtype.is_float:
+        values = bias.array()
+        found = f"the new biases reach from {values.min()} to {values.max()}"
+        yield "smaller biases", found, _without_bias(module, bias)
+
+
+def _constant(module: IRModule, call: Call, index: int) -> Constant | None:
+    value = call.inputs[index] if index < len(call.inputs) else None
+    return module.constants[value.constant] if value is not None and value.constant else None
+
+
+def _with(module: IRModule, constant: Constant, values: Array) -> IRModule:
+    made = Constant.from_array(constant.name, values, constant.dtype)
+    constants: Mapping[str, Constant] = {**module.constants, constant.name: made}
+    return replace(module, constants=constants)
+
+
+def _without_bias(module: IRModule, bias: Constant | None) -> IRModule:
+    if bias is None:
+        return module
+    return _with(module, bias, np.zeros(bias.shape, np.int64))

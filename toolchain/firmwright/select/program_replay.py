@@ -1,0 +1,34 @@
+"""Selection by the record of an earlier compilation, for new weights with the same code."""
+
+from firmwright.base.errors import MismatchError
+from firmwright.ir.module import IRModule
+from firmwright.ir.program_record import ProgramRecord
+from firmwright.select.aot_main import build_main
+from firmwright.select.flash_budget import CandidatesPerCall
+from firmwright.select.row_streaming_loop import FusedSegment
+from firmwright.select.streaming_candidates import RowsOf, SegmentBuilder
+
+
+def replay_selection(
+    module: IRModule, candidates_per_call: CandidatesPerCall, rows_of: RowsOf, record: ProgramRecord
+) -> IRModule:
+    """Return the module with the recorded kernels and segments.
+
+    The candidates are those of the record. Raises MismatchError if a segment is impossible.
+    """
+    entry = module.entry_graph
+    builder = SegmentBuilder(entry, rows_of)
+    segments: list[FusedSegment] = []
+    for recorded in record.segments:
+        is_fed = module.io.stream_input_rows and recorded.first == 0
+        span = recorded.first, min(recorded.end, len(entry.body))
+        segment = builder.segment(*span, recorded.band, feed=is_fed)
+        if segment is None:
+            what = (
+                f"calls {recorded.first} to {recorded.end - 1} cannot be computed row by row any "
+                "more, as in the compilation to update."
+            )
+            raise MismatchError(what, where=module.name, hint="update the code, too.")
+        segments.append(segment)
+    chosen = [(call, items[0] if items else None) for call, items in candidates_per_call]
+    return build_main(module, chosen, segments)
