@@ -89,7 +89,7 @@ class Guide:
     def imgtool_sign(self, *options: object, key: str = "key.pem") -> bytes:
         """Sign the retrained constants."""
         payload = self.folder / "v1.2.0.payload"
-        signed = (self.folder / "v1.2.0/retrained_model.signed.bin").read_bytes()
+        signed = (self.folder / "v1.2.0/digits_model.signed.bin").read_bytes()
         size = struct.unpack_from("<I", signed, 12)[0]
         payload.write_bytes(signed[0x200 : 0x200 + size])
         fixed = "--header-size 0x200 --pad-header --slot-size 0x8000 --align 4"

@@ -10,9 +10,9 @@ from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Value
 from firmwright.ir.graph.verify import diagnose_graph
-from firmwright.ir.module import IRModule
+from firmwright.ir.module import LIVE_CHANNELS, IRModule
 from firmwright.ops.registry import op_table
-from firmwright.passes.graph.fold_constant_channels import LIVE_CHANNELS, PASS
+from firmwright.passes.graph.fold_constant_channels import PASS
 
 OPS = op_table()
 ZERO, FULL = -1_000_000, 1_000_000

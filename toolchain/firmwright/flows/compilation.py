@@ -10,6 +10,7 @@ from typing import Any
 
 from firmwright.base.errors import InternalError, ModelError, UsageError
 from firmwright.boards import load_board
+from firmwright.flows.earlier_program import options_of_program, read_program
 from firmwright.flows.model import Model
 from firmwright.flows.tuning_log import read_tuning
 from firmwright.ir.graph.nodes import Function
@@ -48,11 +49,15 @@ def compile_for(
 ) -> Compilation:  # fmt: skip
     """Compile `model` for `board` (by default the host); `given` are fields of `Options`.
 
-    `tuning` may also be a log's path, and `passes` functions or names. Raise UsageError,
-    UnsupportedError or DoesNotFitError.
+    `tuning` may also be a log's path, `passes` functions or names, and `update_of` the path of an
+    earlier project or package. Raise UsageError, UnsupportedError, DoesNotFitError, or
+    MismatchError if new weights do not suit the earlier code.
     """
     if isinstance(model, IRModule):
         model = Model(model)
+    if isinstance(earlier := given.get("update_of"), str | Path):
+        del given["update_of"]
+        given = {**options_of_program(read_program(earlier), earlier), **given}
     if isinstance(given.get("tuning"), str | Path):
         given["tuning"] = read_tuning(given["tuning"])
     options = options_for(model.module, {**given, **({"board": board} if board else {})})

@@ -23,10 +23,9 @@ from firmwright.flows.reference_outputs import ReferenceOutputs
 from firmwright.flows.run_schedule import operator_devices
 from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.ir import tir
-from firmwright.ir.module import IRModule
+from firmwright.ir.module import LIVE_CHANNELS, IRModule
 from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.oracle.compare import Comparison, compare_tensor
-from firmwright.passes.graph.fold_constant_channels import LIVE_CHANNELS
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)

@@ -18,6 +18,10 @@ from firmwright.ir.tir.plan import Plan
 from firmwright.ir.untrusted_code import UntrustedCode
 
 AnyFunction: TypeAlias = Function | tir.PrimFunc
+ALL_CHANNELS, ANY_WEIGHTS = "all_channels", "weight_independent"
+"""Attributes of a module: kernels compute even constant channels; code suits all weights."""
+LIVE_CHANNELS = "live_channels"
+"""Attribute of a module: names of values, each with the indices of its last axis that remain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.module import IRModule
+from firmwright.ir.module import ANY_WEIGHTS, LIVE_CHANNELS, IRModule
 from firmwright.ir.syntax import IRWriter
 from firmwright.ir.tir.printer import print_prim
 from firmwright.ir.tir.traversal import prim_calls, statements
@@ -48,13 +48,14 @@ class RecordedSegment:
 class ProgramRecord:
     """The choices of a compilation by kernel, and the digest of all code, the plan included.
 
-    `calls` describes the calls of the graph that was lowered, by kernel name. `options` and the
-    versions are those of the compilation.
+    `calls` describes the calls of the graph that was lowered, by kernel name, without the channels
+    that were removed as constant. `options` and version are those of the compilation.
     """
 
     calls: Mapping[str, str]
     kernels: Mapping[str, RecordedKernel]
     segments: tuple[RecordedSegment, ...]
+    has_removed_channels: bool = False
     code: str = ""
     name: str = ""
     board: str = ""
@@ -71,6 +72,7 @@ class ProgramRecord:
             "version": RECORD_VERSION,
             "calls": dict(self.calls),
             "kernels": kernels,
+            "removed_channels": self.has_removed_channels,
             "segments": [list(asdict(segment).values()) for segment in self.segments],
             "code": self.code,
         }
@@ -83,7 +85,8 @@ def record_from_json(data: Mapping[str, Any]) -> ProgramRecord:
     kernels = {str(name): RecordedKernel(*map(str, row)) for name, row in data["kernels"].items()}
     segments = tuple(RecordedSegment(*map(int, row)) for row in data["segments"])
     calls = {str(name): str(text) for name, text in data["calls"].items()}
-    return ProgramRecord(calls, kernels, segments, str(data["code"]))
+    has_removed = bool(data["removed_channels"])
+    return ProgramRecord(calls, kernels, segments, has_removed, str(data["code"]))
 
 
 def record_selection(graph: IRModule, module: IRModule) -> ProgramRecord:
@@ -96,7 +99,8 @@ def record_selection(graph: IRModule, module: IRModule) -> ProgramRecord:
     entry, calls = graph.entry, dict[str, str]()
     if isinstance(entry, Function):
         calls = {f"{call.op}_{k}": describe_call(call) for k, call in enumerate(entry.body)}
-    return ProgramRecord(calls, kernels, tuple(_segments(module)))
+    has_removed = LIVE_CHANNELS in graph.attrs
+    return ProgramRecord(calls, kernels, tuple(_segments(module)), has_removed)
 
 
 def _segments(module: IRModule) -> Iterator[RecordedSegment]:
@@ -171,7 +175,7 @@ def _key(constant: Constant) -> tuple[object, ...]:
 
 def keeps_constants_apart(module: IRModule) -> bool:
     """Whether equal constants stay apart, since other weights may differ."""
-    return bool(module.attrs.get("weight_independent"))
+    return bool(module.attrs.get(ANY_WEIGHTS))
 
 
 def _digest(text: str) -> str:

@@ -17,14 +17,23 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 
-_WEIGHTED_OPS = frozenset(
-    "conv2d depthwise_conv2d fully_connected transpose_conv hybrid_conv2d hybrid_depthwise_conv2d "
-    "hybrid_fully_connected batch_matmul hybrid_batch_matmul conv_nd conv_transpose_nd "
-    "variable_fully_connected add sub mul prelu expression".split()
-)
 _SUMMING_OPS = frozenset(
-    "conv2d depthwise_conv2d fully_connected transpose_conv variable_fully_connected".split()
+    {"conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv", "variable_fully_connected"}
 )
+_WEIGHTED_OPS = _SUMMING_OPS | {
+    "hybrid_conv2d",
+    "hybrid_depthwise_conv2d",
+    "hybrid_fully_connected",
+    "batch_matmul",
+    "hybrid_batch_matmul",
+    "conv_nd",
+    "conv_transpose_nd",
+    "add",
+    "sub",
+    "mul",
+    "prelu",
+    "expression",
+}
 _BIAS = 2
 _SEED = 20
 _FLOAT_REACH = 100.0

@@ -61,6 +61,10 @@ def _reason(
 def _changes(module: IRModule, call: Call) -> Iterator[tuple[str, str, IRModule]]:
     """Yield a requirement, what violates it, and the module with weights that satisfy it."""
     weights, bias = (_constant(module, call, position) for position in (1, 2))
+    if bias is not None and not bias.dtype.is_float:
+        values = bias.array()
+        found = f"the new biases reach from {values.min()} to {values.max()}"
+        yield "smaller biases", found, _without_bias(module, bias)
     if weights is not None and not weights.dtype.is_float:
         values, least = weights.array(), weights.dtype.min
         lowest = np.argwhere(values == least)
@@ -74,10 +78,6 @@ def _changes(module: IRModule, call: Call) -> Iterator[tuple[str, str, IRModule]
         yield "weights within four bits", found, _with(module, weights, small)
         halves = _with(module, weights, values // 4)
         yield "smaller sums", found, _without_bias(halves, bias)
-    if bias is not None and not bias.dtype.is_float:
-        values = bias.array()
-        found = f"the new biases reach from {values.min()} to {values.max()}"
-        yield "smaller biases", found, _without_bias(module, bias)
 
 
 def _constant(module: IRModule, call: Call, index: int) -> Constant | None:

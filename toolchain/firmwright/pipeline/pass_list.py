@@ -57,6 +57,8 @@ def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, 
     passes = {**BY_NAME, **_built_passes(options, timer)}
     if options.link_params:
         del passes["externalize-constants"]
+    if options.update_of is not None and not options.update_of.has_removed_channels:
+        del passes["fold-constant-channels"]
     names = tuple(name for name in PASS_NAMES if name in passes)
     steps = [make_per_target_pass(passes[n], names, timer) for n in names]
     return tuple(map(with_checked_requests, insert_user_passes(steps, options.passes)))

@@ -11,21 +11,18 @@ from typing import Any
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.base.version import VERSION
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.module import IRModule
-from firmwright.ir.program_record import (
-    ProgramRecord,
-    digest_code,
-    digest_kernel,
-    record_selection,
-)
+from firmwright.ir.module import ANY_WEIGHTS, IRModule
+from firmwright.ir.program_record import ProgramRecord, digest_code, digest_kernel, record_selection
 from firmwright.lower.lowering import Lowering
 from firmwright.lower.recorded_kernels import difference_error
 from firmwright.package.option_serialization import serialize_options
 from firmwright.pipeline.options import Options
 
-_KERNEL_OF_CALL = re.compile(r"(?P<op>\w+?)_(?P<index>\d+)(?P<row>_row(?:s(?P<band>\d+))?)?(_sums)?$")
-_OWN_OPTIONS = frozenset({"name", "tuning", "update_of"})
-"""Options that may differ between a compilation and its update."""
+_KERNEL_OF_CALL = re.compile(
+    r"(?P<op>\w+?)_(?P<index>\d+)(?P<row>_row(?:s(?P<band>\d+))?)?(_sums)?$"
+)
+_OWN_OPTIONS = frozenset({"board", "name", "tuning", "update_of"})
+"""Options that may differ between a compilation and its update, or that are compared otherwise."""
 
 
 def check_same_options(record: ProgramRecord, options: Options, board: str) -> None:
@@ -37,8 +34,7 @@ def check_same_options(record: ProgramRecord, options: Options, board: str) -> N
     if record.board != board:
         what = f"the code to update is for the board {record.board}, not {board}."
         raise UsageError(what, hint=f"--board {record.board}.")
-    ours = _plain(serialize_options(replace(options, board=board)))
-    theirs = _plain({**record.options, "board": board})
+    ours, theirs = _plain(serialize_options(options)), _plain(record.options)
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             option = name.replace("_", "-")
@@ -85,7 +81,7 @@ def _names(graph: IRModule, match: re.Match[str]) -> set[str]:
 
 
 def _digest(lowering: Lowering, match: re.Match[str]) -> str:
-    """Return the digest of a kernel of the record for the module of `lowering`, "" if impossible."""
+    """Return the digest of a kernel of the record for these weights, or "" if it is impossible."""
     index, record = int(match["index"]), lowering.record
     assert record is not None
     call = lowering.entry.body[index]
@@ -104,8 +100,7 @@ def check_code(record: ProgramRecord, module: IRModule) -> None:
     if digest_code(module) == record.code:
         return
     what = "the code differs from the one to update after the choice of kernels"
-    if not module.attrs.get("weight_independent"):
+    if not module.attrs.get(ANY_WEIGHTS):
         what += "; constants may be equal now, or may have been equal before"
     hint = "update code and weights together; --weight-independent keeps equal constants apart."
     raise MismatchError(f"{what}.", where=module.name, hint=hint)
-

@@ -50,7 +50,13 @@ def make_lowering(
     """
     tuning = options.tuning if options.inline_asm else NO_TUNING_RECORDS
     return Lowering(
-        module, op_table(), SCHEDULES, INTRINSICS, target_features, tuning, cost_weights_for,
+        module,
+        op_table(),
+        SCHEDULES,
+        INTRINSICS,
+        target_features,
+        tuning,
+        cost_weights_for,
         record=record,
     )
 

@@ -58,7 +58,8 @@ def find_constant_channels(
 
     With `only_if_many`, return none if they are few.
     """
-    values = {} if b.call.any_weights else constant_channel_values(params, low, high)
+    is_any = b.call.any_weights or b.call.all_channels
+    values = {} if is_any else constant_channel_values(params, low, high)
     if only_if_many and len(values) * _MANY < len(low):
         values = {}
     channels = len(low)

@@ -14,7 +14,7 @@ from firmwright.base.resource_limits import EVALUATED_CALLS_MAX, WorkBudget
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.graph.opdef import NumericsProfile, OpCall, OpTable
-from firmwright.ir.module import IRModule
+from firmwright.ir.module import ALL_CHANNELS, ANY_WEIGHTS, IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 
@@ -123,7 +123,8 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
     return OpCall(
         call.op, tuple(None if value is None else value.type for value in call.inputs),
         tuple(value.type for value in call.outputs), call.attrs, constants, numerics_of(module),
-        scopes if any(scopes) else (), bool(module.attrs.get("weight_independent")),
+        scopes if any(scopes) else (), bool(module.attrs.get(ANY_WEIGHTS)),
+        bool(module.attrs.get(ALL_CHANNELS)),
     )  # fmt: skip
 
 

@@ -71,7 +71,8 @@ class OpCall:
 
     `constants[i]` is set if input i is a constant. `scopes` are the pools of the inputs, then of
     the outputs; "" leaves the choice to the planner, and () leaves all choices to it. With
-    `any_weights` the code must suit all values of the weights.
+    `any_weights` the code must suit all values of the weights, with `all_channels` it computes even
+    channels that are constant.
     """
 
     op: str
@@ -82,6 +83,7 @@ class OpCall:
     numerics: NumericsProfile = "litert"
     scopes: tuple[str, ...] = ()
     any_weights: bool = False
+    all_channels: bool = False
 
     def input_scope(self, index: int) -> str:
         """Return the pool of an input, or "" if the planner chooses it."""

@@ -19,12 +19,10 @@ from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.module import LIVE_CHANNELS, IRModule, Pass
 from firmwright.ir.program_record import keeps_constants_apart
 from firmwright.ops import conv2d, fully_connected, requantize
 
-LIVE_CHANNELS = "live_channels"
-"""Attribute of the module: names of values, each with the indices of its last axis that remain."""
 _MULTIPLE = 2
 """The number of channels that remain is a multiple of this: schedules pair channels."""
 _INPUT_CHANNELS = {"conv2d": 3, "fully_connected": 1}

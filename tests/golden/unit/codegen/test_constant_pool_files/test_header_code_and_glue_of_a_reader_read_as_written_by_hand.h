@@ -52,9 +52,9 @@ extern "C" {
 /* The symbols of functions that run the model end in a hash of this interface, so that a program
  * compiled with another version of this header does not link. */
 #ifdef M_CHECK_SIZES
-#define m_run m_run_abi_83513109_sizes
+#define m_run m_run_abi_02564e21_sizes
 #else
-#define m_run m_run_abi_83513109
+#define m_run m_run_abi_02564e21
 #endif
 /* A hash of the model's sources: model_id in metadata.json. */
 extern const uint8_t m_id[16];
