@@ -51,6 +51,7 @@ EVERYTHING = Options(
     sections=(("code", ".fast"),),
     license="MIT",
     constants_in_header=True,
+    weight_independent=True,
 )
 
 
@@ -74,6 +75,7 @@ def test_serialized_options_are_those_that_differ_from_defaults() -> None:
     written = serialize_options(EVERYTHING)
     assert set(written) == {field.name for field in fields(Options)} - MACHINE_OPTIONS - {
         "tuning",
+        "update_of",
         "passes",
     }
     read = deserialize_options(json.loads(json.dumps(written)), Options, Path("metadata.json"))
