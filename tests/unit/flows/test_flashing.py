@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -137,22 +136,6 @@ def test_only_the_message_of_a_tool_proves_that_it_flashed(
             flash(plan, verify=True)
     with pytest.raises(ToolFailedError, match="erasing is not proved"):
         erase(plan_erase(board, runner))
-
-
-@pytest.mark.skipif(shutil.which("openocd") is None, reason="openocd is not installed")
-def test_openocd_reads_no_script_of_the_current_folder(
-    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a probe, it ends with an error after it has read its scripts."""
-    marker, here = tmp_path / "marker", tmp_path / "here"
-    names = load_board("nucleo-h743zi").flash_tools.argument_for("openocd") or ""
-    for name in ("openocd.cfg", *names.split()):
-        (here / name).parent.mkdir(parents=True, exist_ok=True)
-        (here / name).write_text(f"close [open {{{marker}}} w]\n")
-    monkeypatch.chdir(here)
-    with pytest.raises(ToolFailedError, match="openocd could not flash the board"):
-        flash(plan_flashing(load_board("nucleo-h743zi"), image, "openocd"))
-    assert not marker.exists()
 
 
 def test_output_of_failing_tool_is_quoted(

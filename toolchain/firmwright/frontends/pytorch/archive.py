@@ -15,6 +15,7 @@ from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.json_input import parse_json
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX, constant_budget
 from firmwright.frontends.keras import KERAS_HINT
+from firmwright.frontends.pytorch.trust import check_members, check_program
 
 SUFFIX = ".pt2"
 _ZIP_MARK = b"PK\x03\x04"
@@ -66,9 +67,10 @@ class _Archive:
         self.file, self.limit = file, _EXPANSION_MAX * len(data)
         self.zip = zipfile.ZipFile(io.BytesIO(data))
         # Names are keys only: nothing is written to disk.
-        self.members = {
-            info.filename.partition("/")[2] or info.filename: info for info in self.zip.infolist()
-        }
+        infos = [info for info in self.zip.infolist() if not info.is_dir()]
+        names = [info.filename.partition("/")[2] or info.filename for info in infos]
+        self.members = dict(zip(names, infos, strict=True))
+        self.names = names
         self.used = 0
         self.expanded = constant_budget()
 
@@ -76,7 +78,9 @@ class _Archive:
         programs = [n for n in self.members if n.startswith("models/") and n.endswith(".json")]
         if len(programs) != 1:
             raise _no_program(self.members, programs, self.file)
+        check_members(self.names, self.file)
         root = self.json(programs[0])
+        check_program(root, self.file)
         name = programs[0].removeprefix("models/").removesuffix(".json")
         if self.bytes("byteorder", b"little") != b"little":
             raise ModelError("the tensors of the model are big-endian.", where=self.file)
