@@ -198,18 +198,22 @@ def test_a_model_with_two_inputs_needs_both() -> None:
 
 def test_real_values_are_quantized_and_stored_ones_dequantized() -> None:
     real = [{"image": np.array([[[-1, 0.24], [0.25, 900]]], np.float64)}]
-    (sample,) = convert_samples(real, [IMAGE], [IMAGE], "here")
+    (sample,), _ = convert_samples(real, [IMAGE], [IMAGE], "here")
     assert sample["image"].dtype == np.int8
     assert sample["image"].ravel().tolist() == [-128, -128, -127, 127]
-    (sample,) = convert_samples(real, [REAL], [IMAGE], "here")
+    (sample,), _ = convert_samples(real, [REAL], [IMAGE], "here")
     np.testing.assert_array_equal(sample["x"], np.float32(real[0]["image"]))
     stored = [{"image": VALUES[1]}]
-    (sample,) = convert_samples(stored, [IMAGE], [IMAGE], "here")
+    (sample,), _ = convert_samples(stored, [IMAGE], [IMAGE], "here")
     np.testing.assert_array_equal(sample["image"], VALUES[1])
-    (sample,) = convert_samples(stored, [REAL], [IMAGE], "here")
+    (sample,), _ = convert_samples(stored, [REAL], [IMAGE], "here")
     np.testing.assert_array_equal(sample["x"], (VALUES[1].astype(np.float32) + 128) / 2)
-    with pytest.raises(UsageError, match="image is uint8; the model needs int8"):
-        convert_samples([{"image": VALUES[0].astype(np.uint8)}], [IMAGE], [IMAGE], "here")
+    wide = [{"image": VALUES[1].astype(np.int64)}]
+    (sample,), _ = convert_samples(wide, [REAL], [IMAGE], "here")
+    np.testing.assert_array_equal(sample["x"], (VALUES[1].astype(np.float32) + 128) / 2)
+    pixels = [{"image": np.full((1, 2, 2), 200, np.uint8)}]
+    with pytest.raises(UsageError, match="image is uint8 with values from 200 to 200"):
+        convert_samples(pixels, [IMAGE], [IMAGE], "here")
 
 
 def test_uint8_layers_are_those_stored_as_int8() -> None:

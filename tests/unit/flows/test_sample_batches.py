@@ -68,16 +68,9 @@ def test_unknown_keys_error_lists_names_and_positions(keys):
 
 
 @pytest.mark.parametrize(
-    "array",
-    [
-        np.zeros((1, 2), np.uint8),
-        np.zeros((1, 2), np.int64),
-        np.zeros((2,), np.int8),
-        np.zeros((1, 1, 1, 2), np.int8),
-        np.zeros((1, 3), np.int8),
-    ],
+    "array", [np.zeros((2,), np.int8), np.zeros((1, 1, 1, 2), np.int8), np.zeros((1, 3), np.int8)]
 )
-def test_types_and_shapes_are_never_converted(array):
+def test_shapes_are_never_converted(array):
     with pytest.raises(
         UsageError, match=r"the model needs int8 \[1, 2\], or \[N, 1, 2\] or \[N, 2\] for N"
     ):
@@ -95,7 +88,7 @@ def test_samples_may_follow_each_other_on_the_batch_axis():
 
 def test_a_wrong_type_is_named_with_the_conversion():
     with pytest.raises(UsageError, match=r"Try: convert the array to float32\."):
-        make_batch({"sound": np.zeros((4, 3))}, [SOUND], "in.npz")
+        make_batch({"sound": np.zeros((4, 3), np.bool_)}, [SOUND], "in.npz")
 
 
 def test_different_sample_counts_are_an_error():

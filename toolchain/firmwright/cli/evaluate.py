@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> Outcome:
         write_file(args.output, render_evaluation(result).encode())
     names = "model board data samples metric is_labeled classes runs mismatches confusions changed"
     data = {**fields_of(result, f"{names} compared layers"), "html": args.output}
-    return Outcome(data, format_evaluation(result))
+    return Outcome(data, format_evaluation(result), warnings=result.warnings)
 
 
 def format_evaluation(result: Evaluation) -> str:

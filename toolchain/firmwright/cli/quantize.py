@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> Outcome:
         raise UsageError("the quantized model is an ONNX model.", where=args.out, hint="-o Q.onnx.")
     inputs = model_inputs(model)
     data = read_dataset(args.data, inputs, args.labels, args.classes)
-    samples = convert_samples(data.samples, inputs, inputs, data.where)
+    samples, _ = convert_samples(data.samples, inputs, inputs, data.where)
     method, activations = METHODS[args.method], ACTIVATIONS[args.activations]
     how = QuantizeOptions(method, activations, not args.per_tensor, tuple(args.exclude))
     result = onnx_quantization.quantize_onnx_model(model, samples, how, args.compare)

@@ -28,7 +28,8 @@ def run(args: argparse.Namespace) -> Outcome:
         (name, str(array.dtype), format_shape(array.shape), _preview(array.ravel().tolist()))
         for name, array in outputs.items()
     ]
-    return Outcome(data, format_table(["output", "dtype", "shape", "values"], rows))
+    table = format_table(["output", "dtype", "shape", "values"], rows)
+    return Outcome(data, table, warnings=batch.warnings)
 
 
 def batch_from_args(args: argparse.Namespace, compiled: Compilation) -> sample_batches.SampleBatch:

@@ -10,7 +10,12 @@ from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.access_checking import open_checked_session
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples, make_batch, read_npz
+from firmwright.flows.sample_batches import (
+    generate_samples,
+    make_expected_batch,
+    read_inputs,
+    read_npz,
+)
 from firmwright.flows.verification import Verification, index_ranges, verify, verify_in_parts
 
 DEFAULT_SAMPLES = 10
@@ -28,9 +33,10 @@ def run(args: argparse.Namespace) -> Outcome:
     expected = None
     if args.expect:
         arrays = read_npz(args.expect)
-        expected = make_batch(arrays, compiled.module.io.outputs, args.expect, "output").samples
+        outputs = compiled.module.io.outputs
+        expected = make_expected_batch(arrays, outputs, args.expect).samples
     if args.input:
-        batch = make_batch(read_npz(args.input), inputs, args.input)
+        batch = read_inputs(args.input, compiled)
     else:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
         batch = generate_samples(inputs, count, args.seed, index_ranges(compiled))
@@ -53,7 +59,7 @@ def run(args: argparse.Namespace) -> Outcome:
     text = f"{result.model} on {result.board}: {format_verdict(result)}"
     if args.check_plan:
         text += " All memory accesses agree with the plan."
-    return Outcome(verification_to_json(result), "" if error else text, error)
+    return Outcome(verification_to_json(result), "" if error else text, error, batch.warnings)
 
 
 def verification_to_json(result: Verification) -> dict[str, Any]:

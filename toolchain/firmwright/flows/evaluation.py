@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.errors import UsageError
+from firmwright.flows.input_values import half_rounding
 from firmwright.flows.labeled_data import (
     Dataset,
     convert_samples,
@@ -80,7 +81,9 @@ def evaluate(
     dataset = dataset.spread(samples or len(dataset.samples))
     position = judged_output(outputs, output)
     task = make_task(dataset, inputs[0].type.shape, outputs[position].type.shape, metric)
-    own = convert_samples(dataset.samples, inputs, inputs, dataset.where)
+    own, warnings = convert_samples(
+        dataset.samples, inputs, inputs, dataset.where, half_rounding(compiled.module)
+    )
     model = load_model(against) if isinstance(against, str | Path) else against
     floats = () if model is None else _samples_for(model, dataset, inputs)
     runs, mismatches = _own_runs(compiled, own, position, open_with)
@@ -93,7 +96,7 @@ def evaluate(
         model=compiled.module.name, board=compiled.board.name, data=dataset.where, samples=len(own),
         metric=task.metric, is_labeled=task.labels is not None, classes=task.classes,
         runs=score_runs(runs, task), mismatches=mismatches, compared=len(own[chosen]),
-        layers=layers, **_classified(runs, task, dataset),
+        layers=layers, warnings=warnings, **_classified(runs, task, dataset),
     )  # fmt: skip
 
 
@@ -191,7 +194,8 @@ def _samples_for(
     if shapes[0] != shapes[1]:
         what = f"the inputs of this model are {shapes[0]}, those of the other one {shapes[1]}."
         raise UsageError(what, where=model.file, hint="both need inputs of the same shapes.")
-    return convert_samples(dataset.samples, theirs, inputs, dataset.where)
+    rounding = half_rounding(model.module)
+    return convert_samples(dataset.samples, theirs, inputs, dataset.where, rounding)[0]
 
 
 def _stack(samples: Sequence[Tensors], tensors: Sequence[IoTensor], position: int = 0) -> Array:

@@ -17,6 +17,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.errors import UsageError
+from firmwright.flows.input_values import HalfRounding, LevelUse, convert_values, describe_use
 from firmwright.flows.sample_batches import Array, Tensors, arrays_by_name, read_npz
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoTensor
@@ -232,33 +233,27 @@ def _with_labels(dataset: Dataset, values: Array | Sequence[Sequence[str]], wher
 
 
 def convert_samples(
-    samples: Iterable[Tensors], inputs: Sequence[IoTensor], stored: Sequence[IoTensor], where: str
-) -> tuple[dict[str, Array], ...]:
-    """Return samples for `inputs` from a data set that was read for the inputs `stored`."""
-    pairs = list(zip(inputs, stored, strict=True))
-    return tuple(
-        {to.name: _converted(sample[of.name], to, of, where) for to, of in pairs}
-        for sample in samples
-    )
+    samples: Iterable[Tensors], inputs: Sequence[IoTensor], stored: Sequence[IoTensor], where: str,
+    rounding: HalfRounding = HalfRounding.AWAY_FROM_ZERO,
+) -> tuple[tuple[dict[str, Array], ...], tuple[str, ...]]:  # fmt: skip
+    """Return samples for `inputs` from a data set that was read for the inputs `stored`.
 
-
-def _converted(values: Array, tensor: IoTensor, stored: IoTensor, where: str) -> Array:
-    dtype, quantization = tensor.type.dtype, tensor.type.quantization
-    if values.dtype == stored.type.dtype.np:
-        if tensor is stored:
-            return values
-        values = real_values(values, stored.type)
-    if dtype.is_float:
-        return values.astype(dtype.np)
-    if quantization and values.dtype.kind == "f":
-        steps = values.astype(np.float64) / quantization.scale
-        rounded = np.trunc(steps + np.copysign(0.5, steps)) + quantization.zero_point
-        return np.asarray(np.clip(rounded, dtype.min, dtype.max), dtype.np)
-    if not quantization and values.dtype.kind in "iub":
-        return values.astype(dtype.np)
-    what = f"{tensor.name} is {values.dtype}; the model needs {dtype.name}."
-    hint = f"store real values as floats, or quantized values as {dtype.name}."
-    raise UsageError(what, where=where, hint=hint)
+    The second item are warnings about their use of the inputs' ranges.
+    """
+    rows: list[dict[str, Array]] = []
+    uses: dict[str, list[LevelUse | None]] = {tensor.name: [] for tensor in inputs}
+    for sample in samples:
+        row = {}
+        for tensor, source in zip(inputs, stored, strict=True):
+            values = sample[source.name]
+            if tensor is not source and values.dtype.kind in "iu":
+                stored_values, _ = convert_values(values, source, rounding, where)
+                values = real_values(stored_values, source.type)
+            row[tensor.name], use = convert_values(values, tensor, rounding, where)
+            uses[tensor.name].append(use)
+        rows.append(row)
+    warnings = (text for tensor in inputs for text in describe_use(tensor, uses[tensor.name]))
+    return tuple(rows), tuple(warnings)
 
 
 def real_values(values: Array, type_: TensorType) -> Array:

@@ -28,6 +28,7 @@ from firmwright.flows import sample_batches
 from firmwright.flows.fault_diagnosis import make_fault_explainer
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.html import session_html
+from firmwright.flows.input_values import half_rounding
 from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, unlinked_pool_images
 from firmwright.ir.module import IoTensor
@@ -74,7 +75,8 @@ class ModelSession(Closeable):
         """Run the model on a mapping by tensor name or `input_K`, or on a single input's array.
 
         The result is a mapping by tensor name, or for an array and a single output, that output's
-        array. A leading axis for several samples may be added; the outputs then have it too.
+        array. A leading axis for several samples may be added; the outputs then have it too. Floats
+        for a quantized input are quantized; a warning is logged if they do not suit its range.
         """
         io = self.compiled.module.io
         named = isinstance(inputs, Mapping)
@@ -84,7 +86,10 @@ class ModelSession(Closeable):
                 f"the model has {len(io.inputs)} inputs.", hint=f"pass a mapping by name: {names}."
             )
         arrays = inputs if named else {io.inputs[0].name: np.asarray(inputs)}
-        batch = sample_batches.make_batch(arrays, io.inputs, self.compiled.module.name)
+        rounding = half_rounding(self.compiled.module)
+        batch = sample_batches.make_batch(arrays, io.inputs, self.compiled.module.name, rounding)
+        for warning in batch.warnings:
+            log.warning(warning)
         outputs = sample_batches.stack_outputs(self.run_all(batch.samples), batch)
         if named or len(io.outputs) != 1:
             return outputs

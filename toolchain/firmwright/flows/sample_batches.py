@@ -2,7 +2,7 @@
 
 The keys of arrays are either all tensor names or all `input_K`, counted from 1; names take
 precedence. Either every array has its tensor's shape, or every one has samples along an additional
-leading axis or a first axis of size 1 in the model.
+leading axis or a first axis of size 1 in the model. Real values are quantized (input_values.py).
 """
 
 import io
@@ -11,7 +11,7 @@ import wave
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from firmwright.base.dtypes import INT16
 from firmwright.base.errors import UsageError
 from firmwright.base.resource_limits import scaled_limit
+from firmwright.flows.input_values import HalfRounding, convert_values, describe_use, half_rounding
 from firmwright.flows.model import write_file
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor
@@ -41,11 +42,15 @@ Tensors = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples by tensor name; `stacked` by a leading axis, maybe the model's (`on_batch_axis`)."""
+    """Samples by tensor name; `stacked` by a leading axis, maybe the model's (`on_batch_axis`).
+
+    `warnings` tell how the values use the ranges of quantized inputs.
+    """
 
     samples: tuple[Tensors, ...]
     stacked: bool = True
     on_batch_axis: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 def generate_samples(
@@ -92,10 +97,38 @@ def read_npz(path: str | Path) -> dict[str, Array]:
 
 
 def make_batch(
-    arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str = "input"
-) -> SampleBatch:
-    """Split `arrays` into samples; raise UsageError for wrong names, types, shapes or counts."""
-    by_name = arrays_by_name(arrays, tensors, where, kind)
+    arrays: Tensors, tensors: Sequence[IoTensor], where: str,
+    rounding: HalfRounding = HalfRounding.AWAY_FROM_ZERO,
+) -> SampleBatch:  # fmt: skip
+    """Split `arrays` into samples for the inputs `tensors`, and quantize real values.
+
+    Raises:
+        UsageError: names, shapes or counts are wrong, or values do not fit (input_values.py).
+    """
+    found = arrays_by_name(arrays, tensors, where)
+    for tensor in tensors:
+        _sample_count(found[tensor.name], tensor, where)
+    warnings: list[str] = []
+    converted = {}
+    for tensor in tensors:
+        values, use = convert_values(found[tensor.name], tensor, rounding, where)
+        converted[tensor.name] = values
+        warnings += describe_use(tensor, [use])
+    return replace(_split(converted, tensors, where), warnings=tuple(warnings))
+
+
+def make_expected_batch(arrays: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleBatch:
+    """Split recorded outputs into samples; raise UsageError also for other types."""
+    found = arrays_by_name(arrays, tensors, where, "output")
+    for tensor in tensors:
+        dtype = tensor.type.dtype.np
+        if found[tensor.name].dtype != dtype:
+            what = f"{tensor.name} is {found[tensor.name].dtype}; the model returns {dtype}."
+            raise UsageError(what, where=where, hint=f"record the outputs as {dtype}.")
+    return _split(found, tensors, where)
+
+
+def _split(by_name: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleBatch:
     counts: dict[int | None, str] = {}
     for tensor in tensors:
         count = _sample_count(by_name[tensor.name], tensor, where)
@@ -137,18 +170,16 @@ def arrays_by_name(
 def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
     """Return the length of the leading sample axis, or None for a single sample without one."""
     dtype, shape = tensor.type.dtype.np, tensor.type.shape
-    if array.dtype == dtype and array.shape == shape:
+    if array.shape == shape:
         return None
     of_one = (shape, shape[1:]) if shape[:1] == (1,) else (shape,)
-    fits = array.ndim > 0 and array.shape[1:] in of_one
-    if array.dtype == dtype and fits:
+    if array.ndim > 0 and array.shape[1:] in of_one:
         return int(array.shape[0])
     several = " or ".join(f"[{', '.join(map(str, ('N', *sizes)))}]" for sizes in of_one)
     raise UsageError(
         f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs {dtype} "
         f"{list(shape)}, or {several} for N samples.",
         where=where,
-        hint=f"convert the array to {dtype}." if fits or array.shape == shape else "",
     )
 
 
@@ -192,7 +223,7 @@ def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
     """Read the arrays of an .npz file, or a .wav file as consecutive inputs."""
     inputs = compiled.module.io.inputs
     if Path(path).suffix.lower() != ".wav":
-        return make_batch(read_npz(path), inputs, path)
+        return make_batch(read_npz(path), inputs, path, half_rounding(compiled.module))
     graphs = (func for func in compiled.imported.functions.values() if isinstance(func, Function))
     has_front_end = any(call.op in FRONT_END_OPS for func in graphs for call in func.body)
     if not has_front_end or [tensor.type.dtype for tensor in inputs] != [INT16]:

@@ -67,7 +67,7 @@ class Evaluation:
 
     `mismatches` is the number of outputs of the firmware that differ from the model's runtime.
     `confusions` are the firmware's, most frequent first. `layers` compares the model with the float
-    model over `compared` samples, worst first.
+    model over `compared` samples, worst first. `warnings` concern the values of the samples.
     """
 
     model: str
@@ -83,6 +83,7 @@ class Evaluation:
     changed: tuple[ChangedSample, ...] = field(default=(), repr=False)
     compared: int = 0
     layers: tuple[LayerAccuracy, ...] = field(default=(), repr=False)
+    warnings: tuple[str, ...] = ()
 
     @property
     def has_matrix(self) -> bool:

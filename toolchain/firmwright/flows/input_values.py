@@ -1,0 +1,193 @@
+"""A user's arrays as a model's inputs: real values are quantized, integers taken as they are.
+
+Floats for a quantized input are divided by its scale in float32, rounded, shifted by the zero point
+and saturated, as TFLite's QUANTIZE and ONNX's QuantizeLinear do. Integers must fit in the input's
+type. Nothing else is converted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmwright.base.errors import UsageError
+from firmwright.base.quant import Quantization
+from firmwright.ir.graph.evaluate import numerics_of
+from firmwright.ir.module import IoTensor, IRModule
+
+Array = NDArray[Any]
+_FEW_LEVELS = {8: 64, 16: 16}
+"""Fewer levels than these are mentioned, by the input's width in bits. Sounds of 16 bits are often
+quiet; but real values that were cast to integers use very few levels.
+"""
+_INTERIOR = 16
+"""A zero point with this many levels on either side suggests real values of both signs."""
+_MANY_VALUES = 32
+"""Fewer values than this may use few levels."""
+
+
+class HalfRounding(Enum):
+    """The direction in which a quotient halfway between two integers is rounded."""
+
+    AWAY_FROM_ZERO = "away"
+    TO_EVEN = "even"
+
+
+def half_rounding(module: IRModule) -> HalfRounding:
+    """Return how the model's own runtime quantizes."""
+    is_onnx = numerics_of(module) == "onnx"
+    return HalfRounding.TO_EVEN if is_onnx else HalfRounding.AWAY_FROM_ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class LevelUse:
+    """The use of a quantized input's range by `count` values, of which some saturated.
+
+    `reals` are the smallest and largest value before quantization, None for integers.
+    """
+
+    count: int
+    saturated: int
+    low: int
+    high: int
+    reals: tuple[float, float] | None
+
+
+def convert_values(
+    values: Array, tensor: IoTensor, rounding: HalfRounding, where: str
+) -> tuple[Array, LevelUse | None]:
+    """Return the values as the input's type, and their use of a quantized range.
+
+    Raises:
+        UsageError: the values have another kind, do not fit, or are not numbers.
+    """
+    dtype, quantization = tensor.type.dtype, tensor.type.quantization
+    is_quantized = quantization is not None and not quantization.per_channel
+    if values.dtype == dtype.np:
+        return values, _level_use(values) if is_quantized and values.size else None
+    match values.dtype.kind:
+        case "f" if dtype.is_float:
+            return _narrowed(values, tensor, where), None
+        case "f" if is_quantized and values.size:
+            assert quantization is not None
+            return _quantized(values, tensor, quantization, rounding, where)
+        case "i" | "u":
+            whole = _whole(values, tensor, where)
+            return whole, _level_use(whole) if is_quantized and whole.size else None
+    hint = f"convert the array to {dtype.np}"
+    hint += ", or to float32 with its real values." if is_quantized else "."
+    what = f"{tensor.name} is {values.dtype}; the model needs {dtype.np}."
+    raise UsageError(what, where=where, hint=hint)
+
+
+def _narrowed(values: Array, tensor: IoTensor, where: str) -> Array:
+    with np.errstate(over="ignore"):
+        narrow = values.astype(tensor.type.dtype.np)
+    if not np.array_equal(np.isinf(narrow), np.isinf(values)):
+        what = f"{tensor.name} has values that are too large for {tensor.type.dtype.np}."
+        raise UsageError(what, where=where, hint="check the preprocessing.")
+    return narrow
+
+
+def _whole(values: Array, tensor: IoTensor, where: str) -> Array:
+    dtype = tensor.type.dtype
+    with np.errstate(invalid="ignore"):
+        converted = values.astype(dtype.np)
+        outside = converted.astype(values.dtype) != values
+    if dtype.is_float or dtype.np.kind == "b":
+        fits = not outside.any()
+    else:
+        fits = not values.size or (dtype.min <= int(values.min()) <= int(values.max()) <= dtype.max)
+    if fits:
+        return converted
+    what = (
+        f"{tensor.name} is {values.dtype} with values from {values.min()} to {values.max()}; the "
+        f"model needs {dtype.np}."
+    )
+    hint = f"convert the array to {dtype.np}, with its values in that range."
+    if tensor.type.quantization is not None:
+        hint += " Real values, as floats, are quantized."
+    raise UsageError(what, where=where, hint=hint)
+
+
+def _quantized(
+    values: Array, tensor: IoTensor, quantization: Quantization, rounding: HalfRounding, where: str
+) -> tuple[Array, LevelUse]:
+    if np.isnan(values).any():
+        what = f"{tensor.name} has values that are not numbers (NaN), which cannot be quantized."
+        raise UsageError(what, where=where, hint="check the preprocessing.")
+    dtype = tensor.type.dtype
+    with np.errstate(over="ignore"):
+        steps = values.astype(np.float32) / np.float32(quantization.scale)
+    steps = steps.astype(np.float64)
+    rounded = np.rint(steps)
+    if rounding is HalfRounding.AWAY_FROM_ZERO:
+        rounded = np.copysign(np.floor(np.abs(steps) + 0.5), steps)
+    levels = rounded + quantization.zero_point
+    found = np.clip(levels, dtype.min, dtype.max)
+    saturated = int(np.count_nonzero(found != levels))
+    reals = (float(values.min()), float(values.max()))
+    whole = found.astype(dtype.np)
+    return whole, LevelUse(values.size, saturated, int(found.min()), int(found.max()), reals)
+
+
+def _level_use(values: Array) -> LevelUse:
+    return LevelUse(values.size, 0, int(values.min()), int(values.max()), None)
+
+
+def describe_use(tensor: IoTensor, uses: Iterable[LevelUse | None]) -> tuple[str, ...]:
+    """Return warnings about the values of an input over all samples."""
+    known = [use for use in uses if use is not None]
+    quantization = tensor.type.quantization
+    if not known or quantization is None:
+        return ()
+    reals = [use.reals for use in known if use.reals is not None]
+    use = LevelUse(
+        sum(part.count for part in known), sum(part.saturated for part in known),
+        min(part.low for part in known), max(part.high for part in known),
+        (min(low for low, _ in reals), max(high for _, high in reals)) if reals else None,
+    )  # fmt: skip
+    warnings = []
+    if use.saturated:
+        share = 100 * use.saturated / use.count
+        shown = f"{share:.1f} %" if share >= 0.1 else "less than 0.1 %"
+        warnings.append(f"{tensor.name}: {shown} of the values are outside of the input's range, "
+                        f"{_range(tensor, quantization)}, and saturate.")  # fmt: skip
+    warnings.append(_describe_levels(use, tensor, quantization))
+    return tuple(filter(None, warnings))
+
+
+def _describe_levels(use: LevelUse, tensor: IoTensor, quantization: Quantization) -> str:
+    """Return a remark if the values, unless they are few or a test, use little of the range."""
+    dtype, zero = tensor.type.dtype, quantization.zero_point
+    span, bits = use.high - use.low, 8 * dtype.np.itemsize
+    is_test = span == 0 and use.low in (dtype.min, dtype.max, zero)
+    if use.count < _MANY_VALUES or is_test or bits not in _FEW_LEVELS:
+        return ""
+    is_interior = dtype.min + _INTERIOR <= zero <= dtype.max - _INTERIOR
+    side = "below" if use.high < zero else "above" if use.low > zero else ""
+    is_one_sided = bool(side) and is_interior and use.reals is None
+    if span + 1 >= _FEW_LEVELS[bits] and not is_one_sided:
+        return ""
+    used = f"at most {span + 1} of the {dtype.max - dtype.min + 1:,} levels"
+    if use.reals is not None:
+        low, high = use.reals
+        return (
+            f"{tensor.name}: the values, {low:.6g} to {high:.6g}, use {used} of the input's range, "
+            f"{_range(tensor, quantization)}: check the preprocessing."
+        )
+    place = f", all {side} the zero point" if is_one_sided else ""
+    return (
+        f"{tensor.name}: the values, {use.low} to {use.high}, use {used}{place}. Integers are "
+        f"taken as quantized; pass real values that were cast to {dtype.np} as floats, which are "
+        f"quantized with the scale {quantization.scale:.6g} and the zero point {zero}."
+    )
+
+
+def _range(tensor: IoTensor, quantization: Quantization) -> str:
+    dtype = tensor.type.dtype
+    ends = [quantization.scale * (q - quantization.zero_point) for q in (dtype.min, dtype.max)]
+    return f"{ends[0]:.6g} to {ends[1]:.6g}"
