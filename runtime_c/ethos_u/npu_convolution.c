@@ -119,7 +119,7 @@ static void apply_part(const struct convolution *conv, const struct block *block
     int32_t inner = conv->is_part_kernel_first ? 1 : part->depth;
     for (int32_t first = 0; first < outer; first += step) {
         for (int32_t ofm = 0; ofm < block->depth; ofm += conv->npu->variant.ofm_block) {
-            for (int32_t tap = 0; tap < taps; tap++) {
+            for (int32_t tap = 0; tap < taps && block->weights->fault == NULL; tap++) {
                 for (int32_t ifm = first; ifm < first + inner; ifm += step) {
                     apply_tap(conv, block, part, tap, ofm, part->channel + ifm);
                 }

@@ -11,7 +11,7 @@ uint8_t *npu_bytes(struct npu *npu, const char *subject, unsigned region, uint64
                    uint64_t size)
 {
     const struct npu_region *memory = &npu->regions[region];
-    if (start > memory->size || size > memory->size - start) {
+    if (memory->base == NULL || start > memory->size || size > memory->size - start) {
         (void)npu_fail_range(npu, subject, region, (int64_t)start, (int64_t)(start + size));
         return NULL;
     }

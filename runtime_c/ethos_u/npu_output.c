@@ -38,8 +38,7 @@ int64_t npu_rescale(int64_t value, struct npu_scale scale, enum npu_rounding rou
 {
     int64_t half = scale.shift > 0 ? INT64_C(1) << (scale.shift - 1) : 0;
     if (rounding == NPU_ROUND_TRUNCATE) {
-        int64_t up = value < 0 ? (INT64_C(1) << scale.shift) - 1 : 0;
-        return multiply(value, scale, up);
+        return value < 0 ? -multiply(-value, scale, 0) : multiply(value, scale, 0);
     }
     if (rounding == NPU_ROUND_DOUBLE && scale.shift > 31 - left) {
         int64_t first = INT64_C(1) << (30 - left);
@@ -168,9 +167,11 @@ static bool open_lut(struct npu *npu, struct npu_output *output)
     unsigned slot = output->function - FUNCTION_LUT;
     unsigned slots = output->map.size == 1 ? 1 : output->map.size == 4 ? 4 : 8;
     unsigned mask = ((1u << slots) - 1u) << slot;
-    bool is_narrow = output->map.size == 2   ? output->map.is_signed
-                     : output->map.is_signed ? output->min >= -128 && output->max < 128
-                                             : output->map.size == 1;
+    int32_t first = output->map.is_signed ? -128 : 0; /* value that a table of bytes starts with */
+    bool is_narrow = output->min >= first && output->max < first + 256;
+    if (output->map.size > 1) {
+        is_narrow = output->map.is_signed && (is_narrow || output->map.size == 2);
+    }
     if (slot % slots != 0 || slot + slots > 8 || !is_narrow) {
         return npu_fail_number(npu, "no lookup table of this size in slot", slot);
     }

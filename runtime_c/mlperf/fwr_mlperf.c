@@ -76,13 +76,18 @@ static void say_count(const char *before, uint64_t value, const char *after)
     say("\r\n");
 }
 
-/* Prints three decimals, like printf's %0.3f for values that fit. */
+/* Prints three decimals, like printf's %0.3f. "inf" is also a value whose thousandths exceed 64
+ * bits: only hostile samples have such errors. */
 static void say_real(float value)
 {
     double scaled = (double)value * 1000.0;
     if (scaled < 0.0) {
         say("-");
         scaled = -scaled;
+    }
+    if (!(scaled < 1.8e19)) {
+        say(scaled > 0.0 ? "inf" : "nan");
+        return;
     }
     uint64_t thousandths = (uint64_t)(scaled + 0.5);
     uint32_t fraction = (uint32_t)(thousandths % 1000u);
@@ -294,7 +299,8 @@ static void infer(uint32_t count, uint32_t warmups)
     say_time();
     say("m-infer-done\r\n");
     if (status != 0) {
-        say_count("e-[The model returned ", (uint64_t)(status < 0 ? -status : status), "]");
+        say_count("e-[The model returned ", (uint64_t)(status < 0 ? -(int64_t)status : status),
+                  "]");
         return;
     }
     harness.has_results = 1;
@@ -320,6 +326,7 @@ static char *next_word(char **at)
     return word;
 }
 
+/* The number at the start of the word; larger ones are UINT32_MAX instead of their remainder. */
 static uint32_t number_or(const char *word, uint32_t otherwise)
 {
     if (word == 0) {
@@ -327,7 +334,7 @@ static uint32_t number_or(const char *word, uint32_t otherwise)
     }
     uint32_t value = 0;
     for (; *word >= '0' && *word <= '9'; word++) {
-        value = 10u * value + (uint32_t)(*word - '0');
+        value = value < UINT32_MAX / 10u ? 10u * value + (uint32_t)(*word - '0') : UINT32_MAX;
     }
     return value;
 }

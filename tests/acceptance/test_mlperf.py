@@ -138,6 +138,7 @@ def test_commands_are_answered_by_the_protocols_text(compiled: Callable[..., Com
         assert said(line, "dance now") == ["e-[Unknown command: dance]", "m-ready"]
         assert said(line, "x" * 200) == ["e-[Command too long]", "m-ready"]
         assert said(line, "db load 491")[0].startswith("a sample of this model has at most 490")
+        assert said(line, f"db load {2**32 + 10}") == said(line, "db load 491")
         assert said(line, "db load 10") == ["m-[Expecting 10 bytes]", "m-ready"]
         assert said(line, "db 012") == ["e-[Insufficent number of hex digits]", "m-ready"]
         assert said(line, "db 0g") == ["e-[Not hex: 0g]", "m-ready"]

@@ -81,6 +81,39 @@ def test_rows_of_a_dma_transfer_are_spread_on_ethos_u65_only(program: Path) -> N
     assert run_stream(program, stream, b"aabbcc", b"........").error.endswith("with strides")
 
 
+def table_lookup(precision: int, clip: int) -> Stream:
+    """Load all lookup tables, then pool a byte of the IFM to an OFM with the first table."""
+    stream = Stream().add("SET_DMA0_DST", 48 * 1024 - 2048).add("SET_DMA0_LEN", 2048)
+    stream.add("SET_DMA0_DST_REGION", 0x100).add("OP_DMA_START")
+    stream.add("SET_OFM_PRECISION", precision | 1 << 8).add("SET_OFM_SCALE", 1)
+    stream.add("SET_ACTIVATION", 16 | clip << 12).add("SET_OFM_REGION", 1)
+    stream.add("SET_ACTIVATION_MIN", 0x8000).add("SET_ACTIVATION_MAX", 0x7FFF)
+    return stream.add("OP_POOL").add("OP_STOP")
+
+
+@pytest.mark.parametrize("clip", [3, 5])  # int8, int16
+def test_a_clip_range_beyond_the_lookup_table_is_refused(program: Path, clip: int) -> None:
+    tables = bytes(reversed(range(256))) * 8
+    result = run(program, [Job(table_lookup(0, 0).payload(0, 256), (tables, b"\0"))])[0]
+    assert (result.status, result.regions[1]) == (0, b"\0")
+    result = run(program, [Job(table_lookup(0, clip).payload(0, 256), (tables, b"\0"))])[0]
+    assert result.error.endswith("NPU_OP_POOL: no lookup table of this size in slot 0")
+
+
+def test_weights_of_a_region_that_the_job_lacks_are_named(program: Path) -> None:
+    stream = Stream().add("SET_WEIGHT_REGION", 5).add("OP_CONV").add("OP_STOP")
+    result = run_stream(program, stream, bytes(16))
+    assert result.error.endswith("weights from byte 0 to 0, but region 5 has 0 bytes")
+
+
+def test_a_weight_stream_that_ends_early_ends_the_largest_convolution(program: Path) -> None:
+    stream = Stream().add("SET_KERNEL_WIDTH_M1", 255).add("SET_KERNEL_HEIGHT_M1", 255)
+    stream.add("SET_IFM_PAD_RIGHT", 255).add("SET_IFM_PAD_BOTTOM", 255)
+    stream.add("SET_IFM_PRECISION", 1 << 6).add("SET_IFM_DEPTH_M1", 65535)  # bricks in one place
+    result = run_stream(program, stream.add("OP_CONV").add("OP_STOP"), bytes(64))
+    assert result.error.endswith("the weight stream has too few weights")
+
+
 # ---- Arithmetic ----------------------------------------------------------------------------------
 
 OPERANDS = np.array([-128, -77, -3, -2, -1, 0, 1, 2, 3, 5, 90, 127], np.int8)
@@ -132,7 +165,7 @@ def test_a_result_of_32_bits_has_no_zero_point(program: Path) -> None:
     assert result_of(program, stream) == list(np.minimum(OPERANDS, OPERANDS[::-1]))
 
 
-@pytest.mark.parametrize("shift", [1, 8, 31, 33, 40])
+@pytest.mark.parametrize("shift", [1, 8, 31, 33, 40, 63])
 @pytest.mark.parametrize("rounding", [DOUBLE, TRUNCATE, NATURAL])
 def test_the_scale_of_the_output_is_rounded_in_each_mode(
     program: Path, rounding: int, shift: int
