@@ -31,7 +31,7 @@
 #define MPU_RBAR FWR_REG(0xE000ED9Cu)
 #define MPU_RASR FWR_REG(0xE000EDA0u)
 
-#define SCB_ICSR_PENDSTSET (1u << 26)
+#define SCB_ICSR_PENDSTSET 0x04000000u
 #define SCB_AIRCR_SYSRESETREQ (0x05FA0000u | (1u << 2))
 #define SCB_CCR_LOB (1u << 19)          /* Armv8.1-M: low-overhead branches */
 #define SCB_CPACR_FPU_FULL (0xFu << 20) /* coprocessors 10 and 11: FPU and MVE */
