@@ -38,8 +38,8 @@ _TABLE_DISTANCE: Final = 12
 class FunctionCode:
     """The calls and the frame of a function; `calls` and `jumps` are addresses.
 
-    `calls_pointer` tells of a call whose target is in a register, also as a last jump if it is
-    told from a jump table; `jumps_to_register` of any jump to a register on RISC-V.
+    `calls_pointer`: it calls an address in a register, also by a last jump that follows no index
+    into a jump table; `jumps_to_register`: any jump to a register on RISC-V.
     """
 
     name: str

@@ -151,7 +151,7 @@ class CallGraph:
 
 
 def read_frames(directory: Path) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the frame bytes from `.su` files, and the functions whose frame varies in size.
+    """Return the frame bytes from `.su` files, and the functions with frames of variable size.
 
     Of functions with one name, the largest counts.
     """
