@@ -290,3 +290,18 @@ def test_scales_without_exact_integers_are_refused(op: str, reason: str) -> None
     model = net.model(net.node("QuantizeLinear", net.node(op, *operands), target, zero))
     with pytest.raises(UnsupportedError, match=reason):
         imported(model)
+
+
+@pytest.mark.host_c
+def test_a_layer_with_a_tiny_output_scale_saturates_in_c_as_in_onnx_runtime() -> None:
+    net = Net()
+    x = net.input("x", (2, 6), TensorProto.INT8)
+    scale, zero = net.scalar(1.0), net.scalar(np.int8(0))
+    weights = net.weight(np.arange(-9, 9).reshape(6, 3).astype(np.int8))
+    reals = [net.node("DequantizeLinear", item, scale, zero) for item in (x, weights)]
+    target = net.scalar(2.0**-24), zero
+    model = net.model(net.node("QuantizeLinear", net.node("MatMul", *reals), *target))
+    data = np.array([[0] * 6, [100, -90, 80, 70, -60, 127]], np.int8)
+    (reference,) = OnnxRuntimeSession(model, layers=False).run([data])
+    (got,) = run_merged([imported(model)], [[{"x": data}]], "host")
+    np.testing.assert_array_equal(next(iter(got.values())), reference)

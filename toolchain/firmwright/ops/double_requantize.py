@@ -14,10 +14,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, Array
+from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.errors import ModelError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph import TensorType
-from firmwright.ops.requantize import Requantization, make_requantization
+from firmwright.ops.requantize import FACTOR_MAX, Requantization, make_requantization
 
 Definition: TypeAlias = Callable[[Array, Array], Array]
 """A monotonic function from sums and factors to scaled integers."""
@@ -45,7 +46,13 @@ def requantization_in_float32(
     """Return the requantization of ONNX Runtime for sums in [low[c], high[c]] and float32 factors.
 
     It rounds once if multipliers are proved equal for all channels, else it computes in float32.
+    Raises ModelError if scaled sums may exceed 32 bits, before they are clamped.
     """
+    factors = [min(factor, FACTOR_MAX) for factor in factors]
+    reach = np.maximum(np.abs(low), np.abs(high)) * np.array(factors)
+    if reach.max(initial=0) >= INT32.max - INT8.max * 2:
+        what = "an output scale is so small that the layer's scaled sums exceed 32 bits."
+        raise ModelError(what, hint="calibrate again, with data that reach this layer.")
     params = make_requantization(factors, Rounding.ONCE, output, activation)
     fitted, is_exact = _fit_multipliers(
         params, factors, low, high, requantize_in_float32, is_even=True

@@ -280,11 +280,20 @@ def any_sum_bounds(channels: int) -> tuple[Array, Array]:
     return np.full(channels, -INT32.max, np.int64), np.full(channels, INT32.max, np.int64)
 
 
+FACTOR_MAX = 512.0
+"""More than the values of int8, and small enough that scaled sums below 2^22 fit int32."""
+
+
 def float32_factors(call: OpCall) -> list[float]:
-    """Return x scale * weight scale / y scale in float32, one value or one per channel."""
+    """Return x scale * weight scale / y scale in float32, one value or one per channel.
+
+    A factor is at most FACTOR_MAX, beyond which every sum other than 0 saturates, too.
+    """
     x, y = (np.float32(per_tensor_quant(kind).scale) for kind in (call.input(0), call.output))
     weights = np.array(quantization_of(call.input(1)).scales, np.float32)
-    return [float(factor) for factor in (x * weights) / y]
+    with np.errstate(over="ignore"):
+        factors = (x * weights) / y
+    return [min(float(factor), FACTOR_MAX) for factor in factors]
 
 
 def float32_requantization(call: OpCall) -> Requantization:
