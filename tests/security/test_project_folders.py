@@ -156,6 +156,44 @@ def test_links_that_leave_the_folder_require_trust(project: Path, tmp_path: Path
     assert not list((tmp_path / "outside").iterdir())
 
 
+@pytest.mark.parametrize(
+    "name", ["nano.specs", "x/NANO.SPECS", "device-specs/specs-x", "model/net.h.gch"]
+)
+def test_files_that_compilers_read_by_themselves_require_trust(name: str, project: Path) -> None:
+    (project / name).parent.mkdir(exist_ok=True)
+    (project / name).write_text("")
+    with pytest.raises(UsageError, match="is a file that compilers read by themselves"):
+        build_project(project)
+
+
+@pytest.mark.host_c
+def test_specs_of_the_folder_start_no_program(project: Path, tmp_path: Path) -> None:
+    """GCC takes `--specs=NAME` from the current folder if its own folders have no such file."""
+    facts = json.loads((project / "board" / "board.json").read_text())
+    change_board(project, compile_flags=[*facts["compile_flags"], "--specs=nano.specs"])
+    (project / "nano.specs").write_text(f".c:\n touch {tmp_path}/PWNED\n\n")
+    with pytest.raises(UsageError, match=r"nano.specs is a file that compilers read"):
+        build_project(project)
+    assert not (tmp_path / "PWNED").exists()
+
+
+@pytest.mark.parametrize("kind", ["hard link", "inner link", "pipe"])
+def test_products_are_not_written_through_links(kind: str, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("kept")
+    product = project / "build" / "paths.rsp"
+    product.parent.mkdir()
+    match kind:
+        case "hard link":
+            product.hardlink_to(tmp_path / "victim")
+        case "inner link":
+            product.symlink_to(Path("..", "model", "net.c"))
+        case _:
+            os.mkfifo(product)
+    with pytest.raises(UsageError, match=r"build/paths.rsp is (a link|not a regular file)"):
+        build_project(project)
+    assert (tmp_path / "victim").read_text() == "kept"
+
+
 @pytest.mark.host_c
 def test_the_stack_size_of_an_earlier_build_is_a_number(project: Path) -> None:
     (project / "build").mkdir()
@@ -165,6 +203,31 @@ def test_the_stack_size_of_an_earlier_build_is_a_number(project: Path) -> None:
     with pytest.raises(FirmwrightError):
         build_project(project)
     assert not (project / "PWNED").exists()
+
+
+DAMAGED_VALUES = (-1, 1 << 32, 1.5, 1e308, "-x", "", True, None, [], [None], [[]], {}, {"a": 1})
+
+
+def test_damaged_values_in_board_json_are_named(project: Path) -> None:
+    """Values that a text or a list may have are left to the checks of what requires trust."""
+    region = {"name": "code", "start": 0, "size_bytes": 1 << 20, "kind": "flash"}
+    ram = {**region, "name": "sram", "kind": "ram"}
+    change_board(project, memory=[region, ram])
+    facts = json.loads((project / "board" / "board.json").read_text())
+    for key in facts:
+        for value in (value for value in DAMAGED_VALUES if type(value) is not type(facts[key])):
+            change_board(project, **{**facts, key: value})
+            with pytest.raises(UsageError, match=f"board.json has the {key} .*, which is not"):
+                build_project(project)
+    for key in region:
+        for value in DAMAGED_VALUES:
+            if value != "-x" or key != "name":
+                change_board(project, **{**facts, "memory": [{**region, key: value}, ram]})
+                with pytest.raises(UsageError, match=rf"board.json has the memory\[0\].{key} "):
+                    build_project(project)
+    change_board(project, **{**facts, "port": "cortex_m", "memory": [region]})
+    with pytest.raises(UsageError, match=r"board.json has no memory of kind ram"):
+        build_project(project)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "[" * 100_000, '{"name": 1}', "\xff"])

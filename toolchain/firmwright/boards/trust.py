@@ -13,7 +13,7 @@ from firmwright.base.trust import trusts_program
 from firmwright.boards.toml_table import TomlTable
 
 TOOL_PREFIX: Final = r"([A-Za-z0-9][\w.-]*)?"
-MACHINE_FLAG: Final = r"-m(?!llvm)[a-z][a-z0-9-]*(=[\w.+,-]+)?"
+MACHINE_FLAG: Final = r"-m(?!llvm|mcu|devices)[a-z][a-z0-9-]*(=[\w.+,-]+)?"
 _EMULATOR: Final = re.compile(r"qemu-system-[a-z0-9_]+")
 _PROPERTIES: Final = r"[\w.+-]+(,[\w.-]+=(true|false|on|off|\d+))*"
 _MACHINE: Final = re.compile(_PROPERTIES, re.ASCII)

@@ -5,20 +5,19 @@ package's SConstruct, of which the folder's must be a copy, with the flags that 
 is compiled but does not run here. Anything else requires trust.
 """
 
-import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from firmwright.base.errors import UsageError
 from firmwright.base.source_paths import BACKEND_FILES_DIR, BUILD_FLAGS_FILE
 from firmwright.base.trust import trusts_path, untrusted_error
 from firmwright.boards.trust import MACHINE_FLAG, TOOL_PREFIX
+from firmwright.build.board_facts import BOARD_FACTS, read_board_facts, read_json_object
 
 OWN_SCRIPT: Final = Path(__file__).parent / "templates" / "SConstruct"
-BOARD_FACTS: Final = "board/board.json"
 _FLAG: Final = (
     rf"({MACHINE_FLAG}|-f(?!plugin)[a-z][a-z0-9-]*|-ffp-contract=[a-z]+|-std=\w+|-O[0-3gsz]?|-g|-w"
     r"|-W[a-z][a-z0-9-]*(=\d+)?|-[DU]\w+(=[\w.]*)?|--target=[\w-]+|-target [\w-]+"
@@ -33,6 +32,8 @@ _FLAG_LISTS: Final = (
 _RUNTIME_SOURCE: Final = re.compile(r"(runtime|firmware)/(\w[\w-]*/)*\w[\w-]*\.c", re.ASCII)
 _SECTION: Final = re.compile(r"\.[\w.]+", re.ASCII)
 _FILE_NAME: Final = re.compile(r"[\w.+-]+")
+_TOOL_FILE: Final = re.compile(r".*\.(specs|gch|pch)|device-specs", re.IGNORECASE)
+"""What gcc reads by itself: specs, which start programs, and dumps of its memory for headers."""
 
 
 def find_build_script(directory: Path) -> Path:
@@ -50,9 +51,9 @@ def find_build_script(directory: Path) -> Path:
 
 def _problems(directory: Path) -> Iterator[str]:
     for parent, folders, files in os.walk(directory):
-        for path in (Path(parent, name) for name in (*folders, *files)):
-            if path.is_symlink() and not path.resolve().is_relative_to(directory):
-                yield f"{path.relative_to(directory)} is a link that leaves the folder."
+        for name in (*folders, *files):
+            if problem := _file_problem(directory, Path(parent, name)):
+                yield f"{Path(parent, name).relative_to(directory)} {problem}."
     for folder in ("model", BACKEND_FILES_DIR):
         for path in sorted((directory / folder).rglob("*")):
             if not _FILE_NAME.fullmatch(path.name):
@@ -60,9 +61,27 @@ def _problems(directory: Path) -> Iterator[str]:
     yield from _board_problems(read_board_facts(directory))
     for file in sorted(directory.glob(f"{BACKEND_FILES_DIR}/*/{BUILD_FLAGS_FILE}")):
         name = file.relative_to(directory).as_posix()
-        facts = _read_json(file)
+        facts = read_json_object(file)
         if not _are_flags(facts.get("flags")):
             yield f"{name} has flags for more than code generation: {facts.get('flags')}."
+
+
+def _file_problem(directory: Path, path: Path) -> str:
+    """Return why a file or folder requires trust; "" if it does not."""
+    status = path.lstat()
+    is_link, is_product = (
+        path.is_symlink(),
+        path.relative_to(directory).parts[0].casefold() == "build",
+    )
+    if is_link and not path.resolve().is_relative_to(directory):
+        return "is a link that leaves the folder"
+    if is_product and (is_link or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1)):
+        return "is a link, through which the build would write to another file"
+    if not is_link and not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        return "is not a regular file"
+    if _TOOL_FILE.fullmatch(path.name):
+        return "is a file that compilers read by themselves"
+    return ""
 
 
 def _board_problems(facts: dict[str, Any]) -> Iterator[str]:
@@ -78,8 +97,6 @@ def _board_problems(facts: dict[str, Any]) -> Iterator[str]:
         yield f"{BOARD_FACTS} has runtime_sources outside of runtime/ and firmware/."
     if not _all_match(_SECTION, facts.get("sections_beside")):
         yield f"{BOARD_FACTS} has the sections {facts.get('sections_beside')}."
-    if type(facts.get("stack_bytes")) is not int:
-        yield f"{BOARD_FACTS} has the stack_bytes {facts.get('stack_bytes')!r}."
 
 
 def _are_flags(value: Any) -> bool:
@@ -89,22 +106,3 @@ def _are_flags(value: Any) -> bool:
 
 def _all_match(pattern: re.Pattern[str], value: Any) -> bool:
     return isinstance(value, list) and all(pattern.fullmatch(str(item)) for item in value)
-
-
-def read_board_facts(directory: Path) -> dict[str, Any]:
-    """Return the content of board/board.json; raise UsageError if there is none."""
-    file = directory / BOARD_FACTS
-    if not file.is_file():
-        hint = "firmwright compile MODEL --board B -o DIR, then build DIR."
-        raise UsageError("this is not a project folder.", where=str(directory), hint=hint)
-    return _read_json(file)
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"the file cannot be read: {error}.", where=str(file)) from error
-    if not isinstance(facts, dict):
-        raise UsageError("the file has no JSON object.", where=str(file))
-    return facts

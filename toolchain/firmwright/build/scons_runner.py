@@ -11,18 +11,14 @@ from pathlib import Path
 from firmwright.artifacts import Image, StackUsage, Variant
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.child_process import Word, python_command, run_program
-from firmwright.base.errors import ToolFailedError, UsageError
+from firmwright.base.errors import ToolFailedError
 from firmwright.boards import Compiler
 from firmwright.build import image_sizes
+from firmwright.build.board_facts import read_board_facts
 from firmwright.build.build_failures import explain_failure
 from firmwright.build.compiler_selection import choose_compiler, require_compiler
 from firmwright.build.image_sizes import LinkedRegion, read_sizes
-from firmwright.build.project_trust import (
-    BOARD_FACTS,
-    OWN_SCRIPT,
-    find_build_script,
-    read_board_facts,
-)
+from firmwright.build.project_trust import OWN_SCRIPT, find_build_script
 from firmwright.build.stack_analysis import CallGraph, read_known_functions
 from firmwright.build.stack_check import check_stack
 from firmwright.build.zig_toolchain import zig_command
@@ -82,29 +78,25 @@ def build_project(
     The content of the folder is checked, unless this process has written all of it (`is_own`).
 
     Raises:
-        UsageError: a part of the folder requires trust.
+        UsageError: a part of the folder requires trust, or its board.json is damaged.
         DoesNotFitError: memory is short; or the stack, unless `allow_stack` accepts any.
     """
     directory = directory.resolve()
     facts = read_board_facts(directory)
     script = OWN_SCRIPT if is_own else find_build_script(directory)
     signatures = None if is_own else _signature_file(directory)
-    try:
-        build = _ProjectBuild(
-            directory,
-            variant,
-            choose_compiler(compiler, default=facts["compiler"]),
-            objects,
-            script,
-            signatures,
-            board=facts["name"],
-            regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
-            root=_ROOTS[facts["port"]],
-            **{name: facts[name] for name in _BOARD_FIELDS},
-        )
-    except (KeyError, TypeError) as error:
-        what = f"{BOARD_FACTS} cannot be read: {error}."
-        raise UsageError(what, where=str(directory), hint="compile the model again.") from error
+    build = _ProjectBuild(
+        directory,
+        variant,
+        choose_compiler(compiler, default=facts["compiler"]),
+        objects,
+        script,
+        signatures,
+        board=facts["name"],
+        regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
+        root=_ROOTS[facts["port"]],
+        **{name: facts[name] for name in _BOARD_FIELDS},
+    )
     has_zig_flags = bool(facts.get("zig_flags"))
     require_compiler(
         build.compiler, build.toolchain, board=build.board, has_zig_flags=has_zig_flags
@@ -129,7 +121,8 @@ def build_project(
 
 
 def read_project_board(directory: Path) -> str:
-    return str(read_board_facts(directory)["name"])
+    name: str = read_board_facts(directory)["name"]
+    return name
 
 
 def _signature_file(directory: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.json_input import parse_json
+from firmwright.build.board_facts import read_board_facts
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model import write_file
 from firmwright.package.sbom import SbomInput, build_sbom
@@ -39,7 +40,7 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
     if not metadata.is_file() or not board.is_file():
         hint = "run firmwright compile MODEL --board B -o DIR, then sbom DIR."
         raise UsageError("this is not a project folder.", where=str(folder), hint=hint)
-    facts, about = _read_json_object(metadata), _read_json_object(board)
+    facts, about = _read_json_object(metadata), read_board_facts(folder)
     elf = folder / "build" / "release" / "firmware.elf"
     image = elf.read_bytes() if elf.is_file() else b""
     places = (file for place in _FOLDERS for file in (folder / place).rglob("*"))
@@ -48,7 +49,7 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
     compiler_match = _COMPILERS.search(image)
     try:
         project = SbomInput(
-            board=str(about["name"]), core=str(about["core"]), models=facts.get("models", [facts]),
+            board=about["name"], core=about["core"], models=facts.get("models", [facts]),
             library_flags=about["library_flags"],
             files={
                 file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
@@ -59,7 +60,7 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
         )  # fmt: skip
         return build_sbom(project, _epoch_s(environment))
     except (KeyError, AttributeError, TypeError) as error:
-        what = "metadata.json or board.json lacks required keys."
+        what = "metadata.json lacks required keys."
         raise ModelError(what, where=str(folder), hint="compile the project again.") from error
 
 
