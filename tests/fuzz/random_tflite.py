@@ -1,6 +1,7 @@
-"""Random .tflite graphs of int8, int16 or float32 with branches, as an exporter could write them.
+"""Random .tflite graphs with branches, as an exporter could write them.
 
-A seed determines the graph. Each operator reads any earlier tensor; quantization is random.
+A seed and a kind determine the graph; "hybrid" graphs have float activations and int8 weights. Each
+operator reads any earlier tensor; quantization is random.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import numpy as np
 from model_writer import ModelFile
 
 STEPS = (5, 14)
-DTYPES = ("int8", "int8", "int16", "float32")
+KINDS = ("int8", "uint8", "int16", "float32", "hybrid")
+MIXED_KINDS = ("int8", "int8", "int16", "float32")
 FIXED = {
     ("LOGISTIC", "int8"): (1 / 256, -128), ("TANH", "int8"): (1 / 128, 0),
     ("SOFTMAX", "int8"): (1 / 256, -128), ("LOGISTIC", "int16"): (1 / 32768, 0),
     ("TANH", "int16"): (1 / 32768, 0), ("SOFTMAX", "int16"): (1 / 32768, 0),
+    ("LOGISTIC", "uint8"): (1 / 256, 0), ("TANH", "uint8"): (1 / 128, 128),
+    ("SOFTMAX", "uint8"): (1 / 256, 0),
 }  # fmt: skip
 """Results whose quantization LiteRT defines."""
 SAME = ("RESHAPE", "TRANSPOSE", "MAX_POOL_2D", "AVERAGE_POOL_2D", "SLICE", "PAD", "CONCATENATION")
@@ -34,15 +38,18 @@ class Made:
     zero_point: int
 
 
-def random_graph(seed: int) -> bytes:
-    return _RandomGraph(seed).data()
+def random_graph(seed: int, kind: str = "") -> bytes:
+    """Return the graph of the seed; the default is a kind of `MIXED_KINDS`."""
+    return _RandomGraph(seed, kind).data()
 
 
 class _RandomGraph:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kind: str) -> None:
         self.rng = random.Random(f"tflite {seed}")
         self.values = np.random.Generator(np.random.PCG64(seed))
-        self.dtype = self.rng.choice(DTYPES)
+        mixed = self.rng.choice(MIXED_KINDS)
+        self.kind = kind or mixed
+        self.dtype = "float32" if self.kind == "hybrid" else self.kind
         self.file = ModelFile()
         self.graph = self.file.graph("main")
         self.made: list[Made] = []
@@ -69,6 +76,7 @@ class _RandomGraph:
 
     def quantization(self) -> tuple[float, int]:
         zero_points = {"int8": self.rng.randint(-128, 127), "int16": 0, "float32": 0}
+        zero_points["uint8"] = zero_points["int8"] + 128
         scale = 0.0 if self.dtype == "float32" else float(np.float32(2 ** self.rng.uniform(-9, -3)))
         return scale, zero_points[self.dtype]
 
@@ -130,23 +138,39 @@ class _RandomGraph:
     def weights(
         self, name: str, shape: tuple[int, ...], count: int, axis: int, source: Made
     ) -> tuple[int, int]:
+        if self.kind == "hybrid":
+            return self.hybrid_weights(name, shape, count, axis)
         if self.dtype == "float32":
             w = self.values.normal(size=shape).astype(np.float32)
             bias = self.values.normal(size=count).astype(np.float32)
             return self.graph.constant(f"{name}/w", w), self.graph.constant(f"{name}/b", bias)
-        several = count if axis >= 0 else 1
+        is_unsigned = self.dtype == "uint8"  # has one scale and zero point for all weights
+        several = count if axis >= 0 and not is_unsigned else 1
         scales = (2 ** self.values.uniform(-8, -4, several)).astype(np.float32)
         w = self.values.integers(-127, 128, shape).astype(np.int8)
-        weights = self.graph.constant(f"{name}/w", w)
-        self.quantize(weights, scales, max(axis, 0))
+        zero_point = int(self.values.integers(0, 256)) if is_unsigned else 0
+        stored = (w.astype(np.int16) + 128).astype(np.uint8) if is_unsigned else w
+        weights = self.graph.constant(f"{name}/w", stored)
+        self.quantize(weights, scales, max(axis, 0), zero_point)
         kind = np.int64 if self.dtype == "int16" else np.int32
         bias = self.values.integers(-1000, 1000, count).astype(kind)
         biases = self.graph.constant(f"{name}/b", bias)
-        self.quantize(biases, scales * np.float32(source.scale), 0)
+        self.quantize(biases, scales * np.float32(source.scale), 0, 0)
         return weights, biases
 
-    def quantize(self, index: int, scales: np.ndarray, axis: int) -> None:
-        spare = self.graph.tensor("", "int8", (), [float(s) for s in scales], axis=axis)
+    def hybrid_weights(
+        self, name: str, shape: tuple[int, ...], count: int, axis: int
+    ) -> tuple[int, int]:
+        scales = (2 ** self.values.uniform(-8, -4, count if axis >= 0 else 1)).astype(np.float32)
+        w = self.values.integers(-127, 128, shape).astype(np.int8)
+        weights = self.graph.constant(f"{name}/w", w)
+        self.quantize(weights, scales, max(axis, 0), 0)
+        bias = self.values.normal(size=count).astype(np.float32)
+        return weights, self.graph.constant(f"{name}/b", bias)
+
+    def quantize(self, index: int, scales: np.ndarray, axis: int, zero_point: int) -> None:
+        listed = [float(scale) for scale in scales]
+        spare = self.graph.tensor("", "int8", (), listed, zero_point, axis=axis)
         self.graph.table.tensors[index].quantization = self.graph.table.tensors[spare].quantization
         del self.graph.table.tensors[spare]
 
