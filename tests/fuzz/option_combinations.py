@@ -52,15 +52,17 @@ class Combination:
         return " ".join([*words, *(f"{name}={value}" for name, value in self.options.items())])
 
 
-def random_combination(seed: int, board: str = "") -> Combination:
-    """Return the combination of the seed, for a random board unless one is given."""
+def random_combination(seed: int, board: str = "", models: int = 0) -> Combination:
+    """Return the combination of the seed; the default is a random board and number of models."""
     rng = random.Random(f"options {seed}")
     drawn = rng.choice([*BOARDS, TWO_CORES])
     board = board or drawn
     compiler = rng.choice(COMPILERS_BY_BOARD.get(board, COMPILERS))
-    models = rng.choice([1, BOARDS.get(board, 1)])
+    drawn_models = rng.choice([1, BOARDS.get(board, 1)])
+    models = models or drawn_models
     options = _draw(rng, board)
-    if board == TWO_CORES or (board == "host" and rng.random() < 0.2):
+    is_divided = board == TWO_CORES or (board == "host" and rng.random() < 0.2)
+    if is_divided and models <= BOARDS.get(board, 1):
         models = 1
         for name in ("io_buffers", "emit_step_api"):
             options.pop(name, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,7 @@ SAMPLES = 3
 IN_GATE = {"host": 2, "mps2-an386": 1}
 DEEP_IMAGES, BLOCK = 40, 4
 """Images for each board; with their models about a thousand graphs in all."""
+KIND_IMAGES, MODELS_OF_KIND = 52, 20
 REFUSED = re.compile(
     r"--stream-input-rows|no rows|does not fit|too (large|small)|"
     r"--flash|--ram|exceeds|pool|tvm|zig|--pipeline-runs is not possible"
@@ -56,9 +57,8 @@ class RandomModel:
     expected: Sequence[Tensors]
 
 
-def random_file(seed: int) -> tuple[bytes, str]:
+def random_file(seed: int, kind: str) -> tuple[bytes, str]:
     """Return a model and the suffix of its file."""
-    kind = KINDS[seed % len(KINDS)]
     match kind:
         case "qdq":
             return random_qdq_model(seed), ".onnx"
@@ -67,9 +67,9 @@ def random_file(seed: int) -> tuple[bytes, str]:
     return random_graph(seed, kind), ".tflite"
 
 
-def random_model(seed: int) -> RandomModel | None:
+def random_model(seed: int, kind: str = "") -> RandomModel | None:
     """Return the model of the seed, or None if an operator is refused for a stated reason."""
-    data, suffix = random_file(seed)
+    data, suffix = random_file(seed, kind or KINDS[seed % len(KINDS)])
     try:
         module = load_module_bytes(data, f"graph{seed}{suffix}")
     except UnsupportedError as error:
@@ -133,12 +133,15 @@ def differing(models: Sequence[RandomModel], outputs: Sequence[Sequence[Tensors]
     return [f"{item.model.name}: {result.first}" for item, result in found if result.mismatches]
 
 
-def check(seeds: Iterator[int], board: str) -> Counter[str]:
-    """Run images of the seeds' combinations; return how many were compared and refused."""
+def check(seeds: Iterable[int], board: str, kind: str = "", count: int = 0) -> Counter[str]:
+    """Run images of the seeds' combinations; return how many models were compared and refused.
+
+    An image has `count` models of one kind, by default the number of the combination and any kind.
+    """
     counts: Counter[str] = Counter()
     for seed in seeds:
-        combination = random_combination(seed, board)
-        drawn = [random_model(100 * seed + k) for k in range(combination.models)]
+        combination = random_combination(seed, board, count)
+        drawn = [random_model(100 * seed + k, kind) for k in range(combination.models)]
         models = [model for model in drawn if model is not None]
         counts["refused models"] += len(drawn) - len(models)
         if not models:
@@ -167,7 +170,7 @@ def check(seeds: Iterator[int], board: str) -> Counter[str]:
     ],
 )
 def test_a_sample_of_combinations_equals_litert(board: str) -> None:
-    check(iter(range(IN_GATE[board])), board)
+    check(range(IN_GATE[board]), board)
 
 
 @pytest.mark.deep
@@ -175,6 +178,16 @@ def test_a_sample_of_combinations_equals_litert(board: str) -> None:
 @pytest.mark.parametrize("first", range(0, DEEP_IMAGES, BLOCK))
 @pytest.mark.parametrize("board", [*BOARDS, TWO_CORES])
 def test_combinations_equal_litert(board: str, first: int) -> None:
-    counts = check(iter(range(first, first + BLOCK)), board)
+    counts = check(range(first, first + BLOCK), board)
     print(f"{board}, seeds {first} to {first + BLOCK - 1}: {dict(counts)}")
     assert counts["compared"] >= counts["refused"]
+
+
+@pytest.mark.deep
+@pytest.mark.host_c
+@pytest.mark.parametrize("first", range(0, KIND_IMAGES, BLOCK))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thousand_graphs_of_each_kind_equal_their_reference(kind: str, first: int) -> None:
+    counts = check(range(first, first + BLOCK), "host", kind, MODELS_OF_KIND)
+    print(f"{kind}, images {first} to {first + BLOCK - 1}: {dict(counts)}")
+    assert counts["compared"] >= counts["refused"] + counts["refused models"]

@@ -180,6 +180,17 @@ def test_loops_of_one_iteration_and_lets_of_a_variable_disappear() -> None:
     assert sum(isinstance(node, tir.For) for node in walk(body)) == 1
 
 
+def test_a_store_of_the_value_that_is_there_disappears() -> None:
+    """A C compiler warns of `acc0 = acc0`, as depthwise columns outside of the input gave it."""
+    acc = tir.Buffer("acc", INT32, (2,), scope="reg")
+    first, second = tir.IntImm(0, INT64), tir.IntImm(1, INT64)
+    same = tir.BufferStore(acc, (first,), tir.BufferLoad(acc, (first,)))
+    other = tir.BufferStore(acc, (second,), tir.BufferLoad(acc, (first,)))
+    func = tir.PrimFunc("f", (), tir.Allocate(acc, tir.Seq((same, other))))
+    assert list(walk(simplify(func).body)).count(same) == 0
+    assert list(walk(simplify(func).body)).count(other) == 1
+
+
 def test_unrolled_copies_have_unique_names() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (12,), "in"), b.buffer_param("y", INT32, (3,), "out")

@@ -1,9 +1,9 @@
 """Simplification of expressions and statements by algebra and known bounds.
 
 Folds constants and identities such as `x + 0` and `x * 1`; decides min, max, select, div and mod by
-bounds; removes dead branches, single-iteration loops, empty statements and unused lets. Integer
-rules assume no overflow (the TIR rule); float arithmetic is not changed. A condition that reads
-memory is not assumed in its branch.
+bounds; removes dead branches, single-iteration loops, empty statements, unused lets, and stores of
+the value that was loaded from the same place. Integer rules assume no overflow (the TIR rule);
+float arithmetic is not changed. A condition that reads memory is not assumed in its branch.
 """
 
 from firmwright.base.dtypes import BOOL, DType
@@ -222,7 +222,18 @@ def simplify_stmt(node: tir.Stmt, bounds: Bounds) -> tir.Stmt:
         case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer():
             scope = _map_children(node, bounds)
             return EMPTY_STMT if scope.body == EMPTY_STMT else scope
+        case tir.BufferStore():
+            store = _map_children(node, bounds)
+            return EMPTY_STMT if _stores_its_own_load(store) else store
     return _map_children(node, bounds)
+
+
+def _stores_its_own_load(store: tir.BufferStore) -> bool:
+    """Return whether a store writes to a place the value that was loaded from it."""
+    match store.value:
+        case tir.BufferLoad(buffer=buffer, indices=indices):
+            return buffer == store.buffer and indices == store.indices
+    return False
 
 
 def _map_children(node: N, bounds: Bounds) -> N:
