@@ -272,7 +272,8 @@ def test_a_softmax_of_any_output_scale_equals_onnx_runtime(scale: float) -> None
 
 
 @pytest.mark.parametrize(("op", "reason"), [
-    ("Softmax", "larger output scale"), ("Add", "depend on the CPU"), ("Gemm", "beyond 32 bits"),
+    ("Softmax", "larger output scale"), ("Sigmoid", "finer than"),
+    ("Add", "depend on the CPU"), ("Gemm", "beyond 32 bits"),
 ])  # fmt: skip
 def test_scales_without_exact_integers_are_refused(op: str, reason: str) -> None:
     net = Net()

@@ -64,6 +64,8 @@ ELEMENTWISE_OPERATORS = frozenset({
     "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu",
 })  # fmt: skip
 """Operators that become tables if all inputs but one are constants of one element."""
+_SIGMOID_SCALE_MIN = 2.0**-20
+"""ONNX Runtime's sigmoid is a quotient of polynomials with an absolute error near 2^-24."""
 _BIAS_ERROR_MAX = 1 / 128
 """The largest error of a rounded bias, in steps of the result."""
 
@@ -123,6 +125,11 @@ def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
     if len(sources) != 1:
         return None
     (x,) = sources
+    if f.c.node.op_type == "Sigmoid" and f.target.scale < _SIGMOID_SCALE_MIN:
+        raise IntegerKernelError(
+            f"a sigmoid in steps of {f.target.scale:g}, finer than ONNX Runtime computes it; "
+            "choose a larger output scale, such as 1/256"
+        )
     inputs: list[OnnxValue | None] = []
     for item in f.operands:
         if quantized_input(item) is not None:
