@@ -15,6 +15,8 @@ _GREETING_EVERY_S = 1.0
 _QUIET_S = 0.1
 _GREETINGS = 10
 _LAP = "m-lap-us-"
+_ANSWER_MAX_BYTES = 1 << 20
+"""The longest answer prints a sample, with three characters for each byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,11 @@ class MlperfSession(Closeable):
         self._transport.write(f"{text}%".encode())
         lines: list[str] = []
         deadline = time.monotonic() + self._timeout_s
+        size = 0
         while (line := self._line(deadline, text)) != READY:
             lines.append(line)
+            size += len(line) + 2
+            self._require_size(size, text)
         failed = [line for line in lines if line.startswith("e-")]
         if failed:
             raise DeviceError(f"the firmware answers {failed[0]}", where=text)
@@ -69,12 +74,16 @@ class MlperfSession(Closeable):
     def infer(self, count: int, warmups: int) -> InferenceTiming:
         text = f"infer {count} {warmups}"
         lines = self.command(text)
-        laps = [int(line.removeprefix(_LAP)) for line in lines if line.startswith(_LAP)]
+        laps = [line.removeprefix(_LAP) for line in lines if line.startswith(_LAP)]
         if len(laps) != 2:
             raise DeviceError(f"the answer has {len(laps)} time stamps, not two.", where=text)
         numbers = _value(lines, "m-results-", text)
-        results = tuple(float(number) for number in numbers.rstrip(",").split(","))
-        return InferenceTiming(count, laps[1] - laps[0], results)
+        try:
+            begin, end = map(int, laps)
+            results = tuple(float(number) for number in numbers.rstrip(",").split(","))
+        except ValueError as error:
+            raise DeviceError("the answer has a number that is none.", where=text) from error
+        return InferenceTiming(count, end - begin, results)
 
     def _greet(self) -> None:
         """Ask for the name until the firmware has started."""
@@ -87,16 +96,31 @@ class MlperfSession(Closeable):
                     pass
             except DeviceTimeoutError:
                 continue
-            while self._transport.read(4096, _QUIET_S):
-                pass  # repeated answers to greetings
-            self._received.clear()
+            self._await_silence()
             return
         what = "no answer in the benchmark's protocol."
         hint = "flash firmware built with --firmware mlperf."
         raise DeviceTimeoutError(what, where=self._transport.name, hint=hint)
 
+    def _await_silence(self) -> None:
+        """Drop repeated answers to greetings."""
+        deadline = time.monotonic() + self._timeout_s
+        while self._transport.read(4096, _QUIET_S):
+            if time.monotonic() >= deadline:
+                what = "the firmware sends without an end."
+                raise DeviceTimeoutError(what, where=self._transport.name)
+        self._received.clear()
+
+    def _require_size(self, size_bytes: int, doing: str) -> None:
+        if size_bytes > _ANSWER_MAX_BYTES:
+            what = f"an answer has more than {_ANSWER_MAX_BYTES:,} bytes."
+            raise DeviceError(what, where=f"{self._transport.name}, {doing}")
+
     def _line(self, deadline: float, doing: str) -> str:
-        while (end := self._received.find(b"\n")) < 0:
+        searched = 0
+        while (end := self._received.find(b"\n", searched)) < 0:
+            searched = len(self._received)
+            self._require_size(searched, doing)
             left = deadline - time.monotonic()
             if left <= 0:
                 what = "the firmware did not answer in time."

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from firmwright.base.child_process import Word, kill_process, start_process
 from firmwright.base.closeable import Closeable
-from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
+from firmwright.base.errors import DeviceError, DeviceTimeoutError, ToolMissingError, UsageError
 from firmwright.device.pipe_readers import make_pipe_reader
+from firmwright.device.pipe_writers import make_pipe_writer
 
 _STDERR_LINES = 20
 _STOP_WAIT_S = 5.0
+_WRITE_TIMEOUT_S = 20.0
 
 
 class ProcessTransport:
@@ -40,6 +42,8 @@ class ProcessTransport:
             raise
         assert self._process.stdout is not None  # as requested above
         self._reader = make_pipe_reader(self._process.stdout)
+        assert self._process.stdin is not None
+        self._writer = make_pipe_writer(self._process.stdin)
         atexit.register(self.close)
 
     @property
@@ -60,12 +64,13 @@ class ProcessTransport:
         stdin = self._process.stdin
         if stdin is None or stdin.closed:
             raise self._gone()
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[os.write(stdin.fileno(), view) :]
-            except BrokenPipeError as error:
-                raise self._gone() from error
+        try:
+            left = self._writer.write(data, _WRITE_TIMEOUT_S)
+        except BrokenPipeError as error:
+            raise self._gone() from error
+        if left:
+            what = f"the process has not read {left} bytes for {_WRITE_TIMEOUT_S:g} s."
+            raise DeviceTimeoutError(what, where=self.name, hint=self._hint)
 
     def close(self) -> None:
         atexit.unregister(self.close)

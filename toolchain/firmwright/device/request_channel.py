@@ -3,6 +3,8 @@
 Numbered requests are repeated, but executed once; the firmware sends a lost answer again.
 """
 
+import contextlib
+import math
 import secrets
 import time
 from collections import deque
@@ -41,6 +43,7 @@ class RequestChannel:
         self._received: deque[Frame | None] = deque()
         self._session = self._sequence = 0
         self._usual_s = 0.0
+        self._end = math.inf
         self._raised_baud = False
         self.losses = 0
         self.renew()
@@ -49,6 +52,18 @@ class RequestChannel:
         """Choose a new session number; the next request must be a hello."""
         self._session = 1 + secrets.randbelow(_SEQUENCES - 1)
         self._sequence = 0
+
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Limit the time of all requests of a block, each of which has its own limit."""
+        before, self._end = self._end, min(self._end, self._clock() + seconds)
+        try:
+            yield
+        finally:
+            self._end = before
+
+    def _deadline(self, seconds: float) -> float:
+        return min(self._clock() + seconds, self._end)
 
     # ---- One at a time ----------------------------------------------------------------------
 
@@ -87,7 +102,7 @@ class RequestChannel:
 
     def _exchange(self, frame: Frame, may_split: bool, patience_s: float | None = None) -> Frame:
         command = Command(frame.kind)
-        deadline = self._clock() + (patience_s or self._timeouts.of(command))
+        deadline = self._deadline(patience_s or self._timeouts.of(command))
         losses, accepted = 0, False
         encoded = link.encode_frame(frame)
         while True:
@@ -154,7 +169,7 @@ class RequestChannel:
         """
         flying: deque[tuple[Frame, int, int]] = deque()
         sent, losses = begin, 0
-        deadline = self._clock() + self._timeouts.of(command)
+        deadline = self._deadline(self._timeouts.of(command))
         while begin < end:
             if not flying:
                 self._clear_line([], losses)
@@ -177,7 +192,7 @@ class RequestChannel:
                 self._note(command, self._clock() - sent_at)
                 flying.popleft()
                 begin, losses = begin + size, 0
-                deadline = self._clock() + self._timeouts.of(command)
+                deadline = self._deadline(self._timeouts.of(command))
                 yield size, answer.payload
                 continue
             if answer is not None and answer.status == Status.SESSION:

@@ -22,6 +22,13 @@ Arrays = Mapping[str, NDArray[Any]]
 
 _PAYLOAD_MIN_BYTES = 32
 _DATA_HEADER_BYTES = 6  # longest header before data in a payload
+_GREETING_LIMITS = 10
+"""The greeting, with all names and sizes, may take this multiple of one request's limit."""
+_SLOWEST_BYTES_PER_S = 64
+"""A transfer at a lower rate ends with an error even if every piece arrives in time."""
+_NAMES_MAX_BYTES = 1 << 20
+_TENSORS_MAX_BYTES = 1 << 30
+"""Limits of what firmware describes, since this side reserves memory for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +90,14 @@ class Session(Closeable):
     ) -> None:  # fmt: skip
         """Greet the firmware; close the transport if that fails or the model id differs."""
         self._transport = transport
-        self._line = RequestChannel(transport, timeouts or Timeouts(), clock=clock, explain=explain)
+        self._timeouts = timeouts or Timeouts()
+        self._clock = clock
+        self._line = RequestChannel(transport, self._timeouts, clock=clock, explain=explain)
         self._model_id = model_id
         self._payload_limit = payload_max_bytes
         self._payload_bytes = link.HELLO_PAYLOAD_BYTES
         try:
-            self.info = self._greet()
+            self.info = self._greet_in_time()
         except BaseException:
             transport.close()
             raise
@@ -172,11 +181,18 @@ class Session(Closeable):
         """
         tap = link.TAP_ALL if operator is None else operator
         request = link.run_request(1, checksums=False, tap=tap)
+        begin, outside_s = self._clock(), 0.0
         answer = self._line.request_frame(Command.RUN, request)
         while answer.status == Status.PAUSED:
             index, size_bytes = link.unpack_payload("<HI", answer.payload, "pause message")
+            if index >= self.info.operator_count or size_bytes > _TENSORS_MAX_BYTES:
+                raise self._error(f"the firmware paused after an unknown operator {index}.")
+            reading = self._clock()
             yield index, self._read(Command.TAP_READ, size_bytes)
-            answer = self._line.request_frame(Command.STEP)
+            outside_s += self._clock() - reading
+            left_s = self._timeouts.run_s - (self._clock() - begin - outside_s)
+            with self._line.within(left_s):
+                answer = self._line.request_frame(Command.STEP)
 
     def set_baud(self, baud: int) -> bool:
         """Change the baud rate; return False if the old rate is still in use."""
@@ -191,7 +207,11 @@ class Session(Closeable):
         with contextlib.suppress(SessionLostError):
             self._line.request(Command.RESET)
         self._line.renew()
-        self.info = self._greet()
+        self.info = self._greet_in_time()
+
+    def _greet_in_time(self) -> DeviceInfo:
+        with self._line.within(_GREETING_LIMITS * self._timeouts.hello_s):
+            return self._greet()
 
     def _greet(self) -> DeviceInfo:
         self._payload_bytes = link.HELLO_PAYLOAD_BYTES
@@ -219,9 +239,19 @@ class Session(Closeable):
 
     def _tensors(self, count: int, names: TextKind) -> tuple[TensorInfo, ...]:
         is_output = names is TextKind.OUTPUT_NAME
-        answers = [self._line.request(Command.TENSOR, is_output, i) for i in range(count)]
-        described = enumerate(map(link.decode_tensor, answers))
-        return tuple(TensorInfo(self._text(names, i), *tensor) for i, tensor in described)
+        tensors: list[TensorInfo] = []
+        names_bytes = tensors_bytes = 0
+        for index in range(count):
+            answer = self._line.request(Command.TENSOR, is_output, index)
+            tensors.append(TensorInfo(self._text(names, index), *link.decode_tensor(answer)))
+            names_bytes += len(tensors[-1].name)
+            tensors_bytes += tensors[-1].size_bytes
+            if names_bytes > _NAMES_MAX_BYTES or tensors_bytes > _TENSORS_MAX_BYTES:
+                raise self._error(
+                    f"the firmware describes {tensors_bytes:,} bytes of tensors with "
+                    f"{names_bytes:,} bytes of names, more than a device has."
+                )
+        return tuple(tensors)
 
     def _text(self, which: TextKind, index: int = 0) -> str:
         text = bytearray()
@@ -253,38 +283,44 @@ class Session(Closeable):
         def request(offset: int, size: int) -> bytes:
             return link.pack_request(command, *index, offset) + data[offset : offset + size]
 
-        self._transfer(command, request, len(data), _DATA_HEADER_BYTES)
+        for _, answer in self._transfer(command, request, len(data), _DATA_HEADER_BYTES):
+            if answer:
+                raise self._error(f"the firmware answers a write with {len(answer)} bytes.")
 
     def _read(self, command: Command, size_bytes: int, *index: int) -> bytes:
         def request(offset: int, size: int) -> bytes:
             return link.pack_request(command, *index, offset, size)
 
-        data = self._transfer(command, request, size_bytes, 0)
-        if len(data) != size_bytes:
-            raise self._error(
-                f"the firmware sent {len(data)} bytes of an output instead of {size_bytes} "
-                "requested."
-            )
-        return data
+        data = bytearray()
+        for size, answer in self._transfer(command, request, size_bytes, 0):
+            if len(answer) != size:
+                raise self._error(
+                    f"the firmware sent {len(answer)} bytes of an output instead of {size} "
+                    "requested."
+                )
+            data += answer
+        return bytes(data)
 
     def _transfer(
         self, command: Command, request: Callable[[int, int], bytes], size_bytes: int,
         header_bytes: int,
-    ) -> bytes:  # fmt: skip
-        offset, data = 0, bytearray()
-        while offset < size_bytes:
-            stream = self._line.stream(
-                command, request, offset, size_bytes,
-                piece_bytes=self._payload_bytes - header_bytes,
-                window_bytes=self.info.receive_bytes, may_split=self._may_split,
-            )  # fmt: skip
-            with contextlib.suppress(RequestLostError):
-                for size, answer in stream:
-                    offset += size
-                    data += answer
-                continue
-            self._payload_bytes = max(_PAYLOAD_MIN_BYTES, self._payload_bytes // 2)
-        return bytes(data)
+    ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
+        """Yield the size of each piece and the answer to it."""
+        offset = 0
+        limit_s = self._timeouts.of(command) + size_bytes / _SLOWEST_BYTES_PER_S
+        with self._line.within(limit_s):
+            while offset < size_bytes:
+                stream = self._line.stream(
+                    command, request, offset, size_bytes,
+                    piece_bytes=self._payload_bytes - header_bytes,
+                    window_bytes=self.info.receive_bytes, may_split=self._may_split,
+                )  # fmt: skip
+                with contextlib.suppress(RequestLostError):
+                    for size, answer in stream:
+                        offset += size
+                        yield size, answer
+                    continue
+                self._payload_bytes = max(_PAYLOAD_MIN_BYTES, self._payload_bytes // 2)
 
     def _error(self, what: str, hint: str = "") -> DeviceError:
         return DeviceError(what, where=self._transport.name, hint=hint)

@@ -16,6 +16,7 @@ import numpy as np
 from firmwright.artifacts import Variant
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.dtypes import INT8, DType
+from firmwright.base.errors import DeviceError
 from firmwright.compilation_summary import OperatorSummary
 from firmwright.device.session import Session
 from firmwright.flows.model_session import ModelSession
@@ -173,10 +174,16 @@ def _by_checksums(
     records = device.profile()
     for operator in operators:
         expected = operator.expected(layers)
+        if operator.index >= len(records):
+            what = f"the firmware has {len(records)} operators; the model has more."
+            raise DeviceError(what, where=device.info.board, hint="build the firmware again.")
         if records[operator.index].checksum != zlib.crc32(expected.tobytes()):
             device.write_inputs(sample)
-            data = b"".join(data for _, data in device.taps(operator.index))
-            return _difference(operator, _compared(operator, expected, data))
+            data = bytearray()
+            for _, piece in device.taps(operator.index):
+                if len(data) <= expected.nbytes:
+                    data += piece
+            return _difference(operator, _compared(operator, expected, bytes(data)))
     return None
 
 
@@ -186,8 +193,11 @@ def _by_values(
     """Return the first operator with different values, fetched in one run (floats and state)."""
     device.write_inputs(sample)
     outputs: dict[int, bytes] = {}
+    limits = {operator.index: operator.expected(layers).nbytes for operator in operators}
     for index, data in device.taps():
-        outputs[index] = outputs.get(index, b"") + data  # row streaming delivers pieces
+        known = outputs.get(index, b"")
+        if len(known) <= limits.get(index, -1):  # a larger output is of another size anyway
+            outputs[index] = known + data  # row streaming delivers pieces
     for operator in operators:
         data = outputs.get(operator.index, b"")
         comparison = _compared(operator, operator.expected(layers), data)

@@ -145,11 +145,22 @@ def open_session(
     model_id = bytes.fromhex(compiled.model_id)
     session = Session(transport, model_id=model_id, timeouts=timeouts, explain=explain)
     try:
+        require_same_tensors(compiled, session)
         _prepare(compiled, session, baud)
     except BaseException:
         session.close()
         raise
     return ModelSession(compiled, session, image)
+
+
+def require_same_tensors(compiled: Compilation, session: Session) -> None:
+    """Raise DeviceError if firmware with the model's id describes other tensors."""
+    io, info = compiled.module.io, session.info
+    expected = [(t.name, t.type.dtype.name, t.type.size_bytes) for t in (*io.inputs, *io.outputs)]
+    described = [(t.name, t.dtype, t.size_bytes) for t in (*info.inputs, *info.outputs)]
+    if described != expected or len(info.inputs) != len(io.inputs):
+        what = f"the firmware describes the tensors {described}; the model has {expected}."
+        raise DeviceError(what, where=info.board, hint="build and flash the firmware again.")
 
 
 def _prepare(compiled: Compilation, session: Session, baud: int) -> None:

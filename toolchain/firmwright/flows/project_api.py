@@ -20,7 +20,7 @@ from firmwright.device.session import Session
 from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.flashing import flash, plan_flashing
-from firmwright.flows.model_session import ModelSession
+from firmwright.flows.model_session import ModelSession, require_same_tensors
 from firmwright.pipeline import Compilation
 
 GROUP: Final = "firmwright.projects"
@@ -212,4 +212,5 @@ def open_project(
     api.flash(directory, settings)
     api.open_transport(directory, settings)
     session = Session(ProjectTransport(api), model_id=bytes.fromhex(compiled.model_id))
+    require_same_tensors(compiled, session)
     return ModelSession(compiled, session, None)
