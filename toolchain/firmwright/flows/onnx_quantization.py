@@ -10,7 +10,7 @@ from firmwright.flows.labeled_data import evenly_spaced
 from firmwright.flows.layer_accuracy import measure_layers
 from firmwright.flows.model import Model, model_inputs
 from firmwright.flows.sample_batches import Array, Tensors
-from firmwright.frontends.onnx import ModelOverrides, is_onnx, preprocess_model
+from firmwright.frontends.onnx import ModelOverrides, convert_opset, is_onnx, preprocess_model
 from firmwright.ir.module import IRModule
 from firmwright.oracle import onnx_quantizer
 from firmwright.oracle.reference_runner import ReferenceResult, run_reference
@@ -64,6 +64,7 @@ def quantize_onnx_model(
     source = float_onnx_source(model)
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
     source = preprocess_model(source, model.file, ModelOverrides(shapes))
+    source = convert_opset(source, model.file)
     chosen = evenly_spaced(len(samples), compared)
     log.info("quantizing, calibrated with %d samples", len(samples))
     result = onnx_quantizer.quantize_model(source, samples, how, model.file)

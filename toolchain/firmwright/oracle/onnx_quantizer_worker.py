@@ -40,7 +40,8 @@ def quantize(folder: Path) -> dict[str, Any]:
     except ImportError as error:
         raise RequestError("missing", error.name or "onnxruntime") from error
     logging.disable(logging.WARNING)  # it advises to prepare the model, which happens here
-    model = _convert_old_opset(onnx, onnx.ModelProto.FromString((folder / "model").read_bytes()))
+    model = onnx.ModelProto.FromString((folder / "model").read_bytes())
+    _check(model)
     prepared = folder / "prepared.onnx"
     try:
         nodes = _prepare(onnx, model, prepared)
@@ -86,19 +87,13 @@ def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
     return list(typed.graph.node)
 
 
-def _convert_old_opset(onnx: Any, model: Any) -> Any:
+def _check(model: Any) -> None:
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear") or "QLinear" in node.op_type:
             raise RequestError("quantized", f"{node.op_type} {node.name}".strip())
     opset = max((item.version for item in model.opset_import if not item.domain), default=1)
-    if opset >= OLDEST_OPSET:
-        return model
-    from onnx import version_converter
-
-    try:
-        return version_converter.convert_version(model, OLDEST_OPSET)
-    except Exception as error:  # its C++ exceptions have no common base
-        raise RequestError("refused", f"opset {opset} as {OLDEST_OPSET}: {error}") from error
+    if opset < OLDEST_OPSET:
+        raise RequestError("refused", f"opset {opset} cannot be converted to {OLDEST_OPSET}")
 
 
 def _reader(tools: Any, samples: Mapping[str, Array]) -> Any:

@@ -8,8 +8,8 @@ from firmwright.base import resource_limits
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.frontends.onnx import protobuf
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
+from firmwright.frontends.onnx.opset_conversion import OPSET_MIN
 from firmwright.frontends.onnx.protobuf import Message, PlainNode
-from firmwright.frontends.onnx.reader import OPSET_MIN
 
 _WIDENED_FROM = 11
 """Since this opset, operators except those in _REDEFINED have only gained element types."""

@@ -1,4 +1,4 @@
-"""Completion of an ONNX file: shapes, fixed inputs, data in its folder, opset, class labels."""
+"""Completion of an ONNX file: shapes, fixed inputs, data in its folder, class labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +8,8 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
-from firmwright.frontends.onnx.old_resizes import complete_old_resizes
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package
-from firmwright.frontends.onnx.reader import OPSET_MIN, parse_model
+from firmwright.frontends.onnx.reader import parse_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +26,8 @@ def preprocess_model(
     """Return the bytes of the complete model, unchanged if complete already."""
     model = parse_model(data, file)
     outside = list(_external_tensors(model))
-    newer, has_classes = _convert_old_opset(model), _has_class_labels(model)
-    if newer is not None:
-        model = newer
-    elif not (outside or overrides.shapes or overrides.bindings or has_classes):
+    has_classes = _has_class_labels(model)
+    if not (outside or overrides.shapes or overrides.bindings or has_classes):
         return data
     if has_classes:
         _strip_class_labels(model)
@@ -44,29 +41,8 @@ def preprocess_model(
     for name, shape in overrides.shapes.items():
         _set_shape(inputs[name], shape, file)
     for name, values in overrides.bindings.items():
-        _fix_input(model.graph, inputs[name], values, file)
+        _fix_input(model, inputs[name], values, file)
     return bytes(model.SerializeToString(deterministic=True))
-
-
-def _convert_old_opset(model: Message) -> Message | None:
-    versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
-    if not versions or versions[0] >= OPSET_MIN:
-        return None
-    # The converter knows only the standard operators.
-    if any(node.domain == "ai.onnx.ml" for node in model.graph.node):
-        return None
-    converter, shapes = onnx_package().version_converter, onnx_package().shape_inference
-    try:
-        newer = converter.convert_version(model, OPSET_MIN)
-    # The converter is C++: without an adapter it raises RuntimeError or an error of its own.
-    except (
-        RuntimeError, ValueError, IndexError, TypeError, converter.ConvertError,
-        shapes.InferenceError,
-    ):  # fmt: skip
-        return None
-    if versions[0] < 11 and not complete_old_resizes(newer, versions[0]):
-        return None
-    return newer
 
 
 def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
@@ -92,7 +68,7 @@ def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
         tensor.shape.SetInParent()
 
 
-def _fix_input(graph: Message, info: Message, values: Array | tuple[float, ...], file: str) -> None:
+def _fix_input(model: Message, info: Message, values: Array | tuple[float, ...], file: str) -> None:
     tensor = info.type.tensor_type
     kind = np.dtype(dtype_name(tensor.elem_type))
     if isinstance(values, tuple):
@@ -107,8 +83,10 @@ def _fix_input(graph: Message, info: Message, values: Array | tuple[float, ...],
         if array.dtype != kind:
             what = f"the constant for {info.name!r} is {array.dtype}, but the input is {kind}."
             raise UsageError(what, where=file)
-    graph.initializer.append(onnx_package().numpy_helper.from_array(array, info.name))
-    graph.input.remove(info)
+    model.graph.initializer.append(onnx_package().numpy_helper.from_array(array, info.name))
+    # Before version 4 of the format, an initializer is an input, too.
+    if model.ir_version >= 4:
+        model.graph.input.remove(info)
 
 
 def _external_tensors(message: Message) -> Iterator[Message]:

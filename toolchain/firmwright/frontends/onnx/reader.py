@@ -11,6 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
+from firmwright.frontends.onnx.opset_conversion import OPSET_MIN, with_current_opset
 from firmwright.frontends.onnx.protobuf import (
     Message,
     PlainNode,
@@ -19,8 +20,6 @@ from firmwright.frontends.onnx.protobuf import (
     tensor_array,
 )
 
-OPSET_MIN = 13
-"""Operators of older opsets are accepted if their meaning is that of this opset."""
 STATE_KEY = "firmwright.state."
 """Metadata that declare state: this prefix and an input, with the output that follows it."""
 Dimension = int | str
@@ -85,7 +84,7 @@ def parse_model(data: bytes, file: str) -> Message:
 
 def read_onnx(data: bytes, file: str) -> OnnxModel:
     """Decode a file, or raise ModelError, UnsupportedError or ToolMissingError."""
-    model = parse_model(data, file)
+    model = with_current_opset(parse_model(data, file), file)
     opsets = _opsets(model, file)
     graph = model.graph
     initializers = {item.name: _array(item, file) for item in graph.initializer}

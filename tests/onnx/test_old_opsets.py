@@ -1,0 +1,302 @@
+"""Models of opsets 7 to 12 mean what ONNX Runtime computes for the file itself, or are refused."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="ONNX needs the package onnx")
+pytest.importorskip("onnxruntime", reason="the expected values come from ONNX Runtime")
+
+import onnxruntime
+from onnx_models import Array, Net
+from test_nets import imported, results
+
+import onnx
+from firmwright.base.errors import UnsupportedError
+from firmwright.flows.model import load_model
+from firmwright.frontends.onnx import ModelOverrides
+from firmwright.oracle.reference_runner import run_reference
+from onnx import TensorProto, helper
+
+CUBE = (2, 3, 4)
+IMAGE = (1, 3, 6, 5)
+OPSETS = range(7, 13)
+
+
+@dataclass(frozen=True, slots=True)
+class OldNode:
+    """A node of an older opset: its inputs are a shape (an input of the graph) or constants."""
+
+    op: str
+    shape: tuple[int, ...] = CUBE
+    constants: tuple[Any, ...] = ()
+    attrs: dict[str, Any] = field(default_factory=dict)
+    opsets: range = OPSETS
+    outputs: int = 1
+
+
+def _floats(*shape: int) -> Any:
+    return np.random.Generator(np.random.PCG64(1)).normal(size=shape).astype(np.float32)
+
+
+def _ints(*values: Any) -> Any:
+    return np.array(values, np.int64)
+
+
+def _unary() -> Iterator[OldNode]:
+    for op in ("Hardmax", "LogSoftmax", "Softmax"):
+        yield OldNode(op)
+        for axis in (0, 1, 2):
+            yield OldNode(op, attrs={"axis": axis})
+        yield OldNode(op, attrs={"axis": -2}, opsets=range(11, 13))
+    for op in (
+        "Abs", "Ceil", "Elu", "Exp", "Floor", "HardSigmoid", "Identity", "LeakyRelu", "Neg",
+        "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh",
+    ):  # fmt: skip
+        yield OldNode(op)
+    for op in (
+        "Acosh",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "Cos",
+        "Cosh",
+        "Erf",
+        "Shrink",
+        "Sign",
+        "Sin",
+        "Sinh",
+    ):
+        yield OldNode(op, opsets=range(9, 13))
+    yield OldNode("ThresholdedRelu", opsets=range(10, 13))
+    yield OldNode("Celu", opsets=range(12, 13))
+    yield OldNode("Round", opsets=range(11, 13))
+    for limits in ({"min": -0.5}, {"max": 0.5}, {"min": -0.5, "max": 0.25}, {}):
+        yield OldNode("Clip", attrs=limits, opsets=range(7, 11))
+    yield OldNode("Clip", constants=(np.float32(-0.5),), opsets=range(11, 13))
+    yield OldNode("Dropout")
+    yield OldNode("Dropout", attrs={"ratio": 0.3}, opsets=range(7, 12))
+    yield OldNode("Cast", attrs={"to": 6})
+    yield OldNode("Flatten", attrs={"axis": 2})
+    yield OldNode("Flatten", attrs={"axis": -1}, opsets=range(11, 13))
+    yield OldNode("Transpose", attrs={"perm": [2, 0, 1]})
+    yield OldNode("Shape")
+
+
+def _binary() -> Iterator[OldNode]:
+    for op in ("Add", "Sub", "Mul", "Div", "PRelu", "Equal", "Greater", "Less"):
+        if op != "Equal":
+            yield OldNode(op, constants=(_floats(4),))
+        else:
+            yield OldNode(op, constants=(_floats(4),), opsets=range(11, 13))
+    for op in ("Max", "Min", "Mean", "Sum"):
+        yield OldNode(op, constants=(_floats(2, 3, 4), _floats(2, 3, 4)))
+        yield OldNode(op, constants=(_floats(3, 1),), opsets=range(8, 13))
+    yield OldNode("Pow", constants=(np.float32(2.0),))
+    yield OldNode("Mod", constants=(_floats(4),), attrs={"fmod": 1}, opsets=range(10, 13))
+    yield OldNode("MatMul", constants=(_floats(4, 5),))
+    yield OldNode("Gemm", (3, 4), (_floats(5, 4), _floats(5)), {"transB": 1})
+    yield OldNode("Gemm", (3, 4), (_floats(4, 5), _floats(3, 1)), {"alpha": 0.5, "beta": 2.0})
+    yield OldNode("Gemm", (3, 4), (_floats(4, 5),), opsets=range(11, 13))
+
+
+def _reductions() -> Iterator[OldNode]:
+    for op in (
+        "ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+        "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    ):  # fmt: skip
+        yield OldNode(op)
+        yield OldNode(op, attrs={"axes": [1], "keepdims": 0})
+        yield OldNode(op, attrs={"axes": [0, -1]}, opsets=range(11, 13))
+    for op in ("ArgMax", "ArgMin"):
+        yield OldNode(op)
+        yield OldNode(op, attrs={"axis": 2, "keepdims": 0})
+        yield OldNode(op, attrs={"axis": 1, "select_last_index": 1}, opsets=range(12, 13))
+    yield OldNode("TopK", attrs={"k": 2, "axis": 1}, opsets=range(7, 10), outputs=2)
+    yield OldNode("TopK", constants=(_ints(2),), opsets=range(10, 13), outputs=2)
+    least = {"largest": 0, "axis": 1}
+    yield OldNode("TopK", constants=(_ints(2),), attrs=least, opsets=range(11, 13), outputs=2)
+    yield OldNode("CumSum", constants=(_ints(1)[0],), opsets=range(11, 13))
+
+
+def _movement() -> Iterator[OldNode]:
+    yield OldNode("Squeeze", (1, 3, 1, 4), attrs={"axes": [0]})
+    yield OldNode("Squeeze", (1, 3, 1, 4))
+    yield OldNode("Squeeze", (1, 3, 1, 4), attrs={"axes": [-2]}, opsets=range(11, 13))
+    yield OldNode("Unsqueeze", attrs={"axes": [0, 2]})
+    yield OldNode("Unsqueeze", attrs={"axes": [-1]}, opsets=range(11, 13))
+    yield OldNode("Split", (2, 6), attrs={"axis": 1}, outputs=3)
+    yield OldNode("Split", (2, 6), attrs={"axis": 1, "split": [2, 4]}, outputs=2)
+    yield OldNode("Split", (2, 6), attrs={"axis": -1}, opsets=range(11, 13), outputs=2)
+    yield OldNode("Slice", attrs={"starts": [1, -3], "ends": [9, -1], "axes": [1, 2]},
+                  opsets=range(7, 10))  # fmt: skip
+    yield OldNode("Slice", attrs={"starts": [0, 1], "ends": [1, 3]}, opsets=range(7, 10))
+    steps = (_ints(3), _ints(0), _ints(2), _ints(-2))
+    yield OldNode("Slice", constants=steps, opsets=range(10, 13))
+    yield OldNode("Concat", constants=(_floats(2, 3, 4),), attrs={"axis": 1})
+    yield OldNode("Reshape", constants=(_ints(0, -1),))
+    yield OldNode("Expand", (3, 1), (_ints(2, 1, 4),), opsets=range(8, 13))
+    yield OldNode("Tile", constants=(_ints(1, 2, 3),))
+    yield OldNode("Gather", constants=(_ints(0, 2),), attrs={"axis": 1})
+    yield OldNode("Gather", constants=(_ints(-1, 0),), attrs={"axis": 1}, opsets=range(11, 13))
+    places = (_ints([0, 1, 1, 0]).reshape(1, 1, 4), _floats(1, 1, 4))
+    yield OldNode("Scatter", constants=places, attrs={"axis": 1}, opsets=range(9, 11))
+    yield OldNode("ScatterElements", constants=places, attrs={"axis": 1}, opsets=range(11, 13))
+    yield OldNode("GatherElements", constants=places[:1], attrs={"axis": 1}, opsets=range(11, 13))
+    yield OldNode("GatherND", constants=(_ints([0, 1], [1, 2]),), opsets=range(11, 13))
+    whole = {"pads": [0, 1, 0, 0, 2, 1], "mode": "constant", "value": 1.5}
+    yield OldNode("Pad", attrs=whole, opsets=range(7, 11))
+    yield OldNode("Pad", attrs={"pads": [0, 1, 0, 0, 2, 1]}, opsets=range(7, 11))
+    for mode in ("edge", "reflect"):
+        yield OldNode("Pad", attrs={"pads": [0, 1, 0, 0, 2, 1], "mode": mode}, opsets=range(7, 11))
+        pads = (_ints(0, 1, 0, 0, 2, 1),)
+        yield OldNode("Pad", constants=pads, attrs={"mode": mode}, opsets=range(11, 13))
+    yield OldNode("DepthToSpace", (1, 8, 2, 3), attrs={"blocksize": 2})
+    crd = {"blocksize": 2, "mode": "CRD"}
+    yield OldNode("DepthToSpace", (1, 8, 2, 3), attrs=crd, opsets=range(11, 13))
+    yield OldNode("SpaceToDepth", (1, 2, 4, 6), attrs={"blocksize": 2})
+    yield OldNode("Compress", constants=(np.array([True, False, True]),), attrs={"axis": 1},
+                  opsets=range(9, 13))  # fmt: skip
+    updates = (_ints([0, 1], [1, 0]), _floats(2, 4))
+    yield OldNode("ScatterND", constants=updates, opsets=range(11, 13))
+    reverse = {"batch_axis": 1, "time_axis": 0}
+    yield OldNode("ReverseSequence", (4, 3), (_ints(2, 4, 1),), reverse, range(10, 13))
+    yield OldNode("EyeLike", (3, 4), opsets=range(9, 13))
+
+
+def _layers() -> Iterator[OldNode]:
+    kernel = _floats(4, 3, 3, 2)
+    yield OldNode("Conv", IMAGE, (kernel, _floats(4)), {"pads": [1, 0, 2, 1], "strides": [2, 1]})
+    for place in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        yield OldNode("Conv", IMAGE, (kernel,), {"auto_pad": place})
+        square = {"kernel_shape": [2, 2], "auto_pad": place}
+        yield OldNode("MaxPool", IMAGE, attrs=square)
+        yield OldNode("AveragePool", IMAGE, attrs=square)
+        inverse = {"auto_pad": place, "strides": [2, 2]}
+        yield OldNode("ConvTranspose", IMAGE, (_floats(3, 4, 3, 3),), inverse)
+    size = {"output_shape": [12, 10], "strides": [2, 2]}
+    yield OldNode("ConvTranspose", IMAGE, (_floats(3, 4, 3, 3),), size)
+    window = {"kernel_shape": [3, 2], "strides": [2, 2]}
+    for op in ("AveragePool", "LpPool", "MaxPool"):
+        yield OldNode(op, IMAGE, attrs=window)
+        yield OldNode(op, IMAGE, attrs={**window, "pads": [1, 0, 1, 1]})
+    padded = {**window, "pads": [1, 0, 1, 1], "count_include_pad": 1}
+    yield OldNode("AveragePool", IMAGE, attrs=padded)
+    for op in ("AveragePool", "MaxPool"):
+        yield OldNode(op, IMAGE, attrs={**window, "ceil_mode": 1}, opsets=range(10, 13))
+    for op in ("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"):
+        yield OldNode(op, IMAGE)
+    vectors = tuple(np.abs(_floats(3)) + k for k in range(4))
+    yield OldNode("BatchNormalization", IMAGE, vectors)
+    yield OldNode("BatchNormalization", IMAGE, vectors, {"spatial": 1}, range(7, 9))
+    yield OldNode("InstanceNormalization", IMAGE, vectors[:2])
+    yield OldNode("LRN", IMAGE, attrs={"size": 3})
+    yield OldNode("LpNormalization", attrs={"axis": 1})
+    yield OldNode("MeanVarianceNormalization", IMAGE, opsets=range(9, 13))
+    for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
+        weights = (_floats(1, gates * 5, 4), _floats(1, gates * 5, 5), _floats(1, gates * 10))
+        yield OldNode(op, constants=weights, attrs={"hidden_size": 5}, outputs=2)
+    for scales in ([1, 1, 2, 2], [1, 1, 2, 3], [1, 1, 1.5, 2.5]):
+        for mode in ("nearest", "linear"):
+            attrs = {"mode": mode}
+            factors = np.array(scales, np.float32)
+            own = {**attrs, "scales": [float(x) for x in scales]}
+            yield OldNode("Upsample", IMAGE, attrs=own, opsets=range(7, 9))
+            yield OldNode("Upsample", IMAGE, (factors,), attrs, range(9, 10))
+            yield OldNode("Resize", IMAGE, (factors,), attrs, range(10, 11))
+    for scales in ([1, 1, 0.5, 0.6], [1, 1, 1, 0.7]):
+        for mode in ("nearest", "linear"):
+            factors = np.array(scales, np.float32)
+            yield OldNode("Resize", IMAGE, (factors,), {"mode": mode}, range(10, 11))
+    for mode in ("nearest", "linear", "cubic"):
+        factors = (_floats(0), np.array([1, 1, 2, 1.6], np.float32))
+        yield OldNode("Resize", IMAGE, factors, {"mode": mode}, range(11, 13))
+
+
+NODES = [*_unary(), *_binary(), *_reductions(), *_movement(), *_layers()]
+REFUSED = [
+    OldNode(
+        "BatchNormalization", IMAGE, tuple(np.abs(_floats(3, 6, 5)) + k for k in range(4)),
+        {"spatial": 0}, range(7, 9),
+    ),
+    OldNode("Resize", IMAGE, (np.array([1, 1, 0.5, 2], np.float32),), opsets=range(10, 11)),
+    OldNode("Add", constants=(_floats(2, 3, 4),), opsets=range(1, 7)),
+]  # fmt: skip
+
+
+def _model(node: OldNode, opset: int) -> tuple[bytes, Array]:
+    net = Net(opset=opset)
+    x = net.input("x", node.shape)
+    weights = [net.weight(np.asarray(array)) for array in node.constants]
+    names = net.node(node.op, x, *weights, outputs=node.outputs, **node.attrs)
+    outputs = names if node.outputs > 1 else [names]
+    return net.model(*outputs), _floats(*node.shape)
+
+
+def _expected(data: bytes, x: Array) -> list[Array]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return [np.asarray(value) for value in session.run(None, {"x": x})]
+
+
+def _check(node: OldNode, opset: int) -> None:
+    data, x = _model(node, opset)
+    expected, got = _expected(data, x), results(imported(data), {"x": x})
+    for want, have in zip(expected, got.values(), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6, err_msg=f"opset {opset}")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("node", NODES, ids=lambda node: node.op)
+def test_a_node_of_any_older_opset_equals_onnx_runtime(node: OldNode) -> None:
+    for opset in node.opsets:
+        _check(node, opset)
+
+
+@pytest.mark.parametrize("node", NODES[::12], ids=lambda node: node.op)
+def test_a_node_of_an_older_opset_equals_onnx_runtime(node: OldNode) -> None:
+    _check(node, node.opsets[0])
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_an_old_hardmax_takes_the_maximum_of_whole_blocks(opset: int) -> None:
+    for axis in (0, 1, 2):
+        _check(OldNode("Hardmax", attrs={"axis": axis}), opset)
+
+
+@pytest.mark.parametrize("node", REFUSED, ids=lambda node: node.op)
+def test_a_node_without_an_equivalent_is_refused(node: OldNode) -> None:
+    for opset in node.opsets:
+        with pytest.raises(UnsupportedError, match=f"opset {opset}"):
+            imported(_model(node, opset)[0])
+
+
+def test_the_reference_runs_the_file_itself(tmp_path: Path) -> None:
+    data, x = _model(OldNode("Hardmax"), 11)
+    path = tmp_path / "net.onnx"
+    path.write_bytes(data)
+    model = load_model(path)
+    assert model.source == data
+    (reference,) = run_reference(model.source, [{"x": x}], "onnxruntime").outputs
+    (ones,) = reference.values()
+    assert ones.sum() == 2  # one in each block of 3 by 4
+    np.testing.assert_array_equal(ones, *_expected(data, x))
+
+
+def test_an_input_of_the_oldest_format_may_be_fixed() -> None:
+    node = OldNode("Add", constants=(_floats(4),))
+    data, x = _model(node, 8)
+    old = onnx.ModelProto.FromString(data)
+    old.ir_version = 3  # an initializer is an input, too
+    del old.graph.initializer[:]
+    old.graph.input.append(helper.make_tensor_value_info("w0", TensorProto.FLOAT, [4]))
+    given = ModelOverrides(bindings={"w0": _floats(4)})
+    got = results(imported(old.SerializeToString(), given), {"x": x})
+    for want, have in zip(_expected(data, x), got.values(), strict=True):
+        np.testing.assert_array_equal(have, want)

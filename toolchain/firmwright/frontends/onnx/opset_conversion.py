@@ -1,0 +1,134 @@
+"""Conversion of models of older opsets to the oldest one that the importer reads.
+
+The package onnx converts, except where it changes the meaning:
+
+- Hardmax before opset 13 takes the maximum of each block of all axes from `axis` on.
+- Scan before opset 9 has an axis of samples; models with it remain as they are.
+- Upsample (to opset 9) and the Resize of opset 10 have no attributes for coordinates: output i is
+  at i / scale. The converter omits those that say so in later opsets, where the default is another
+  one. Nearest neighbor is the input before, but ONNX Runtime takes the one after along an axis of a
+  Resize that shrinks.
+
+The oracle runs the file itself, never the converted model.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import UnsupportedError, UnsupportedItem
+from firmwright.frontends.onnx.protobuf import Message, onnx_package
+
+OPSET_MIN = 13
+"""Operators of older opsets are accepted if their meaning is that of this opset."""
+_CONVERTED_FROM = 7
+"""ONNX Runtime implements no older operators, so there is no reference for them."""
+
+
+def convert_opset(data: bytes, file: str) -> bytes:
+    """Return the bytes of a model in an opset that the importer reads; the same if it is one."""
+    model = onnx_package().ModelProto.FromString(data)
+    newer = with_current_opset(model, file)
+    return data if newer is model else bytes(newer.SerializeToString(deterministic=True))
+
+
+def with_current_opset(model: Message, file: str) -> Message:
+    """Return the model in opset OPSET_MIN if it is older and can be converted, else `model`.
+
+    Raises UnsupportedError for opsets without a reference.
+    """
+    versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
+    if not versions or versions[0] >= OPSET_MIN:
+        return model
+    # The converter knows only the standard operators.
+    if any(node.domain == "ai.onnx.ml" for node in model.graph.node):
+        return model
+    if 1 <= versions[0] < _CONVERTED_FROM:
+        why = f"ONNX Runtime implements no operators older than opset {_CONVERTED_FROM}"
+        hint = f"export the model for opset {OPSET_MIN} or newer."
+        raise UnsupportedError(
+            [UnsupportedItem("OPSET", f"opset {versions[0]}", why)], where=file, hint=hint
+        )
+    converter, shapes = onnx_package().version_converter, onnx_package().shape_inference
+    try:
+        newer = converter.convert_version(model, OPSET_MIN)
+    # The converter is C++: without an adapter it raises RuntimeError or an error of its own.
+    except (
+        RuntimeError, ValueError, IndexError, TypeError, converter.ConvertError,
+        shapes.InferenceError,
+    ):  # fmt: skip
+        return model
+    graphs = list(_graphs(newer.graph))
+    if versions[0] < 9 and any(node.op_type == "Scan" for g in graphs for node in g.node):
+        return model  # the converter removes the axis of samples from the model's inputs
+    if versions[0] < 11 and not _complete_resizes(newer, versions[0]):
+        return model
+    for graph in graphs:
+        _flatten_hardmaxes(graph)
+    return newer
+
+
+def _flatten_hardmaxes(graph: Message) -> None:
+    """Replace each Hardmax of an older opset by that of a matrix with the axes from `axis` on."""
+    make_node, nodes = onnx_package().helper.make_node, []
+    for node in graph.node:
+        if node.op_type == "Hardmax" and node.domain in ("", "ai.onnx"):
+            axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
+            (x,), (y,) = node.input, node.output
+            shape, matrix, ones = (f"{y}/{part}" for part in ("shape", "matrix", "ones"))
+            nodes += [
+                make_node("Shape", [x], [shape]),
+                make_node("Flatten", [x], [matrix], axis=axis),
+                make_node("Hardmax", [matrix], [ones], axis=1),
+                make_node("Reshape", [ones, shape], [y]),
+            ]
+        else:
+            nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _complete_resizes(model: Message, version: int) -> bool:
+    """Complete the Resize nodes of a model that was of opset `version`, 10 or older.
+
+    Return False if a node has no equivalent: nearest neighbor with axes that grow and others that
+    shrink, or with scales that are not constant.
+    """
+    graphs = list(_graphs(model.graph))
+    constants = {name: array for graph in graphs for name, array in _constants(graph)}
+    for node in (node for graph in graphs for node in graph.node if node.op_type == "Resize"):
+        nearest = _nearest_mode(node, constants) if version == 10 else "floor"
+        if nearest is None:
+            return False
+        attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+        for name, value in attrs.items():
+            node.attribute.append(onnx_package().helper.make_attribute(name, value))
+    return True
+
+
+def _nearest_mode(node: Message, constants: Mapping[str, Array]) -> str | None:
+    modes = [item.s for item in node.attribute if item.name == "mode"]
+    if modes and modes[0] != b"nearest":
+        return "floor"  # of no effect
+    scales = constants.get(node.input[2])
+    if scales is None or ((scales < 1).any() and (scales > 1).any()):
+        return None
+    return "ceil" if (scales < 1).any() else "floor"
+
+
+def _graphs(graph: Message) -> Iterator[Message]:
+    """Yield a graph and the bodies of its nodes."""
+    yield graph
+    for node in graph.node:
+        for item in node.attribute:
+            for body in (*([item.g] if item.HasField("g") else ()), *item.graphs):
+                yield from _graphs(body)
+
+
+def _constants(graph: Message) -> Iterator[tuple[str, Array]]:
+    to_array = onnx_package().numpy_helper.to_array
+    for tensor in graph.initializer:
+        yield tensor.name, to_array(tensor)
+    for node in graph.node:
+        for item in node.attribute:
+            if node.op_type == "Constant" and item.name == "value":
+                yield node.output[0], to_array(item.t)
