@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, MismatchError
 
 Tensors = Mapping[str, NDArray[np.generic]]
 
@@ -52,7 +52,7 @@ def compare_outputs(
 ) -> Comparison:
     """Compare every tensor of `expected` with its counterpart in `actual`, sample by sample.
 
-    Raises InternalError if the numbers of samples, shapes or dtypes differ.
+    Raises MismatchError if shapes or dtypes differ, InternalError if the numbers of samples do.
     """
     if len(expected) != len(actual):
         raise InternalError(f"{len(actual)} samples cannot be compared with {len(expected)}.")
@@ -68,9 +68,10 @@ def compare_tensor(
     tolerance: Tolerance = WHOLE_MODEL,
 ) -> Comparison:  # fmt: skip
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
-        raise InternalError(
+        raise MismatchError(
             f"tensor {name!r} is {actual.dtype}{list(actual.shape)}, the reference has "
-            f"{expected.dtype}{list(expected.shape)}."
+            f"{expected.dtype}{list(expected.shape)}.",
+            hint="report this with the model: the importer and the reference read it differently.",
         )
     if expected.dtype.kind == "f":
         errors, wrong = _float_errors(expected, actual, tolerance)

@@ -49,7 +49,8 @@ def _formula_with_attrs(formula: str, attributes: str, c: NodeContext) -> OnnxVa
 
 
 def _sign(c: NodeContext) -> OnnxValue:
-    formula = "where(a > 0, K(1), where(a < 0, K(-1), K(0)))".replace("K", c.dtype(0).name)
+    # What is neither above nor below zero, also NaN, is its own sign.
+    formula = "where(a > 0, K(1), where(a < 0, K(-1), a))".replace("K", c.dtype(0).name)
     return c.emit.expression(formula, c.input(0))
 
 

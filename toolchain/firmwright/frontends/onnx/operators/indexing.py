@@ -19,6 +19,9 @@ def _gather(c: NodeContext) -> OnnxValue:
     if not isinstance(places, ConstantValue):
         return c.emit.call("dynamic_gather", x, places, mode="along", axis=axis)
     size = shape[axis]
+    if not places.array.size:
+        empty = np.zeros((*shape[:axis], *places.shape, *shape[axis + 1 :]), c.dtype(0).np)
+        return ConstantValue(empty, f"{c.emit.stem}/empty")
     indices = places.array.astype(np.int64)
     indices = np.where(indices < 0, indices + size, indices)
     if not ((indices >= 0) & (indices < size)).all():

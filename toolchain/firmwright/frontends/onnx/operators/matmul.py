@@ -121,14 +121,18 @@ def _parse_equation(c: NodeContext) -> tuple[list[str], str]:
     spare = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in text]
     # The number of axes that each term's dots represent.
     counts = [len(c.shape(index)) - len(term) + 3 for index, term in enumerate(terms)]
-    hidden = max((n for term, n in zip(terms, counts, strict=True) if "..." in term), default=0)
-    dots = "".join(spare[:hidden])
-    pairs = zip(terms, counts, strict=True)
-    full = [term.replace("...", dots[hidden - n :] if n else "") for term, n in pairs]
+    for term, n in zip(terms, counts, strict=True):
+        if n < 0 or (n != 3 and "..." not in term):
+            raise NotSupportedError(f"the equation {text!r} for these dimensions")
+    sizes = {n for term, n in zip(terms, counts, strict=True) if "..." in term}
+    if len(sizes) > 1:
+        raise NotSupportedError(f"dots of different numbers of axes in the equation {text!r}")
+    dots = "".join(spare[: max(sizes, default=0)])
+    full = [term.replace("...", dots) for term in terms]
     if not arrow:
         letters = "".join(terms)
         single = (letter for letter in sorted(set(letters) - {"."}) if letters.count(letter) == 1)
-        result = "..." * ("..." in terms) + "".join(single)
+        result = "..." + "".join(single)
     return full, result.replace("...", dots)
 
 

@@ -23,15 +23,15 @@ from firmwright.ops.expression_language import substitute_names
 _STEPS_MAX = 512
 _GATE_ACTIVATIONS = 2
 
-# Formula of `v`, defaults of alpha and beta where it has them.
-_ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
+# Formula of `v`, and the defaults of alpha and beta; None if ONNX states no default.
+_ACTIVATIONS: Mapping[str, tuple[str, tuple[float | None, ...]]] = {
     "Relu": ("max(v, 0.0)", ()),
     "Tanh": ("tanh(v)", ()),
     "Sigmoid": ("1.0 / (1.0 + exp(-v))", ()),
     "Affine": ("alpha * v + beta", (1.0, 0.0)),
     "LeakyRelu": ("where(v < 0.0, alpha * v, v)", (0.01,)),
     "ThresholdedRelu": ("where(v >= alpha, v, 0.0)", (1.0,)),
-    "ScaledTanh": ("alpha * tanh(beta * v)", (1.0, 1.0)),
+    "ScaledTanh": ("alpha * tanh(beta * v)", (None, None)),
     "HardSigmoid": ("min(max(alpha * v + beta, 0.0), 1.0)", (0.2, 0.5)),
     "Elu": ("where(v < 0.0, alpha * expm1(v), v)", (1.0,)),
     "Softsign": ("v / (1.0 + abs(v))", ()),
@@ -70,6 +70,8 @@ def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[
             ("alpha", "beta"), (alphas, betas), values, strict=False
         ):
             value = overrides.pop(0) if overrides else default
+            if value is None:
+                raise NotSupportedError(f"the activation {name} without activation_{letter}")
             text = substitute_names(text, {letter: float32_literal(value)})
         if clip is not None and place % len(defaults) < _GATE_ACTIVATIONS:
             low, high = float32_literal(-clip), float32_literal(clip)

@@ -34,6 +34,8 @@ def reduction_axes(c: NodeContext) -> tuple[int, ...] | None:
 def _reduce(formula: str, step: str, last: str, c: NodeContext) -> OnnxValue:
     axes, x = reduction_axes(c), c.input(0)
     keep = bool(c.attr("keepdims", 1))
+    if last != "a":
+        require_float32(c)
     if axes is None:
         # Nothing is reduced, but both formulas still apply to each element.
         return c.emit.expression(last, c.emit.expression(formula, x))
