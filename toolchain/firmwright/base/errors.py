@@ -29,7 +29,8 @@ class FirmwrightError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.what}" if self.where else self.what
+        where = self.where.replace("\n", "\\n")  # a file's name must not look like a message
+        text = f"{where}: {self.what}" if where else self.what
         return f"{text} Try: {self.hint}" if self.hint else text
 
 

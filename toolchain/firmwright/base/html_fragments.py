@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from firmwright.base.templates import template_environment
+from firmwright.base.templates import template_environment, to_unicode
 
 CellValue = str | int | float | None
 ROWS_SHOWN = 60
@@ -45,9 +45,8 @@ def render_notebook_item(package: str, template: str, **values: object) -> Marku
     """Render a template of a package, which may use the fragments and `tensors`."""
     text = template_environment(package, autoescape=True).get_template(template)
     fragments = {"section": _macros().section, "properties": render_properties}
-    return Markup(
-        text.render(**fragments, table=render_table, tensors=_format_tensors, **values).strip()
-    )
+    rendered = text.render(**fragments, table=render_table, tensors=_format_tensors, **values)
+    return Markup(to_unicode(rendered.strip()))
 
 
 def _format_tensors(tensors: Iterable[Any]) -> str:

@@ -20,3 +20,8 @@ def template_environment(package: str, *, autoescape: bool = False) -> Environme
 
 def render_template(package: str, template: str, **values: object) -> str:
     return template_environment(package).get_template(template).render(**values)
+
+
+def to_unicode(text: str) -> str:
+    """Return a text that can be stored: bytes of file names that are not UTF-8 become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

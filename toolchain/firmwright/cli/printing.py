@@ -9,8 +9,10 @@ from typing import TextIO
 
 from firmwright.base.errors import EXIT_FAILED
 
-_CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\u200d\u2010-\u2029\u202f-\u2065\u206a-\U0010ffff]")
-"""Characters that move a terminal's cursor, change its state or the direction of text."""
+_CONTROL = re.compile(
+    r"[^\n\t\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u202f-\u2065\u206a-\U0010ffff]"
+)
+"""Characters that move a cursor, end a line, or change a terminal's state or a text's direction."""
 
 
 def visible_text(text: str) -> str:

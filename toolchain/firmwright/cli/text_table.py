@@ -94,7 +94,10 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def format_number(value: Cell) -> str:
-    """Format a number with digits in groups of three and two decimals; None is a dash."""
+    """Format a number with digits in groups of three and two decimals; None is a dash.
+
+    A text is kept, in one line.
+    """
     match value:
         case None:
             return "–"
@@ -103,7 +106,7 @@ def format_number(value: Cell) -> str:
         case float():
             return f"{value:.2f}"
         case _:
-            return value
+            return value.replace("\n", "\\n")  # a name must not look like another row
 
 
 def format_pairs(pairs: Sequence[tuple[str, Cell]]) -> str:

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 from markupsafe import Markup
 
-from firmwright.base.templates import template_environment
+from firmwright.base.templates import template_environment, to_unicode
 
 
 def report_file(name: str) -> str:
@@ -14,4 +14,4 @@ def report_file(name: str) -> str:
 def render_report_template(template: str, **values: object) -> str:
     environment = template_environment("firmwright.report", autoescape=True)
     style = Markup(report_file("report.css"))
-    return environment.get_template(template).render(style=style, **values)
+    return to_unicode(environment.get_template(template).render(style=style, **values))
