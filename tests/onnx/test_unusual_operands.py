@@ -13,6 +13,7 @@ from onnx_models import Array, Net
 from test_nets import imported, results
 
 from firmwright.base.errors import UnsupportedError
+from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto
 
 
@@ -92,6 +93,47 @@ def test_the_sign_of_nan_is_nan() -> None:
     x = net.input("x", (6,))
     values = np.array([np.nan, -np.inf, -2, 0, 1e-40, np.inf], np.float32)
     _check(net.model(net.node("Sign", x)), values)
+
+
+def _gemm(factor: float, point: int = 0, alpha: float = 1.0, is_quantized: bool = True) -> bytes:
+    """Return a Gemm whose bias has `factor` times the product of the other scales."""
+    net = Net(seed=1)
+
+    def pair(x: str, scale: float) -> str:
+        own = [net.weight(np.array(scale, np.float32)), net.weight(np.array(0, np.int8))]
+        return str(net.node("DequantizeLinear", net.node("QuantizeLinear", x, *own), *own))
+
+    def constant(values: Array, scale: float, zero: int) -> str:
+        own = [net.weight(np.array(scale, np.float32)), net.weight(np.array(zero, values.dtype))]
+        return str(net.node("DequantizeLinear", net.weight(values), *own))
+
+    x = pair(net.input("x", (3, 8)), 0.05)
+    w = constant(net.rng.integers(-127, 128, (8, 5)).astype(np.int8), 0.01, 0)
+    bias = constant(net.rng.integers(-2000, 2000, 5).astype(np.int32), 0.0005 * factor, point)
+    y = net.node("Gemm", x, w, bias, alpha=alpha)
+    return net.model(pair(y, 0.05) if is_quantized else y)
+
+
+@pytest.mark.parametrize(("factor", "point", "alpha"), [(1, 0, 1.0), (1, 0, 0.5), (2, 0, 0.5)])
+def test_a_quantized_gemm_equals_onnx_runtime(factor: float, point: int, alpha: float) -> None:
+    data, x = _gemm(factor, point, alpha), _floats(3, 8)
+    (expected,) = run_reference(data, [{"x": x}], "onnxruntime").outputs
+    got = results(imported(data), {"x": x})
+    np.testing.assert_array_equal(*got.values(), *expected.values())
+
+
+@pytest.mark.parametrize(("factor", "point"), [(2, 0), (1.01, 0), (1, 5000)])
+@pytest.mark.parametrize("is_quantized", [True, False])
+def test_a_bias_whose_scale_onnx_runtime_ignores_is_refused(
+    factor: float, point: int, is_quantized: bool
+) -> None:
+    """ONNX Runtime's QGemm has the same result, whatever the scale and zero point of the bias."""
+    data, x = _gemm(factor, point, is_quantized=is_quantized), _floats(3, 8)
+    same = _gemm(1, is_quantized=is_quantized)
+    (ours,), (plain,) = (run_reference(d, [{"x": x}], "onnxruntime").outputs for d in (data, same))
+    np.testing.assert_array_equal(*ours.values(), *plain.values())
+    with pytest.raises(UnsupportedError, match="which ONNX Runtime ignores"):
+        imported(data)
 
 
 def _rnn(**attrs: Any) -> bytes:

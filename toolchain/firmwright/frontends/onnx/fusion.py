@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import ConstantValue, NodeContext, OnnxValue
 from firmwright.frontends.onnx.qdq import (
@@ -77,6 +78,28 @@ def dequantized_constant(operand: QdqValue | None) -> ConstantValue | None:
     if isinstance(operand, DequantizedValue) and isinstance(operand.source, ConstantValue):
         return operand.source
     return None
+
+
+def check_gemm_bias(c: NodeContext, operands: QdqOperands) -> None:
+    """Refuse a bias that ONNX Runtime's QGemm takes as it is, whatever its scale or zero point."""
+    x, w, bias = (*operands, None, None)[:3]
+    constant = dequantized_constant(bias)
+    if constant is None or constant.array.dtype != np.int32:
+        return
+    if c.attr("alpha", 1.0) != 1 or c.attr("beta", 1.0) != 1:
+        return  # computed in floats
+    steps = np.ones(1, np.float32)
+    for item in (x, w):
+        if not isinstance(item, DequantizedValue) or item.integer_type not in ("int8", "uint8"):
+            return
+        source = item.source.value if isinstance(item.source, QuantizedValue) else item.source
+        steps = steps * np.array(quantization_of(source).scales, np.float32)
+    own = quantization_of(constant)
+    if not np.allclose(own.scales, steps, rtol=1e-5, atol=0) or any(own.zero_points):
+        raise NotSupportedError(
+            "a bias in other steps than input scale times weight scale, or with a zero point, "
+            "which ONNX Runtime ignores; quantize the bias with that scale, or keep it in floats"
+        )
 
 
 def quantization_of(x: Value | ConstantValue) -> Quantization:

@@ -19,7 +19,7 @@ from firmwright.base.grouping import group_pairs
 from firmwright.frontends.onnx import function_inlining, qdq, qdq_fusion
 from firmwright.frontends.onnx.constant_folding import ConstantFolder
 from firmwright.frontends.onnx.function_inlining import InliningBudget
-from firmwright.frontends.onnx.fusion import Fusion
+from firmwright.frontends.onnx.fusion import Fusion, check_gemm_bias
 from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
@@ -307,6 +307,8 @@ class _OnnxImporter:
             return fuse_qlinear(c, inputs, self._import_dequantize)
         if not any(isinstance(item, DequantizedValue) for item in inputs):
             return None
+        if op == "Gemm":
+            check_gemm_bias(c, inputs)
         if op in qdq_fusion.DATA_MOVEMENT_OPERATORS:
             moved = qdq_fusion.fuse_data_movement(importer, c, inputs)
             if moved is not None or op not in qdq_fusion.FUSION_RULES:
