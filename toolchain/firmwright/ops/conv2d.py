@@ -23,7 +23,7 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops import conv_window, int16x8, requantize
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.double_requantize import requantization_in_float32
-from firmwright.ops.import_checks import input_type, require_tensors, unsigned_attr
+from firmwright.ops.import_checks import check_bias_type, input_type, require_tensors, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import sliding_row_window
 
@@ -230,6 +230,8 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     window = conv_window.import_window(context, kernel.shape[1:3])
     attrs = {**window, "activation": activation, **unsigned_attr(context)}
     op = "conv2d" if context.node.op == "CONV_2D" else "depthwise_conv2d"
+    if op == "conv2d":
+        check_bias_type(context, x, 2)
     if (x.dtype, kernel.dtype) == (FLOAT32, INT8):
         op = f"hybrid_{op}"
     return ImportedCall(op, attrs, tuple(range(len(context.inputs))))

@@ -22,7 +22,7 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv2d import bias_of, onnx_requantization, weight_offsets
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
-from firmwright.ops.import_checks import input_type, require_tensors
+from firmwright.ops.import_checks import check_bias_type, input_type, require_tensors
 from firmwright.ops.kernel import Kernel
 
 __all__ = ["OPDEFS", "bias_of", "has_int32_multiplier", "requantization_of"]
@@ -167,6 +167,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
         "keep_dims": bool(options["keep_num_dims"]),
     }
     positions = tuple(range(len(context.inputs)))
+    check_bias_type(context, input_type(context), 2)
     if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
         attrs["asymmetric"] = bool(options.get("asymmetric_quantize_inputs", False))
         return ImportedCall("hybrid_fully_connected", attrs, positions)

@@ -34,6 +34,9 @@ def infer(call: OpCall, channel_axis: int) -> tuple[TensorType, ...]:
     if call.constant(1) is None or (call.has_input(2) and call.constant(2) is None):
         raise NotSupportedError("variable weights or bias")
     dynamic_range.check_hybrid(call, channel_axis)
+    if call.op == _DEPTHWISE and len(quantization_of(w).scales) != w.shape[3]:
+        # LiteRT reads one scale for each channel, also beyond the end of the scales.
+        raise NotSupportedError("one weight scale for all channels")
     return (TensorType(conv2d.output_shape(call, w.shape[channel_axis]), FLOAT32),)
 
 

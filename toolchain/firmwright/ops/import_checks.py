@@ -5,6 +5,7 @@ Readers guarantee neither inputs of operators nor options of custom operators.
 
 from collections.abc import Callable
 
+from firmwright.base.dtypes import INT16, INT32
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr, Attrs
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
@@ -48,6 +49,19 @@ def input_type(context: ImportContext, index: int = 0) -> TensorType:
     kind = context.inputs[index]
     assert kind is not None, "ensured by require_tensors"
     return kind
+
+
+def check_bias_type(context: ImportContext, x: TensorType, index: int) -> None:
+    """Refuse an int16 layer's 32-bit bias that its options do not state.
+
+    LiteRT then reads it as 64-bit integers, beyond its end.
+    """
+    bias = context.inputs[index] if index < len(context.inputs) else None
+    is_short = x.dtype == INT16 and bias is not None and bias.dtype == INT32
+    if is_short and context.node.options["quantized_bias_type"] != "int32":
+        raise NotSupportedError(
+            "int16 with a 32-bit bias, but without quantized_bias_type=INT32 in its options"
+        )
 
 
 def input_rank(context: ImportContext, index: int = 0) -> int:

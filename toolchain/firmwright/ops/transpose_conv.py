@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
@@ -108,9 +108,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"an output of shape {list(shape.reshape(-1))}, declared otherwise")
     if not len(w.shape) == len(x.shape) == len(context.outputs[0].shape) == 4:
         raise NotSupportedError("a transposed convolution of tensors that are not 4-D")
-    is_short = x.dtype == INT16 and any(bias and bias.dtype == INT32 for bias in context.inputs[3:])
-    if is_short and options["quantized_bias_type"] != "int32":
-        raise NotSupportedError("an int16 transposed convolution with a 32-bit bias")
+    import_checks.check_bias_type(context, x, 3)
     stride = (
         import_checks.checked_int_option(options["stride_h"]),
         import_checks.checked_int_option(options["stride_w"]),
