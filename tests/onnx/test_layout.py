@@ -11,6 +11,7 @@ from backend import BEFORE_LOWERING
 from onnx_models import Net, mobilenet, shuffled_net, transformer_net, two_heads_net
 from test_nets import entry_of, imported, optimized, results, sample
 
+from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.cost_prediction import predict_instructions
@@ -160,3 +161,13 @@ def test_slices_of_a_concatenation_need_no_copies() -> None:
         (got,) = session.run_all([inputs])
     for name, expected in results(module, inputs).items():
         np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_input_of_one_row_is_not_streamed() -> None:
+    """The one channel of the image is where rows are expected."""
+    net = Net()
+    point = net.weight(np.array(0, np.int8))
+    x = net.node("QuantizeLinear", net.input("x", (1, 1, 8, 7)), net.scalar(0.05), point)
+    data = net.model(net.node("DequantizeLinear", x, net.scalar(0.05), point))
+    with pytest.raises(UsageError, match="has one row"):
+        compile_for(imported(data), board="host", stream_input_rows=True)

@@ -101,9 +101,17 @@ def _flash_attrs(model: IRModule, board: Board, options: Options) -> dict[str, i
 def _io(model: IRModule, options: Options) -> IoBinding:
     mode: Literal["arena", "caller"] = "caller" if options.io_buffers == "caller" else "arena"
     entry = model.entry
-    if options.stream_input_rows and isinstance(entry, Function) and len(entry.params) != 1:
-        raise UsageError(
-            "--stream-input-rows requires a model with one input; "
-            f"{model.name} has {len(entry.params)}."
-        )
+    if options.stream_input_rows and isinstance(entry, Function):
+        if len(entry.params) != 1:
+            raise UsageError(
+                "--stream-input-rows requires a model with one input; "
+                f"{model.name} has {len(entry.params)}."
+            )
+        shape = entry.params[0].type.shape
+        if shape[1:2] == (1,):
+            raise UsageError(
+                f"--stream-input-rows: the input {list(shape)} has one row; rows are on the axis "
+                "after that of samples.",
+                hint="compile without it, or export the model with the channels last.",
+            )
     return IoBinding(mode, options.preserve_input, stream_input_rows=options.stream_input_rows)
