@@ -117,3 +117,19 @@ def test_unsupported_types_are_reported_with_a_remedy() -> None:
     with pytest.raises(UnsupportedError) as caught:
         _imported(_graph(tensors, [node], (2,)))
     assert "convert the model to float32" in caught.value.items[0].why
+
+
+@pytest.mark.parametrize("op", ["MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"])
+def test_random_numbers_are_refused_by_the_name_of_the_operator(op: str) -> None:
+    result = "int64" if op == "MULTINOMIAL" else "float32"
+    tensors = [
+        RawTensor(0, "x", (2, 3), "float32"),
+        _constant(1, "operand", [4] if op == "MULTINOMIAL" else [2, 4]),
+        RawTensor(2, "y", (2, 4), result),
+    ]
+    inputs = (0, 1) if op == "MULTINOMIAL" else (1,)
+    with pytest.raises(UnsupportedError, match=op) as raised:
+        _imported(_graph(tensors, [_node(op, inputs, 2, seed=0, seed2=0)], (2,)))
+    assert [(item.op, item.why) for item in raised.value.items] == [
+        (op, "this operator is not supported")
+    ]

@@ -6,8 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tflite_writer import write_cases
+from unsigned_layers import int_vector
 
-from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
+from firmwright.base.errors import (
+    ReferenceRefusalError,
+    ToolFailedError,
+    ToolMissingError,
+    UsageError,
+)
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 from firmwright.oracle import reference_runner
 from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.random_samples import SampleInput, make_samples
@@ -84,6 +92,22 @@ def test_a_truncated_model_gives_a_clear_error(numerics: Numerics, digits_path: 
     whole = digits_path.read_bytes()
     with pytest.raises(ToolFailedError, match=r"refuses this model|crashed on this model"):
         run_reference(whole[: len(whole) // 3], list(make_samples([DIGIT], 1)), numerics)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+def test_sums_that_litert_does_not_compute_have_tflm_as_reference_alone(kind: str) -> None:
+    case = ConformanceCase(
+        "sum", "SUM", (CaseTensor((2, 3), kind, (0.5,), (0,)), int_vector(1)),
+        (CaseTensor((2,), kind, (0.5,), (0,)),), {"keep_dims": False},
+    )  # fmt: skip
+    model = write_cases([case])
+    samples = [{"0.x0": np.array([[1, 2, 3], [-4, 5, 6]], kind)}]
+    with pytest.raises(ReferenceRefusalError, match="LiteRT BUILTIN_REF refuses") as raised:
+        run_reference(model, samples, "litert")
+    assert f"SUM does not compute sums of {kind}" in str(raised.value)
+    assert "--numerics tflm" in raised.value.hint
+    (outputs,) = run_reference(model, samples, "tflm").outputs
+    assert [value.tolist() for value in outputs.values()] == [[6, 7]]
 
 
 def test_a_worker_that_hangs_is_killed(digits_path: Path) -> None:

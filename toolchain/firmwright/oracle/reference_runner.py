@@ -136,8 +136,13 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
             raise UsageError(f"the samples name the inputs {answer['what']}.")
         case "refused":
             what = f"{tool} refuses this model or its inputs."
-            raise ReferenceRefusalError(what, output=answer["what"])
+            raise ReferenceRefusalError(what, output=answer["what"], hint=_other_profile(tool))
     return answer
+
+
+def _other_profile(tool: str) -> str:
+    is_litert = tool == RUNTIME_TITLES["litert"]
+    return "--numerics tflm, if the model was made for TFLM." if is_litert else ""
 
 
 def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> None:
@@ -151,9 +156,7 @@ def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float
     raise ToolFailedError(
         f"{oracle} crashed on this model ({_format_exit_status(status)}).", command=command,
         exit_status=status, output=printed,
-        hint="--numerics tflm, if the model was made for TFLM."
-        if oracle == RUNTIME_TITLES["litert"]
-        else "",
+        hint=_other_profile(oracle),
     )  # fmt: skip
 
 

@@ -29,6 +29,9 @@ class LiteRtRuntime:
     def __init__(self, model: bytes, *, layers: bool, resolver: str = RESOLVERS["litert"]) -> None:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+        parsed = _parse_flatbuffer(model, "litert")
+        if resolver == RESOLVERS["litert"]:
+            check_reference_kernels(parsed)
         self._interpreter = Interpreter(
             model_content=model,
             num_threads=1,
@@ -36,7 +39,6 @@ class LiteRtRuntime:
             experimental_preserve_all_tensors=layers,
         )
         self._interpreter.allocate_tensors()
-        parsed = _parse_flatbuffer(model, "litert")
         graph = parsed.subgraphs[0]
         self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
         self._sources = [int(index) for index in graph.inputs]
@@ -53,6 +55,25 @@ class LiteRtRuntime:
                 count = self._interpreter.get_tensor(self._detections[index]).reshape(-1)[0]
                 result[:, int(count) :] = 0
         return results
+
+
+def check_reference_kernels(model: Any) -> None:
+    """Raise ValueError if a SUM has int8 or int16 inputs.
+
+    LiteRT's reference kernel gives other numbers than their sums, of int16 in each run others.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+
+    short = {schema.TensorType.INT8: "int8", schema.TensorType.INT16: "int16"}
+    for graph in model.subgraphs:
+        for index, operator in enumerate(graph.operators or ()):
+            code = model.operatorCodes[operator.opcodeIndex].builtinCode
+            kind = graph.tensors[operator.inputs[0]].type if len(operator.inputs) else None
+            if code == schema.BuiltinOperator.SUM and kind in short:
+                raise ValueError(
+                    f"The reference kernel of SUM does not compute sums of {short[kind]} "
+                    f"(operator {index})."
+                )
 
 
 def detection_outputs(model: Any) -> dict[int, int]:

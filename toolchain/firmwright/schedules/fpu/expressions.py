@@ -10,7 +10,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
+from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic, maximum
 from firmwright.ir.tir.intrinsic import read_intrinsics
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ir.tir.traversal import Node, rewrite_func
@@ -40,6 +40,8 @@ _COMPARISONS: dict[str, tuple[str, Literal["eq", "ne"], bool]] = {
 """The function of a comparison, whether its result is not or is 0, and if arguments are swapped."""
 _MOST = 1 << 21
 """Maximum size of a limit or offset; sums of a few such numbers are exact in float32."""
+_LEAST = -float(1 << 23)
+"""The result of NaN before saturation, as of a comparison with a lower limit."""
 _LIMITS = frozenset({"min", "max"})
 _FORMULAS = {"expression": "formula", "reduction": "formula", "pool_nd": "final"}
 _WITH_FUNCTIONS = {
@@ -55,13 +57,28 @@ def _whole(node: Node) -> tuple[ArithExpr, frozenset[str]] | None:
     """Return a rounded number as an integer, and the limits that it has."""
     match node:
         case tir.IntrinsicCall(name="rint_f32", args=(value,)):
-            return call_intrinsic(_NEAREST, [value], INT32), frozenset()
+            operand = ArithExpr(value) if _is_number(value) else maximum(ArithExpr(value), _LEAST)
+            return call_intrinsic(_NEAREST, [operand], INT32), frozenset()
         case tir.Binary(op="add" | "sub" | "min" | "max" as op, a=a, b=tir.FloatImm(value=number)):
             inner = _whole(a)
             if inner and number % 1 == 0 and abs(number) <= _MOST:
                 limits = inner[1] | ({op} & _LIMITS)
                 return binary_expr(op, inner[0], int(number)), limits
     return None
+
+
+def _is_number(node: tir.Expr) -> bool:
+    """Whether the value comes from integers and constants, by operations that give no NaN."""
+    match node:
+        case tir.FloatImm(value=constant):
+            return math.isfinite(constant)
+        case tir.Cast(value=source):
+            return source.dtype.is_int
+        case tir.Binary(op="div", a=a, b=tir.FloatImm(value=step)):
+            return step != 0.0 and _is_number(a)
+        case tir.Binary(op="add" | "sub" | "mul" | "min" | "max", a=a, b=b):
+            return _is_number(a) and _is_number(b)
+    return False
 
 
 def _in_integers(node: Node) -> Node | None:
