@@ -154,7 +154,7 @@ EDITS = (
     Edit("stack estimate too low", PY + "build/stack_analysis.py",
          "deepest = max(deepest, self._depth(callee, (*above, start)))",
          "deepest = self._depth(callee, (*above, start))", STACK),
-    Edit("stack estimate too low", PY + "build/stack_analysis.py",
+    Edit("stack estimate too low", PY + "build/call_sites.py",
          "int(span[3]) - int(span[2]) + 1",
          "int(span[3]) - int(span[2])", STACK),
     Edit("stack estimate too low", PY + "build/stack_analysis.py",

@@ -179,7 +179,7 @@ def test_names_of_devices_cannot_contain_code(digits_path: Path) -> None:
     compile_for(load_model(digits_path), "mps2-an521", watch=stages.__setitem__, **given)
     content = print_module(list(stages.values())[-1])
     for name in ("x(void); int planted", "cpu1;", "*/ int planted; /*"):
-        changed = content.replace('on "cpu1"', f'on "{name}"')
+        changed = content.replace('"cpu1"', f'"{name}"')
         assert changed != content
         with pytest.raises(UsageError, match="is not a device name"):
             compile_for(load_module_bytes(changed.encode(), "m.fwir"))

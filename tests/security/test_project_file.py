@@ -26,9 +26,10 @@ CODE_OPTIONS = {
     ("data", "evaluate"): "evil.py:f",
 }
 DATA_OPTIONS = """
-    activations after against assign-device assign-pool baseline baud board boards boards-dir
-    c-api c-standard check-plan classes clock compare compile-time compiler compress-weights
-    concurrent confirm const-pool count-instructions cycles dataset debug devices dry-run
+    activations after against allow-stack assign-device assign-pool baseline baud board boards
+    boards-dir c-api c-standard check-plan classes clock compare compile-time compiler
+    compress-weights concurrent confirm const-pool count-instructions cycles dataset debug
+    devices dry-run
     elide-constants emit-descriptor emit-probe-callback emit-step-api exclude expect fallback
     find-first-divergence firmware fix-input flash format from header-only-constants help image
     in-process input input-shape io-buffers iterations jobs json key labels license license-file
@@ -38,7 +39,8 @@ DATA_OPTIONS = """
     pipeline-runs planner pool predict prefix preserve-input print-after print-pipeline profile
     ram recompute reference-model runner runs samples seconds section security-counter seed serve
     silicon strategy stream-input-rows target task timeout timing-board toolchain trials tuning
-    url variant verbose verify verify-passes warmups with-tests with-weights
+    update-of url variant verbose verify verify-passes warmups weight-independent with-tests
+    with-weights
 """
 """Options that only read data, checked like any other, or choose among what is installed."""
 OUTPUTS = {
