@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from firmwright.base.child_process import (
     python_command,
     run_program,
 )
-from firmwright.base.errors import ToolMissingError
+from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.import_path import trusted_import_path
 from firmwright.base.process_pool import open_process_pool
 from firmwright.flows.executors import package_version
@@ -146,6 +147,38 @@ def test_programs_are_run_by_absolute_paths_in_an_empty_folder(
     _, printed = run_program(["tool", Path("model.elf")], "tool", timeout_s=9)
     assert printed.splitlines() == [f"{tool} {tmp_path / 'model.elf'}", str(empty_folder())]
     assert command_words(["./tool"]) == [str(tool)]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="shell scripts")
+def test_output_without_end_ends_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firmwright.base.child_process.OUTPUT_BYTES_MAX", 1 << 16)
+    tool = write_program(tmp_path / "tool", "yes")
+    with pytest.raises(ToolFailedError, match=r"the tool printed more than 65,536 bytes") as caught:
+        run_program([tool], "the tool", timeout_s=60)
+    assert len(str(caught.value)) < 1000
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process runs; one that has ended may remain in the table."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+@pytest.mark.parametrize("ending", ["sleep 999", "exit 0"])
+def test_programs_end_with_all_that_they_have_started(ending: str, tmp_path: Path) -> None:
+    tool = write_program(tmp_path / "tool", f"sleep 999 & echo $! > {tmp_path}/child; {ending}")
+    with pytest.raises(ToolFailedError, match="the tool did not finish within 2 s"):
+        run_program([tool], "the tool", timeout_s=2)
+    child = int((tmp_path / "child").read_text())
+    deadline = time.monotonic() + 60
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_running(child)
 
 
 def test_variables_that_load_code_or_change_a_tool_are_not_passed_on(

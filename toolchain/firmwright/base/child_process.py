@@ -5,8 +5,8 @@ folder that the caller names, or in an empty one, so no configuration file that 
 model is read. Paths in a command are therefore `Path`s, which become absolute. The environment is
 explicit (child_environment.txt). Python runs isolated, with the import path of this process.
 
-On POSIX, a child that is not waited for leads its own process group, which is killed with it. On
-Linux, the kernel also kills the child when this process dies.
+On POSIX, a child leads its own process group, which is killed with it, unless it has the terminal.
+On Linux, the kernel also kills the child when this process dies. Output is kept up to a limit.
 """
 
 import atexit
@@ -20,12 +20,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.import_path import python_path, trusted_import_path
+from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 
 Word: TypeAlias = str | Path
 PASSED_VARIABLES: Final = "FIRMWRIGHT_PASS_ENV"
@@ -35,38 +37,81 @@ _PATHS: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OPENOCD_SCRIPT
 """Lists of folders, in which an empty or relative element would mean the current folder."""
 _START_FILE: Final = Path(__file__).with_name("python_start.py")
 _PR_SET_PDEATHSIG: Final = 1
+OUTPUT_BYTES_MAX: Final = 1 << 27
+"""The output of a program; that of a disassembler is some MB."""
+_PIECE_BYTES: Final = 1 << 16
 
 
 def run_program(
     command: Sequence[Word], title: str, *, timeout_s: float, where: str = "", hint: str = "",
     folder: Path | None = None, environment: Mapping[str, str] | None = None, failure: str = "",
-    stdin: str = "",
+    stdin: str = "", has_terminal: bool = False,
 ) -> tuple[int, str]:  # fmt: skip
     """Return the exit status and the output; `environment` is added to `child_environment`.
 
+    The program and all that it starts end with an error; a program that `has_terminal` alone.
+
     Raises:
         ToolMissingError: the program cannot be started.
-        ToolFailedError: the program, which messages name by `title`, exceeds `timeout_s`; or, if
-            `failure` describes that, ends with a status other than 0.
+        ToolFailedError: the program, which messages name by `title`, exceeds `timeout_s` or prints
+            too much; or, if `failure` describes that, ends with a status other than 0.
     """
     words = command_words(command, where=where, hint=hint)
+    options = {} if has_terminal else popen_options()
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             words, cwd=folder or empty_folder(), env=child_environment(environment),
-            input=stdin.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=timeout_s, check=False,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options,
         )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        what = f"{title} did not finish within {timeout_s:g} s."
-        raise ToolFailedError(what, command=words, where=where, hint=hint) from error
     except OSError as error:
         raise _cannot_start(command, error, where, hint) from error
-    status, output = done.returncode, done.stdout.decode("utf-8", "replace")
+    limit = scaled_limit(OUTPUT_BYTES_MAX)
+    try:
+        printed = _communicate(process, stdin.encode(), limit, timeout_s)
+        if len(printed) > limit:
+            _end(process, is_group=not has_terminal)
+        status = process.wait(timeout_s)
+    except BaseException as error:
+        _end(process, is_group=not has_terminal)
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        what = f"{title} did not finish within {timeout_s:g} s."
+        raise ToolFailedError(what, command=words, where=where, hint=hint) from error
+    output = printed.decode("utf-8", "replace")
+    if len(printed) > limit:
+        what = f"{title} printed more than {limit:,} bytes ({RAISED_BY})."
+        raise ToolFailedError(what, command=words, output=output, where=where, hint=hint)
     if failure and status:
         raise ToolFailedError(
             failure, command=words, exit_status=status, output=output, where=where, hint=hint
         )
     return status, output
+
+
+def _communicate(
+    process: subprocess.Popen[bytes], stdin: bytes, limit: int, timeout_s: float
+) -> bytes:
+    """Return all that a process prints, or a little more than `limit` bytes of it.
+
+    Raise TimeoutExpired if the process, or one that shares its output, does not end in time.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    printed = bytearray()
+
+    def read(pipe: IO[bytes]) -> None:
+        with pipe:
+            while len(printed) <= limit and (piece := os.read(pipe.fileno(), _PIECE_BYTES)):
+                printed.extend(piece)
+
+    reader = threading.Thread(target=read, args=(process.stdout,), daemon=True)
+    reader.start()
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(stdin)
+    reader.join(timeout_s)
+    if reader.is_alive():
+        raise subprocess.TimeoutExpired(process.args, timeout_s)
+    return bytes(printed)
 
 
 def start_process(
@@ -203,6 +248,16 @@ def kill_process(process: subprocess.Popen[bytes], system: str = os.name) -> Non
     if process.poll() is not None:
         return
     if system == "posix":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+
+
+def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:
+    """End a process; with `is_group`, also those that it has started, even if it has ended."""
+    if is_group and os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     else:

@@ -152,7 +152,9 @@ def run_flash_command(image: Image, template: str) -> None:
         words = [word.replace(name, str(file)) for word in words]
     try:
         # The user's own command: it may name files relative to the current folder.
-        status, output = run_program(words, words[0], timeout_s=TOOL_TIMEOUT_S, folder=Path.cwd())
+        status, output = run_program(
+            words, words[0], timeout_s=TOOL_TIMEOUT_S, folder=Path.cwd(), has_terminal=True
+        )
     except (ToolMissingError, ToolFailedError) as error:
         raise UsageError(f"the board cannot be flashed: {error}.", where=template) from error
     if status:

@@ -1,6 +1,8 @@
 """Affine forms and intervals of index expressions, used to prove bounds.
 
-Intervals are inclusive and sound without overflow (the TIR rule); None means unknown. Correlated
+Intervals are inclusive and sound without overflow (the TIR rule), in the verifier also with it:
+then an expression is linear only if its type holds each part. None means unknown. Elements of bool
+are bytes of any value, since memory may be shared or uninitialized. Correlated
 terms cancel because intervals are computed from the linear form: `y*2 + ky - 1` under the condition
 `y*2 + ky >= 1` is at least 0.
 """
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from firmwright.base.dtypes import BOOL, DType
+from firmwright.base.dtypes import BOOL, INT32, UINT8, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.traversal import walk
 
@@ -90,9 +92,8 @@ def _join_div_mod(terms: _Terms) -> int:
 
 
 def is_widening(source: DType, target: DType) -> bool:
-    if not (target.is_int and (source.is_int or source == BOOL)):
-        return False
-    return target.min <= source.min and source.max <= target.max
+    limits = dtype_range(source)
+    return limits is not None and target.is_int and _fits(limits, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +102,29 @@ class Bounds:
 
     `ranges` bounds Vars by name. `facts` bounds linear forms: each entry is a form without its
     constant and the interval of its value. `lets` holds the definitions of Let-bound Vars. `dead`
-    marks contradictory assumptions: the point is unreachable, so every bound holds.
+    marks contradictory assumptions: the point is unreachable, so every bound holds. With
+    `checks_overflow`, bounds do not rely on the TIR rule.
     """
 
-    ranges: Mapping[str, Interval] = field(default_factory=dict)
+    ranges: Mapping[str, Interval | None] = field(default_factory=dict)
     facts: tuple[tuple[Affine, Interval], ...] = ()
     lets: Mapping[str, Affine] = field(default_factory=dict)
     dead: bool = False
+    checks_overflow: bool = False
 
     def interval_of(self, expr: tir.Expr) -> Interval | None:
         if isinstance(expr, tir.IntImm):
             return expr.value, expr.value
         if not (expr.dtype.is_int or expr.dtype == BOOL):
             return None
+        if self._may_overflow(expr):
+            return self._wrapped_interval(expr)
         return self._form(linearize(expr))
 
     def tight_interval_of(self, expr: tir.Expr) -> Interval | None:
         """Return a tighter range than `interval_of`, using facts and let definitions; slower."""
+        if self._may_overflow(expr):
+            return self.interval_of(expr)
         return self._tight_interval(linearize(expr))
 
     def _tight_interval(self, form: Affine) -> Interval | None:
@@ -148,6 +155,9 @@ class Bounds:
     def with_let(self, var: tir.Var, value: tir.Expr) -> Bounds:
         if not (value.dtype.is_int or value.dtype == BOOL):
             return self
+        if self._may_overflow(value):
+            known = None if self._wrapped_interval(value) is None else dtype_range(var.dtype)
+            return replace(self, ranges={**self.ranges, var.name: known})
         form = linearize(value)
         limits = self._tight_interval(form)
         result = self if limits is None else self.with_range(var.name, *limits)
@@ -157,6 +167,8 @@ class Bounds:
 
     def with_loop(self, var: tir.Var, start: tir.Expr, extent: tir.Expr) -> Bounds:
         first, count = self.tight_interval_of(start), self.tight_interval_of(extent)
+        if self._may_overflow(tir.Binary("add", start, extent)):
+            return replace(self, ranges={**self.ranges, var.name: None})
         if first is None or count is None:
             return self
         inner = self.with_range(var.name, first[0], max(first[0], first[1] + count[1] - 1))
@@ -199,6 +211,8 @@ class Bounds:
             return self._at_most(a, b.a, slack)._at_most(a, b.b, slack)
         if isinstance(a, tir.Binary) and a.op == "max":
             return self._at_most(a.a, b, slack)._at_most(a.b, b, slack)
+        if self._may_overflow(a) or self._may_overflow(b):
+            return self
         form = linearize(a).plus(linearize(b), -1)
         result = self._with_fact(form, slack)
         expanded = self.expand(form)
@@ -262,6 +276,44 @@ class Bounds:
                 form = form.plus(Affine({atom: 1}, 0), -times).plus(self.lets[atom.name], times)
         return form
 
+    # ---- overflow ----------------------------------------------------------------------------
+
+    def _may_overflow(self, expr: tir.Expr) -> bool:
+        return self.checks_overflow and self._exact_interval(expr) is None
+
+    def _exact_interval(self, expr: tir.Expr) -> Interval | None:
+        """Return a range of a linear expression, or None if the type of a part may not hold it."""
+        match expr:
+            case tir.Cast(dtype, value) if is_widening(value.dtype, dtype):
+                return self._exact_interval(value)
+            case tir.Binary("add" | "sub" | "mul" | "shl" as op, a, b) if _is_linear(op, a, b):
+                x, y = self._exact_interval(a), self._exact_interval(b)
+                if x is None or y is None:
+                    return None
+                limits = _binary_interval(op, x, y)
+                if limits is not None and _fits(limits, expr.dtype):
+                    return limits
+                limits = self._tight_interval(linearize(expr))
+                return limits if limits is not None and _fits(limits, expr.dtype) else None
+            case _:
+                return self._atom(expr)
+
+    def _wrapped_interval(self, expr: tir.Expr) -> Interval | None:
+        """Return the range of an expression that may overflow, or None if its value is undefined.
+
+        C compilers assume that signed arithmetic does not overflow, and remove a check that then
+        always holds. They keep one of a sum or difference that takes almost all values of its type.
+        """
+        match expr:
+            case tir.Cast(dtype, value) if is_widening(value.dtype, dtype):
+                return self.interval_of(value)
+            case tir.Binary(op, a, b):
+                x, y = self.interval_of(a), self.interval_of(b)
+                limits = None if x is None or y is None else _binary_interval(op, x, y)
+                return None if limits is None else _wrapped(limits, expr)
+            case _:
+                return None
+
     def _atom(self, atom: tir.Expr) -> Interval | None:
         result = self._plain_atom(atom)
         if result is None or isinstance(atom, tir.Var):
@@ -276,16 +328,33 @@ class Bounds:
             case tir.IntImm(value):
                 return value, value
             case tir.Var(name, dtype):
-                return self.ranges.get(name) or dtype_range(dtype)
+                return self.ranges[name] if name in self.ranges else dtype_range(dtype)
             case tir.Binary(op) if op in NEGATED:
+                return 0, 1
+            case tir.Not():
                 return 0, 1
             case tir.Binary(op, a, b):
                 x, y = self.interval_of(a), self.interval_of(b)
                 limits = None if x is None or y is None else _binary_interval(op, x, y)
-                return limits or dtype_range(a.dtype)
+                if not self.checks_overflow:
+                    return limits or dtype_range(a.dtype)
+                if limits is None:
+                    is_unknown = x is None or y is None or op == "shl"
+                    return None if is_unknown else dtype_range(a.dtype)
+                return limits if _fits(limits, a.dtype) else _wrapped(limits, atom)
             case tir.Cast(dtype, value):
-                whole, x = dtype_range(dtype), self.interval_of(value)
-                return x if whole and x and whole[0] <= x[0] and x[1] <= whole[1] else whole
+                if value.dtype.is_float:
+                    return dtype_range(dtype)
+                x = self.interval_of(value)
+                if dtype == BOOL and value.dtype != BOOL:
+                    return 0, 1
+                whole = dtype_range(dtype)
+                if x is None:
+                    return None if self.checks_overflow else whole
+                if _fits(x, dtype):
+                    return x
+                # C does not convert a bool, a byte, to int8.
+                return _hull([*x, *whole]) if whole and value.dtype == BOOL else whole
             case tir.Select(cond, a, b):
                 then = orelse = self
                 if not any(isinstance(part, tir.Select) for part in walk(cond)):
@@ -311,6 +380,10 @@ def _cancelling_factors(form: Affine, fact: Affine) -> list[int]:
 
 def _binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
     match op:
+        case "add":
+            return x[0] + y[0], x[1] + y[1]
+        case "sub":
+            return x[0] - y[1], x[1] - y[0]
         case "min":
             return min(x[0], y[0]), min(x[1], y[1])
         case "max":
@@ -345,7 +418,39 @@ def _intersect(a: Interval, b: Interval) -> Interval:
 
 
 def dtype_range(dtype: DType) -> Interval | None:
-    return (dtype.min, dtype.max) if dtype.is_int or dtype == BOOL else None
+    """Return the values that an element or variable may have; a bool is a byte."""
+    if dtype == BOOL:
+        return 0, UINT8.max
+    return (dtype.min, dtype.max) if dtype.is_int else None
+
+
+def _fits(limits: Interval, dtype: DType) -> bool:
+    whole = dtype_range(dtype)
+    return whole is not None and whole[0] <= limits[0] and limits[1] <= whole[1]
+
+
+def _is_linear(op: str, a: tir.Expr, b: tir.Expr) -> bool:
+    match op:
+        case "mul":
+            return isinstance(a, tir.IntImm) or isinstance(b, tir.IntImm)
+        case "shl":
+            return isinstance(b, tir.IntImm) and 0 <= b.value < 64
+    return True
+
+
+def _wrapped(limits: Interval, expr: tir.Binary) -> Interval | None:
+    """Return the range of a result that leaves its type, or None if it is undefined in C."""
+    whole = dtype_range(expr.dtype)
+    if whole is None:
+        return None
+    if expr.dtype.bits < INT32.bits:  # C computes it as int
+        return _hull([*limits, *whole]) if _fits(limits, INT32) else None
+    if not expr.dtype.signed:
+        return whole
+    is_negation = expr.op == "sub" and isinstance(expr.a, tir.IntImm)
+    takes_most = limits[0] <= whole[0] // 2 and whole[1] // 2 <= limits[1]
+    is_sum = expr.op in ("add", "sub") and not is_negation
+    return whole if is_sum and takes_most else None
 
 
 def has_load(expr: tir.Expr) -> bool:

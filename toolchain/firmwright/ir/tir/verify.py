@@ -97,7 +97,7 @@ class _PrimFuncVerifier(ExprVerifier):
         target = self.func.attrs.get("target", "")
         if target and target not in self.module.targets:
             self.report(f"target {target!r} is not in the module")
-        self._stmt(self._body_for_all_calls(), Bounds())
+        self._stmt(self._body_for_all_calls(), Bounds(checks_overflow=True))
         if not self.diagnostics and self.func.attrs.get("aot_main"):
             self.diagnostics += diagnose_async_calls(self.func, self.module.functions)
             self.diagnostics += diagnose_devices(self.func, self.module)
