@@ -115,6 +115,17 @@ def test_read_back_contents_are_compared(
         flash(plan, verify=True)
 
 
+DENIES = {
+    "pyocd": "0012 E Erased 0 bytes, programmed 0 bytes: error",
+    "openocd": 'Error: could not reach "** Programming Finished **": ** Programming Failed **',
+    "jlink": "Error: no Flash download: Total failure",
+    "st-flash": "ERROR: NOT Flash written and verified",
+    "esptool": "Error: no Hash of data verified.",
+    "picotool": "ERROR: Loading into Flash did not reach 100%",
+}
+"""Lines of errors that contain the words of a proof."""
+
+
 @pytest.mark.parametrize("runner", SAYS)
 def test_only_the_message_of_a_tool_proves_that_it_flashed(
     runner: str, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +140,9 @@ def test_only_the_message_of_a_tool_proves_that_it_flashed(
     assert flash(plan).runner == runner
     put_tool(tmp_path, TOOLS[runner].program, "echo 'Waiting for a probe...'\n", monkeypatch)
     with pytest.raises(ToolFailedError, match=r"flashing is not proved: \S+ ended with 0, but"):
+        flash(plan)
+    put_tool(tmp_path, TOOLS[runner].program, f"echo '{DENIES[runner]}'\n", monkeypatch)
+    with pytest.raises(ToolFailedError, match="flashing is not proved"):
         flash(plan)
     if TOOLS[runner].verify:
         put_tool(tmp_path, TOOLS[runner].program, f"{SAYS[runner]}\n", monkeypatch)

@@ -38,8 +38,8 @@ class FlashTool:
     Each line of a template is one command. `{job.NAME}` stands for an attribute of the FlashJob,
     ARGUMENT for the words of `FlashJob.argument`, each preceded by `option`. VERIFY stands for
     `verify` if verification is requested, else for nothing. `script` is a template of
-    `FlashJob.script`. `proof`, `verify_proof` and `erase_proof` are regular expressions of what the
-    tool prints after success.
+    `FlashJob.script`. `proof`, `verify_proof` and `erase_proof` are regular expressions of lines
+    that the tool prints after success.
     """
 
     install: str

@@ -186,10 +186,11 @@ def _check_proof(
 ) -> None:  # fmt: skip
     """Raise ToolFailedError if the output does not contain the tool's own messages of success."""
     output = "\n".join(printed)
-    missing = [proof for proof in proofs if not re.search(proof, output)]
+    lines = [line.strip() for line in output.splitlines()]
+    missing = [proof for proof in proofs if not any(re.fullmatch(proof, line) for line in lines)]
     if missing:
-        program = commands[0][0]
-        what = f"{work} is not proved: {program} ended with 0, but did not print {missing[0]!r}."
+        said = f"{commands[0][0]} ended with 0, but did not print a line like {missing[0]}."
+        what = f"{work} is not proved: {said}"
         hint = "check the board; firmwright flash --verify reads the flash back."
         raise ToolFailedError(what, command=commands[-1], output=output, where=board, hint=hint)
 
