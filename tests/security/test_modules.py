@@ -214,7 +214,6 @@ OVERFLOWS = (
     "y[cast(i64, min(max(max(x[0], 0 - x[0]), 0), 3))] = 7",
     "y[cast(i64, (0:i8 - cast(i8, x[0])) / 64:i8 + 1:i8)] = 7",
     "for i in x[0]..+x[1] { if i >= 0 && i < 4 { y[cast(i64, i)] = 7 } }",
-    "let k = cast(i64, x[0]) * cast(i64, x[1]) * 4\n  if k >= 0 && k < 4 { y[k] = 7 }",
     f"{BYTES}y[cast(i64, v[0])] = 7",
     f"{BYTES}let k = v[0]\n  y[cast(i64, k)] = 7",
     f"{BYTES}y[cast(i64, cast(i8, v[0])) * 2 / 63] = 7",

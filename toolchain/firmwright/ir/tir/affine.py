@@ -302,7 +302,7 @@ class Bounds:
         """Return the range of an expression that may overflow, or None if its value is undefined.
 
         C compilers assume that signed arithmetic does not overflow, and remove a check that then
-        always holds. They keep one of a sum or difference that takes almost all values of its type.
+        always holds. They keep one of a sum or a multiple that takes almost all values of its type.
         """
         match expr:
             case tir.Cast(dtype, value) if is_widening(value.dtype, dtype):
@@ -339,7 +339,7 @@ class Bounds:
                 if not self.checks_overflow:
                     return limits or dtype_range(a.dtype)
                 if limits is None:
-                    is_unknown = x is None or y is None or op == "shl"
+                    is_unknown = x is None or y is None or (op == "shl" and a.dtype.signed)
                     return None if is_unknown else dtype_range(a.dtype)
                 return limits if _fits(limits, a.dtype) else _wrapped(limits, atom)
             case tir.Cast(dtype, value):
@@ -449,8 +449,9 @@ def _wrapped(limits: Interval, expr: tir.Binary) -> Interval | None:
         return whole
     is_negation = expr.op == "sub" and isinstance(expr.a, tir.IntImm)
     takes_most = limits[0] <= whole[0] // 2 and whole[1] // 2 <= limits[1]
+    is_scaled = expr.op in ("mul", "shl") and isinstance(expr.b, tir.IntImm)
     is_sum = expr.op in ("add", "sub") and not is_negation
-    return whole if is_sum and takes_most else None
+    return whole if takes_most and (is_sum or is_scaled) else None
 
 
 def has_load(expr: tir.Expr) -> bool:
