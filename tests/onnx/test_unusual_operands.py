@@ -151,3 +151,22 @@ def test_a_scaled_tanh_needs_its_scales() -> None:
         imported(_rnn(activations=["ScaledTanh"]))
     with pytest.raises(UnsupportedError, match="ScaledTanh without activation_beta"):
         imported(_rnn(activations=["ScaledTanh"], activation_alpha=[1.5]))
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 1, 2, 3, 4)])
+def test_a_cubic_resize_that_onnx_runtime_refuses_is_refused(shape: tuple[int, ...]) -> None:
+    net = Net()
+    scales = net.weight(np.array([*(1,) * (len(shape) - 1), 2], np.float32))
+    data = net.model(net.node("Resize", net.input("x", shape), "", scales, mode="cubic"))
+    with pytest.raises(Exception, match=r"[Rr]esize|[Cc]ubic"):
+        _check(data, _floats(*shape))
+    with pytest.raises(UnsupportedError, match="a cubic resize"):
+        imported(data)
+
+
+def test_negative_axes_of_a_resize_that_keeps_the_aspect_ratio_are_refused() -> None:
+    net = Net(opset=18)
+    x, sizes = net.input("x", (1, 2, 4, 4)), net.weight(np.array([6, 2], np.int64))
+    policy = {"axes": [2, -1], "keep_aspect_ratio_policy": "not_smaller"}
+    with pytest.raises(UnsupportedError, match="negative axes"):
+        imported(net.model(net.node("Resize", x, "", "", sizes, mode="nearest", **policy)))

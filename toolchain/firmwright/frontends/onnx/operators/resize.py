@@ -218,6 +218,9 @@ def _resized_axes(c: NodeContext) -> list[_ResizedAxis]:
         factors = list(c.array(2, "scales").astype(np.float32).reshape(-1))
     policy = c.attr("keep_aspect_ratio_policy", "stretch")
     if by_size and policy != "stretch":
+        if any(axis < 0 for axis in c.attr("axes") or ()):
+            # ONNX Runtime 1.32 computes another shape than ONNX defines.
+            raise NotSupportedError(f"negative axes with the policy {policy}")
         factors = [min(factors) if policy == "not_larger" else max(factors)] * len(axes)
         outputs = {
             n: int(np.floor(float(factor * np.float32(shape[n])) + 0.5))
@@ -236,6 +239,8 @@ def _resized(c: NodeContext) -> OnnxValue:
     x, mode, axes = c.input(0), c.attr("mode", "nearest"), _resized_axes(c)
     if min(axis.outputs for axis in axes) < 1:
         raise NotSupportedError("a tensor without elements")
+    if mode == "cubic" and len(axes) not in (2, 3, 4):
+        raise NotSupportedError(f"a cubic resize of {len(axes)} dimensions")  # as ONNX Runtime
     if all(axis.outputs == axis.length for axis in axes):
         return x
     scaled = [axis for axis in axes if not axis.is_copied]
