@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 
 from firmwright.ir import tir
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
@@ -64,7 +63,7 @@ def build_interference(
 ) -> tuple[OffsetConstraint[str], ...]:
     shared = {pair.names: pair for pair in inplace_pairs}
     constraints: list[OffsetConstraint[str]] = []
-    for i, j in sorted({pair for alive in live_sets(buffers) for pair in combinations(alive, 2)}):
+    for i, j in sorted(_pairs_alive_together(buffers)):
         a, b = buffers[i], buffers[j]
         if (b.name, a.name) in shared:
             a, b = b, a
@@ -74,6 +73,21 @@ def build_interference(
         else:
             constraints.append(disjoint_constraint(buffers[i], buffers[j]))
     return tuple(constraints)
+
+
+def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> set[tuple[int, int]]:
+    """Return the pairs of indices, the lower first, of buffers that are live at one time.
+
+    A pair is new in a live set only if one of its buffers is.
+    """
+    pairs: set[tuple[int, int]] = set()
+    previous: frozenset[int] = frozenset()
+    for alive in live_sets(buffers):
+        current = frozenset(alive)
+        for new in current - previous:
+            pairs.update((min(new, old), max(new, old)) for old in alive if old != new)
+        previous = current
+    return pairs
 
 
 def _are_live_together_only_in(a: BufferInfo, b: BufferInfo, live: LiveRange) -> bool:
