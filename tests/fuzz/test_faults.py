@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from firmwright.artifacts import SourceTree, replace_file
-from firmwright.base.errors import DeviceTimeoutError
+from firmwright.base.errors import DeviceTimeoutError, UsageError
 from firmwright.cli.printing import print_text, write_traceback
 from firmwright.device.errors import Timeouts
 from firmwright.device.link_protocol import (
@@ -28,6 +28,7 @@ from firmwright.device.link_protocol import (
     encode_frame,
 )
 from firmwright.device.session import Session
+from firmwright.package.project_writer import write_project
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
@@ -96,6 +97,42 @@ def test_an_end_in_between_leaves_no_half_that_builds(
     NEW.write(tmp_path)
     names = {"SConstruct", "metadata.json", "model/a.c", "model/b.c"}
     assert {name for name in contents(tmp_path) if not name.startswith("whole")} >= names
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+def test_a_project_that_was_ended_while_it_was_new_is_completed(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = '{"schema": 1, "model": "m", "files": ["model/a.c"]}'
+    tree = SourceTree({"SConstruct": "s", "metadata.json": metadata, "model/a.c": "a"})
+    replace, write, made = Path.replace, Path.write_bytes, []
+
+    def counted(step: Callable[..., object]) -> Callable[..., object]:
+        def run(*args: object) -> object:
+            made.append(step)
+            if len(made) == steps:
+                os._exit(9)
+            return step(*args)
+
+        return run
+
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(Path, "replace", counted(replace))
+        monkeypatch.setattr(Path, "write_bytes", counted(write))
+        write_project(tree, tmp_path / "new")
+        os._exit(0)
+    os.waitpid(child, 0)
+    write_project(tree, tmp_path / "new")
+    assert set(contents(tmp_path / "new")) == set(tree.files)
+
+
+def test_a_folder_with_other_files_is_still_refused(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / ".a.c.new").write_text("")
+    (tmp_path / "src" / "mine.c").write_text("")
+    with pytest.raises(UsageError, match="not empty"):
+        write_project(NEW, tmp_path)
 
 
 def test_links_are_replaced_and_not_written_through(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ SUBJECTS = {
     "server with all options": Subject(
         "fuzz_link", ("FWR_PRIVATE_IO=1", "FWR_WATCHDOG=1", "FWR_GUARDS=1")
     ),
-    "commands of MLPerf Tiny": Subject("fuzz_mlperf", cases_deep=8_000_000),
+    "commands of MLPerf Tiny": Subject("fuzz_mlperf"),
     "command streams of Ethos-U": Subject(
         "fuzz_ethos_u", others="ethos_u/*.c", cases=10_000, cases_deep=2_000_000
     ),

@@ -23,6 +23,8 @@ Variant = Literal["release", "profile", "debug"]
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 
+MARKER: Final = "metadata.json"
+"""The file that makes a folder a project, and lists the project's files."""
 _BUILD_FILES: Final = ("SConstruct", "CMakeLists.txt", "Makefile")
 
 
@@ -55,8 +57,9 @@ class SourceTree:
     def write(self, directory: Path, stale: Sequence[Path] = ()) -> None:
         """Write every file below `directory` and remove `stale`; do not touch unchanged files.
 
-        Files are written under temporary names and replace earlier ones together; in between, the
-        folder has no build files, so a partial tree cannot be built.
+        Files are written under temporary names and replace earlier ones together, the marker first,
+        so that a later call may complete them; in between, the folder has no build files, so a
+        partial tree cannot be built.
         """
         staged: dict[Path, Path] = {}
         try:
@@ -76,7 +79,7 @@ class SourceTree:
                     staged[file] = file.replace(_staged(file))
             for file in stale:
                 file.unlink()
-            for file in sorted(staged, key=build_files.__contains__):
+            for file in sorted(staged, key=lambda f: (f in build_files, f.name != MARKER)):
                 staged[file].replace(file)
         except BaseException:
             for file in staged.values():
@@ -86,6 +89,12 @@ class SourceTree:
 
 def _staged(file: Path) -> Path:
     return file.with_name(f".{file.name}.new")
+
+
+def holds_nothing(directory: Path) -> bool:
+    """Return whether the only files, if any, are temporary ones of an interrupted `write`."""
+    files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+    return all(path.name.startswith(".") and path.name.endswith(".new") for path in files)
 
 
 def replace_file(file: Path, data: bytes) -> None:

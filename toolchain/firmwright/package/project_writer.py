@@ -6,11 +6,11 @@ Stale model files are removed.
 
 from pathlib import Path
 
-from firmwright.artifacts import SourceTree
+from firmwright.artifacts import MARKER as MARKER
+from firmwright.artifacts import SourceTree, holds_nothing
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
 
-MARKER = "metadata.json"
 _OWNED = "files"
 
 
@@ -31,7 +31,7 @@ def write_project(tree: SourceTree, directory: Path) -> None:
 def _check(directory: Path) -> set[str]:
     if directory.exists() and not directory.is_dir():
         raise UsageError("it is not a directory.", where=str(directory), hint="another directory.")
-    if not directory.exists() or not any(directory.iterdir()):
+    if not directory.exists() or holds_nothing(directory):
         return set()
     facts = _read_marker(directory / MARKER)
     if facts is None:
