@@ -36,7 +36,7 @@ class Subject:
     defines: tuple[str, ...] = ()
     others: str = ""
     cases: int = 3_000
-    cases_deep: int = 1_000_000
+    cases_deep: int = 130_000
 
 
 SUBJECTS = {
@@ -45,7 +45,7 @@ SUBJECTS = {
     "server with all options": Subject(
         "fuzz_link", ("FWR_PRIVATE_IO=1", "FWR_WATCHDOG=1", "FWR_GUARDS=1")
     ),
-    "commands of MLPerf Tiny": Subject("fuzz_mlperf"),
+    "commands of MLPerf Tiny": Subject("fuzz_mlperf", cases_deep=1_000_000),
     "command streams of Ethos-U": Subject(
         "fuzz_ethos_u", others="ethos_u/*.c", cases=10_000, cases_deep=2_000_000
     ),
