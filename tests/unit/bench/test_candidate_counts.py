@@ -23,11 +23,12 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import Compilation, remaining_passes
 
 BOARD = "mps2-an386"
-LAYER_LOSS = 0.04
-"""The cost model's error for one layer: 3.5 percent for the first convolution of digits, whose
-pixels=2 it prefers to pixels=4. The cycles of one kernel also differ from image to image, since
-gcc orders loads by the code around it (one depthwise kernel: 237 or 245 thousand)."""
-MODEL_LOSS = 0.01
+LOSSES = (0.04, 0.01)
+"""The cost model's error for one layer and for the model: 3.5 percent for the first convolution of
+digits, whose pixels=2 it prefers to pixels=4. The cycles of one kernel also differ from image to
+image, since gcc orders loads by the code around it (one depthwise kernel: 237 or 245 thousand)."""
+OTHER_LOSSES = (0.08, 0.02)
+"""The same for compilers other than the one that the cost model is fitted to."""
 MODELS = (
     "kws_ref_model.tflite",
     "vww_96_int8.tflite",
@@ -57,8 +58,9 @@ def cycles_offered(compiled: Compilation) -> Mapping[int, Mapping[str, int]]:
     return result
 
 
-def check_choice(path: Path) -> None:
+def check_choice(path: Path, limits: tuple[float, float]) -> None:
     """Compare the chosen schedules with the best candidates."""
+    layer_limit, model_limit = limits
     compiled = compile_for(load_model(path), BOARD, optimize="speed")
     try:
         offered = cycles_offered(compiled)
@@ -74,18 +76,25 @@ def check_choice(path: Path) -> None:
     }
     best = {index: min(offered[index].values()) for index in chosen}
     losses = {index: round(cycles[index] / best[index] - 1, 3) for index in chosen}
-    assert {index: loss for index, loss in losses.items() if loss > LAYER_LOSS} == {}
-    assert sum(cycles.values()) <= (1 + MODEL_LOSS) * sum(best.values())
+    assert {index: loss for index, loss in losses.items() if loss > layer_limit} == {}
+    assert sum(cycles.values()) <= (1 + model_limit) * sum(best.values())
 
 
-def test_chosen_kernels_of_a_small_model_are_nearly_the_best(digits_path: Path) -> None:
-    check_choice(digits_path)
+@pytest.fixture
+def limits(measuring_tools: str, recorded_tools: str) -> tuple[float, float]:
+    return LOSSES if measuring_tools == recorded_tools else OTHER_LOSSES
+
+
+def test_chosen_kernels_of_a_small_model_are_nearly_the_best(
+    digits_path: Path, limits: tuple[float, float]
+) -> None:
+    check_choice(digits_path, limits)
 
 
 @pytest.mark.deep
 @pytest.mark.models
 @pytest.mark.parametrize("name", MODELS)
 def test_chosen_kernels_of_a_model_are_nearly_the_best(
-    name: str, model_path: Callable[[str], Path]
+    name: str, model_path: Callable[[str], Path], limits: tuple[float, float]
 ) -> None:
-    check_choice(model_path(name))
+    check_choice(model_path(name), limits)

@@ -15,6 +15,6 @@ def test_files_are_put_into_memory_by_the_generic_loader() -> None:
     devices = [words[i + 1] for i, word in enumerate(words) if word == "-device"]
     assert devices == [
         "loader,file=/tmp/a,,b.bin,addr=0x21000000,force-raw=on",
-        "loader,file=c.bin,addr=0x10,force-raw=on",
+        f"loader,file={Path.cwd()}/c.bin,addr=0x10,force-raw=on",
     ]
     assert "-device" not in QemuCommand("mps2-an386", Path("fw.elf")).arguments()
