@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.artifacts import UnboundedReason
+from firmwright.build.call_sites import read_functions
 from firmwright.build.stack_analysis import CallGraph, KnownFunctions, read_frames
 
 ARM = """
@@ -217,3 +218,19 @@ def test_the_larger_of_two_frames_of_one_name_counts_in_any_order(tmp_path: Path
 def test_a_frame_of_unknown_size_is_variable(tmp_path: Path) -> None:
     (tmp_path / "a.su").write_text("a.c:4:12:f\t16\tdynamic\n")
     assert read_frames(tmp_path) == ({"f": 16}, frozenset({"f"}))
+
+
+def test_a_clone_has_the_frame_of_its_source(tmp_path: Path) -> None:
+    """The symbol is f.constprop.0, and the `.su` file of gcc 12 says f.constprop."""
+    lines = ["m.c:6:39:deep.constprop\t8\tdynamic", "m.c:9:5:wide.isra\t400\tstatic"]
+    (tmp_path / "m.su").write_text("\n".join(lines))
+    frames, variable = read_frames(tmp_path)
+    assert (frames, variable) == ({"deep": 8, "wide": 400}, {"deep"})
+    text = "00000100 <wide.isra.0.part.1>:\n 100:\t4770      \tbx\tlr\n"
+    assert [function.name for function in read_functions(text).values()] == ["wide"]
+
+
+def test_a_move_to_the_program_counter_jumps_to_a_register() -> None:
+    text = "00000100 <f>:\n 100:\t469f      \tmov\tpc, r3\n"
+    text += "00000102 <g>:\n 102:\t46f7      \tmov\tpc, lr\n"
+    assert [f.jumps_to_register for f in read_functions(text).values()] == [True, False]

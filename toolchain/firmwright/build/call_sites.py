@@ -26,6 +26,7 @@ _LOWERING: Final = (
 )
 """Instructions that lower the stack pointer by a constant, and the numeric base of the constant."""
 _LOWERING_BY_REGISTER: Final = re.compile(r"subs?(?:\.w)? sp, ?sp, ?[a-z]\w*")
+_CLONE: Final = re.compile(r"(\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$")
 _MILLICODE: Final = re.compile(r"<__riscv_(save|restore)_(\d+)>")
 _MILLICODE_STEP_BYTES: Final = 16
 """A caller's frame grows by this for each four registers that __riscv_save_N saves on RV32."""
@@ -39,7 +40,7 @@ class FunctionCode:
     """The calls and the frame of a function; `calls` and `jumps` are addresses.
 
     `calls_pointer`: it calls an address in a register, also by a last jump that follows no index
-    into a jump table; `jumps_to_register`: any jump to a register on RISC-V.
+    into a jump table; `jumps_to_register`: any jump to a register on RISC-V, `mov pc, rN` on Arm.
     """
 
     name: str
@@ -59,6 +60,14 @@ class FunctionCode:
         return "@plt" in self.name
 
 
+def source_name(symbol: str) -> str:
+    """Return the name in the source of a symbol, which may be a clone such as `f.constprop.0`.
+
+    gcc's `.su` files name the clones without their numbers.
+    """
+    return _CLONE.sub("", without_abi_hash(symbol))
+
+
 def read_functions(disassembly: str) -> dict[int, FunctionCode]:
     """Return the functions by address."""
     functions: dict[int, FunctionCode] = {}
@@ -67,7 +76,7 @@ def read_functions(disassembly: str) -> dict[int, FunctionCode]:
     for line in disassembly.splitlines():
         header = _HEADER.match(line)
         if header:
-            name = without_abi_hash(header[2])
+            name = source_name(header[2])
             current = functions.setdefault(int(header[1], 16), FunctionCode(name))
             recent.clear()
             continue
@@ -96,6 +105,8 @@ def _take(function: FunctionCode, mnemonic: str, operands: str, recent: deque[st
         function.jumps.add(int(operands, 16) & ~1)
     elif _is_pointer_call(mnemonic, operands):
         function.calls_pointer = True
+    elif mnemonic == "mov" and operands.startswith("pc, ") and operands != "pc, lr":  # Arm
+        function.jumps_to_register = True
     elif mnemonic == "jr" and operands not in ("ra", "t0"):  # t0 returns from saving registers
         function.jumps_to_register = True
         if not any(map(_TABLE_INDEX.match, recent)):

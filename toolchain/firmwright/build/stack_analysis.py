@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from firmwright.artifacts import StackUsage, UnboundedReason, UnboundedStack
-from firmwright.base.c_identifiers import without_abi_hash
 from firmwright.base.errors import ToolFailedError
-from firmwright.build.call_sites import FunctionCode, read_functions
+from firmwright.build.call_sites import FunctionCode, read_functions, source_name
 
 MODEL_CALLBACK_PREFIXES: Final = ("read_constants", "start_", "wait_for_")
 """Name prefixes of the glue's functions that a model calls."""
@@ -160,7 +159,7 @@ def read_frames(directory: Path) -> tuple[dict[str, int], frozenset[str]]:
     for file in sorted(directory.rglob("*.su")):
         for line in file.read_text(encoding="utf-8").splitlines():
             place, size, kind = line.split("\t")
-            name = without_abi_hash(place.rsplit(":", 1)[-1])
+            name = source_name(place.rsplit(":", 1)[-1])
             if "dynamic" in kind and "bounded" not in kind:
                 variable.add(name)
             frames[name] = max(frames.get(name, 0), int(size))

@@ -8,6 +8,7 @@ only; `--verbose` writes it as lines.
 import argparse
 import contextlib
 import difflib
+import errno
 import importlib
 import io
 import json
@@ -100,12 +101,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = f"the memory of this computer is not enough ({error})."
         return _print_outcome(Outcome(error=errors.FirmwrightError(what)), name, as_json=as_json)
     except Exception as error:  # noqa: BLE001 - any other exception is a bug
+        if _is_about_a_path(error):
+            usage = errors.UsageError(f"a path cannot be used: {error}.", hint="another path.")
+            return _print_outcome(Outcome(error=usage), name, as_json=as_json)
         write_traceback()
         what = f"{type(error).__name__}: {error}."
         hint = "report it with the traceback above and, if possible, the model."
         return _print_outcome(
             Outcome(error=errors.InternalError(what, hint=hint)), name, as_json=as_json
         )
+
+
+def _is_about_a_path(error: Exception) -> bool:
+    """Return whether the system refuses a path that is too long or contains a NUL character."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+    return isinstance(error, ValueError) and "embedded null" in str(error)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_bytes
 from firmwright.base.suggestions import suggest_name
 from firmwright.base.trust import trusts_path, untrusted_error
 from firmwright.cli.verb import CliParser
@@ -110,7 +111,7 @@ def _trust_problem(file: Path, key: str, value: str) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(read_input_bytes(file).decode("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the file cannot be read: {error}.", where=str(file)) from error
 

@@ -12,6 +12,7 @@ from firmwright import pipeline
 from firmwright.artifacts import replace_file
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_bytes
 from firmwright.frontends.onnx import ModelOverrides
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
@@ -159,7 +160,7 @@ def write_file(path: str | Path, data: bytes) -> None:
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_input_bytes(file)
     except OSError as error:
         what = f"the model cannot be read: {error.strerror}."
         hint = "give the path of a .tflite, .onnx, .pt2, .keras, .h5 or .fwir file."

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from firmwright.base.dtypes import INT16
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import check_regular_file
 from firmwright.base.resource_limits import scaled_limit
 from firmwright.flows.input_values import HalfRounding, convert_values, describe_use, half_rounding
 from firmwright.flows.model import write_file
@@ -78,6 +79,7 @@ def measured_sample(inputs: Sequence[IoTensor]) -> Tensors:
 def read_npz(path: str | Path) -> dict[str, Array]:
     """Return the arrays of an .npz file; raise UsageError for other files and Python objects."""
     try:
+        check_regular_file(path)
         with open(path, "rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -231,6 +233,7 @@ def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
         what = f"the model has no audio front end: it takes {kinds}."
         raise UsageError(what, where=path, hint="an .npz file of such arrays.")
     try:
+        check_regular_file(path)
         with wave.open(path, "rb") as file:
             channels, bits = file.getnchannels(), 8 * file.getsampwidth()
             sound = file.readframes(file.getnframes())

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_bytes
 from firmwright.ir.tuning_records import Measurement, TuningRecords, parse_measurement
 
 log = logging.getLogger(__name__)
@@ -16,7 +17,7 @@ def read_tuning(path: str | Path) -> TuningRecords:
 
 def read_measurements(path: str | Path) -> tuple[Measurement, ...]:
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = read_input_bytes(path).decode("utf-8", errors="replace")
     except OSError as error:
         what = f"the tuning log cannot be read: {error.strerror}."
         hint = "create one with firmwright tune MODEL --board B --out LOG."

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import ModelError, UsageError
+from firmwright.base.input_files import read_input_bytes
 from firmwright.base.recursion import raise_recursion_limit
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX, check_count
 from firmwright.frontends.keras import convert_keras, is_keras
@@ -28,7 +29,7 @@ def load_module(
 ) -> IRModule:
     file = Path(path)
     try:
-        data = file.read_bytes()
+        data = read_input_bytes(file)
     except OSError as error:
         raise UsageError(
             f"the model cannot be read: {error.strerror}.", where=str(file), hint="another path."
