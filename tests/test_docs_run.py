@@ -57,6 +57,7 @@ REASONS = {
     "needs a file of Vela": r"_vela\.tflite",
     "needs the benchmark's samples": r"--dataset|--serve",
     "fetches from the network": r"pip install|fetch\.py",
+    "installs a Debian": r"in_debian13\.sh",
     "is the whole test suite": r"\bfw test|scons check",
     "takes minutes for each board": r"bench .*--(?:predict|cycles)",
     "writes into the home folder": r"~/",

@@ -69,7 +69,8 @@ def load_module_bytes(
             module = parse_module(data.decode("utf-8"), file)
         except UnicodeDecodeError as error:
             raise ModelError("the module's text is not UTF-8.", where=file) from error
-        verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
+        intrinsics = collect_intrinsics(module, INTRINSICS)
+        verify_module(module, op_table(), intrinsics, checks_overflow=True)
         return without_trust(_checked(module, file), path or Path(file))
     name = name or to_c_identifier(Path(file).stem)
     if is_pytorch(data, file):

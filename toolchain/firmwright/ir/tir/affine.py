@@ -1,8 +1,8 @@
 """Affine forms and intervals of index expressions, used to prove bounds.
 
-Intervals are inclusive and sound without overflow (the TIR rule), in the verifier also with it:
-then an expression is linear only if its type holds each part. None means unknown. Elements of bool
-are bytes of any value, since memory may be shared or uninitialized. Correlated
+Intervals are inclusive and sound without overflow (the TIR rule), in the verifier of module texts
+also with it: then an expression is linear only if its type holds each part. None means unknown.
+Elements of bool are bytes of any value, since memory may be shared or uninitialized. Correlated
 terms cancel because intervals are computed from the linear form: `y*2 + ky - 1` under the condition
 `y*2 + ky >= 1` is at least 0.
 """
@@ -12,11 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from firmwright.base.dtypes import BOOL, INT32, UINT8, DType
+from firmwright.base.dtypes import BOOL, DType
 from firmwright.ir import tir
+from firmwright.ir.tir.intervals import (
+    Interval,
+    binary_interval,
+    dtype_range,
+    fits_dtype,
+    hull_of,
+    intersect,
+    is_linear,
+    wrapped_interval,
+)
 from firmwright.ir.tir.traversal import walk
 
-Interval = tuple[int, int]
 _Terms = dict[tir.Expr, int]
 NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _SEARCH_DEPTH = 3  # maximum number of facts combined to bound an expression
@@ -93,7 +102,7 @@ def _join_div_mod(terms: _Terms) -> int:
 
 def is_widening(source: DType, target: DType) -> bool:
     limits = dtype_range(source)
-    return limits is not None and target.is_int and _fits(limits, target)
+    return limits is not None and target.is_int and fits_dtype(limits, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,7 @@ class Bounds:
         plain = None if expanded is form else self._form(expanded)
         if plain is None:
             return best
-        return _intersect(best, self._search(expanded, _SEARCH_DEPTH, plain))
+        return intersect(best, self._search(expanded, _SEARCH_DEPTH, plain))
 
     def proves_within(self, expr: tir.Expr, low: int, high: int) -> bool:
         if self.dead:
@@ -266,7 +275,7 @@ class Bounds:
                     continue
                 lower, upper = self._search(rest, depth - 1, plain)
                 ends = (times * low, times * high)
-                best = _intersect(best, (lower + min(ends), upper + max(ends)))
+                best = intersect(best, (lower + min(ends), upper + max(ends)))
         return best
 
     def expand(self, form: Affine) -> Affine:
@@ -286,15 +295,15 @@ class Bounds:
         match expr:
             case tir.Cast(dtype, value) if is_widening(value.dtype, dtype):
                 return self._exact_interval(value)
-            case tir.Binary("add" | "sub" | "mul" | "shl" as op, a, b) if _is_linear(op, a, b):
+            case tir.Binary("add" | "sub" | "mul" | "shl" as op, a, b) if is_linear(op, a, b):
                 x, y = self._exact_interval(a), self._exact_interval(b)
                 if x is None or y is None:
                     return None
-                limits = _binary_interval(op, x, y)
-                if limits is not None and _fits(limits, expr.dtype):
+                limits = binary_interval(op, x, y)
+                if limits is not None and fits_dtype(limits, expr.dtype):
                     return limits
                 limits = self._tight_interval(linearize(expr))
-                return limits if limits is not None and _fits(limits, expr.dtype) else None
+                return limits if limits is not None and fits_dtype(limits, expr.dtype) else None
             case _:
                 return self._atom(expr)
 
@@ -309,8 +318,8 @@ class Bounds:
                 return self.interval_of(value)
             case tir.Binary(op, a, b):
                 x, y = self.interval_of(a), self.interval_of(b)
-                limits = None if x is None or y is None else _binary_interval(op, x, y)
-                return None if limits is None else _wrapped(limits, expr)
+                limits = None if x is None or y is None else binary_interval(op, x, y)
+                return None if limits is None else wrapped_interval(limits, expr)
             case _:
                 return None
 
@@ -320,7 +329,7 @@ class Bounds:
             return result
         for fact, limits in self.facts:
             if len(fact.terms) == 1 and fact.terms.get(atom) == 1:
-                result = _intersect(result, limits)
+                result = intersect(result, limits)
         return result
 
     def _plain_atom(self, atom: tir.Expr) -> Interval | None:
@@ -335,13 +344,13 @@ class Bounds:
                 return 0, 1
             case tir.Binary(op, a, b):
                 x, y = self.interval_of(a), self.interval_of(b)
-                limits = None if x is None or y is None else _binary_interval(op, x, y)
+                limits = None if x is None or y is None else binary_interval(op, x, y)
                 if not self.checks_overflow:
                     return limits or dtype_range(a.dtype)
                 if limits is None:
                     is_unknown = x is None or y is None or (op == "shl" and a.dtype.signed)
                     return None if is_unknown else dtype_range(a.dtype)
-                return limits if _fits(limits, a.dtype) else _wrapped(limits, atom)
+                return limits if fits_dtype(limits, a.dtype) else wrapped_interval(limits, atom)
             case tir.Cast(dtype, value):
                 if value.dtype.is_float:
                     return dtype_range(dtype)
@@ -351,17 +360,17 @@ class Bounds:
                 whole = dtype_range(dtype)
                 if x is None:
                     return None if self.checks_overflow else whole
-                if _fits(x, dtype):
+                if fits_dtype(x, dtype):
                     return x
                 # C does not convert a bool, a byte, to int8.
-                return _hull([*x, *whole]) if whole and value.dtype == BOOL else whole
+                return hull_of([*x, *whole]) if whole and value.dtype == BOOL else whole
             case tir.Select(cond, a, b):
                 then = orelse = self
                 if not any(isinstance(part, tir.Select) for part in walk(cond)):
                     # Refinement by nested selects could take exponential time.
                     then, orelse = self.assume(cond), self.assume(cond, False)
                 x, y = then.interval_of(a), orelse.interval_of(b)
-                return None if x is None or y is None else _hull([*x, *y])
+                return None if x is None or y is None else hull_of([*x, *y])
             case _:
                 return dtype_range(atom.dtype)
 
@@ -376,82 +385,6 @@ def _cancelling_factors(form: Affine, fact: Affine) -> list[int]:
         if mine and mine % coefficient == 0 and mine // coefficient not in factors:
             factors.append(mine // coefficient)
     return factors
-
-
-def _binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
-    match op:
-        case "add":
-            return x[0] + y[0], x[1] + y[1]
-        case "sub":
-            return x[0] - y[1], x[1] - y[0]
-        case "min":
-            return min(x[0], y[0]), min(x[1], y[1])
-        case "max":
-            return max(x[0], y[0]), max(x[1], y[1])
-        case "mul":
-            return _hull([p * q for p in x for q in y])
-        case "div" if y[0] > 0:  # truncated, as in C
-            return _hull([p // q if p >= 0 else -(-p // q) for p in x for q in y])
-        case "mod" if y[0] > 0:  # the sign follows the dividend, as in C
-            if -y[0] < x[0] and x[1] < y[0]:
-                return x
-            return max(x[0], 1 - y[1]) if x[0] < 0 else 0, min(x[1], y[1] - 1) if x[1] > 0 else 0
-        case "shr" if y[0] >= 0 and y[1] < 64:
-            return _hull([p >> q for p in x for q in y])
-        case "shl" if y[0] >= 0 and y[1] < 64:
-            return _hull([p << q for p in x for q in y])
-        case "and":
-            masks = [side[1] for side in (x, y) if side[0] >= 0]
-            return (0, min(masks)) if masks else None
-        case "or" | "xor" if x[0] >= 0 and y[0] >= 0:
-            return 0, (1 << max(x[1], y[1]).bit_length()) - 1
-        case _:
-            return None
-
-
-def _hull(values: list[int]) -> Interval:
-    return min(values), max(values)
-
-
-def _intersect(a: Interval, b: Interval) -> Interval:
-    return max(a[0], b[0]), min(a[1], b[1])
-
-
-def dtype_range(dtype: DType) -> Interval | None:
-    """Return the values that an element or variable may have; a bool is a byte."""
-    if dtype == BOOL:
-        return 0, UINT8.max
-    return (dtype.min, dtype.max) if dtype.is_int else None
-
-
-def _fits(limits: Interval, dtype: DType) -> bool:
-    whole = dtype_range(dtype)
-    return whole is not None and whole[0] <= limits[0] and limits[1] <= whole[1]
-
-
-def _is_linear(op: str, a: tir.Expr, b: tir.Expr) -> bool:
-    match op:
-        case "mul":
-            return isinstance(a, tir.IntImm) or isinstance(b, tir.IntImm)
-        case "shl":
-            return isinstance(b, tir.IntImm) and 0 <= b.value < 64
-    return True
-
-
-def _wrapped(limits: Interval, expr: tir.Binary) -> Interval | None:
-    """Return the range of a result that leaves its type, or None if it is undefined in C."""
-    whole = dtype_range(expr.dtype)
-    if whole is None:
-        return None
-    if expr.dtype.bits < INT32.bits:  # C computes it as int
-        return _hull([*limits, *whole]) if _fits(limits, INT32) else None
-    if not expr.dtype.signed:
-        return whole
-    is_negation = expr.op == "sub" and isinstance(expr.a, tir.IntImm)
-    takes_most = limits[0] <= whole[0] // 2 and whole[1] // 2 <= limits[1]
-    is_scaled = expr.op in ("mul", "shl") and isinstance(expr.b, tir.IntImm)
-    is_sum = expr.op in ("add", "sub") and not is_negation
-    return whole if takes_most and (is_sum or is_scaled) else None
 
 
 def has_load(expr: tir.Expr) -> bool:

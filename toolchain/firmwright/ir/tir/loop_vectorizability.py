@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.ir import tir
 from firmwright.ir.tir import traversal
-from firmwright.ir.tir.affine import Affine, Bounds, Interval, has_load, linearize
+from firmwright.ir.tir.affine import Affine, Bounds, has_load, linearize
+from firmwright.ir.tir.intervals import Interval
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.traversal import Node
 

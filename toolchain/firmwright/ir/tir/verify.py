@@ -47,8 +47,14 @@ DIAGNOSTICS_SHOWN_MAX = 20
 _READ_ONLY_ROLES = ("in", "const")
 
 
-def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
-    """Raise ModelError with the diagnostics if a function, a table or the plan is invalid."""
+def verify_module(
+    module: IRModule, ops: OpTable, intrinsics: IntrinsicTable, *, checks_overflow: bool = False
+) -> None:
+    """Raise ModelError with the diagnostics if a function, a table or the plan is invalid.
+
+    With `checks_overflow`, proofs of indices do not rely on arithmetic without overflow, which
+    the kernels of this package guarantee and a module text does not.
+    """
     graphs = [f for f in module.functions.values() if isinstance(f, Function)]
     names = {f.name for f in graphs}
     called = {
@@ -60,7 +66,9 @@ def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) ->
         if isinstance(func, Function):
             diagnostics += diagnose_graph(func, module, ops)
         else:
-            diagnostics += diagnose_prim_func(func, module, intrinsics)
+            diagnostics += diagnose_prim_func(
+                func, module, intrinsics, checks_overflow=checks_overflow
+            )
     if module.plan is not None:
         diagnostics += diagnose_plan(module.plan, module)
     diagnostics += diagnose_requests(module)
@@ -76,9 +84,14 @@ def raise_diagnostics(diagnostics: Sequence[str], where: str) -> None:
 
 
 def diagnose_prim_func(
-    func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable
+    func: tir.PrimFunc,
+    module: IRModule,
+    intrinsics: IntrinsicTable,
+    *,
+    checks_overflow: bool = False,
 ) -> list[str]:
     checker = _PrimFuncVerifier(func, module, intrinsics)
+    checker.bounds = Bounds(checks_overflow=checks_overflow)
     checker.function()
     place = f"@{func.name}" if func.span == Span("") else f"@{func.name} ({func.span})"
     return [f"{place}: {problem}" for problem in checker.diagnostics]
@@ -97,7 +110,7 @@ class _PrimFuncVerifier(ExprVerifier):
         target = self.func.attrs.get("target", "")
         if target and target not in self.module.targets:
             self.report(f"target {target!r} is not in the module")
-        self._stmt(self._body_for_all_calls(), Bounds(checks_overflow=True))
+        self._stmt(self._body_for_all_calls(), self.bounds)
         if not self.diagnostics and self.func.attrs.get("aot_main"):
             self.diagnostics += diagnose_async_calls(self.func, self.module.functions)
             self.diagnostics += diagnose_devices(self.func, self.module)

@@ -32,7 +32,7 @@ class ExprVerifier:
         self.diagnostics: list[str] = []
         self.buffers: dict[str, VisibleBuffer] = {}
         self.vars: dict[str, tir.Var] = {}
-        self.bounds = Bounds(checks_overflow=True)
+        self.bounds = Bounds()
 
     def report(self, message: str) -> None:
         if message not in self.diagnostics:

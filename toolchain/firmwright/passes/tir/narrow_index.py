@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT32, INT64
 from firmwright.ir import tir
-from firmwright.ir.tir.affine import Bounds, Interval, is_widening
+from firmwright.ir.tir.affine import Bounds, is_widening
+from firmwright.ir.tir.intervals import Interval
 from firmwright.ir.tir.traversal import Node, map_children, with_body, with_children
 from firmwright.passes.map_functions import tir_pass
 from firmwright.passes.tir.simplify import assuming

@@ -1,0 +1,84 @@
+"""Intervals of integers: inclusive ranges, and those of operations on them."""
+
+from typing import TypeAlias
+
+from firmwright.base.dtypes import BOOL, INT32, UINT8, DType
+from firmwright.ir import tir
+
+Interval: TypeAlias = tuple[int, int]
+
+
+def binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
+    match op:
+        case "add":
+            return x[0] + y[0], x[1] + y[1]
+        case "sub":
+            return x[0] - y[1], x[1] - y[0]
+        case "min":
+            return min(x[0], y[0]), min(x[1], y[1])
+        case "max":
+            return max(x[0], y[0]), max(x[1], y[1])
+        case "mul":
+            return hull_of([p * q for p in x for q in y])
+        case "div" if y[0] > 0:  # truncated, as in C
+            return hull_of([p // q if p >= 0 else -(-p // q) for p in x for q in y])
+        case "mod" if y[0] > 0:  # the sign follows the dividend, as in C
+            if -y[0] < x[0] and x[1] < y[0]:
+                return x
+            return max(x[0], 1 - y[1]) if x[0] < 0 else 0, min(x[1], y[1] - 1) if x[1] > 0 else 0
+        case "shr" if y[0] >= 0 and y[1] < 64:
+            return hull_of([p >> q for p in x for q in y])
+        case "shl" if y[0] >= 0 and y[1] < 64:
+            return hull_of([p << q for p in x for q in y])
+        case "and":
+            masks = [side[1] for side in (x, y) if side[0] >= 0]
+            return (0, min(masks)) if masks else None
+        case "or" | "xor" if x[0] >= 0 and y[0] >= 0:
+            return 0, (1 << max(x[1], y[1]).bit_length()) - 1
+        case _:
+            return None
+
+
+def hull_of(values: list[int]) -> Interval:
+    return min(values), max(values)
+
+
+def intersect(a: Interval, b: Interval) -> Interval:
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def dtype_range(dtype: DType) -> Interval | None:
+    """Return the values that an element or variable may have; a bool is a byte."""
+    if dtype == BOOL:
+        return 0, UINT8.max
+    return (dtype.min, dtype.max) if dtype.is_int else None
+
+
+def fits_dtype(limits: Interval, dtype: DType) -> bool:
+    whole = dtype_range(dtype)
+    return whole is not None and whole[0] <= limits[0] and limits[1] <= whole[1]
+
+
+def is_linear(op: str, a: tir.Expr, b: tir.Expr) -> bool:
+    match op:
+        case "mul":
+            return isinstance(a, tir.IntImm) or isinstance(b, tir.IntImm)
+        case "shl":
+            return isinstance(b, tir.IntImm) and 0 <= b.value < 64
+    return True
+
+
+def wrapped_interval(limits: Interval, expr: tir.Binary) -> Interval | None:
+    """Return the range of a result that leaves its type, or None if it is undefined in C."""
+    whole = dtype_range(expr.dtype)
+    if whole is None:
+        return None
+    if expr.dtype.bits < INT32.bits:  # C computes it as int
+        return hull_of([*limits, *whole]) if fits_dtype(limits, INT32) else None
+    if not expr.dtype.signed:
+        return whole
+    is_negation = expr.op == "sub" and isinstance(expr.a, tir.IntImm)
+    takes_most = limits[0] <= whole[0] // 2 and whole[1] // 2 <= limits[1]
+    is_scaled = expr.op in ("mul", "shl") and isinstance(expr.b, tir.IntImm)
+    is_sum = expr.op in ("add", "sub") and not is_negation
+    return whole if takes_most and (is_sum or is_scaled) else None
