@@ -153,7 +153,7 @@ def test_a_stack_overflow_of_a_custom_main_is_printed(board: str, tmp_path: Path
     try:
         for _ in range(40):
             text += line.read(1000, 0.5)
-            if text.endswith(b"\r\n") and b"fault" in text:
+            if b"fault" in text and text.partition(b"fault")[2].endswith(b"\r\n"):
                 break
     finally:
         line.close()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from firmwright.base.dtypes import INT8, INT32, INT64, UINT8
-from firmwright.base.errors import DoesNotFitError, InternalError, UsageError
+from firmwright.base.errors import DoesNotFitError, InternalError, PluginError, UsageError
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IoBinding, IRModule
@@ -291,7 +291,7 @@ def test_planner_can_be_a_function_and_is_validated() -> None:
     module = module_of(copy_kernel("copy"))
     by_name, inputs = plan_memory(module, "greedy_by_size"), plan_memory(module, greedy_by_size)
     assert by_name.plan == inputs.plan
-    with pytest.raises(InternalError, match="planner zero made an invalid plan: x at 0 and a at 0"):
+    with pytest.raises(PluginError, match="planner zero made an invalid plan: x at 0 and a at 0"):
         plan_memory(module, everything_at_zero)
 
 

@@ -97,6 +97,8 @@ def _with_requested(module: IRModule) -> IRModule:
     copies: Mapping[str, str] = {}
     if chosen:
         module, copies = _copy_to_ram(replace(module, constants=constants), main, chosen)
+    elif not module.requests:
+        return module
     by_kernel = {kernel: [copies[name] for name in names] for kernel, names in read.items()}
     return bind_copies(module, by_kernel)
 
