@@ -62,7 +62,7 @@ def export_model(
 def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> ExportInput:
     parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
     metadata = replace(metadata, license=parts[0].options.license or DEFAULT_LICENSE)
-    tree = compiled.tree
+    tree = compiled.recorded_tree if isinstance(compiled, Compilation) else compiled.tree
     for part in parts:
         main = part.module.aot_main
         waits = find_waits(part.module)

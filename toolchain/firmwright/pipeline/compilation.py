@@ -82,10 +82,20 @@ class Compilation:
         """The 32 hex digits by which the firmware identifies itself."""
         return self.summary.model_id
 
+    @property
+    def recorded_tree(self) -> SourceTree:
+        """The tree whose metadata.json contains the choices that new weights keep."""
+        if self.record is None:
+            return self.tree
+        facts = json.loads(str(self.tree.files["metadata.json"]))
+        facts["choices"] = self.record.to_json()
+        text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+        return SourceTree({**self.tree.files, "metadata.json": text})
+
     def project(self) -> SourceTree:
         """Return all files of a self-contained project that builds with `scons`."""
         files = project_files(self.board, c_standard=self.options.c_standard)
-        project = self.tree.merged(files)
+        project = self.recorded_tree.merged(files)
         if self.task is None:
             return project
         return make_mlperf_project(project, self.module.io, self.board, self.task)
@@ -210,17 +220,12 @@ def emit_compilation(
         compiler={"tool": compiler[0], "flags": list(compiler[1])},
         options=serialize_options(resolved),
     )  # fmt: skip
-    tree = tree.merged(_metadata_file(summary, tree, record))
+    tree = tree.merged(_metadata_file(summary, tree))
     return Compilation(module, imported, board, tree, summary, options, source, record=record)
 
 
-def _metadata_file(
-    summary: CompilationSummary | BundleSummary, tree: SourceTree,
-    record: ProgramRecord | None = None,
-) -> SourceTree:  # fmt: skip
+def _metadata_file(summary: CompilationSummary | BundleSummary, tree: SourceTree) -> SourceTree:
     facts = add_file_list(summary.to_json(), tree)
-    if record is not None:
-        facts = {**facts, "choices": record.to_json()}
     return SourceTree({"metadata.json": json.dumps(facts, indent=2, sort_keys=True) + "\n"})
 
 
