@@ -3,8 +3,7 @@
  *     -plugin file=largest_counts.so,from=ADDRESS,out=FILE,caller=ADDRESS:SIZE[:ADDRESS:SIZE...]
  *
  * A call begins at the address `from`, and ends when one of the callers executes code again. FILE
- * then has a row for each instruction and one for all: address, maximum, as text. Executions are
- * counted inline, without callbacks.
+ * then has a row for each instruction and one for all: address, maximum, as text.
  */
 #include <inttypes.h>
 #include <stddef.h>
@@ -13,24 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPORTED __attribute__((visibility("default")))
+#include "qemu_interface.h"
+
 #define ROOM (1u << 17)
-
-struct qemu_plugin_tb;
-struct qemu_plugin_insn;
-enum { WITHOUT_REGISTERS = 0, ADD_U64 = 0 };
-void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id,
-                                           void (*callback)(uint64_t, struct qemu_plugin_tb *));
-void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn,
-                                            void (*callback)(unsigned int, void *), int flags,
-                                            void *data);
-void qemu_plugin_register_vcpu_insn_exec_inline(struct qemu_plugin_insn *insn, int operation,
-                                                void *counter, uint64_t step);
-size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *block);
-struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *block, size_t index);
-uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
-
-EXPORTED int qemu_plugin_version = 1;
 
 struct record {
     uint64_t address;
@@ -45,6 +29,12 @@ static uint64_t from, largest, calls;
 static uint64_t callers[6]; /* address, size, address, size ... */
 static int is_open;
 static const char *path;
+
+static void executed(unsigned int cpu, void *data)
+{
+    (void)cpu;
+    ++((struct record *)data)->count;
+}
 
 static void begin(unsigned int cpu, void *data)
 {
@@ -114,12 +104,12 @@ static void translated(uint64_t id, struct qemu_plugin_tb *block)
         const uint64_t address = qemu_plugin_insn_vaddr(insn);
         struct record *const record = find(address);
         if (address == from) {
-            qemu_plugin_register_vcpu_insn_exec_cb(insn, begin, WITHOUT_REGISTERS, NULL);
+            qemu_plugin_register_vcpu_insn_exec_cb(insn, begin, CALLBACK_WITHOUT_REGISTERS, NULL);
         }
         if (is_in_caller(address)) {
-            qemu_plugin_register_vcpu_insn_exec_cb(insn, end, WITHOUT_REGISTERS, NULL);
+            qemu_plugin_register_vcpu_insn_exec_cb(insn, end, CALLBACK_WITHOUT_REGISTERS, NULL);
         }
-        qemu_plugin_register_vcpu_insn_exec_inline(insn, ADD_U64, &record->count, 1);
+        qemu_plugin_register_vcpu_insn_exec_cb(insn, executed, CALLBACK_WITHOUT_REGISTERS, record);
     }
 }
 

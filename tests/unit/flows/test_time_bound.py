@@ -9,6 +9,7 @@ import pytest
 from firmwright.base.errors import DoesNotFitError, ToolMissingError, UsageError
 from firmwright.boards import load_board
 from firmwright.build import build_project
+from firmwright.device import instruction_counter
 from firmwright.device.instruction_counter import check_plugin_support
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.emulated_board import emulate
@@ -21,6 +22,7 @@ from firmwright.flows.time_bound import TimeBound, bound_time
 from firmwright.pipeline import Compilation
 
 PLUGIN = Path(__file__).with_name("largest_counts.c")
+INTERFACE = Path(instruction_counter.__file__).with_name("plugin")
 BOARDS = {
     "microbit": "arm", "mps2-an386": "arm", "mps2-an505": "arm", "qemu-riscv32-virt": "riscv32"
 }  # fmt: skip
@@ -31,7 +33,8 @@ RATIO_MAX = 1.05
 
 def build_plugin(folder: Path) -> Path:
     library = folder / "largest_counts.so"
-    flags = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-o", str(library)]
+    flags = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
+    flags += [f"-I{INTERFACE}", "-o", str(library)]
     subprocess.run(["cc", *flags, str(PLUGIN)], check=True)
     return library
 

@@ -125,7 +125,8 @@ def build_counter_plugin(folder: Path) -> Path:
     if compiler is None:
         what = "counting requires a C compiler for this machine."
         raise ToolMissingError(what, hint="apt install gcc.")
-    key = hashlib.sha256(" ".join(_FLAGS).encode() + _SOURCE.read_bytes()).hexdigest()[:16]
+    sources = b"".join(path.read_bytes() for path in sorted(_SOURCE.parent.glob("*.[ch]")))
+    key = hashlib.sha256(" ".join(_FLAGS).encode() + sources).hexdigest()[:16]
     library = folder / f"count-{key}.so"
     if library.is_file():
         return library
