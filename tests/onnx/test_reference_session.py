@@ -85,6 +85,69 @@ def test_an_operator_of_one_tensor_twice_equals_the_unchanged_session(
     np.testing.assert_array_equal(own, expected)
 
 
+MOVEMENTS: dict[str, dict[str, Any]] = {
+    "Identity": {},
+    "Transpose": {"perm": [1, 0]},
+    "Relu": {},
+    "Sigmoid": {},
+}
+"""Operators between two quantizations."""
+
+
+@pytest.mark.parametrize("op", MOVEMENTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_quantizations_in_a_row_are_both_computed(op: str, kind: str) -> None:
+    """ONNX Runtime's optimizer would merge them into one of a third scale."""
+    net, point = Net(), np.iinfo(kind).min + 128
+    first = net.scalar(np.float32(0.05)), net.scalar(np.dtype(kind).type(point))
+    second = net.scalar(np.float32(0.07)), net.scalar(np.dtype(kind).type(point - 9))
+    y = net.input("x", (8, 32))
+    y = net.node("DequantizeLinear", net.node("QuantizeLinear", y, *first), *first)
+    y = net.node(op, y, **MOVEMENTS[op])
+    y = net.node("DequantizeLinear", net.node("QuantizeLinear", y, *second), *second)
+    model = net.model(y)
+    x = np.linspace(-7, 7, VALUES, dtype=np.float32).reshape(8, 32)
+    expected = _without_optimizations(model, x)
+    assert op != "Identity" or (_as_it_is(model, x) != expected).any()
+    _assert_all_equal(model, x, expected)
+
+
+@pytest.mark.parametrize("weights", KINDS)
+def test_a_product_of_16_bit_activations_keeps_their_bits(weights: str) -> None:
+    """ONNX Runtime's optimizer would make it MatMulNBits, which rounds them to 8 bits."""
+    net = Net(5, opset=21)
+    scale, point = net.scalar(np.float32(1e-4)), net.scalar(np.int16(0))
+    step = net.scalar(np.float32(4e-4))
+    drawn = net.rng.integers(0, 100, (32, 4)).astype(weights)
+    factors = net.weight(np.full(4, 0.01, np.float32)), net.weight(np.full(4, 3, weights))
+    w = net.node("DequantizeLinear", net.weight(drawn), *factors, axis=1)
+    x = net.input("x", (8, 32))
+    real = net.node("DequantizeLinear", net.node("QuantizeLinear", x, scale, point), scale, point)
+    y = net.node("QuantizeLinear", net.node("MatMul", real, w), step, point)
+    model = net.model(net.node("DequantizeLinear", y, step, point))
+    value = np.linspace(-2, 2, VALUES, dtype=np.float32).reshape(8, 32)
+    expected = _without_optimizations(model, value)
+    assert (_as_it_is(model, value) != expected).any()
+    _assert_all_equal(model, value, expected)
+
+
+def _without_optimizations(model: bytes, x: Array) -> Array:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (y,) = onnxruntime.InferenceSession(model, options).run(None, {"x": x})
+    return np.asarray(y)
+
+
+def _assert_all_equal(model: bytes, x: Array, expected: Array) -> None:
+    """Compare the reference of `verify`, with and without layers, and the importer's integers."""
+    for layers in (False, True):
+        reference, *_ = OnnxRuntimeSession(model, layers=layers).run([x])
+        np.testing.assert_array_equal(reference, expected)
+    (own,) = results(imported(model), {"x": x}).values()
+    np.testing.assert_array_equal(own, expected)
+
+
 def test_layers_are_results_of_the_optimized_graph() -> None:
     net = Net()
     x = net.input("x", (2, 8), TensorProto.UINT8)

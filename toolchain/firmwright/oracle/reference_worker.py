@@ -12,7 +12,7 @@ kernels only), TFLM's interpreter, ONNX Runtime, PyTorch's own kernels (`pytorch
 
 ONNX Runtime's outputs are those of the model as it is in the file, with two exceptions: one that it
 refuses because of its pools (`with_scalar_pools`), and products on a CPU whose kernels saturate
-(`with_unsigned_weights`). Layers are those of the graph that ONNX Runtime has optimized.
+(`with_unsigned_weights`). Optimizations that change what the model computes are off. Layers are those of the graph that ONNX Runtime has optimized.
 """
 
 import importlib.metadata
@@ -57,6 +57,11 @@ class ReferenceRuntime(Protocol):
 
 LAYOUT_OPTIMIZERS = ["NhwcTransformer", "TransposeOptimizer"]
 """They would make the order of a float sum depend on other nodes and outputs."""
+INEXACT_OPTIMIZERS = ["DoubleQDQPairsRemover"]
+"""They would compute something else: two quantizations in a row become one of a third scale."""
+FLOAT_ACTIVATIONS = {"session.qdq_matmulnbits_accuracy_level": "1"}
+"""Keeps the activations of a MatMulNBits, a product with 8-bit weights, instead of rounding them
+to 8 bits."""
 STATE_KEY = "firmwright.state."
 """Metadata that declare state, as in frontends/onnx/reader.py."""
 QUANTIZED_RESULTS = ("DequantizeLinear", "QLinear", "QuantizeLinear")
@@ -166,11 +171,13 @@ def _open(model: bytes, *, is_optimized: bool) -> tuple[Any, bytes]:
         if is_optimized:
             options.graph_optimization_level = levels.ORT_ENABLE_ALL
             options.add_session_config_entry("session.qdqisint8allowed", "1")
+            for key, value in FLOAT_ACTIVATIONS.items():
+                options.add_session_config_entry(key, value)
             options.optimized_model_filepath = str(path)
         try:
             session = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"],
-                disabled_optimizers=LAYOUT_OPTIMIZERS,
+                disabled_optimizers=LAYOUT_OPTIMIZERS + INEXACT_OPTIMIZERS,
             )  # fmt: skip
         except Exception as error:  # its own exceptions have no common base
             raise RuntimeError(str(error)) from error
