@@ -12,7 +12,8 @@ kernels only), TFLM's interpreter, ONNX Runtime, PyTorch's own kernels (`pytorch
 
 ONNX Runtime's outputs are those of the model as it is in the file, with two exceptions: one that it
 refuses because of its pools (`with_scalar_pools`), and products on a CPU whose kernels saturate
-(`with_unsigned_weights`). Optimizations that change what the model computes are off. Layers are those of the graph that ONNX Runtime has optimized.
+(`with_unsigned_weights`). Optimizations that change what the model computes are disabled. Layers
+are those of the graph that ONNX Runtime has optimized.
 """
 
 import importlib.metadata
