@@ -1,6 +1,7 @@
 """The project API: ours on the host and in QEMU, and one that a vendor might write."""
 
 import subprocess
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_vendor_project_gives_the_same_outputs(
     compiled = compile_for(load_model(digits_path), "host")
     with open_session(compiled) as session:
         expected = first_output(session)
-    offered = [type("Point", (), {"name": "one-command", "load": lambda self: OneCommand})()]
+    offered = [EntryPoint("one-command", f"{__name__}:OneCommand", "firmwright.project_api")]
     monkeypatch.setattr(project_api, "entry_points", lambda group: offered)
     theirs: ProjectApi = find_project_api("one-command")
     for api in (find_project_api(), theirs):

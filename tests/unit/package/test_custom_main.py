@@ -151,7 +151,8 @@ def test_a_stack_overflow_of_a_custom_main_is_printed(board: str, tmp_path: Path
     line = open_transport(load_board(board), image.elf)
     text = b""
     try:
-        for _ in range(40):
+        # A read returns what has arrived, which may be one character.
+        for _ in range(400):
             text += line.read(1000, 0.5)
             if b"fault" in text and text.partition(b"fault")[2].endswith(b"\r\n"):
                 break
