@@ -16,14 +16,8 @@ from firmwright.flows.model_session import params_block
 from firmwright.flows.reference_outputs import run_oracle_reference
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify
-from firmwright.pipeline import (
-    Bundle,
-    Compilation,
-    Options,
-    bundle,
-    compile_model,
-    load_module_bytes,
-)
+from firmwright.ir.printer import parse_module
+from firmwright.pipeline import Bundle, Compilation, Options, bundle, compile_model
 
 Compile = Callable[..., Compilation]
 
@@ -93,7 +87,7 @@ func @smaller(in x: i8[16], out y: i8[16]) attrs {op="smaller"} {
 
 @pytest.mark.parametrize("board", BOARDS)
 def test_two_functions_of_a_model_share_an_equal_constant(board: str) -> None:
-    module = load_module_bytes(TWO_FUNCTIONS.encode(), "twins.fwir")
+    module = parse_module(TWO_FUNCTIONS, "twins.fwir")
     done = compile_model(module, Options(board=board))
     image = build_image(done)
     arrays = [s for s in image.sizes.symbols if s.kind == "rodata" and s.name.startswith("twins_")]

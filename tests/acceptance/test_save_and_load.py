@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Set
+from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx_models import Net
+from tflite_writer import write_cases
 
+from firmwright.base.errors import UsageError
+from firmwright.conformance.case_tables import conformance_cases
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import load_model, save_module
+from firmwright.flows.verification import verify
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.pipeline import Compilation, Options, compile_model
@@ -30,6 +39,20 @@ FLOAT = ("kws_float", "ad_float", "ic_float", "vww_float")
 Compile = Callable[..., Compilation]
 
 
+def softmax_int16() -> tuple[str, bytes]:
+    cases = conformance_cases("softmax")
+    return "net.tflite", write_cases([next(c for c in cases if c.name.endswith("row2_int16"))])
+
+
+def attention() -> tuple[str, bytes]:
+    """Return an attention that reads as many keys as an input says."""
+    net = Net(opset=24)
+    q, k, v = (net.input(n, s) for n, s in (("q", (1, 3, 24)), ("k", (1, 9, 12)), ("v", (1, 9, 8))))
+    length = net.weight(np.array([7], np.int64))
+    attrs = {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1}
+    return "net.onnx", net.model(net.node("Attention", q, k, v, "", "", "", length, **attrs))
+
+
 def test_digits_compilation_resumes_after_every_pass(compiled: Compile, deep: bool) -> None:
     """By default after each pass that does much, and some of the others."""
     check_every_stage(compiled("digits", board=BOARD), Options(board=BOARD), None if deep else SOME)
@@ -47,6 +70,31 @@ def test_unlinked_constants_survive_every_pass(compiled: Compile) -> None:
 def test_compilation_resumes_after_every_pass(name: str, compiled: Compile, deep: bool) -> None:
     stages = None if deep else {"lower-select", "usmp"}
     check_every_stage(compiled(name, board=BOARD), Options(board=BOARD), stages)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("model", [softmax_int16, attention])
+def test_lowered_texts_are_verified_and_compiled_with_trust(
+    model: Callable[[], tuple[str, bytes]], tmp_path: Path
+) -> None:
+    """Their indices stay within bounds because arithmetic does not overflow."""
+    name, data = model()
+    (tmp_path / name).write_bytes(data)
+    saved = {stage: tmp_path / f"{stage}.fwir" for stage in ("lower-select", "usmp")}
+
+    def watch(stage: str, module: IRModule) -> None:
+        if stage in saved:
+            save_module(module, saved[stage])
+
+    whole = compile_for(load_model(tmp_path / name, name="net"), board="host", watch=watch)
+    for file in saved.values():
+        with pytest.raises(UsageError, match=r"lowered functions: .*--trust"):
+            compile_for(load_model(file), board="host")
+        again = compile_for(load_model(file, trust=True), board="host")
+        assert files_of(again) == files_of(whole)
+    found = verify(again, samples=3)
+    assert (found.samples, found.mismatches) == (3, 0)
+    assert "numpy" not in found.reference
 
 
 def check_every_stage(whole: Compilation, options: Options, only: Set[str] | None = None) -> None:

@@ -17,12 +17,12 @@ TEXT = Path(__file__).with_name("gated_delta.fwir")
 
 
 def compiled_for(board: str) -> Compilation:
-    model = load_model(TEXT)
+    model = load_model(TEXT, trust=True)
     return compile_model(model.module, Options(board=board))
 
 
 def test_module_text_round_trip() -> None:
-    module = load_model(TEXT).module
+    module = load_model(TEXT, trust=True).module
     assert isinstance(module.entry, Function)
     assert [call.op for call in module.entry.body] == ["reshape", "relu", "@gate", "quantize"]
     assert parse_module(print_module(module)) == module

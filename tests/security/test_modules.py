@@ -1,4 +1,4 @@
-"""C code that comes with the text of a module runs only if the user says so."""
+"""Code that comes with the text of a module runs only if the user says so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from firmwright.base.errors import InternalError, ModelError, UsageError
 from firmwright.base.source_paths import module_file_problem
 from firmwright.build import build_project
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
+from firmwright.flows.model import load_model, save_module
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.package.package_files import collect_package_files
@@ -65,6 +66,10 @@ def with_file(path: str, content: bytes = b"int planted;\n") -> str:
     return text(head=head)
 
 
+def trusted(content: str) -> IRModule:
+    return replace(load_module_bytes(content.encode(), "m.fwir"), untrusted=None)
+
+
 CODE = {
     "file": (with_file("backend/custom/x.c"), "backend/custom/x.c"),
     "object": (with_file("backend/custom/x.o"), "backend/custom/x.o"),
@@ -75,6 +80,7 @@ CODE = {
         text(attrs=', backends=[["cpu", [["name", "x"], ["symbols", ["system"]]]]]'),
         "functions of the backend cpu",
     ),
+    "lowered": (text(), "@k"),
 }
 
 
@@ -126,7 +132,7 @@ def test_no_verb_runs_code_of_a_module_without_trust(
     }
     said = fw(verb, str(file), *needed.get(verb, ()))
     assert said.status == 2
-    assert "calls C functions of its own: system()." in said.err
+    assert "code of its own, C or lowered functions: system(), @k." in said.err
     assert "--trust" in said.err
 
 
@@ -157,6 +163,19 @@ def test_trust_in_a_file_or_its_folder_is_trust_in_its_code(
     assert load_model(tmp_path / "m.fwir", trust=True).module.untrusted is None
 
 
+def test_graphs_of_a_module_need_no_trust(digits_path: Path, tmp_path: Path) -> None:
+    save_module(load_model(digits_path).module, tmp_path / "m.fwir")
+    model = load_model(tmp_path / "m.fwir")
+    assert model.module.untrusted is None
+    compile_for(model)
+
+
+def test_lowered_functions_of_a_module_are_named(digits_path: Path, tmp_path: Path) -> None:
+    save_module(compile_for(load_model(digits_path)).module, tmp_path / "m.fwir")
+    with pytest.raises(UsageError, match=r"lowered functions: @conv2d_0, @.* and 4 more\. Try: "):
+        compile_for(load_model(tmp_path / "m.fwir"))
+
+
 @pytest.mark.host_c
 def test_a_trusted_module_compiles_and_runs(
     fw: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -183,14 +202,13 @@ def test_names_of_devices_cannot_contain_code(digits_path: Path) -> None:
         assert changed != content
         refusal = "is not a device name|is not where --assign-device"
         with pytest.raises((UsageError, ModelError), match=refusal):
-            compile_for(load_module_bytes(changed.encode(), "m.fwir"))
+            compile_for(trusted(changed))
 
 
 @pytest.mark.host_c
 def test_text_of_a_module_does_not_become_a_compilers_flag(tmp_path: Path) -> None:
     """The first comment of a model's C contains 16 characters of this attribute."""
-    module = load_module_bytes(text(attrs=', source_sha256="gcc flags: -Bx/"').encode(), "m.fwir")
-    compiled = compile_for(module)
+    compiled = compile_for(trusted(text(attrs=', source_sha256="gcc flags: -Bx/"')))
     assert "gcc flags: -Bx/" in str(compiled.tree.files["model/m.c"])
     assert not any(file.gcc_flags for file in collect_package_files(compiled.tree))
     compiled.save(tmp_path)
@@ -200,60 +218,3 @@ def test_text_of_a_module_does_not_become_a_compilers_flag(tmp_path: Path) -> No
     build_project(tmp_path)
     assert not (tmp_path / "PWNED").exists()
     shutil.rmtree(tmp_path / "build")
-
-
-# ---- memory -------------------------------------------------------------------------------------
-
-BYTES = "decl v: bool[4] = ptr(b, 0, 4, r)\n  "
-OVERFLOWS = (
-    "let a = x[0] & 65535\n  y[cast(i64, a * a / 1073741824)] = 7",
-    "y[cast(i64, (x[0] & 3) << 30) / 1073741824] = 7",
-    "if x[0] + 2147483647 < 3 && x[0] >= 0 { y[cast(i64, x[0])] = 7 }",
-    "if x[0] >= 0 { let k = x[0] + 1\n  if k >= 0 && k < 4 { y[cast(i64, k)] = 7 } }",
-    "let k = x[0] * x[0]\n  if k >= 0 && k < 4 { y[cast(i64, k)] = 7 }",
-    "y[cast(i64, min(max(max(x[0], 0 - x[0]), 0), 3))] = 7",
-    "y[cast(i64, (0:i8 - cast(i8, x[0])) / 64:i8 + 1:i8)] = 7",
-    "for i in x[0]..+x[1] { if i >= 0 && i < 4 { y[cast(i64, i)] = 7 } }",
-    f"{BYTES}y[cast(i64, v[0])] = 7",
-    f"{BYTES}let k = v[0]\n  y[cast(i64, k)] = 7",
-    f"{BYTES}y[cast(i64, cast(i8, v[0])) * 2 / 63] = 7",
-    "allocate v: bool[1] as stack\n  y[cast(i64, v[0])] = 7",
-)
-"""Statements with indices that stay within bounds only if nothing overflows, and bools are bits."""
-BOUNDED = (
-    "y[cast(i64, min(max(x[0] + 3, 0), 3))] = 7",
-    "let k = x[0] - 100\n  if k >= 0 && k < 4 { y[cast(i64, k)] = 7 }",
-    "y[cast(i64, select(x[0] < 0, x[0] + 4, x[0]) & 3)] = 7",
-    "y[cast(i64, cast(u32, x[0]) * 77:u32 % 4:u32)] = 7",
-    f"{BYTES}y[cast(i64, select(v[0], 3, 2))] = 7",
-    f"{BYTES}y[cast(i64, !v[0])] = 7",
-)
-
-
-def memory_module(statement: str) -> IRModule:
-    return load_module_bytes(
-        f"""firmwright ir 1
-module @m
-attrs {{entry="main", numerics="onnx", partitioned=[]}}
-target @cpu = "host" {{}}
-graph @main(%x: i32[4], %b: i8[4]) -> (%y) {{
-  %y: i32[4] = @k(%x, %b)
-}}
-func @k(in x: i32[4] align(4), in b: i8[4] align(4), out y: i32[4] align(4)) attrs {{op="custom",
-    schedule="c", comment="", macs=0}} {{
-  {statement}
-}}
-""".encode(),
-        "m.fwir",
-    )
-
-
-@pytest.mark.parametrize("statement", OVERFLOWS)
-def test_indices_of_a_module_stay_within_bounds_where_arithmetic_overflows(statement: str) -> None:
-    with pytest.raises(ModelError, match=r"index 0 is in .*, outside of 0..3"):
-        compile_for(memory_module(statement))
-
-
-@pytest.mark.parametrize("statement", BOUNDED)
-def test_clamped_indices_of_a_module_are_accepted(statement: str) -> None:
-    compile_for(memory_module(statement))

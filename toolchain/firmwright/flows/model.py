@@ -58,7 +58,7 @@ def load_model(
         name: The model's name; the default is the file's.
         reference_model: The source of a .fwir, by default searched by its hash in the same folder.
         overrides: Input shapes and constants for an ONNX model that leaves them open.
-        trust: Whether C code in a .fwir may become part of programs that run on this computer.
+        trust: Whether C and lowered functions in a .fwir may become parts of programs.
 
     Raise UsageError, ModelError or UnsupportedError.
     """

@@ -77,8 +77,8 @@ class IRModule:
     (bool), `planner`, `entry` (name of the graph function or AOT main to run), `source_sha256`
     (hash of the model file), `partitioned` (operators are assigned to targets). `files` maps
     project paths to C sources contributed by backends and custom operators. `requests` are the
-    user's placements of tensors; passes keep them. `untrusted` is the C that came with the text of
-    the module if the user has not trusted it: no C is generated then.
+    user's placements of tensors; passes keep them. `untrusted` is the code that came with the text
+    of the module if the user has not trusted it: no C is generated then.
     """
 
     name: str
@@ -94,7 +94,7 @@ class IRModule:
     untrusted: UntrustedCode | None = None
 
     def require_trust(self) -> None:
-        """Raise UsageError if the module has C code that the user does not trust."""
+        """Raise UsageError if the module has code that the user does not trust."""
         if self.untrusted is not None:
             raise self.untrusted.error()
 

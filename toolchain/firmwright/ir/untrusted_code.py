@@ -1,4 +1,4 @@
-"""C code of a module text, which becomes part of a program only if the user trusts the file."""
+"""Code of a module text, which becomes part of a program only if the user trusts the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMED = 6
 
 @dataclass(frozen=True, slots=True)
 class UntrustedCode:
-    """The path of a module text, and its C: files, external functions, and saved backends."""
+    """The path of a module text, and its code: C files, functions, and saved backends."""
 
     path: str
     items: tuple[str, ...]
@@ -20,5 +20,5 @@ class UntrustedCode:
     def error(self) -> UsageError:
         named = ", ".join(self.items[:_NAMED])
         more = f" and {len(self.items) - _NAMED} more" if len(self.items) > _NAMED else ""
-        what = f"the module contains C code or calls C functions of its own: {named}{more}."
+        what = f"the module contains code of its own, C or lowered functions: {named}{more}."
         return untrusted_error(what, self.path)

@@ -60,8 +60,8 @@ def load_module_bytes(
 ) -> IRModule:
     """Load a module from bytes; `file` is its name in messages. Module text is verified.
 
-    `signature` selects one of several entry points of a .tflite file. C code in module text is
-    trusted if the user trusts `path`. Raises ModelError, UsageError or UnsupportedError.
+    `signature` selects one of several entry points of a .tflite file. Code in module text
+    is trusted if the user trusts `path`. Raises ModelError, UsageError or UnsupportedError.
     """
     raise_recursion_limit()
     if data[:10] == b"firmwright":
@@ -70,7 +70,7 @@ def load_module_bytes(
         except UnicodeDecodeError as error:
             raise ModelError("the module's text is not UTF-8.", where=file) from error
         intrinsics = collect_intrinsics(module, INTRINSICS)
-        verify_module(module, op_table(), intrinsics, checks_overflow=True)
+        verify_module(module, op_table(), intrinsics)
         return without_trust(_checked(module, file), path or Path(file))
     name = name or to_c_identifier(Path(file).stem)
     if is_pytorch(data, file):

@@ -1,4 +1,8 @@
-"""Which C code a module text brings along, and whether the user trusts it."""
+"""Which code a module text brings along, and whether the user trusts it.
+
+Lowered functions are code too: they become C as written, and proofs of their indices rely on
+arithmetic that does not overflow, which only kernels of this package guarantee.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,3 +37,5 @@ def _code_of(module: IRModule) -> Iterator[str]:
             yield from (f"{name}()" for name in names)
     yield from (f"functions of the backend {name}" for name in read_records(module))
     yield from (f"functions in {name}" for name in _ATTRIBUTES if name in module.attrs)
+    lowered = (f for f in module.functions.values() if isinstance(f, tir.PrimFunc))
+    yield from (f"@{function.name}" for function in lowered)

@@ -1,9 +1,8 @@
 """Affine forms and intervals of index expressions, used to prove bounds.
 
-Intervals are inclusive and sound without overflow (the TIR rule), in the verifier of module texts
-also with it: then an expression is linear only if its type holds each part. None means unknown.
-Elements of bool are bytes of any value, since memory may be shared or uninitialized. Correlated
-terms cancel because intervals are computed from the linear form: `y*2 + ky - 1` under the condition
+Intervals are inclusive and sound without overflow (the TIR rule); None means unknown. Elements of
+bool are bytes of any value, since memory may be shared or uninitialized. Correlated terms cancel
+because intervals are computed from the linear form: `y*2 + ky - 1` under the condition
 `y*2 + ky >= 1` is at least 0.
 """
 
@@ -21,8 +20,6 @@ from firmwright.ir.tir.intervals import (
     fits_dtype,
     hull_of,
     intersect,
-    is_linear,
-    wrapped_interval,
 )
 from firmwright.ir.tir.traversal import walk
 
@@ -111,29 +108,23 @@ class Bounds:
 
     `ranges` bounds Vars by name. `facts` bounds linear forms: each entry is a form without its
     constant and the interval of its value. `lets` holds the definitions of Let-bound Vars. `dead`
-    marks contradictory assumptions: the point is unreachable, so every bound holds. With
-    `checks_overflow`, bounds do not rely on the TIR rule.
+    marks contradictory assumptions: the point is unreachable, so every bound holds.
     """
 
-    ranges: Mapping[str, Interval | None] = field(default_factory=dict)
+    ranges: Mapping[str, Interval] = field(default_factory=dict)
     facts: tuple[tuple[Affine, Interval], ...] = ()
     lets: Mapping[str, Affine] = field(default_factory=dict)
     dead: bool = False
-    checks_overflow: bool = False
 
     def interval_of(self, expr: tir.Expr) -> Interval | None:
         if isinstance(expr, tir.IntImm):
             return expr.value, expr.value
         if not (expr.dtype.is_int or expr.dtype == BOOL):
             return None
-        if self._may_overflow(expr):
-            return self._wrapped_interval(expr)
         return self._form(linearize(expr))
 
     def tight_interval_of(self, expr: tir.Expr) -> Interval | None:
         """Return a tighter range than `interval_of`, using facts and let definitions; slower."""
-        if self._may_overflow(expr):
-            return self.interval_of(expr)
         return self._tight_interval(linearize(expr))
 
     def _tight_interval(self, form: Affine) -> Interval | None:
@@ -164,9 +155,6 @@ class Bounds:
     def with_let(self, var: tir.Var, value: tir.Expr) -> Bounds:
         if not (value.dtype.is_int or value.dtype == BOOL):
             return self
-        if self._may_overflow(value):
-            known = None if self._wrapped_interval(value) is None else dtype_range(var.dtype)
-            return replace(self, ranges={**self.ranges, var.name: known})
         form = linearize(value)
         limits = self._tight_interval(form)
         result = self if limits is None else self.with_range(var.name, *limits)
@@ -176,8 +164,6 @@ class Bounds:
 
     def with_loop(self, var: tir.Var, start: tir.Expr, extent: tir.Expr) -> Bounds:
         first, count = self.tight_interval_of(start), self.tight_interval_of(extent)
-        if self._may_overflow(tir.Binary("add", start, extent)):
-            return replace(self, ranges={**self.ranges, var.name: None})
         if first is None or count is None:
             return self
         inner = self.with_range(var.name, first[0], max(first[0], first[1] + count[1] - 1))
@@ -220,8 +206,6 @@ class Bounds:
             return self._at_most(a, b.a, slack)._at_most(a, b.b, slack)
         if isinstance(a, tir.Binary) and a.op == "max":
             return self._at_most(a.a, b, slack)._at_most(a.b, b, slack)
-        if self._may_overflow(a) or self._may_overflow(b):
-            return self
         form = linearize(a).plus(linearize(b), -1)
         result = self._with_fact(form, slack)
         expanded = self.expand(form)
@@ -285,44 +269,6 @@ class Bounds:
                 form = form.plus(Affine({atom: 1}, 0), -times).plus(self.lets[atom.name], times)
         return form
 
-    # ---- overflow ----------------------------------------------------------------------------
-
-    def _may_overflow(self, expr: tir.Expr) -> bool:
-        return self.checks_overflow and self._exact_interval(expr) is None
-
-    def _exact_interval(self, expr: tir.Expr) -> Interval | None:
-        """Return a range of a linear expression, or None if the type of a part may not hold it."""
-        match expr:
-            case tir.Cast(dtype, value) if is_widening(value.dtype, dtype):
-                return self._exact_interval(value)
-            case tir.Binary("add" | "sub" | "mul" | "shl" as op, a, b) if is_linear(op, a, b):
-                x, y = self._exact_interval(a), self._exact_interval(b)
-                if x is None or y is None:
-                    return None
-                limits = binary_interval(op, x, y)
-                if limits is not None and fits_dtype(limits, expr.dtype):
-                    return limits
-                limits = self._tight_interval(linearize(expr))
-                return limits if limits is not None and fits_dtype(limits, expr.dtype) else None
-            case _:
-                return self._atom(expr)
-
-    def _wrapped_interval(self, expr: tir.Expr) -> Interval | None:
-        """Return the range of an expression that may overflow, or None if its value is undefined.
-
-        C compilers assume that signed arithmetic does not overflow, and remove a check that then
-        always holds. They keep one of a sum or a multiple that takes almost all values of its type.
-        """
-        match expr:
-            case tir.Cast(dtype, value) if is_widening(value.dtype, dtype):
-                return self.interval_of(value)
-            case tir.Binary(op, a, b):
-                x, y = self.interval_of(a), self.interval_of(b)
-                limits = None if x is None or y is None else binary_interval(op, x, y)
-                return None if limits is None else wrapped_interval(limits, expr)
-            case _:
-                return None
-
     def _atom(self, atom: tir.Expr) -> Interval | None:
         result = self._plain_atom(atom)
         if result is None or isinstance(atom, tir.Var):
@@ -337,7 +283,7 @@ class Bounds:
             case tir.IntImm(value):
                 return value, value
             case tir.Var(name, dtype):
-                return self.ranges[name] if name in self.ranges else dtype_range(dtype)
+                return self.ranges.get(name) or dtype_range(dtype)
             case tir.Binary(op) if op in NEGATED:
                 return 0, 1
             case tir.Not():
@@ -345,12 +291,7 @@ class Bounds:
             case tir.Binary(op, a, b):
                 x, y = self.interval_of(a), self.interval_of(b)
                 limits = None if x is None or y is None else binary_interval(op, x, y)
-                if not self.checks_overflow:
-                    return limits or dtype_range(a.dtype)
-                if limits is None:
-                    is_unknown = x is None or y is None or (op == "shl" and a.dtype.signed)
-                    return None if is_unknown else dtype_range(a.dtype)
-                return limits if fits_dtype(limits, a.dtype) else wrapped_interval(limits, atom)
+                return limits or dtype_range(a.dtype)
             case tir.Cast(dtype, value):
                 if value.dtype.is_float:
                     return dtype_range(dtype)
@@ -359,7 +300,7 @@ class Bounds:
                     return 0, 1
                 whole = dtype_range(dtype)
                 if x is None:
-                    return None if self.checks_overflow else whole
+                    return whole
                 if fits_dtype(x, dtype):
                     return x
                 # C does not convert a bool, a byte, to int8.

@@ -2,18 +2,13 @@
 
 from typing import TypeAlias
 
-from firmwright.base.dtypes import BOOL, INT32, UINT8, DType
-from firmwright.ir import tir
+from firmwright.base.dtypes import BOOL, UINT8, DType
 
 Interval: TypeAlias = tuple[int, int]
 
 
 def binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
     match op:
-        case "add":
-            return x[0] + y[0], x[1] + y[1]
-        case "sub":
-            return x[0] - y[1], x[1] - y[0]
         case "min":
             return min(x[0], y[0]), min(x[1], y[1])
         case "max":
@@ -57,28 +52,3 @@ def dtype_range(dtype: DType) -> Interval | None:
 def fits_dtype(limits: Interval, dtype: DType) -> bool:
     whole = dtype_range(dtype)
     return whole is not None and whole[0] <= limits[0] and limits[1] <= whole[1]
-
-
-def is_linear(op: str, a: tir.Expr, b: tir.Expr) -> bool:
-    match op:
-        case "mul":
-            return isinstance(a, tir.IntImm) or isinstance(b, tir.IntImm)
-        case "shl":
-            return isinstance(b, tir.IntImm) and 0 <= b.value < 64
-    return True
-
-
-def wrapped_interval(limits: Interval, expr: tir.Binary) -> Interval | None:
-    """Return the range of a result that leaves its type, or None if it is undefined in C."""
-    whole = dtype_range(expr.dtype)
-    if whole is None:
-        return None
-    if expr.dtype.bits < INT32.bits:  # C computes it as int
-        return hull_of([*limits, *whole]) if fits_dtype(limits, INT32) else None
-    if not expr.dtype.signed:
-        return whole
-    is_negation = expr.op == "sub" and isinstance(expr.a, tir.IntImm)
-    takes_most = limits[0] <= whole[0] // 2 and whole[1] // 2 <= limits[1]
-    is_scaled = expr.op in ("mul", "shl") and isinstance(expr.b, tir.IntImm)
-    is_sum = expr.op in ("add", "sub") and not is_negation
-    return whole if takes_most and (is_sum or is_scaled) else None

@@ -47,14 +47,8 @@ DIAGNOSTICS_SHOWN_MAX = 20
 _READ_ONLY_ROLES = ("in", "const")
 
 
-def verify_module(
-    module: IRModule, ops: OpTable, intrinsics: IntrinsicTable, *, checks_overflow: bool = False
-) -> None:
-    """Raise ModelError with the diagnostics if a function, a table or the plan is invalid.
-
-    With `checks_overflow`, proofs of indices do not rely on arithmetic without overflow, which
-    the kernels of this package guarantee and a module text does not.
-    """
+def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
+    """Raise ModelError with the diagnostics if a function, a table or the plan is invalid."""
     graphs = [f for f in module.functions.values() if isinstance(f, Function)]
     names = {f.name for f in graphs}
     called = {
@@ -66,9 +60,7 @@ def verify_module(
         if isinstance(func, Function):
             diagnostics += diagnose_graph(func, module, ops)
         else:
-            diagnostics += diagnose_prim_func(
-                func, module, intrinsics, checks_overflow=checks_overflow
-            )
+            diagnostics += diagnose_prim_func(func, module, intrinsics)
     if module.plan is not None:
         diagnostics += diagnose_plan(module.plan, module)
     diagnostics += diagnose_requests(module)
@@ -84,14 +76,9 @@ def raise_diagnostics(diagnostics: Sequence[str], where: str) -> None:
 
 
 def diagnose_prim_func(
-    func: tir.PrimFunc,
-    module: IRModule,
-    intrinsics: IntrinsicTable,
-    *,
-    checks_overflow: bool = False,
+    func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable
 ) -> list[str]:
     checker = _PrimFuncVerifier(func, module, intrinsics)
-    checker.bounds = Bounds(checks_overflow=checks_overflow)
     checker.function()
     place = f"@{func.name}" if func.span == Span("") else f"@{func.name} ({func.span})"
     return [f"{place}: {problem}" for problem in checker.diagnostics]
