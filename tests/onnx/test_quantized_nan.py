@@ -1,6 +1,7 @@
-"""Quantization of NaN, infinities and huge numbers, which C does not define, is alike everywhere.
+"""Integers of NaN, infinities and huge floats, which C does not define, are alike everywhere.
 
-NaN becomes the least integer, as in ONNX Runtime on x86; numbers beyond the range are saturated.
+Quantization makes NaN the least integer, as ONNX Runtime does on x86, and saturates numbers beyond
+the range. Casts equal the reference runtimes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.model_session import open_session
+from firmwright.oracle.reference_worker import OnnxRuntimeSession
+from firmwright.oracle.tflite_interpreters import RESOLVERS, LiteRtRuntime
+from onnx import TensorProto
 
 VALUES = np.array(
     [np.nan, -np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**31, -(2.0**31), 1e-40, -0.0, 2.6, -1.4],
@@ -31,10 +35,11 @@ BOARDS = [
     pytest.param("mps3-an547", marks=pytest.mark.qemu),
     pytest.param("microbit", marks=pytest.mark.qemu),
 ]
-WITHOUT_FPU = pytest.mark.xfail(
-    strict=False, reason="QUANTIZE of bytes in software floats gives 127 for a negative NaN"
+CAST_VALUES = np.array(
+    [*VALUES, 300.7, -300.7, -0.9, 127.9, -129.0, 70000.5, 4e9, 1e10, -(2.0**31) - 256, 2.0**63],
+    np.float32,
 )
-TFLITE_BOARDS = [*BOARDS[:-1], pytest.param("microbit", marks=[pytest.mark.qemu, WITHOUT_FPU])]
+CASTS = ("INT8", "UINT8", "INT16", "UINT16", "INT32", "INT64")
 
 
 def _quantized(kind: type[np.integer], step: float, zero_point: int) -> NDArray[np.generic]:
@@ -67,7 +72,7 @@ def test_onnx_quantizes_nan_and_huge_numbers_alike_on_every_board(
             np.testing.assert_array_equal(next(values), expected, f"{kind}, {step}")
 
 
-@pytest.mark.parametrize("board", TFLITE_BOARDS)
+@pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize("kind", TYPES)
 def test_tflite_quantizes_nan_and_huge_numbers_alike_on_every_board(
     kind: type[np.integer], board: str, tmp_path: Path
@@ -81,3 +86,33 @@ def test_tflite_quantizes_nan_and_huge_numbers_alike_on_every_board(
         (outputs,) = session.run_all([{"0.x0": VALUES}])
     (result,) = outputs.values()
     np.testing.assert_array_equal(result, _quantized(kind, 0.3, zero_point))
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_an_onnx_cast_equals_onnx_runtime_for_every_float(board: str, tmp_path: Path) -> None:
+    net = Net(opset=13)
+    x = net.input("x", CAST_VALUES.shape)
+    results = [net.node("Cast", x, to=TensorProto.DataType.Value(kind)) for kind in CASTS]
+    model = net.model(*results)
+    expected = OnnxRuntimeSession(model, layers=False).run([CAST_VALUES])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model)
+    with open_session(compile_for(load_model(path), board)) as session:
+        (outputs,) = session.run_all([{"x": CAST_VALUES}])
+    for kind, own, y in zip(CASTS, outputs.values(), expected, strict=True):
+        np.testing.assert_array_equal(own, y, kind)
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_a_tflite_cast_equals_litert_for_every_float(board: str, tmp_path: Path) -> None:
+    x, y = (CaseTensor(CAST_VALUES.shape, kind) for kind in ("float32", "int32"))
+    model = write_cases([ConformanceCase("cast", "CAST", (x,), (y,), {})])
+    (expected,) = LiteRtRuntime(model, layers=False, resolver=RESOLVERS["litert"]).run(
+        [CAST_VALUES]
+    )
+    path = tmp_path / "model.tflite"
+    path.write_bytes(model)
+    with open_session(compile_for(load_model(path), board)) as session:
+        (outputs,) = session.run_all([{"0.x0": CAST_VALUES}])
+    (own,) = outputs.values()
+    np.testing.assert_array_equal(own, expected)

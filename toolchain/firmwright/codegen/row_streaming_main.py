@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, UsageError
 from firmwright.codegen.c_names import MemoryBinding
 from firmwright.codegen.function_printer import AotMainPrinter
 from firmwright.codegen.model_interface import StreamedInput
@@ -49,11 +49,21 @@ def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
         case tir.DeclBuffer(body=body) | tir.AllocateConst(body=body):
             return _split_at_row_loop(body, rows).inside(lambda part: replace(stmt, body=part))
         case tir.Seq(stmts):
-            index = next(i for i, part in enumerate(stmts) if _reads(part, rows))
-            inner = _split_at_row_loop(stmts[index], rows)
-            before = tir.Seq((*stmts[:index], inner.before))
-            return replace(inner, before=before, after=tir.Seq((inner.after, *stmts[index + 1 :])))
-    raise InternalError("the input is read outside of a loop over its rows")
+            readers = [i for i, part in enumerate(stmts) if _reads(part, rows)]
+            if len(readers) == 1:
+                (index,) = readers
+                inner = _split_at_row_loop(stmts[index], rows)
+                before, after = stmts[:index], stmts[index + 1 :]
+                return replace(
+                    inner,
+                    before=tir.Seq((*before, inner.before)),
+                    after=tir.Seq((inner.after, *after)),
+                )
+    # Later passes may have simplified the loop, because it has one iteration or no effect.
+    raise UsageError(
+        f"--stream-input-rows: no loop over the rows of {rows.field} remains in the program.",
+        hint="compile without it.",
+    )
 
 
 def _reads(stmt: tir.Stmt, rows: StreamedInput) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import Array, DType, find_dtype
+from firmwright.base.dtypes import UINT32, Array, DType, find_dtype
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.protobuf import Message
@@ -42,6 +42,18 @@ def supported_dtype(name: str) -> DType:
     if dtype is None:
         raise NotSupportedError(f"element type {name}")
     return dtype
+
+
+def _truncation(dtype: DType) -> str:
+    """Return the formula of a float as an integer, as x86 and thus ONNX Runtime compute it.
+
+    The low bits of a signed word of 32 or 64 bits are kept. Floats that do not fit the word, and
+    NaN, give its least integer.
+    """
+    bits = 64 if dtype.bits == 64 or dtype == UINT32 else 32
+    end = 2.0 ** (bits - 1)
+    whole = f"int{bits}(where(a < {end!r}, max(a, {-end!r}), {-end!r}))"
+    return whole if dtype.name == f"int{bits}" else f"{dtype.name}({whole})"
 
 
 def vector_shape(count: int, axis: int, rank: int) -> tuple[int, ...]:
@@ -181,7 +193,10 @@ class CallEmitter:
         return result
 
     def cast(self, x: OnnxValue, dtype: DType) -> OnnxValue:
-        return x if x.type.dtype == dtype else self.expression(f"{dtype.name}(a)", x)
+        if x.type.dtype == dtype:
+            return x
+        is_truncation = x.type.dtype.is_float and dtype.is_int
+        return self.expression(_truncation(dtype) if is_truncation else f"{dtype.name}(a)", x)
 
     def broadcast(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
         if x.shape == tuple(shape):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, UINT32, Array
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, immediate, select
 from firmwright.ir.tir.schedule import Config, Schedule
@@ -12,18 +12,22 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import reference
 
 # The quantized value rises with x, so 255 bounds determine it. Floats are ordered like their bits
-# as integers if the other bits of negative ones are inverted.
+# as integers if the other bits of negative ones are inverted. The sum with _FIRST wraps so that the
+# keys of all NaNs precede those of numbers: NaN gives the least value.
 
 _VALUES = 256
 _TIME_MAX = 0.9
 _SIZE_MASK = 0x7FFFFFFF
+_INFINITY = 0x7F800000
+_FIRST = 0xFFFFFFFF - _INFINITY
+"""Makes the key of infinity the greatest uint32."""
 
 
 def _bounds(op: OpCall) -> Array:
     """Return, for each value but the least, the key of the least float that gives it or more."""
     values = np.arange(1, _VALUES) + op.output.dtype.min
-    low = np.full(len(values), ~0x7F800000, np.int64)  # the key of -inf
-    high = np.full(len(values), 0x7F800000, np.int64)
+    low = np.full(len(values), ~_INFINITY, np.int64)  # the key of -inf
+    high = np.full(len(values), _INFINITY, np.int64)
     while (low < high).any():
         middle = (low + high) >> 1
         bits = np.where(middle < 0, middle ^ _SIZE_MASK, middle).astype(np.int32)
@@ -32,7 +36,7 @@ def _bounds(op: OpCall) -> Array:
             np.where(reaches, low, np.minimum(middle + 1, high)),
             np.where(reaches, middle, high),
         )
-    return low.astype(np.int32)
+    return ((low + _FIRST) & 0xFFFFFFFF).astype(np.uint32)
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -40,12 +44,13 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    bounds, count = b.constant("bounds", _bounds(op), INT32), b.y.elements
+    bounds, count = b.constant("bounds", _bounds(op), UINT32), b.y.elements
     x = b.view("bits", b.input(0), 0, (count,), dtype=INT32, alignment=4)
     y = b.view("out", b.y, 0, (count,), access="w")
     with b.for_("i", count) as i:
         bits = b.let("bits", b.load(x, [i]))
-        key = b.let("key", binary_expr("xor", bits, binary_expr("and", bits >> 31, _SIZE_MASK)))
+        order = binary_expr("xor", bits, binary_expr("and", bits >> 31, _SIZE_MASK))
+        key = b.let("key", order.cast(UINT32) + _FIRST)
         rank = ArithExpr(immediate(0, INDEX))
         for step in (128, 64, 32, 16, 8, 4, 2, 1):
             reached = b.load(bounds, [rank + (step - 1)]) <= key
