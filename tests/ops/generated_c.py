@@ -23,7 +23,7 @@ from firmwright.pipeline import Options, compile_model, load_module_bytes
 Array = NDArray[np.generic]
 FLAGS = (
     "-std=c99", "-O0", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion",
-    "-Werror", "-ffp-contract=off", "-fsanitize=address,undefined",
+    "-Werror", "-ffp-contract=off", "-fsanitize=address,undefined,float-cast-overflow",
 )  # fmt: skip
 TRAPPING = ("-fsanitize-undefined-trap-on-error",)
 REPORTING = ("-fno-sanitize-recover=all",)

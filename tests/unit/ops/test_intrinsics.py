@@ -30,7 +30,7 @@ REQUANTIZE_TWICE = BASE_INTRINSICS["requantize_twice"]
 SIGMOID16 = BASE_INTRINSICS["sigmoid16"]
 FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 SANITIZERS = (
-    "-fsanitize=undefined",
+    "-fsanitize=undefined,float-cast-overflow",
     "-fno-sanitize-recover=all",
     "-fsanitize-undefined-trap-on-error",
 )
@@ -127,6 +127,16 @@ def test_requantization_in_float32_in_c_equals_numpy(tmp_path: Path) -> None:
     floats = np.rint(columns[0].astype(np.float32) * factor).clip(-(2.0**31), 2.0**31 - 1)
     np.testing.assert_array_equal(expected, floats.astype(np.float64).clip(max=(1 << 31) - 1))
     np.testing.assert_array_equal(in_c(REQUANTIZE_FLOAT32, columns, tmp_path), expected)
+
+
+@pytest.mark.host_c
+def test_infinities_and_nan_are_converted_to_integers_as_c_defines(tmp_path: Path) -> None:
+    ends = np.array([np.nan, -np.inf, -1e38, 0.0, 2.0, 1e38, np.inf], np.float32)
+    low, high = (np.ascontiguousarray(x.reshape(-1)) for x in np.meshgrid(ends, ends))
+    points = in_c(BASE_INTRINSICS["dynamic_zero_point"], (low, high), tmp_path)
+    assert (abs(points) <= 128).all()
+    nearest = in_c(NEAREST_INT8, (ends, np.zeros(len(ends), np.int32)), tmp_path)
+    assert nearest.tolist() == [-128, -128, -128, 0, 2, 127, 127]
 
 
 def sums() -> np.ndarray:
