@@ -20,6 +20,7 @@ from geometry_sweep import (
     one_node_model,
     own_result,
     random_array,
+    runtime_result,
     sweep,
 )
 
@@ -41,10 +42,15 @@ REFUSALS = {
         "otherwise than ONNX; state pads"
         for auto in ("SAME_UPPER", "SAME_LOWER")
     ),
+    *(
+        f"auto_pad {auto} with a stride of N for windows of N elements, which ONNX Runtime "
+        "refuses; state pads"
+        for auto in ("SAME_UPPER", "SAME_LOWER")
+    ),
+    "an output_shape of N elements, where the input has at most N",
 }
 NOT_RUN = (
     "Dilation not supported for AutoPadType", "Computed output shape is inconsistent",
-    "Explicit output_shape is inconsistent", "padding values must be non-negative",
     "Pad should be smaller than kernel", "invalid model",
 )  # fmt: skip
 """What ONNX Runtime says of models that it does not run."""
@@ -254,6 +260,27 @@ def test_a_stride_that_passes_over_elements_is_refused_with_auto_pad(op: str) ->
         op, line(4), {}, 22, kernel_shape=[2], strides=[5], auto_pad="SAME_UPPER"
     )  # fmt: skip
     assert import_case(Case("", model, line(4))) in REFUSALS
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+def test_a_max_pool_with_negative_padding_is_refused(auto: str) -> None:
+    attrs: dict[str, Any] = {"kernel_shape": [1], "strides": [2], "auto_pad": auto}
+    case = Case("", one_node_model("MaxPool", line(4), {}, 22, **attrs), line(4))
+    assert "padding values must be non-negative" in str(runtime_result(case))
+    assert "which ONNX Runtime refuses" in str(import_case(case))
+    assert checked("AveragePool", 4, **attrs) == [1, 3]
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "NOTSET"])
+def test_an_output_shape_of_a_larger_input_is_refused(auto: str) -> None:
+    """Two elements with a stride of 3 give at most 3 + 2 + 2; the last ones are 0."""
+    attrs: dict[str, Any] = {"strides": [3], "auto_pad": auto}
+    assert checked("ConvTranspose", 2, 1, 10, output_shape=[7], **attrs) == [1, 10, 0, 2, 20, 0, 0]
+    constants = {1: np.array([[[1, 10]]], np.float32)}
+    model = one_node_model("ConvTranspose", line(2), constants, 22, output_shape=[8], **attrs)
+    case = Case("", model, line(2))
+    assert "inconsistent" in str(runtime_result(case))
+    assert import_case(case) in REFUSALS
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])

@@ -84,15 +84,20 @@ def _same_padding(c: NodeContext, n: int, size: int, stride: int, dilation: int)
     """Return the padding of one axis for ceil(n / stride) outputs.
 
     ONNX Runtime pads a pool as if it were not dilated, which gives fewer outputs. Where a stride
-    passes over elements at the end, it passes over some at the beginning instead.
+    passes over elements at the end, it passes over some at the beginning instead, or refuses the
+    node (MaxPool).
     """
     is_pool = c.node.op_type.endswith("Pool")
     reach = size if is_pool else (size - 1) * dilation + 1
     total = (-(-n // stride) - 1) * stride + reach - n
+    auto = (
+        f"auto_pad {c.attr('auto_pad')} with a stride of {stride} for windows of {reach} elements"
+    )
+    if total < 0 and c.node.op_type == "MaxPool":
+        raise NotSupportedError(f"{auto}, which ONNX Runtime refuses; state pads")
     if total < -2 or (is_pool and (total < -1 or (total < 0 and dilation > 1))):
         raise NotSupportedError(
-            f"auto_pad {c.attr('auto_pad')} with a stride of {stride} for windows of {reach} "
-            "elements, which ONNX Runtime places otherwise than ONNX; state pads"
+            f"{auto}, which ONNX Runtime places otherwise than ONNX; state pads"
         )
     return max(total, 0)
 
@@ -287,6 +292,12 @@ def _transposed_geometry(
         return plain, tuple(n - p - q for n, p, q in rows)
     if output_shape:
         outputs = tuple(output_shape[-rank:])
+        for n, reached, stride in zip(outputs, full, plain.stride, strict=True):
+            if n >= reached + stride:
+                raise NotSupportedError(
+                    f"an output_shape of {n} elements, where the input has at most "
+                    f"{reached + stride - 1}"
+                )
     else:
         # ONNX's n * stride would be more than there are results if the stride exceeds the kernel.
         outputs = tuple(min(n * s, m) for n, s, m in zip(inputs, plain.stride, full, strict=True))
