@@ -1,9 +1,9 @@
 """Binary arithmetic, bitwise_xor and right_shift, with broadcasting.
 
 Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has the sign of
-the divisor, powers keep the low 32 bits, and shift counts are clamped to [0, bits - 1]. Where
-TFLite fails, a divisor of 0 counts as 1 (floor_div, floor_mod), and a power with a negative
-exponent is 1. floor_div of floats rounds the float32 quotient down.
+the divisor, powers beyond 32 bits are the least int32, and shift counts are clamped to
+[0, bits - 1]. Where TFLite fails, a divisor of 0 counts as 1 (floor_div, floor_mod), and a power
+with a negative exponent is 1. floor_div of floats rounds the float32 quotient down.
 
 Quantized add, sub, mul and div, with a fused `activation`: rescaled_sum.py defines sums. Products
 are requantized by scale_0 * scale_1 / y scale. div multiplies the left-aligned dividend by the

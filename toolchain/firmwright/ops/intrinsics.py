@@ -60,13 +60,14 @@ def reciprocal(total: Any, headroom: Any) -> Any:
     return np.minimum(two_over_one_plus(normal) << 1, quant.INT32_MAX).astype(np.int32)
 
 
-def power(x: Any, exponent: Any) -> Any:
-    base, bits = (np.asarray(v, np.int64) for v in np.broadcast_arrays(x, exponent))
-    result, bits = np.ones_like(base), np.maximum(bits, 0)
-    while bits.any():
-        result = np.where(bits & 1, result * base & 0xFFFFFFFF, result)
-        base, bits = base * base & 0xFFFFFFFF, bits >> 1
-    return result.astype(np.uint32).astype(np.int32)
+def _power(x: int, exponent: int) -> int:
+    """Return the power if it fits int32, otherwise INT32_MIN, as LiteRT computes on x86."""
+    enough = max(0, min(exponent, 32 + exponent % 2))  # odd if exponent is; 2 to this overflows
+    exact = int(x) ** enough
+    return exact if quant.INT32_MIN <= exact <= quant.INT32_MAX else quant.INT32_MIN
+
+
+power = np.vectorize(_power, otypes=[np.int32])
 
 
 def _round(x: Any) -> Any:

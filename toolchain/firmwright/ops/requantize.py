@@ -119,9 +119,10 @@ class Requantization:
 
     def apply(self, acc: Array, dtype: DType) -> Array:
         """Requantize int32 accumulators (channel last) to `dtype`; the numpy reference."""
-        scaled = multiply_by_quantized_multiplier(
-            acc, np.array(self.multipliers), np.array(self.shifts), self.rounding
-        )
+        steps = np.array((self.multipliers, self.shifts))
+        # One factor for all channels is a scalar, so that the result has the shape of `acc`.
+        multipliers, shifts = steps if steps.shape[1] > 1 else steps[:, 0]
+        scaled = multiply_by_quantized_multiplier(acc, multipliers, shifts, self.rounding)
         shifted = np.clip(scaled + self.zero_point, self.clamp_min, self.clamp_max)
         return shifted.astype(dtype.np)
 

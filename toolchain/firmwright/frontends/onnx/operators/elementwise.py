@@ -109,7 +109,7 @@ def _pow(c: NodeContext) -> OnnxValue:
     if x.type.dtype == FLOAT32:
         return c.emit.expression("pow(a, float32(b))", x, y)
     if y.type.dtype == FLOAT32:
-        return c.emit.expression(f"{x.type.dtype.name}(pow(float32(a), b))", x, y)
+        return c.emit.cast(c.emit.expression("pow(float32(a), b)", x, y), x.type.dtype)
     raise NotSupportedError("an integer power that is not constant")
 
 
