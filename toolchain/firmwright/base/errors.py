@@ -111,15 +111,20 @@ class RegionOverflow:
 
 
 class DoesNotFitError(FirmwrightError):
-    """A memory plan or a linked image that exceeds the board's memory."""
+    """A memory plan or a linked image that exceeds the board's memory.
+
+    `is_proven`: no other plan of the same buffers would fit.
+    """
 
     code = "does_not_fit"
 
     def __init__(
         self, what: str, *, regions: Sequence[RegionOverflow] = (), lowest_bytes: int = 0,
-        peak: Sequence[tuple[str, int]] = (), where: str = "", hint: str = "",
+        peak: Sequence[tuple[str, int]] = (), is_proven: bool = False, where: str = "",
+        hint: str = "",
     ) -> None:  # fmt: skip
         super().__init__(what, where=where, hint=hint)
+        self.is_proven = is_proven
         self.regions = tuple(regions)
         self.lowest_bytes = lowest_bytes
         self.peak = tuple(peak)

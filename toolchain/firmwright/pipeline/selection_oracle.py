@@ -1,7 +1,6 @@
 """Callbacks for kernel selection: lowering, memory planning and cost estimation."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from firmwright.base.errors import DoesNotFitError
@@ -75,8 +74,12 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
 
     def fits(candidate: IRModule) -> bool:
         for planner in dict.fromkeys((quick, options.planner)):
-            with suppress(DoesNotFitError):
+            try:
                 plan_memory(candidate, planner, cache)
+            except DoesNotFitError as error:
+                if error.is_proven:
+                    return False
+            else:
                 return True
         return False
 

@@ -32,6 +32,12 @@ class PlanningProblem:
     limits: Mapping[str, int | None]
     lower_bound_bytes: int
 
+    @property
+    def exceeds_all_pools(self) -> bool:
+        """Whether even the lower bound is larger than all pools together."""
+        sizes = [size for size in self.limits.values() if size is not None]
+        return len(sizes) == len(self.limits) and sum(sizes) < self.lower_bound_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -102,8 +108,8 @@ def make_planner(name: str) -> Callable[[Solver], Planner]:
             buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
         ) -> Plan:
             problem = build_problem(buffers, constraints, pools)
-            layout = solve_once(problem)
-            if layout.unplaced_bytes:
+            layout = None if problem.exceeds_all_pools else solve_once(problem)
+            if layout is None or layout.unplaced_bytes:
                 layout = _solve_with_unlimited_pools(problem, solve_once)
             rows = zip(problem.buffers, layout.pools, layout.offsets, strict=True)
             placements = {buffer.name: Placement(pool, offset) for buffer, pool, offset in rows}
@@ -150,5 +156,6 @@ def _does_not_fit(
         regions=overflows,
         lowest_bytes=lowest_bytes,
         peak=largest,
+        is_proven=problem.exceeds_all_pools,
         hint="a board with more RAM, or further memory by --pool.",
     )

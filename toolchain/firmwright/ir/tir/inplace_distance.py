@@ -5,6 +5,7 @@ write.start. The constraint is the hull of all such pairs in the access trace (d
 """
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,8 @@ from firmwright.ir.tir.expr_evaluation import Ints
 from firmwright.ir.tir.plan import OffsetConstraint
 
 _FAR = 1 << 60
+_ANALYSES_KEPT = 512
+"""Analyses of kernels for later compilations of the same model, such as those for an advice."""
 _CLOSE_FRACTION = 4
 """A hull is not refined if an end is nearer to 0 than the buffer size divided by this."""
 
@@ -30,18 +33,24 @@ def find_offset_constraints(
         case (int(lo), int(hi)):
             return (OffsetConstraint(source, result, lo, hi),)
     buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
-    x, y = buffers[source], buffers[result]
+    return _constraints_of(func.body, buffers[source], buffers[result])
+
+
+@lru_cache(_ANALYSES_KEPT)
+def _constraints_of(
+    body: tir.Stmt, x: tir.Buffer, y: tir.Buffer
+) -> tuple[OffsetConstraint[str], ...] | None:
     # The C compiler may reorder accesses of different types, unless one is a byte type.
     if x.dtype != y.dtype and 1 not in (x.dtype.size_bytes, y.dtype.size_bytes):
         return None
     try:
-        trace = AccessTracer(source, result, func.body)
+        trace = AccessTracer(x.name, y.name, body)
         log = trace.run()
         hull = _hull(log, np.argsort(log.time, kind="stable"))
         if hull is None:
             return ()
         lo, hi = max(hull[0], -y.size_bytes), min(hull[1], x.size_bytes)
-        whole = OffsetConstraint(source, result, lo, hi)
+        whole = OffsetConstraint(x.name, y.name, lo, hi)
         return _per_channel_constraints(trace, x, y, whole) or (whole,)
     except UnknownAccessError:
         return None
