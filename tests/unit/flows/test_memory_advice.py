@@ -9,6 +9,8 @@ from firmwright.flows import memory_advice
 from firmwright.ir.core import PoolInfo
 from firmwright.pipeline import load_module_bytes
 
+EVERYTHING = "--stream-input-rows --optimize ram --recompute"
+
 
 def advice(model: Any, options: dict[str, Any]) -> str:
     with pytest.raises(DoesNotFitError) as caught:
@@ -21,7 +23,8 @@ def advice(model: Any, options: dict[str, Any]) -> str:
     [
         (800, 900, "--stream-input-rows, with which it fits; or --ram 2000."),
         (None, 900, "--optimize ram --recompute, with which it fits; or --ram 2000."),
-        (1500, 1800, "--stream-input-rows, which needs 1,500 bytes; or --ram 2000."),
+        (1500, 1800, f"{EVERYTHING}, which needs 1,500 bytes; or --ram 2000."),
+        (None, 1800, "--optimize ram --recompute, which needs 1,800 bytes; or --ram 2000."),
         (None, 2000, "--ram 2000."),
     ],
 )
@@ -39,6 +42,20 @@ def test_options_that_help_the_model_are_advised(
 
     monkeypatch.setattr(memory_advice, "compile_for", compile_for)
     assert advice(None, {"ram_bytes": 1000}) == hint
+
+
+def test_a_program_that_no_option_makes_small_enough_is_compiled_twice(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    compiled: list[dict[str, Any]] = []
+
+    def compile_for(model: None, **options: Any):
+        compiled.append(options)
+        raise DoesNotFitError("", lowest_bytes=2000 - len(options), hint="more RAM.")
+
+    monkeypatch.setattr(memory_advice, "compile_for", compile_for)
+    assert advice(None, {}) == f"{EVERYTHING}, which needs 1,997 bytes; or more RAM."
+    assert [len(options) for options in compiled] == [0, 3]
 
 
 def test_other_memories_of_the_board_are_advised(digits_path):

@@ -132,3 +132,17 @@ def test_shortened_loops_have_the_hull_of_all_iterations(seed: int) -> None:
         above = (log.end[reads][:, None] - log.start[~reads][None, :])[late]
         hulls.add((int(np.min(below, initial=0)), int(np.max(above, initial=0))))
     assert len(hulls) == 1
+
+
+def test_an_equal_kernel_is_not_analyzed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def copy() -> tir.PrimFunc:
+        x, y = tir.Buffer("x", INT8, (N, 7)), tir.Buffer("y", INT8, (N, 7))
+        return kernel(
+            loop(tir.BufferStore(y, (INDEX, number(3)), tir.BufferLoad(x, (INDEX, number(5))))),
+            x=x, y=y,
+        )  # fmt: skip
+
+    spans = find_offset_constraints(copy(), "x", "y")
+    assert spans
+    monkeypatch.setattr(AccessTracer, "run", None)
+    assert find_offset_constraints(copy(), "x", "y") == spans

@@ -14,7 +14,7 @@ from firmwright.usmp.heuristics import candidate_orders, place_first_fit
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import BUILTIN_PLANNERS, find_planner
-from firmwright.usmp.planning_problem import build_problem
+from firmwright.usmp.planning_problem import Layout, PlanningProblem, build_problem, make_planner
 
 PLANNERS = list(BUILTIN_PLANNERS)
 KWS = [490, *[8000] * 9, 64, 64, 12, 12]
@@ -117,6 +117,23 @@ def test_error_has_the_missing_bytes_and_the_largest_buffers(chain: Callable, na
         "The best plan found takes 1,000 bytes and none can take less than 1,000; alive at the "
         "peak are t2 600, t1 400 bytes. Try: a board with more RAM, or further memory by --pool."
     )
+
+
+def test_pools_below_the_lower_bound_are_not_searched(chain: Callable) -> None:
+    """Only the plan for the message is made; it shows what the program needs."""
+    limits: list[int | None] = []
+
+    @make_planner("counting")
+    def planner(problem: PlanningProblem) -> Layout:
+        limits.append(problem.limits["sram"])
+        return place_first_fit(problem, range(len(problem.buffers)))
+
+    buffers, conflicts, _ = chain([100, 400, 600, 80], alignment=4)
+    for size, is_proven in ((900, True), (1000, False)):
+        with pytest.raises(DoesNotFitError) as caught:
+            planner(buffers, conflicts, (PoolInfo("sram", size),))
+        assert caught.value.is_proven == is_proven
+    assert limits == [None, 1000]
 
 
 def test_error_names_every_pool_that_is_too_small(make_buffer: Callable) -> None:
