@@ -70,7 +70,7 @@ def graph() -> Function:
     y = Value("y", TensorType((1, 3), INT8), virtual_device=VirtualDevice(memory_scope="dtcm"))
     z = Value("z", TensorType((), FLOAT32))
     calls = (
-        OpCall("fc", (x, w, None), (y,), {"axis": (1, -1)}, Span("m", 0, 4, "y"), "m4"),
+        OpCall("fc", (x, w, None), (y,), {"axes": (1, -1)}, Span("m", 0, 4, "y"), "m4"),
         OpCall("@conv2d_3", (y, w), (z,)),
         OpCall("odd op!", (), ()),
     )  # fmt: skip
@@ -88,7 +88,7 @@ def whole() -> IRModule:
     )  # fmt: skip
     w = Constant.from_array("w", np.zeros((3, 8)), INT8)
     more = {"w": w, "same": replace(w, name="same"), "empty": Constant("empty", INT8, (0,), b"")}
-    flash = PoolInfo("flash", None, "ro", ("m4",), 0.5, 1.0, 3, 0, "x", ".rodata")
+    flash = PoolInfo("flash", None, "ro", ("m4",), 0.5, 1.0, 3, 0, "port", ".rodata")
     tensors = (IoTensor("in:0", "input_1", kind),), (IoTensor("o", "out", kind),)
     return IRModule(
         "kws",
@@ -204,7 +204,7 @@ def random_stmt(rng: random.Random, depth: int) -> tir.Stmt:
         case 3:
             return tir.Let(tir.Var("n", rng.choice([INT64, INT32, FLOAT32])), e, body)
         case 4:
-            return tir.Allocate(inner, body, rng.choice(["scratch", "reg", "as"]))
+            return tir.Allocate(inner, body, rng.choice(["scratch", "reg", "ring"]))
         case 5:
             return tir.DeclBuffer(inner, tir.AccessPtr(X, e, 5, "w"), body)
         case 6:

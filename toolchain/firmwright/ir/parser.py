@@ -18,7 +18,8 @@ from firmwright.base.errors import ModelError
 from firmwright.base.source_paths import module_file_problem
 from firmwright.base.tokenizer import Token, Tokenizer
 from firmwright.base.version import IR_TEXT_VERSION
-from firmwright.ir.core import LINKER_SECTION, Attr, Constant, PoolInfo, Target
+from firmwright.ir.attribute_kinds import MODULE_ATTRIBUTES, POOL_ATTRIBUTES
+from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.parser import GraphParser
 from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, StateTensor
 from firmwright.ir.requests import PlacementRequest, RequestOrigin
@@ -48,12 +49,6 @@ REQUEST_FIELDS: Mapping[str, type] = {
 """The fields of a request in braces, each with the type of its value or of the listed values."""
 _REQUEST_LISTS = ("buffers", "calls", "kernels")
 _KINDS = ("activation", "input", "output", "scratch", "ring", "state", "const")
-_POOL_FIELDS: Mapping[str, tuple[type, ...]] = {
-    "size_bytes": (int,), "access": (str,), "targets": (tuple,), "read_bandwidth": (float, int),
-    "write_bandwidth": (float, int), "read_latency": (int,), "write_latency": (int,),
-    "scope": (str,), "section": (str,), "cache_line": (int,),
-    "tightly_coupled": (bool,),
-}  # fmt: skip
 T = TypeVar("T")
 
 
@@ -144,7 +139,7 @@ class _ModuleParser(SyntaxParser):
         while not self.tokens.at_end:
             match self.one_of(_SECTIONS):
                 case "attrs":
-                    attrs |= self.attrs()
+                    attrs |= self.attrs(MODULE_ATTRIBUTES)
                 case "target":
                     self._entry(targets, "target", self._target)
                 case "pool":
@@ -186,7 +181,7 @@ class _ModuleParser(SyntaxParser):
         self.tokens.expect("=")
         kind = self.tokens.string()
         token = self.tokens.peek
-        attrs = self.attrs() if self.tokens.at("{") else {}
+        attrs = self.attrs({}) if self.tokens.at("{") else {}
         for attr, value in attrs.items():
             if isinstance(value, float | tuple):
                 raise self.tokens.error(f"attribute {attr} of target {name} is a list.", token)
@@ -194,19 +189,9 @@ class _ModuleParser(SyntaxParser):
 
     def _pool(self, name: str) -> PoolInfo:
         token = self.tokens.peek
-        attrs = self.attrs() if self.tokens.at("{") else {}
-        for field, value in attrs.items():
-            types = _POOL_FIELDS.get(field)
-            if types is None:
-                raise self.tokens.error(f"pool {name} has the unknown field {field!r}.", token)
-            if not isinstance(value, types) or isinstance(value, bool) != (bool in types):
-                kinds = " or ".join(kind.__name__ for kind in types)
-                raise self.tokens.error(f"{field} of pool {name} must be {kinds}.", token)
-        section = str(attrs.get("section", ""))
-        if section and not LINKER_SECTION.fullmatch(section):
-            raise self.tokens.error(f"pool {name} has the linker section {section!r}.", token)
-        if attrs.get("access", "rw") not in ("rw", "ro"):
-            raise self.tokens.error(f"access of pool {name} must be rw or ro.", token)
+        attrs = self.attrs(POOL_ATTRIBUTES) if self.tokens.at("{") else {}
+        if unknown := attrs.keys() - POOL_ATTRIBUTES.keys():
+            raise self.tokens.error(f"pool {name} has the unknown field {min(unknown)!r}.", token)
         return PoolInfo(name, **attrs)  # type: ignore[arg-type]  # checked against the table above
 
     def _io(self) -> IoBinding:
@@ -236,7 +221,7 @@ class _ModuleParser(SyntaxParser):
         origin = self.tokens.string()
         if origin not in [known.value for known in RequestOrigin]:
             raise self.tokens.error(f"the request for {tensor} has an unknown origin.", token)
-        attrs = self.attrs()
+        attrs = self.attrs({})
         for field, value in attrs.items():
             kind = REQUEST_FIELDS.get(field)
             listed = value if isinstance(value, tuple) else (value,)

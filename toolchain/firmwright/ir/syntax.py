@@ -9,11 +9,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from firmwright.base.dtypes import DType, find_dtype
+from firmwright.base.dtypes import INT32, DType, find_dtype
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.base.indented_writer import IndentedWriter
 from firmwright.base.quant import Quantization
 from firmwright.base.tokenizer import Token, Tokenizer, TokenKind, format_float, quote
+from firmwright.ir.attribute_kinds import FUNCTION_ATTRIBUTES, AttrKinds
 from firmwright.ir.core import UNCONSTRAINED, Attr, Attrs, Span, VirtualDevice
 from firmwright.ir.graph.nodes import TensorType
 
@@ -180,20 +181,27 @@ class SyntaxParser:
                 return value
         raise self.expected("a number, a string, true, false or a list")
 
-    def attrs(self) -> dict[str, Attr]:
+    def attrs(self, kinds: AttrKinds) -> dict[str, Attr]:
+        """Parse `{NAME=VALUE, ...}`; an attribute that `kinds` names must be of its kind."""
         attrs: dict[str, Attr] = {}
 
         def item() -> None:
             token = self.tokens.peek
             name = self.unique(self.word(), attrs, "attribute", token)
             self.tokens.expect("=")
+            token = self.tokens.peek
             attrs[name] = self.attr()
+            kind = kinds.get(name)
+            if kind is not None and not kind.accepts(attrs[name]):
+                found = format_attr(attrs[name]).replace("\n", " ")[:40]
+                what = f"the attribute {name} is {found}, expected {kind.name}."
+                raise self.tokens.error(what, token)
 
         self.items("{", "}", item)
         return attrs
 
-    def maybe_attrs(self) -> dict[str, Attr]:
-        return self.attrs() if self.tokens.accept("attrs") else {}
+    def function_attrs(self) -> dict[str, Attr]:
+        return self.attrs(FUNCTION_ATTRIBUTES) if self.tokens.accept("attrs") else {}
 
     def span(self) -> Span:
         """Parse an optional `span(FILE, SUBGRAPH, OPERATOR[, TENSOR])`."""
@@ -234,6 +242,8 @@ class SyntaxParser:
             self.tokens.expect("=")
             axis = self.tokens.int_()
         self.tokens.expect(")")
+        if not all(INT32.min <= zero <= INT32.max for zero in zeros):
+            raise self.tokens.error("a zero point exceeds 32 bits.", token)
         if len(zeros) == 1:
             zeros *= len(scales)
         try:

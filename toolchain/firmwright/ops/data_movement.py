@@ -63,6 +63,8 @@ def _checked_slice(
     shape: Sequence[int], begin: Sequence[int], strides: Sequence[int], counts: Sequence[int],
     shrunk: Sequence[int],
 ) -> dict[str, Attr]:  # fmt: skip
+    if not len(begin) == len(strides) == len(counts) == len(shape):
+        raise NotSupportedError(f"a slice along {len(begin)} of {len(shape)} axes")
     for n, first, step, count in zip(shape, begin, strides, counts, strict=True):
         last = first + step * (count - 1)
         if count < 1 or not (0 <= first < n and 0 <= last < n):
@@ -105,8 +107,9 @@ def _bit(mask: Attr, axis: int) -> bool:
 
 
 def _slice_shape(call: OpCall) -> tuple[int, ...]:
-    shrunk = call.ints_attr("shrunk")
-    return tuple(n for axis, n in enumerate(call.ints_attr("counts")) if axis not in shrunk)
+    begin, strides, counts, shrunk = map(call.ints_attr, ("begin", "strides", "counts", "shrunk"))
+    _checked_slice(call.input(0).shape, begin, strides, counts, shrunk)
+    return tuple(n for axis, n in enumerate(counts) if axis not in shrunk)
 
 
 def _slice_copies(call: OpCall) -> Sequence[StridedCopy]:
@@ -273,6 +276,13 @@ def _reverse_attrs(context: ImportContext) -> dict[str, Attr]:
     return {"axes": tuple(normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes"))}
 
 
+def _reversed_shape(call: OpCall) -> tuple[int, ...]:
+    shape, axes = call.input(0).shape, call.ints_attr("axes")
+    if not all(0 <= axis < len(shape) for axis in axes):
+        raise NotSupportedError(f"the axes {list(axes)} of {len(shape)}")
+    return shape
+
+
 def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
     shape, axes = call.input(0).shape, call.ints_attr("axes")
     strides = row_major_strides(shape)
@@ -320,7 +330,7 @@ OPDEFS: tuple[OpDef, ...] = (
         {"BROADCAST_TO": (2, lambda context: {"shape": constant_ints(context, 1, "shapes")})},
     ),
     data_movement_op(
-        "reverse_v2", lambda call: call.input(0).shape, _reverse_copies,
+        "reverse_v2", _reversed_shape, _reverse_copies,
         lambda call, arrays: [np.flip(arrays[0], call.ints_attr("axes"))],
         {"REVERSE_V2": (2, _reverse_attrs)},
     ),

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array
-from firmwright.base.errors import NotSupportedError
+from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.quant import quantize_multiplier
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ops.requantize import check_zero_points, per_tensor_quant
@@ -88,6 +88,8 @@ def cell_bits(call: OpCall) -> int:
 
 def cell_clip(call: OpCall) -> float:
     limit = call.float_attr("cell_clip")
+    if not math.isfinite(limit):
+        raise ModelError(f"the cells of {call.op} are clipped at {limit}.")
     if limit == 0 or call.input(0).dtype == FLOAT32:
         return limit
     return int(min(limit / per_tensor_quant(call.input(CELL_STATE)).scale, INT16.max))

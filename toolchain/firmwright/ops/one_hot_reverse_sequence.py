@@ -73,6 +73,8 @@ def _hot_attrs(context: ImportContext) -> Attrs:
 def _sequence_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call)
     x, batch, axis = call.input(0), call.int_attr("batch_dim"), call.int_attr("seq_dim")
+    if not (0 <= batch < len(x.shape) and 0 <= axis < len(x.shape)):
+        raise NotSupportedError(f"axes {batch} and {axis} of {len(x.shape)}")
     if batch == axis or call.input(1).shape != (x.shape[batch],):
         raise NotSupportedError(f"lengths of shape {list(call.input(1).shape)}")
     return (TensorType(x.shape, x.dtype, call.output.quantization),)

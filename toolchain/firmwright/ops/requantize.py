@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DType
-from firmwright.base.errors import NotSupportedError
+from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.quant import (
     Quantization,
     Rounding,
@@ -20,15 +20,11 @@ from firmwright.base.quant import (
     quantize_multiplier,
     round_half_away,
 )
+from firmwright.ir.attribute_kinds import ACTIVATIONS
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, ExprLike, call_intrinsic, maximum, minimum
 
 _Value = TypeVar("_Value", ArithExpr, Array)
-ACTIVATIONS = {
-    "none": (None, None), "relu": (0.0, None), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0),
-    "relu_0_to_1": (0.0, 1.0),
-}  # fmt: skip
-"""Fused activation -> real range, None where unbounded."""
 
 
 def quantization_of(kind: TensorType) -> Quantization:
@@ -59,9 +55,16 @@ def import_activation(value: object) -> str:
     return name
 
 
+def _activation_range(activation: str) -> tuple[float | None, float | None]:
+    if activation not in ACTIVATIONS:
+        what = f"the activation {activation!r} is unknown."
+        raise ModelError(what, hint=f"one of {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[activation]
+
+
 def float_activation_range(activation: str) -> tuple[float, float]:
     """Return the lower and upper bound of a float result; infinite where unbounded."""
-    low, high = ACTIVATIONS[activation]
+    low, high = _activation_range(activation)
     return (-np.inf if low is None else low, np.inf if high is None else high)
 
 
@@ -79,7 +82,7 @@ def apply_activation(value: _Value, activation: str) -> _Value:
 
 def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, int]:
     """Return the lower and upper bound of a quantized result, computed in float32."""
-    low, high = ACTIVATIONS[activation]
+    low, high = _activation_range(activation)
     quant = per_tensor_quant(kind)
     scale = np.float32(quant.scale)
 

@@ -33,8 +33,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, w, y = call.input(0), call.input(1), call.output
     if not len(x.shape) == len(w.shape) == len(y.shape) == 4 or w.shape[3] != x.shape[3]:
         raise NotSupportedError("transpose_conv needs 4-D tensors with equal input channels")
-    if min(call.ints_attr("stride")) < 1:
-        raise NotSupportedError("a stride below 1")
+    stride, before = call.ints_attr("stride"), call.ints_attr("before")
+    if not len(stride) == len(before) == 2 or min(stride) < 1:
+        raise NotSupportedError(f"the strides {list(stride)}, {list(before)} before")
     check_weights_and_bias(call, 0)
     is_short = int16x8.is_int16x8(call) and not int16x8.has_int64_sum(call)
     if is_short and call.numerics == "tflm":

@@ -13,6 +13,7 @@ from firmwright.frontends.onnx import ModelOverrides, import_onnx, is_onnx, prep
 from firmwright.frontends.pytorch import import_pytorch, is_pytorch
 from firmwright.frontends.tflite import is_c_source, preprocess_tflite, read_c_array, read_tflite
 from firmwright.frontends.tflite.importer import import_model
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
@@ -22,6 +23,8 @@ from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.custom_ops import supports_custom_op
 from firmwright.pipeline.module_trust import without_trust
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.targets.cores import CORE_KINDS
+from firmwright.targets.registry import backend_of, check_target
 
 
 def load_module(
@@ -69,8 +72,10 @@ def load_module_bytes(
             module = parse_module(data.decode("utf-8"), file)
         except UnicodeDecodeError as error:
             raise ModelError("the module's text is not UTF-8.", where=file) from error
+        _check_targets(module, file)
         intrinsics = collect_intrinsics(module, INTRINSICS)
         verify_module(module, op_table(), intrinsics)
+        _check_entry(module, file)
         return without_trust(_checked(module, file), path or Path(file))
     name = name or to_c_identifier(Path(file).stem)
     if is_pytorch(data, file):
@@ -79,6 +84,32 @@ def load_module_bytes(
         return _checked(import_onnx(data, file, name, op_table(), supports_custom_op), file)
     raw = read_tflite(data, file)
     return import_model(raw, name, import_table(), data, op_table(), signature, supports_custom_op)
+
+
+def _check_targets(module: IRModule, file: str) -> None:
+    """Raise ModelError if a target of the module has an attribute that its kind does not have."""
+    for name, target in module.targets.items():
+        backend = backend_of(target)
+        kind = backend.kind if backend else CORE_KINDS.get(target.kind)
+        if kind is None:  # of a backend that is not installed
+            continue
+        try:
+            check_target(target, kind)
+        except UsageError as error:
+            raise ModelError(f"@{name}: {error.what}", where=file, hint=error.hint) from None
+
+
+def _check_entry(module: IRModule, file: str) -> None:
+    """Raise ModelError unless the entry is a graph or an AOT main."""
+    name = str(module.attrs.get("entry", "main"))
+    match module.functions.get(name):
+        case None:
+            problem = f"the module has no function @{name}, its entry"
+        case tir.PrimFunc(attrs=attrs) if not attrs.get("aot_main"):
+            problem = f"@{name}, the entry, is neither a graph nor an AOT main"
+        case _:
+            return
+    raise ModelError(f"{problem}.", where=file, hint='the attribute entry="NAME" of the module.')
 
 
 def _checked(module: IRModule, file: str) -> IRModule:

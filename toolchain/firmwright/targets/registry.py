@@ -90,6 +90,15 @@ def _checked(kind: TargetKind, name: str, spec: TargetAttribute, value: str) -> 
     return value
 
 
+def check_target(target: Target, kind: TargetKind) -> None:
+    """Raise UsageError if an attribute of the target is unknown, or not of its kind."""
+    for name, value in target.attrs:
+        spec = _spec(kind, name)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if _checked(kind, name, spec, text) != value:
+            raise UsageError(f"target {kind.name}: {name} cannot be {value!r}.")
+
+
 def _spec(kind: TargetKind, name: str) -> TargetAttribute:
     if name not in kind.attrs:
         names = ", ".join(kind.attrs) or "it has none"

@@ -16,8 +16,9 @@ from firmwright.frontends.onnx.qdq import (
     QdqValue,
     QuantizedValue,
 )
+from firmwright.ir.attribute_kinds import ACTIVATIONS
 from firmwright.ir.graph.nodes import Value
-from firmwright.ops.requantize import ACTIVATIONS, quantized_activation_range
+from firmwright.ops.requantize import quantized_activation_range
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from firmwright.base.dtypes import Array, DType
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir.core import Attrs, Constant
 from firmwright.ir.decoded_model import RawNode
 from firmwright.ir.graph.nodes import Call, TensorType, Value
@@ -116,25 +116,28 @@ class OpCall:
     def int_attr(self, name: str, default: int | None = None) -> int:
         value = self.attrs.get(name, default)
         if not isinstance(value, int):
-            raise InternalError(f"{self.op}: attribute {name} is {value!r}, not an int")
+            raise self._wrong(name, "an integer")
         return value
 
     def float_attr(self, name: str) -> float:
-        value = self.attrs[name]
+        value = self.attrs.get(name)
         if not isinstance(value, float):
-            raise InternalError(f"{self.op}: attribute {name} is {value!r}, not a float")
+            raise self._wrong(name, "a float")
         return value
 
     def ints_attr(self, name: str) -> tuple[int, ...]:
-        value = self.attrs[name]
-        if not isinstance(value, tuple):
-            raise InternalError(f"{self.op}: attribute {name} is {value!r}, not a tuple")
-        if not all(isinstance(item, int) for item in value):
-            raise InternalError(f"{self.op}: attribute {name} is {value!r}, not of ints")
+        value = self.attrs.get(name)
+        if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
+            raise self._wrong(name, "a list of integers")
         return tuple(int(item) for item in value)  # type: ignore[arg-type]  # checked above
 
     def str_attr(self, name: str, default: str = "") -> str:
         return str(self.attrs.get(name, default))
+
+    def _wrong(self, name: str, kind: str) -> ModelError:
+        """Return the error about an attribute that is absent or of another kind."""
+        found = f"is {self.attrs[name]!r}" if name in self.attrs else "is missing"
+        return ModelError(f"the attribute {name} of {self.op} {found}, expected {kind}.")
 
 
 @dataclass(frozen=True, slots=True)

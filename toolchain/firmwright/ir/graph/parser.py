@@ -4,9 +4,13 @@
 """
 
 from firmwright.base.tokenizer import TokenKind
+from firmwright.ir.attribute_kinds import OPERATOR_ATTRIBUTES
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.syntax import SyntaxParser
+
+CUSTOM_OP = "custom"
+"""The operator with the attributes of a foreign one."""
 
 
 class GraphParser(SyntaxParser):
@@ -22,7 +26,7 @@ class GraphParser(SyntaxParser):
         self.tokens.expect("->")
         results = self.items("(", ")", self._result)
         states = self.items("(", ")", self._state) if self.tokens.accept("state") else []
-        attrs = self.maybe_attrs()
+        attrs = self.function_attrs()
         self.tokens.expect("{")
         body: list[Call] = []
         while not self.tokens.accept("}"):
@@ -85,7 +89,8 @@ class GraphParser(SyntaxParser):
             raise self.expected("an operator or @function")
         made_here = {value.name for value in outputs}
         inputs = tuple(self.items("(", ")", lambda: self._use(made_here)))
-        attrs: dict[str, Attr] = self.attrs() if self.tokens.at("{") else {}
+        kinds = {} if op == CUSTOM_OP else OPERATOR_ATTRIBUTES
+        attrs: dict[str, Attr] = self.attrs(kinds) if self.tokens.at("{") else {}
         target = self.in_parentheses(self.word) if self.tokens.accept("target") else ""
         for value in outputs:
             self._made.setdefault(value.name, value)

@@ -5,12 +5,13 @@ limited.
 """
 
 from dataclasses import replace
-from typing import cast
+from typing import cast, get_args
 
 from firmwright.base.dtypes import BOOL, HANDLE, INT64, DType
 from firmwright.base.tokenizer import Tokenizer, TokenKind
 from firmwright.ir import tir
 from firmwright.ir.tir.parser_exprs import EXPR_DEPTH_MAX, ExprParser, resolve_literals
+from firmwright.ir.tir.plan import BufferKind
 from firmwright.ir.tir.printer import KEYWORDS, ScopedStmt
 from firmwright.ir.tir.traversal import EMPTY_STMT
 
@@ -18,6 +19,7 @@ SCOPE_DEPTH_MAX = 2_000
 """Limit of nested statements, including `allocate` and similar scopes."""
 
 _ROLES = ("in", "out", "inout", "scratch", "const", "pool", "scalar")
+_ALLOCATED = (*get_args(BufferKind), "reg")
 _PHASES: tuple[tir.CallPhase, ...] = ("start", "wait")
 _MARKED_LOOPS: tuple[tir.ForKind, ...] = ("unrolled", "vectorized")
 
@@ -39,7 +41,7 @@ class PrimFuncParser(ExprParser):
         params = tuple(self.items("(", ")", self._param))
         if self.tokens.accept("index"):
             self._index = self.in_parentheses(self.dtype)
-        attrs = self.maybe_attrs()
+        attrs = self.function_attrs()
         span = self.span()
         return tir.PrimFunc(name, params, self._block(), attrs, span)
 
@@ -118,7 +120,7 @@ class PrimFuncParser(ExprParser):
         tokens.expect(":")
         buffer = self._buffer(name)
         if keyword == "allocate":
-            kind_word = self.word() if tokens.accept("as") else "scratch"
+            kind_word = self.one_of(_ALLOCATED) if tokens.accept("as") else "scratch"
             return tir.Allocate(buffer, EMPTY_STMT, kind_word)
         tokens.expect("=")
         if keyword == "alloc_const":

@@ -343,9 +343,15 @@ def _diagnose_io(module: IRModule) -> list[str]:
     main = module.functions.get(str(module.attrs.get("entry", "")))
     if not isinstance(main, tir.PrimFunc):
         return []
-    names = local_names(main)
-    return [
+    names, io = local_names(main), module.io
+    diagnostics = [
         f"the model's {tensor.name} is in {tensor.buffer}, which @{main.name} does not declare"
-        for tensor in (*module.io.inputs, *module.io.outputs, *module.io.state)
+        for tensor in (*io.inputs, *io.outputs, *io.state)
         if tensor.buffer not in names
     ]
+    for state in io.state:
+        constant = module.constants.get(state.initial)
+        if constant is None or constant.size_bytes != state.type.size_bytes:
+            problem = f"the model's {state.name} begins as {state.initial}, which is no constant"
+            diagnostics.append(f"{problem} of {state.type.size_bytes} bytes")
+    return diagnostics

@@ -1,0 +1,158 @@
+"""Kinds of the attributes in module text, by name; the parser checks them.
+
+An attribute that these tables do not name may have any value: extensions have their own.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from firmwright.ir.core import LINKER_SECTION, Attr
+
+ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = {
+    "none": (None, None),
+    "relu": (0.0, None),
+    "relu6": (0.0, 6.0),
+    "relu_n1_to_1": (-1.0, 1.0),
+    "relu_0_to_1": (0.0, 1.0),
+}
+"""Fused activation -> real range, None where unbounded."""
+_INT_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class AttrKind:
+    """A set of values, and its name in messages."""
+
+    name: str
+    accepts: Callable[[Attr], bool]
+
+
+AttrKinds = Mapping[str, AttrKind]
+
+
+def _is_int(value: Attr) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _INT_MAX
+
+
+def _is_section(value: Attr) -> bool:
+    return isinstance(value, str) and (not value or LINKER_SECTION.fullmatch(value) is not None)
+
+
+def _is_speed(value: Attr) -> bool:
+    return (_is_int(value) or isinstance(value, float)) and 0 < float(str(value)) < math.inf
+
+
+FLAG = AttrKind("true or false", lambda value: isinstance(value, bool))
+INT = AttrKind("an integer of 64 bits", _is_int)
+COUNT = AttrKind("a count", lambda value: _is_int(value) and int(str(value)) >= 0)
+INT_OR_FLAG = AttrKind("an integer", lambda value: _is_int(value) or isinstance(value, bool))
+FLOAT = AttrKind("a float", lambda value: isinstance(value, float))
+NUMBER = AttrKind("a number", lambda value: _is_int(value) or isinstance(value, float))
+SPEED = AttrKind("a positive number", _is_speed)
+TEXT = AttrKind("a string", lambda value: isinstance(value, str))
+
+
+def one_of(words: Mapping[str, object] | tuple[str, ...]) -> AttrKind:
+    return AttrKind(f"one of {', '.join(words)}", lambda value: value in words)
+
+
+def either(*kinds: AttrKind) -> AttrKind:
+    names = " or ".join(kind.name for kind in kinds)
+    return AttrKind(names, lambda value: any(kind.accepts(value) for kind in kinds))
+
+
+def list_of(kind: AttrKind, count: int | None = None) -> AttrKind:
+    """Return the kind of lists, of `count` elements if it is given."""
+
+    def accepts(value: Attr) -> bool:
+        if not isinstance(value, tuple) or count not in (None, len(value)):
+            return False
+        return all(map(kind.accepts, value))
+
+    amount = "a list" if count is None else f"a list of {count} values"
+    return AttrKind(f"{amount}, each {kind.name}", accepts)
+
+
+def row_of(*kinds: AttrKind) -> AttrKind:
+    """Return the kind of lists with one value of each of `kinds`."""
+
+    def accepts(value: Attr) -> bool:
+        if not isinstance(value, tuple) or len(value) != len(kinds):
+            return False
+        return all(kind.accepts(item) for kind, item in zip(kinds, value, strict=True))
+
+    return AttrKind(f"a list of {', '.join(kind.name for kind in kinds)}", accepts)
+
+
+INTS, NUMBERS, TEXTS = list_of(INT), list_of(NUMBER), list_of(TEXT)
+PAIRS = list_of(list_of(TEXT, 2))
+ROWS = list_of(TEXTS)
+
+
+MODULE_ATTRIBUTES: AttrKinds = {
+    "numerics": one_of(("litert", "tflm", "onnx")),
+    "optimize": one_of(("speed", "size", "ram", "balanced")),
+    **dict.fromkeys(("entry", "planner", "board", "stage", "tuning"), TEXT),
+    **dict.fromkeys(("source_sha256", "engine_core"), TEXT),
+    **dict.fromkeys(("link_params", "fallback", "recompute", "compress_weights"), FLAG),
+    **dict.fromkeys(("pipeline_runs", "weight_independent", "all_channels", "short_loops"), FLAG),
+    **dict.fromkeys(("ram_bytes", "flash_bytes", "ramfunc_bytes", "compressed_bytes"), COUNT),
+    **dict.fromkeys(("pipelined_runs", "subgraph"), COUNT),
+    **dict.fromkeys(("program_bandwidth", "program_latency", "flash_stalls"), NUMBER),
+    **dict.fromkeys(("devices", "copiers", "partitioned", "backend_checks", "passes"), TEXTS),
+    **dict.fromkeys(("offload", "offload_shares", "device_waits"), PAIRS),
+    "rejections": list_of(list_of(TEXT, 4)),
+    "visible_pools": ROWS,
+    "live_channels": list_of(row_of(TEXT, INTS)),
+}
+POOL_ATTRIBUTES: AttrKinds = {
+    **dict.fromkeys(("size_bytes", "read_latency", "write_latency", "cache_line"), COUNT),
+    **dict.fromkeys(("read_bandwidth", "write_bandwidth"), SPEED),
+    "access": one_of(("rw", "ro")),
+    "targets": TEXTS,
+    "scope": one_of(("global", "external", "port", "async")),
+    "section": AttrKind("the name of a linker section", _is_section),
+    "tightly_coupled": FLAG,
+}
+FUNCTION_ATTRIBUTES: AttrKinds = {
+    **dict.fromkeys(("target", "symbol", "composite", "op", "schedule", "comment", "code"), TEXT),
+    **dict.fromkeys(("aot_main", "keeps", "ramfunc", "disable_scheduling"), FLAG),
+    **dict.fromkeys(("macs", "modeled_cycles"), COUNT),
+    "constants_pool": TEXT,
+    "extern": either(TEXT, TEXTS),
+    "pool_assignments": PAIRS,
+    "inplace_distances": list_of(INT, 2),
+    "overlays": list_of(row_of(TEXT, TEXT, INT)),
+}
+OPERATOR_ATTRIBUTES: AttrKinds = {
+    "activation": one_of(ACTIVATIONS),
+    **dict.fromkeys(("mode", "kind", "formula", "then", "else", "cond"), TEXT),
+    **dict.fromkeys(("beta", "cell_clip", "iou_threshold", "score_threshold"), FLOAT),
+    **dict.fromkeys(("alpha", "bias", "scale"), NUMBER),
+    **dict.fromkeys(("approximate", "asymmetric", "keep_dims", "least", "last"), INT_OR_FLAG),
+    **dict.fromkeys(("align_corners", "half_pixel_centers", "time_major"), INT_OR_FLAG),
+    **dict.fromkeys(("unsigned", "whole", "causal", "heads_first"), INT_OR_FLAG),
+    **dict.fromkeys(("exclusive", "reverse", "clamping", "adj_x", "adj_y"), INT_OR_FLAG),
+    **dict.fromkeys(("axis", "batch_dim", "batch_dims", "seq_dim", "groups"), INT),
+    **dict.fromkeys(("depth", "rank", "radius", "length", "skip"), INT),
+    **dict.fromkeys(("heads", "kv_heads", "num_channels", "num_classes"), INT),
+    **dict.fromkeys(("max_detections", "detections_per_class"), INT),
+    **dict.fromkeys(("axes", "shape", "size", "stride", "dilation", "padding", "before"), INTS),
+    **dict.fromkeys(("begin", "strides", "counts", "shrunk", "multiples"), INTS),
+    **dict.fromkeys(("perm", "indices", "table", "sizes", "bases", "offsets"), INTS),
+    **dict.fromkeys(("frame_size", "frame_step", "start_index", "end_index", "shift"), INT),
+    **dict.fromkeys(("smoothing", "one_minus_smoothing", "smoothing_bits"), INT),
+    **dict.fromkeys(("alternate_smoothing", "alternate_one_minus_smoothing"), INT),
+    **dict.fromkeys(("spectral_subtraction_bits", "min_signal_remaining", "snr_shift"), INT),
+    **dict.fromkeys(("input_correction_bits", "output_scale", "left", "right", "k"), INT),
+    **dict.fromkeys(("multiplier", "exponent", "addend", "low", "high", "window"), INT),
+    **dict.fromkeys(("margins", "padded"), INTS),
+    "perms": list_of(INTS),
+    "block": either(INT, INTS),
+    "paddings": either(INTS, list_of(INTS)),
+    "step": either(INT, TEXT),
+    "values": list_of(either(NUMBER, FLAG)),
+    "scales": list_of(NUMBER, 4),
+    "subviews_of": one_of(("input", "output")),
+}
