@@ -59,6 +59,7 @@ def _joint_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> _Jo
         pair = (min(c.a, c.b), max(c.a, c.b))
         if c.modulus < 2 and c.lo <= -b.size_bytes and c.hi >= a.size_bytes:
             apart.add(pair)
+            continue
         joint[pair] = max(joint.get(pair, 0), _joint(a, b, c))
     together = (pair for pair in joint if pair not in apart)
     return {pair: (joint[pair], place) for place, pair in enumerate(together)}
