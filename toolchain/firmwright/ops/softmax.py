@@ -172,7 +172,9 @@ def _lower_pair(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> bool
     more, less = _reference_int8(b.call, pairs.astype(np.int8)).T
     if (more != np.minimum(-less.astype(int), INT8.max)).any():
         return False
-    table = b.constant("results", less[: np.flatnonzero(less != less[-1])[-1] + 2], y.dtype)
+    varying = np.flatnonzero(less != less[-1])
+    count = varying[-1] + 2 if varying.size else 1  # with beta 0, all results are equal
+    table = b.constant("results", less[:count], y.dtype)
     first, second = (b.let(name, b.load_i32(x, [row, i])) for i, name in enumerate(("a", "b")))
     distance = maximum(first, second) - minimum(first, second)
     place = clamp(distance, 0, table.elements - 1, INDEX)

@@ -44,6 +44,8 @@ from firmwright.ir.tir.verify_plan import diagnose_devices, diagnose_plan
 from firmwright.ir.verify_requests import diagnose_requests
 
 DIAGNOSTICS_SHOWN_MAX = 20
+REGISTERS_MAX = 1 << 12
+"""Limit of the elements of a `reg` buffer, each of which becomes a variable in C."""
 _READ_ONLY_ROLES = ("in", "const")
 
 
@@ -141,6 +143,9 @@ class _PrimFuncVerifier(ExprVerifier):
         self._unique(buffer.name)
         if any(n < 1 for n in buffer.shape):
             self.report(f"buffer {buffer.name} has an empty or negative axis")
+        if buffer.scope == "reg" and buffer.elements > REGISTERS_MAX:
+            count = f"{buffer.elements:,} elements, at most {REGISTERS_MAX:,}"
+            self.report(f"buffer {buffer.name} has {count}")
         strides = (0,) * len(buffer.shape) if buffer.strides is None else buffer.strides
         if len(strides) != len(buffer.shape) or min(strides, default=1) < 0:
             self.report(f"buffer {buffer.name} has strides that do not match its shape")
