@@ -32,6 +32,7 @@ from structured_mutator import (
 )
 from tflite_writer import write_cases
 
+from firmwright.base.array_files import read_npz
 from firmwright.base.dtypes import INT8
 from firmwright.base.errors import FirmwrightError, InternalError, ModelError
 from firmwright.base.quant import Quantization
@@ -43,7 +44,7 @@ from firmwright.conformance.case_tables import conformance_cases
 from firmwright.flows.build_report import read_report
 from firmwright.flows.labeled_data import read_dataset
 from firmwright.flows.metrics import make_task
-from firmwright.flows.sample_batches import npz_bytes, read_npz
+from firmwright.flows.sample_batches import npz_bytes
 from firmwright.flows.tuning_log import read_tuning
 from firmwright.frontends.onnx.preprocess import ModelOverrides, preprocess_model
 from firmwright.frontends.tflite import preprocess_tflite, read_c_array
@@ -262,8 +263,8 @@ def _read_facts(data: bytes) -> object:
     """Read a project's metadata.json by all of its readers."""
     place = _file(data, "project/metadata.json").parent
     _tried(lambda: owned_paths(place))
-    facts = reproduce._read_metadata(place)
-    return Options(**deserialize_options(reproduce.recorded_options(facts, place), Options, place))
+    facts = reproduce.read_project(place)
+    return Options(**deserialize_options(facts["options"], Options, place))
 
 
 def _tried(read: Callable[[], object]) -> None:

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from readers import READERS, Reader
 
+from firmwright.base.array_files import read_npz
 from firmwright.base.errors import DeviceError, FirmwrightError, ModelError
 from firmwright.base.json_input import parse_json
 from firmwright.base.recursion import raise_recursion_limit
-from firmwright.flows.sample_batches import read_npz
 from firmwright.tune.log_writer import RegionCostLog
 
 CASES, CASES_DEEP = 150, 20_000

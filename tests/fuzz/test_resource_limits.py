@@ -18,8 +18,8 @@ import pytest
 from model_writer import GraphFile, ModelFile
 
 from firmwright.base import resource_limits
+from firmwright.base.array_files import read_npz
 from firmwright.base.errors import FirmwrightError, UsageError
-from firmwright.flows.sample_batches import read_npz
 from firmwright.frontends.tflite import read_c_array
 from firmwright.ir.module import IRModule
 from firmwright.pipeline import compilation, load_module_bytes

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.artifacts import MARKER
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.cli.main import main
-from firmwright.cli.reproduce import METADATA, reproduce
+from firmwright.cli.reproduce import reproduce
 from firmwright.ir.core import PoolInfo
 from firmwright.package.option_serialization import (
     MACHINE_OPTIONS,
@@ -117,18 +118,18 @@ def test_other_model_version_or_log_is_refused(
     keyword = digits_path.parents[1] / "02_keyword" / "keyword.tflite"
     with pytest.raises(UsageError, match="not the file that ten was compiled from"):
         reproduce(project, [keyword])
-    facts = json.loads((project / METADATA).read_text())
+    facts = json.loads((project / MARKER).read_text())
     for changes, error, said in (
         ({"tool_version": "9.9"}, UsageError, "written by version 9.9"),
         ({"options": {"tuning": "abc"}}, UsageError, "compiled with other measurements"),
         ({"options": {"spell": 1}}, ModelError, "the option 'spell'"),
         ({"options": {"pools": [7]}}, ModelError, "cannot be read"),
-        ({"options": 3}, ModelError, "no options"),
+        ({"options": 3}, ModelError, "has the options 3, which is not an object"),
     ):
-        (project / METADATA).write_text(json.dumps({**facts, **changes}))
+        (project / MARKER).write_text(json.dumps({**facts, **changes}))
         with pytest.raises(error, match=said):
             reproduce(project, [digits_path])
-    (project / METADATA).write_text("[")
+    (project / MARKER).write_text("[")
     with pytest.raises(ModelError, match=r"metadata\.json cannot be read"):
         reproduce(project, [digits_path])
     with pytest.raises(UsageError, match="not a project folder"):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from firmwright.base.array_files import read_npz
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
@@ -13,7 +14,6 @@ from firmwright.flows.sample_batches import (
     SampleBatch,
     generate_samples,
     make_batch,
-    read_npz,
     stack_outputs,
     write_npz,
 )

@@ -1,12 +1,14 @@
 """Figures of other systems from benchmarks/peers.csv, each with its origin."""
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_text
 from firmwright.base.resources import benchmarks_dir
 
 REFERENCE_PEER = "TFLM + CMSIS-NN"
@@ -37,8 +39,7 @@ def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:
     """Read all figures from the file, by default the project's own."""
     file = path or benchmarks_dir() / "peers.csv"
     try:
-        with file.open(encoding="utf-8", newline="") as text:
-            rows: list[dict[str, Any]] = list(csv.DictReader(text))
+        rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(read_input_text(file))))
         return tuple(PeerFigure(**{**row, "value": float(row["value"])}) for row in rows)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"the peers' figures cannot be read: {error}.", where=str(file)) from error

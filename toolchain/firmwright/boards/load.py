@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from firmwright.base.errors import BoardError, UsageError
+from firmwright.base.input_files import read_input_text
 from firmwright.base.plugin_calls import entry_points, load_entry_point
 from firmwright.base.resources import boards_dir
 from firmwright.boards.schema import Board, read_board, with_memory_of
@@ -101,7 +102,11 @@ def _similar(name: str, names: list[str]) -> str:
 
 def _parse_toml(file: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(read_input_text(file))
+    except OSError as problem:
+        raise BoardError(
+            f"the file cannot be read: {problem.strerror}.", where=str(file)
+        ) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
         where = f"{file.parent.name}/{file.name}"
         raise BoardError(f"this is not TOML: {problem}.", where=where) from problem

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from firmwright.artifacts import Image
+from firmwright.base.array_files import read_npy, read_npz
 from firmwright.base.child_process import find_program
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import MismatchError
 from firmwright.base.resources import digits_dir
 from firmwright.base.templates import render_template
@@ -25,7 +27,7 @@ from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
 from firmwright.flows.profiling import Profile, profile
-from firmwright.flows.sample_batches import Array, make_batch, read_npz
+from firmwright.flows.sample_batches import make_batch
 from firmwright.flows.verification import Verification, verify
 from firmwright.pipeline import Compilation
 
@@ -147,7 +149,7 @@ def run_demo(board: str = "") -> DemoResult:
     model = load_model(digits_dir() / "digits.tflite")
     compiled = compile_for(model, board_name)
     arrays = read_npz(digits_dir() / "digits_test.npz")
-    labels = np.load(digits_dir() / "digits_labels.npy", allow_pickle=False)
+    labels = read_npy(digits_dir() / "digits_labels.npy")
     (tensor,) = compiled.module.io.inputs
     batch = make_batch(arrays, [tensor], "digits_test.npz")
     image = build_image(compiled)

@@ -2,15 +2,21 @@
 
 import argparse
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-import numpy as np
-
+from firmwright.base.array_files import read_npy
 from firmwright.base.trust import trusted_value
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 
 CONSTANT_SCOPES = {"linked": "global", "external": "external", "port": "port", "async": "async"}
 """Access modes of constant pools on the command line, and the memory scopes of the pools."""
+
+
+COUNT_MAX: Final = (1 << 31) - 1
+SIZE_MAX: Final = (1 << 63) - 1
+_SECONDS_MAX: Final = 1_000_000_000
+"""About 30 years, which the clocks of all systems can add."""
 
 
 def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -28,11 +34,11 @@ def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
 def input_values(text: str) -> tuple[str, Any]:
     """Parse NAME=1,2,3 or NAME=FILE.npy."""
     name, equals, values = text.partition("=")
+    if equals and name and values.endswith(".npy"):
+        return name, read_npy(values)
     try:
-        if values.endswith(".npy"):
-            return name, np.load(values, allow_pickle=False)
         numbers = tuple(float(value) for value in values.split(",")) if values else ()
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUES")
@@ -115,21 +121,33 @@ def linker_section(text: str) -> tuple[str, str]:
     return kind, section
 
 
+def folder(text: str) -> Path:
+    """Return the path of an existing folder."""
+    path = Path(text)
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}: there is no such folder")
+    return path
+
+
 def positive_seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds > 0")
+    if not 0 < value <= _SECONDS_MAX:
+        what = f"expected a number of seconds > 0 and <= {_SECONDS_MAX:,}"
+        raise argparse.ArgumentTypeError(f"{text!r}: {what}")
     return value
 
 
-def integer(text: str, minimum: int, what: str = "an integer", base: int = 10) -> int:
+def integer(
+    text: str, minimum: int, what: str = "an integer", base: int = 10, maximum: int = COUNT_MAX
+) -> int:
     try:
         value = int(text, base)
     except ValueError:
         value = minimum - 1
-    if value < minimum:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected {what} >= {minimum}")
+    if not minimum <= value <= maximum:
+        bounds = f">= {minimum}" if value < minimum else f"<= {maximum:,}"
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {what} {bounds}")
     return value

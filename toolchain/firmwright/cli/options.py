@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from firmwright.base.text_sections import read_sections
@@ -13,10 +12,15 @@ from firmwright.cli import option_values
 
 _Group = argparse.ArgumentParser | argparse._ArgumentGroup
 _TYPES: Mapping[str, Callable[[str], object]] = {
-    **dict.fromkeys(
-        ("COUNT", "HZ", "INDEX", "RATE", "SEED"), partial(option_values.integer, minimum=0)
+    **dict.fromkeys(("COUNT", "HZ", "INDEX", "RATE"), partial(option_values.integer, minimum=0)),
+    "SEED": partial(option_values.integer, minimum=0, maximum=option_values.SIZE_MAX),
+    "BYTES": partial(
+        option_values.integer,
+        minimum=1,
+        what="a number of bytes",
+        base=0,
+        maximum=option_values.SIZE_MAX,
     ),
-    "BYTES": partial(option_values.integer, minimum=1, what="a number of bytes", base=0),
     "KIND=SECTION": option_values.linker_section,
     "N": partial(option_values.integer, minimum=1),
     "NAME,NAME,...": option_values.names,
@@ -31,7 +35,7 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
     "TENSOR=TARGET[:PERCENT]": partial(
         option_values.tensor_pair, form="TENSOR=TARGET or TENSOR=TARGET:PERCENT"
     ),
-    "board_dirs": Path,
+    "board_dirs": option_values.folder,
     "cpu0,cpu1": option_values.names,
 }
 """Types by placeholder or destination; other values are strings."""

@@ -3,10 +3,10 @@
 import argparse
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import parse_json
 from firmwright.boards import load_board
 from firmwright.cli import arguments
@@ -107,7 +107,7 @@ def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
 def read_profile(path: str) -> dict[str, Any]:
     hint = "give a file with the output of profile --json."
     try:
-        data = parse_json(Path(path).read_text(encoding="utf-8"))
+        data = parse_json(read_input_text(path))
     except (OSError, ValueError) as error:
         raise UsageError(f"the baseline cannot be read: {error}.", where=path, hint=hint) from error
     if not isinstance(data, dict) or not isinstance(data.get("operators"), list):

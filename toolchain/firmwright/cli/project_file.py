@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.base.input_files import read_input_bytes
+from firmwright.base.input_files import read_input_text
 from firmwright.base.suggestions import suggest_name
 from firmwright.base.trust import trusts_path, untrusted_error
+from firmwright.base.value_kinds import shortened
 from firmwright.cli.verb import CliParser
 
 PROJECT_FILE = "firmwright.toml"
@@ -34,7 +35,11 @@ _OUTPUT_KEYS = (
     *("dump-dir", "node-data", "out", "output", "partition-log", "save-partition", "trace"),
     "write",
 )
+_COMMAND_LINE_KEYS = frozenset({"debug", "help", "json", "trust"})
+"""Options that determine how a command line and its errors are reported, and trust."""
+_OTHER_KEYS = "give it on the command line; keys are the other long options of the verbs."
 _HINTS = {
+    **dict.fromkeys(("debug", "help", "json"), _OTHER_KEYS),
     "trust": "give it on the command line, since a folder must not trust itself.",
     "output": "put it into the table of a verb, such as [compile].",
 }
@@ -111,7 +116,7 @@ def _trust_problem(file: Path, key: str, value: str) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_input_bytes(file).decode("utf-8"))
+        return tomllib.loads(read_input_text(file))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the file cannot be read: {error}.", where=str(file)) from error
 
@@ -123,7 +128,7 @@ def _arguments(parser: CliParser) -> dict[str, argparse.Action]:
 
 
 def _check_tables(file: Path, table: Mapping[str, Any], verbs: Mapping[str, CliParser]) -> None:
-    names = {name: _arguments(parser).keys() - {"trust"} for name, parser in verbs.items()}
+    names = {name: _arguments(parser).keys() - _COMMAND_LINE_KEYS for name, parser in verbs.items()}
     tables = {name: value for name, value in table.items() if isinstance(value, dict)}
     shared = frozenset[str]().union(*names.values()) - {"output"}
     _check_names(str(file), "a shared option", table.keys() - tables, shared)
@@ -140,16 +145,29 @@ def _check_names(where: str, kind: str, names: Iterable[str], known: Collection[
 
 def _words(file: Path, key: str, value: Any, action: argparse.Action) -> list[str]:
     """Return the words of an option; for MODEL make it optional, with the file's as default."""
-    values = value if isinstance(value, list) else [value]
+    where = f"{file}: {key}"
+    if action.nargs == 0:
+        if not isinstance(value, bool):
+            raise UsageError(f"the option is true or false, not {value!r}.", where=where)
+        return [f"--{key}"] * value
+    values = [_word(item, where) for item in (value if isinstance(value, list) else [value])]
     if key == "model" or action.metavar in _PATHS:
-        values = [os.path.relpath(file.parent / str(path)) for path in values]
+        values = [os.path.relpath(file.parent / path) if path else path for path in values]
     if key == "model":
         several = action.nargs is not None
+        if not values or not all(value.strip() for value in values):
+            raise UsageError("the value is empty.", where=where)
         action.nargs, action.required = ("*" if several else "?"), False
         action.default = values if several else values[0]
         return []
-    if action.nargs == 0:
-        return [f"--{key}"] * bool(value)
     if len(values) != 1 and not isinstance(action.default, list):
-        raise UsageError("the option takes one value.", where=f"{file}: {key}")
+        raise UsageError("the option takes one value.", where=where)
     return [f"--{key}={value}" for value in values]
+
+
+def _word(value: Any, where: str) -> str:
+    """Return the word of a string or number; raise UsageError for other values."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        what = f"the option takes a string or number, not {shortened(value)}."
+        raise UsageError(what, where=where)
+    return str(value)

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from firmwright.artifacts import MARKER
 from firmwright.base.errors import MismatchError, ModelError, UsageError
-from firmwright.base.json_input import parse_json
 from firmwright.base.templates import UndefinedError
 from firmwright.base.version import VERSION
 from firmwright.cli.bound import with_bound
@@ -20,6 +20,7 @@ from firmwright.flows.model import load_model
 from firmwright.flows.tuning_log import read_tuning
 from firmwright.ir.module import Pass
 from firmwright.ir.tuning_records import TuningRecords
+from firmwright.package.metadata_reader import check_metadata, facts_of_models, read_metadata
 from firmwright.package.option_serialization import (
     PASSES_OPTION,
     TUNING_OPTION,
@@ -57,7 +58,7 @@ def _error(result: ReproductionResult, folder: Path) -> MismatchError:
     )
 
 
-METADATA = "metadata.json"
+_USED_FACTS: Final = ("bound", "choices", "concurrent", "model", "options", "source_sha256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,11 @@ def reproduce(
     passes: Sequence[Pass] = (), board_dirs: Sequence[Path] = (),
 ) -> ReproductionResult:  # fmt: skip
     """Compile `models` with the options recorded in `folder` and compare every file."""
-    facts = _read_metadata(folder)
-    parts = facts.get("models", [facts])
+    facts = read_project(folder)
+    parts = facts_of_models(facts)
     if len(models) != len(parts):
         what = f"the folder was compiled from {len(parts)} models, but {len(models)} were given."
-        hint = f"name the files of {', '.join(str(part['model']) for part in parts)}."
+        hint = f"name the files of {', '.join(part['model'] for part in parts)}."
         raise UsageError(what, where=str(folder), hint=hint)
     log = read_tuning(tuning) if tuning else None
     compilations = [
@@ -100,26 +101,19 @@ def reproduce(
         except (TypeError, UndefinedError) as error:
             what = "metadata.json has a bound that cannot be read."
             raise ModelError(what, where=str(folder), hint="run bound again.") from error
-    return _compare(folder, tree.encoded(), str(facts["model"]))
+    return _compare(folder, tree.encoded(), facts["model"])
 
 
-def _read_metadata(folder: Path) -> Mapping[str, Any]:
-    file = folder / METADATA
-    if not file.is_file():
-        what = "this is not a project folder."
-        raise UsageError(what, where=str(folder), hint="give a folder that compile -o wrote.")
-    try:
-        facts = parse_json(file.read_text(encoding="utf-8"))
-        version = facts.get("tool_version") or facts["models"][0]["tool_version"]
-    except (ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
-        raise ModelError(
-            "metadata.json cannot be read.", where=str(file), hint="compile the folder again."
-        ) from error
+def read_project(folder: Path) -> Mapping[str, Any]:
+    """Return the content of metadata.json; raise UsageError for one of another version."""
+    facts = read_metadata(folder, ["tool_version"])
+    version = facts_of_models(facts)[0]["tool_version"]
     if version != VERSION:
         what = f"the folder was written by version {version}; this is version {VERSION}."
         hint = f"install that version: pip install firmwright=={version}."
         raise UsageError(what, where=str(folder), hint=hint)
-    return facts  # type: ignore[no-any-return]  # plain JSON
+    check_metadata(facts, str(folder / MARKER), _USED_FACTS)
+    return facts
 
 
 def _compile(
@@ -127,23 +121,23 @@ def _compile(
     passes: Sequence[Pass], *board_dirs: Path,
 ) -> Compilation:  # fmt: skip
     model = load_model(path)
-    name = str(facts.get("model"))
-    if model.module.attrs.get("source_sha256") != facts.get("source_sha256"):
+    name = facts["model"]
+    if model.module.attrs.get("source_sha256") != facts["source_sha256"]:
         what = f"this is not the file that {name} was compiled from: its SHA-256 differs."
-        hint = f"give the file with SHA-256 {str(facts.get('source_sha256'))[:16]}..."
+        hint = f"give the file with SHA-256 {facts['source_sha256'][:16]}..."
         raise UsageError(what, where=str(path), hint=hint)
-    recorded = recorded_options(facts, folder)
+    recorded = facts["options"]
     digest = recorded.get(TUNING_OPTION, "")
     if digest != (log.digest if log else ""):
         what = f"{name} was compiled {'with other' if digest else 'without'} measurements."
         hint = "give the same log with --tuning." if digest else "omit --tuning."
         raise UsageError(what, where=str(folder), hint=hint)
-    options = deserialize_options(recorded, Options, folder / METADATA)
+    options = deserialize_options(recorded, Options, folder / MARKER)
     if log is not None:
         options[TUNING_OPTION] = log
     options[PASSES_OPTION] = _check_passes(recorded.get(PASSES_OPTION, []), passes, name, folder)
     if UPDATE_OPTION in recorded:
-        options[UPDATE_OPTION] = program_of(facts, folder / METADATA)
+        options[UPDATE_OPTION] = program_of(facts, folder / MARKER)
     return compile_for(model, board_dirs=board_dirs, **{"board": "host", **options})
 
 
@@ -163,15 +157,6 @@ def _check_passes(recorded: Any, given: Sequence[Pass], name: str, where: Path) 
         what = f"{name} was compiled with {'; '.join(expected) or 'no passes'} of users."
         raise UsageError(what, hint="give --pass in this order.")
     return given
-
-
-def recorded_options(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return the options recorded in metadata.json; raise ModelError if they are missing."""
-    options = facts.get("options")
-    if not isinstance(options, dict):
-        what = "metadata.json has no options."
-        raise ModelError(what, where=str(folder / METADATA), hint="compile the folder again.")
-    return options
 
 
 def _compare(folder: Path, files: Mapping[str, bytes], model: str) -> ReproductionResult:

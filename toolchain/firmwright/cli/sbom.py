@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from firmwright.base.errors import ModelError, UsageError
-from firmwright.base.json_input import parse_json
+from firmwright.base.errors import UsageError
 from firmwright.build.board_facts import read_board_facts
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model import write_file
+from firmwright.package.metadata_reader import facts_of_models, read_metadata
 from firmwright.package.sbom import SbomInput, build_sbom
 
 
@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 _FOLDERS: Final = ("backend", "board", "firmware", "model", "runtime")
+_USED_FACTS: Final = ("model", "model_id", "source_sha256", "numerics", "compiler")
 _TOP_LEVEL_FILES: Final = ("SConstruct", "metadata.json")
 _COMPILERS: Final = re.compile(rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang version [\w.]+)")
 
@@ -40,39 +41,24 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
     if not metadata.is_file() or not board.is_file():
         hint = "run firmwright compile MODEL --board B -o DIR, then sbom DIR."
         raise UsageError("this is not a project folder.", where=str(folder), hint=hint)
-    facts, about = _read_json_object(metadata), read_board_facts(folder)
+    facts, about = read_metadata(folder, _USED_FACTS), read_board_facts(folder)
     elf = folder / "build" / "release" / "firmware.elf"
     image = elf.read_bytes() if elf.is_file() else b""
     places = (file for place in _FOLDERS for file in (folder / place).rglob("*"))
     single = (folder / name for name in _TOP_LEVEL_FILES)
     files = [file for file in sorted((*places, *single)) if file.is_file()]
     compiler_match = _COMPILERS.search(image)
-    try:
-        project = SbomInput(
-            board=about["name"], core=about["core"], models=facts.get("models", [facts]),
-            library_flags=about["library_flags"],
-            files={
-                file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-                for file in files
-            },
-            image=hashlib.sha256(image).hexdigest() if image else "",
-            built_by=compiler_match[1].decode("ascii", "replace") if compiler_match else "",
-        )  # fmt: skip
-        return build_sbom(project, _epoch_s(environment))
-    except (KeyError, AttributeError, TypeError) as error:
-        what = "metadata.json lacks required keys."
-        raise ModelError(what, where=str(folder), hint="compile the project again.") from error
-
-
-def _read_json_object(file: Path) -> dict[str, Any]:
-    try:
-        document = parse_json(file.read_text(encoding="utf-8"))
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        hint = "compile the project again."
-        raise ModelError("the file is not a JSON object.", where=str(file), hint=hint)
-    return document
+    project = SbomInput(
+        board=about["name"], core=about["core"], models=facts_of_models(facts),
+        library_flags=about["library_flags"],
+        files={
+            file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in files
+        },
+        image=hashlib.sha256(image).hexdigest() if image else "",
+        built_by=compiler_match[1].decode("ascii", "replace") if compiler_match else "",
+    )  # fmt: skip
+    return build_sbom(project, _epoch_s(environment))
 
 
 def _epoch_s(environment: Mapping[str, str]) -> int | None:

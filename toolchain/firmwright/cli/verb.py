@@ -47,6 +47,16 @@ class CliParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}.", where=self.verb, hint=f"run {self.prog} --help.")
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Convert words to the value of an argument; refuse empty ones, as of an unset variable."""
+        is_verb = action.nargs == argparse.PARSER  # its words are checked by the verb's parser
+        if not is_verb and any(not word.strip() for word in arg_strings):
+            name = "/".join(action.option_strings) or action.metavar or action.dest
+            what = f"argument {name}: the value is empty."
+            hint = "give a value, or omit the option for its default."
+            raise UsageError(what, where=self.verb, hint=hint if action.option_strings else "")
+        return super()._get_values(action, arg_strings)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]

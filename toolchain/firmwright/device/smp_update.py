@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from firmwright.base import errors
+from firmwright.base.input_files import read_input_bytes
 from firmwright.device.errors import Timeouts
 from firmwright.device.link_protocol import Command
 from firmwright.device.request_channel import RequestChannel
@@ -68,7 +69,7 @@ def read_signed_image(
 ) -> SignedImage:
     """Read an image; raise UsageError if it is incomplete, changed or not signed."""
     try:
-        data = file.read_bytes()
+        data = read_input_bytes(file)
         info = _smpclient("mcuboot").ImageInfo.load_file(str(file))
     except errors.FirmwrightError:
         raise

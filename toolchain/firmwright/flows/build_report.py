@@ -10,6 +10,7 @@ from typing import Any
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.base.grouping import group_pairs
+from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import parse_json
 from firmwright.boards import Compiler
 from firmwright.build.compiler_selection import choose_compiler
@@ -63,7 +64,7 @@ def read_report(path: str | Path) -> Mapping[str, Any]:
     """Read the JSON of an earlier report from its page or from the output of `report --json`."""
     hint = "give a page that report -o wrote, or the output of report --json."
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_input_text(path)
     except (OSError, UnicodeDecodeError) as error:
         what = f"the baseline cannot be read: {error}."
         raise UsageError(what, where=str(path), hint=hint) from error

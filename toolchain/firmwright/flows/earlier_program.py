@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import ModelError, UsageError
+from firmwright.base.input_files import TEXT_BYTES_MAX, check_regular_file, read_input_text
 from firmwright.base.json_input import parse_json
+from firmwright.base.resource_limits import scaled_limit
 from firmwright.ir.program_record import ProgramRecord, record_from_json
+from firmwright.package.metadata_reader import MODELS, check_metadata
 from firmwright.package.option_serialization import deserialize_options
 from firmwright.package.project_writer import MARKER
 from firmwright.pipeline import Options
 
 _CHOICES = "choices"
+_USED_FACTS = (_CHOICES, "model", "board", "tool_version", "options")
 _HINT = "compile the old model again, with the version and options of the firmware in use."
 
 
@@ -36,30 +40,36 @@ def read_program(path: str | Path) -> ProgramRecord:
 
 def _metadata_text(path: Path) -> str:
     if path.is_dir():
-        return (path / MARKER).read_text(encoding="utf-8")
+        return read_input_text(path / MARKER)
+    check_regular_file(path)
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             name = min((n for n in archive.namelist() if Path(n).name == MARKER), key=len)
+            size = archive.getinfo(name).file_size
+            if size > scaled_limit(TEXT_BYTES_MAX):
+                raise ValueError(f"it unpacks to {size:,} bytes")
             return archive.read(name).decode("utf-8")
-    return path.read_text(encoding="utf-8")
+    return read_input_text(path)
 
 
 def program_of(facts: Any, where: Path) -> ProgramRecord:
     """Return the record in the content of metadata.json."""
-    if isinstance(facts, Mapping) and "models" in facts:
+    if isinstance(facts, Mapping) and MODELS in facts:
         what = "it has several models; only a single one can be updated."
         raise UsageError(what, where=str(where), hint="update the code, too.")
     if not isinstance(facts, Mapping) or _CHOICES not in facts:
         what = "it does not record the choices of its compilation, as older versions did not."
         raise UsageError(what, where=str(where), hint=_HINT)
+    check_metadata(facts, str(where), _USED_FACTS)
     try:
-        return replace(
-            record_from_json(facts[_CHOICES]), name=str(facts["model"]), board=str(facts["board"]),
-            tool_version=str(facts["tool_version"]), options=dict(facts["options"]),
-        )  # fmt: skip
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        what = f"its record of choices cannot be read: {error}."
+        record = record_from_json(facts[_CHOICES])
+    except ValueError as error:
+        what = f"its record of choices cannot be read: it {error}."
         raise ModelError(what, where=str(where), hint=_HINT) from error
+    return replace(
+        record, name=facts["model"], board=facts["board"], tool_version=facts["tool_version"],
+        options=facts["options"],
+    )  # fmt: skip
 
 
 def options_of_program(record: ProgramRecord, where: str | Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.flows.input_values import half_rounding
 from firmwright.flows.labeled_data import (
@@ -34,7 +35,7 @@ from firmwright.flows.reference_outputs import (
     run_numpy_reference,
     run_oracle_reference,
 )
-from firmwright.flows.sample_batches import Array, Tensors
+from firmwright.flows.sample_batches import Tensors
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.oracle.compare import compare_outputs

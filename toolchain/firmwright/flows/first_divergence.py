@@ -15,14 +15,14 @@ import numpy as np
 
 from firmwright.artifacts import Variant
 from firmwright.base.c_identifiers import to_c_identifier
-from firmwright.base.dtypes import INT8, DType
+from firmwright.base.dtypes import INT8, Array, DType
 from firmwright.base.errors import DeviceError
 from firmwright.compilation_summary import OperatorSummary
 from firmwright.device.session import Session
 from firmwright.flows.model_session import ModelSession
 from firmwright.flows.reference_outputs import ReferenceOutputs
 from firmwright.flows.run_schedule import operator_devices
-from firmwright.flows.sample_batches import Array, Tensors
+from firmwright.flows.sample_batches import Tensors
 from firmwright.ir import tir
 from firmwright.ir.module import LIVE_CHANNELS, IRModule
 from firmwright.ir.tir.traversal import prim_calls, walk

@@ -8,6 +8,7 @@ are quantized values, floats real ones; `convert_samples` converts both for each
 from __future__ import annotations
 
 import csv
+import io
 import runpy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.array_files import read_npy, read_npz
+from firmwright.base.dtypes import INT8, Array
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import check_regular_file, read_input_text
 from firmwright.flows.input_values import HalfRounding, LevelUse, convert_values, describe_use
-from firmwright.flows.sample_batches import Array, Tensors, arrays_by_name, read_npz
+from firmwright.flows.sample_batches import Tensors, arrays_by_name
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoTensor
 
@@ -95,7 +98,7 @@ def read_dataset(
     if not samples:
         raise UsageError("there are no samples.", where=where, hint=FORMS_HINT)
     if labels:
-        values = _read_npy(Path(labels)) if str(labels).endswith(".npy") else _rows(Path(labels))
+        values = read_npy(labels) if str(labels).endswith(".npy") else _rows(Path(labels))
     elif any(words):
         values = words
     dataset = Dataset(where, tuple(samples), tuple(sample_names), classes=tuple(classes))
@@ -172,12 +175,13 @@ def _read_file(file: Path, inputs: Sequence[IoTensor]) -> Mapping[str, Array]:
         raise UsageError(what, where=str(file), hint=f"use an .npz file with the arrays {names}.")
     (tensor,) = inputs
     if file.suffix == ".npy":
-        return {tensor.name: _read_npy(file)}
+        return {tensor.name: read_npy(file)}
     if not file.exists():
         raise UsageError("there is no such file.", where=str(file))
     try:
         if file.is_file() and file.suffix != ".bin":
             raise ValueError(f"{file.suffix or 'such'} files are not read")
+        check_regular_file(file)
         values = np.fromfile(file, tensor.type.dtype.np)
         return {tensor.name: values.reshape(-1, *tensor.type.shape)}
     except (OSError, ValueError) as error:
@@ -185,19 +189,10 @@ def _read_file(file: Path, inputs: Sequence[IoTensor]) -> Mapping[str, Array]:
         raise UsageError(f"this is not a sample: {error}.", where=str(file), hint=hint) from error
 
 
-def _read_npy(file: Path) -> Array:
-    try:
-        return np.asarray(np.load(file, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        what = f"this is not a .npy file of plain numbers: {error}."
-        hint = "write it with numpy.save(path, array)."
-        raise UsageError(what, where=str(file), hint=hint) from error
-
-
 def _rows(file: Path) -> list[list[str]]:
     try:
-        with file.open(newline="", encoding="utf-8") as lines:
-            rows = [row for row in csv.reader(lines, skipinitialspace=True) if row]
+        lines = io.StringIO(read_input_text(file))
+        rows = [row for row in csv.reader(lines, skipinitialspace=True) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"the labels cannot be read: {error}.", where=str(file)) from error
     if not rows or len({len(row) for row in rows}) > 1:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.flows.sample_batches import Array, Tensors
+from firmwright.base.dtypes import Array
+from firmwright.flows.sample_batches import Tensors
 from firmwright.report.evaluation import LayerAccuracy
 
 log = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import parse_json
 from firmwright.boards import Board
 from firmwright.boards.mcuboot import McubootSlots
@@ -12,6 +13,7 @@ from firmwright.build import build_project
 from firmwright.device.smp_update import SignedImage, read_signed_image
 from firmwright.flows.firmware_images import build_image
 from firmwright.package.mcuboot_update import MANIFEST, ImageSigning, sign_update
+from firmwright.package.metadata_reader import parse_metadata
 from firmwright.package.project_writer import MARKER, write_project
 from firmwright.pipeline import Bundle, Compilation
 
@@ -37,8 +39,8 @@ def export_update(
         hint = "add a table [mcuboot] to it, as in examples/mcuboot/boards."
         raise UsageError(what, where=board.name, hint=hint)
     files = _project_files(source)
-    metadata = files.get(MARKER, b"")
-    name = str(parse_json(metadata.decode())["model"])
+    metadata = files[MARKER]
+    name = parse_metadata(metadata.decode("utf-8", "replace"), MARKER, ["model"])["model"]
     payloads = _payloads(source, board, slots, files, only)
     tree = sign_update(payloads, name, board, metadata, signing)
     write_project(tree, output)
@@ -78,7 +80,7 @@ def _payloads(
 def read_update(folder: Path) -> Update:
     """Read an update folder; raise UsageError for one with damaged or unsigned images."""
     try:
-        manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = parse_json(read_input_text(folder / MANIFEST))
         entries = [dict(entry) for entry in manifest["files"]]
         board = str(entries[0]["board"])
         names = [(Path(str(e["file"])).name, int(e["image_index"])) for e in entries]

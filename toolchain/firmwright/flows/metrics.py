@@ -10,9 +10,9 @@ from typing import cast
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.flows.labeled_data import Dataset
-from firmwright.flows.sample_batches import Array
 from firmwright.report.evaluation import METRICS, Metric, RunScores
 
 Shape = tuple[int, ...]

@@ -6,6 +6,7 @@ with several windows, window size and stride in bytes. A file's result is the me
 """
 
 import csv
+import io
 import logging
 import math
 import statistics
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_bytes, read_input_text
 from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
 from firmwright.device.process_transport import PtyProcess
 from firmwright.device.qemu_process import PACE_MAX, QemuCommand
@@ -132,10 +134,10 @@ def read_dataset(
     """Read at most `limit` samples; raise UsageError for missing files and wrong sizes."""
     labels = Path(folder) / LABELS
     try:
-        with labels.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file, skipinitialspace=True) if row]
-    except OSError as error:
-        what = f"the data set has no {LABELS}: {error.strerror}."
+        lines = io.StringIO(read_input_text(labels))
+        rows = [row for row in csv.reader(lines, skipinitialspace=True) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        what = f"the data set has no {LABELS} that can be read: {error}."
         hint = "use a data set folder of the benchmark's runner, which has that file."
         raise UsageError(what, where=str(folder), hint=hint) from error
     samples = tuple(_labeled_sample(Path(folder), row, task, labels) for row in rows[:limit])
@@ -150,7 +152,7 @@ def _labeled_sample(
     try:
         name, _, label, *window = row
         size, stride = [int(word) for word in window[:2]] or (0, 0)
-        data = (folder / name).read_bytes()
+        data = read_input_bytes(folder / name)
         return LabeledSample(name, _windows(data, size, stride, task.sample_bytes), int(label))
     except OSError as error:
         raise UsageError(

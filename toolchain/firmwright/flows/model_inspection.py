@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
+from firmwright.base.input_files import read_input_bytes
 from firmwright.base.quant import Quantization
 from firmwright.flows.model import load_model
 from firmwright.frontends.onnx import ModelOverrides, is_onnx
@@ -67,7 +68,7 @@ def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()
     except UnsupportedError as error:
         # Only model files are imported, so this is not a .fwir.
         file = Path(path)
-        data = complete_model(file.read_bytes(), file, overrides)
+        data = complete_model(read_input_bytes(file), file, overrides)
         if is_pytorch(data, file.name):
             model, _ = translate_program(read_program(data, file.name), file.name)
             return _inspect_unsupported_onnx(file, error.items, model)

@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.artifacts import Image, PreloadedMemory, Variant
 from firmwright.base.closeable import Closeable
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import DeviceError, InternalError, UsageError
 from firmwright.boards import Compiler
 from firmwright.codegen.model_identity import run_symbol
@@ -29,7 +30,7 @@ from firmwright.flows.fault_diagnosis import make_fault_explainer
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.html import session_html
 from firmwright.flows.input_values import half_rounding
-from firmwright.flows.sample_batches import Array, Tensors
+from firmwright.flows.sample_batches import Tensors
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, unlinked_pool_images
 from firmwright.ir.module import IoTensor
 from firmwright.ir.tir.traversal import prim_calls

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from firmwright import pipeline
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.flows.labeled_data import evenly_spaced
 from firmwright.flows.layer_accuracy import measure_layers
 from firmwright.flows.model import Model, model_inputs
-from firmwright.flows.sample_batches import Array, Tensors
+from firmwright.flows.sample_batches import Tensors
 from firmwright.frontends.onnx import ModelOverrides, convert_opset, is_onnx, preprocess_model
 from firmwright.ir.module import IRModule
 from firmwright.oracle import onnx_quantizer

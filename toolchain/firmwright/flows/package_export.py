@@ -1,13 +1,14 @@
 """Exports models as packages for other build systems, with tests of reference outputs."""
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from firmwright.artifacts import SourceTree
+from firmwright.base.array_files import read_npz_bytes
 from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.input_files import read_input_text
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
 from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.firmware_images import build_image
@@ -100,7 +101,7 @@ def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str
 def read_text_argument(file: str | Path, subject: str, usage: str) -> str:
     """Return the text of a file that an option names; raise UsageError if it cannot be read."""
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return read_input_text(file)
     except (OSError, UnicodeDecodeError) as error:
         what = f"the {subject} cannot be read: {error}."
         raise UsageError(what, where=str(file), hint=f"give {usage}.") from error
@@ -175,9 +176,9 @@ def known_answers(compiled: Compilation, count: int) -> bytes:
 
 def read_known_answers(data: bytes) -> list[tuple[Tensors, Tensors]]:
     """Return the inputs and outputs in data from `known_answers`, one pair for each sample."""
-    archive = np.load(io.BytesIO(data), allow_pickle=False)
-    inputs = {key[3:]: archive[key] for key in archive.files if key.startswith("in/")}
-    outputs = {key[4:]: archive[key] for key in archive.files if key.startswith("out/")}
+    arrays = read_npz_bytes(data)
+    inputs = {key[3:]: array for key, array in arrays.items() if key.startswith("in/")}
+    outputs = {key[4:]: array for key, array in arrays.items() if key.startswith("out/")}
     count = len(next(iter(inputs.values())))
     return [
         ({n: a[k] for n, a in inputs.items()}, {n: a[k] for n, a in outputs.items()})

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.templates import render_template
 from firmwright.codegen.c_expr import float_literal
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
 from firmwright.flows.reference_outputs import run_interpreter, run_numpy_reference
-from firmwright.flows.sample_batches import Array, Tensors
+from firmwright.flows.sample_batches import Tensors
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor
 from firmwright.oracle.compare import WHOLE_MODEL

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError, ToolFailedError
 from firmwright.flows.model import Model
-from firmwright.flows.sample_batches import Array, Tensors, until_late_outputs
+from firmwright.flows.sample_batches import Tensors, until_late_outputs
 from firmwright.frontends.onnx import is_onnx
 from firmwright.frontends.pytorch import is_pytorch
 from firmwright.ir import tir

@@ -6,23 +6,20 @@ leading axis or a first axis of size 1 in the model. Real values are quantized (
 """
 
 import io
-import os
 import wave
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from firmwright.base.dtypes import INT16
+from firmwright.base.array_files import read_npz
+from firmwright.base.dtypes import INT16, Array
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import check_regular_file
-from firmwright.base.resource_limits import scaled_limit
+from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 from firmwright.flows.input_values import HalfRounding, convert_values, describe_use, half_rounding
 from firmwright.flows.model import write_file
 from firmwright.ir.graph.nodes import Function
@@ -30,14 +27,10 @@ from firmwright.ir.module import IoTensor
 from firmwright.oracle.random_samples import SampleInput, make_samples
 from firmwright.pipeline import Compilation
 
-_UNPACKED_BYTES_MAX = 1 << 30
-_EXPANSION_MAX = 100
-"""An archive may unpack to the larger of this size and this multiple of its own."""
-_ARCHIVE_ERRORS = (
-    ValueError, EOFError, zipfile.BadZipFile, zlib.error,
-    NotImplementedError, RuntimeError,  # unsupported compression, encryption
-)  # fmt: skip
-Array = NDArray[Any]
+_SAMPLES_BYTES_MAX = 1 << 32
+"""Generated samples; some thousand of them find what there is to be found."""
+_ARRAY_BYTES = 200
+"""What a small array needs besides its data."""
 Tensors = Mapping[str, Array]
 
 
@@ -63,6 +56,7 @@ def generate_samples(
         raise UsageError(
             f"{count} is not a valid number of samples.", hint="use --samples 1 or more."
         )
+    _check_memory(inputs, count)
     specs = []
     for name, kind in ((tensor.name, tensor.type) for tensor in inputs):
         zero_point = kind.quantization.zero_points[0] if kind.quantization else 0
@@ -70,32 +64,19 @@ def generate_samples(
     return SampleBatch(tuple(make_samples(specs, count, seed)))
 
 
+def _check_memory(inputs: Sequence[IoTensor], count: int) -> None:
+    """Raise UsageError if the samples, which are kept in memory, need more than a limit."""
+    needed = count * sum(tensor.type.size_bytes + _ARRAY_BYTES for tensor in inputs)
+    if needed > scaled_limit(_SAMPLES_BYTES_MAX):
+        what = f"{count:,} samples need {needed:,} bytes of memory."
+        hint = f"use fewer --samples, or --seed for others; {RAISED_BY}."
+        raise UsageError(what, hint=hint)
+
+
 def measured_sample(inputs: Sequence[IoTensor]) -> Tensors:
     """Return the sample of measurements: 0, or 3 for floats, as routines end early at zeros."""
     has_floats = any(tensor.type.dtype.is_float for tensor in inputs)
     return generate_samples(inputs, 4).samples[3 if has_floats else 0]
-
-
-def read_npz(path: str | Path) -> dict[str, Array]:
-    """Return the arrays of an .npz file; raise UsageError for other files and Python objects."""
-    try:
-        check_regular_file(path)
-        with open(path, "rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            sizes = [item.file_size for item in archive.zip.infolist()]  # type: ignore[union-attr]
-            unpacked, packed = sum(sizes), os.fstat(file.fileno()).st_size
-            if unpacked > max(scaled_limit(_UNPACKED_BYTES_MAX), _EXPANSION_MAX * packed):
-                raise ValueError(f"its {packed:,} bytes unpack to {unpacked:,}")
-            return {name: archive[name] for name in archive.files}
-    except OSError as error:
-        what = error.strerror or str(error)
-        raise UsageError(f"the arrays cannot be read: {what}.", where=str(path)) from error
-    except _ARCHIVE_ERRORS as error:
-        what = f"this is not an .npz file of plain arrays: {error}."
-        hint = "write it with numpy.savez(path, input_1=array)."
-        raise UsageError(what, where=str(path), hint=hint) from error
 
 
 def make_batch(

@@ -12,6 +12,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from firmwright.base.value_kinds import (
+    SIZE,
+    TEXT,
+    TEXTS,
+    TRUTH,
+    Kind,
+    list_of,
+    mapping_of,
+    shortened,
+    wrong_values,
+)
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import Call, Function, Value
@@ -78,15 +89,30 @@ class ProgramRecord:
         }
 
 
+_KERNEL = Kind("schedule and digest", lambda row: TEXTS.includes(row) and len(row) == 2)
+_SEGMENT = Kind(
+    "first call, end and band",
+    lambda row: isinstance(row, list) and len(row) == 3 and all(map(SIZE.includes, row)),
+)
+_KINDS: Mapping[str, Kind] = {
+    "version": SIZE,
+    "calls": mapping_of(TEXT, "an object with strings"),
+    "kernels": mapping_of(_KERNEL, "an object with a schedule and a digest for each kernel"),
+    "removed_channels": TRUTH,
+    "segments": list_of(_SEGMENT, "a list of first call, end and band"),
+    "code": TEXT,
+}
+
+
 def record_from_json(data: Mapping[str, Any]) -> ProgramRecord:
-    """Return the record in `data`; raise KeyError, TypeError or ValueError if it is malformed."""
-    if data["version"] != RECORD_VERSION:
-        raise ValueError(f"its format is {data['version']}, not {RECORD_VERSION}")
-    kernels = {str(name): RecordedKernel(*map(str, row)) for name, row in data["kernels"].items()}
-    segments = tuple(RecordedSegment(*map(int, row)) for row in data["segments"])
-    calls = {str(name): str(text) for name, text in data["calls"].items()}
-    has_removed = bool(data["removed_channels"])
-    return ProgramRecord(calls, kernels, segments, has_removed, str(data["code"]))
+    """Return the record in `data`; raise ValueError with a clause if it is malformed."""
+    if data.get("version") != RECORD_VERSION:
+        raise ValueError(f"has the format {shortened(data.get('version'))}, not {RECORD_VERSION}")
+    for problem in wrong_values(data, _KINDS, ""):
+        raise ValueError(problem)
+    kernels = {name: RecordedKernel(*row) for name, row in data["kernels"].items()}
+    segments = tuple(RecordedSegment(*row) for row in data["segments"])
+    return ProgramRecord(data["calls"], kernels, segments, data["removed_channels"], data["code"])
 
 
 def record_selection(graph: IRModule, module: IRModule) -> ProgramRecord:

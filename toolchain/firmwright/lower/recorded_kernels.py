@@ -55,7 +55,21 @@ def _reason(
     for requirement, found, changed in _changes(module, call):
         if suits(changed):
             return f"requires {requirement}; {found}"
-    return "does not suit the new weights, biases or weight scales, whose range determines its code"
+    facts = "; ".join(_ranges(module, call))
+    return f"does not suit the new values, whose ranges determine its code: {facts}"
+
+
+def _ranges(module: IRModule, call: Call) -> Iterator[str]:
+    """Yield the ranges of the new weights, biases and weight scales."""
+    for position, name in ((1, "weights"), (2, "biases")):
+        constant = _constant(module, call, position)
+        if constant is not None:
+            values = constant.array()
+            yield f"{name} from {values.min()} to {values.max()}"
+    value = call.inputs[1] if len(call.inputs) > 1 else None
+    if value is not None and value.type.quantization is not None:
+        scales = value.type.quantization.scales
+        yield f"weight scales from {min(scales):.9g} to {max(scales):.9g}"
 
 
 def _changes(module: IRModule, call: Call) -> Iterator[tuple[str, str, IRModule]]:
@@ -76,6 +90,8 @@ def _changes(module: IRModule, call: Call) -> Iterator[tuple[str, str, IRModule]
         small = np.clip(values, _INT4_LEAST, _INT4_MOST)
         found = f"the new weights reach from {values.min()} to {values.max()}"
         yield "weights within four bits", found, _with(module, weights, small)
+        large = np.full_like(values, weights.dtype.max)
+        yield f"weights up to {weights.dtype.max}", found, _with(module, weights, large)
         halves = _with(module, weights, values // 4)
         yield "smaller sums", found, _without_bias(halves, bias)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firmwright.base.errors import ModelError
+from firmwright.base.value_kinds import TEXT, TEXTS
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.ir.module import Pass
 from firmwright.ir.program_record import ProgramRecord
@@ -16,6 +17,8 @@ TUNING_OPTION: Final = "tuning"
 PASSES_OPTION: Final = "passes"
 UPDATE_OPTION: Final = "update_of"
 _POOLS: Final = frozenset({"pools", "const_pools"})
+_ROW_SIZES: Final = {"offload": 2, "pool_assignments": 2, "device_assignments": 3, "sections": 2}
+"""The number of words in a row of the options that are lists of rows."""
 _DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default is not MISSING}
 
 
@@ -77,13 +80,15 @@ def _option(name: str, value: Any, default: Any) -> Any:
         not isinstance(value, list) and type(value) is not type(default)
     ):
         raise TypeError(f"{name} is of another kind")
-    elif isinstance(value, list) and not all(map(_is_string_list, value)):
-        raise TypeError(f"{name} is a list of words")
+    elif isinstance(value, list) and not all(_is_item(name, item) for item in value):
+        raise TypeError(f"{name} is a list of other items")
     return _to_tuple(value)
 
 
-def _is_string_list(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_string_list, value)))
+def _is_item(name: str, value: Any) -> bool:
+    """Return whether `value` is a word, or the words of a row, as the option has them."""
+    size = _ROW_SIZES.get(name)
+    return TEXT.includes(value) if size is None else TEXTS.includes(value) and len(value) == size
 
 
 def _pool(stored: Mapping[str, Any]) -> PoolInfo:

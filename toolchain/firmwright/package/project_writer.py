@@ -5,11 +5,14 @@ Stale model files are removed.
 """
 
 from pathlib import Path
+from typing import Any
 
 from firmwright.artifacts import MARKER as MARKER
 from firmwright.artifacts import SourceTree, holds_nothing
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import parse_json
+from firmwright.package.metadata_reader import check_metadata
 
 _OWNED = "files"
 
@@ -37,13 +40,14 @@ def _check(directory: Path) -> set[str]:
     if facts is None:
         what = f"the directory is not empty and holds no firmwright project (no {MARKER})."
         raise UsageError(what, where=str(directory), hint="an empty or new directory.")
-    owned = facts.get(_OWNED, [])
-    return {path for path in owned if isinstance(path, str)} if isinstance(owned, list) else set()
+    check_metadata(facts, str(directory / MARKER), ["schema", "model", _OWNED])
+    return set(facts.get(_OWNED, []))
 
 
-def _read_marker(marker: Path) -> dict[str, object] | None:
+def _read_marker(marker: Path) -> dict[str, Any] | None:
+    """Return the object in a project's metadata.json; None if it is that of another program."""
     try:
-        facts = parse_json(marker.read_text(encoding="utf-8")) if marker.is_file() else None
+        facts = parse_json(read_input_text(marker)) if marker.is_file() else None
     except ValueError:
         return None
     ours = isinstance(facts, dict) and "schema" in facts and "model" in facts

@@ -10,6 +10,7 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
+from firmwright.base.value_kinds import OBJECTS, TEXT, TEXTS, Kind, wrong_values
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.collage import PartitionCandidate, RegionCost
@@ -154,21 +155,36 @@ def _check_disjoint(groups: Sequence[CallGroup], function: Function, where: str)
         covered |= set(group.calls)
 
 
+_NAMES = Kind("a list of names", lambda names: TEXTS.includes(names) and len(names) > 0)
+_SCHEMA = Kind(
+    str(PARTITION_SCHEMA), lambda value: type(value) is int and value == PARTITION_SCHEMA
+)
+_FILE_KINDS = {"schema": _SCHEMA, "parts": OBJECTS}
+_PART_KINDS = {"target": TEXT, "makes": _NAMES, "ops": TEXTS, "entries": TEXTS}
+
+
 def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
+    """Return the parts in a partition file; raise UsageError for the first wrong value."""
     try:
         data = parse_json(text)
-        if data["schema"] != PARTITION_SCHEMA:
-            raise ValueError(f"schema {data['schema']}, where {PARTITION_SCHEMA} is known")
-        return tuple(_part(row) for row in data["parts"])
-    except (ValueError, KeyError, TypeError) as error:
-        what = f"this is not a partition result: {error!r}."
-        hint = "firmwright partition MODEL --partition collage --save-partition FILE writes one."
-        raise UsageError(what, where=where, hint=hint) from error
+    except ValueError as error:
+        raise _partition_error(f"it is not JSON: {error}", where) from error
+    if not isinstance(data, dict):
+        raise _partition_error("it is not a JSON object", where)
+    for problem in wrong_values(data, _FILE_KINDS, ""):
+        raise _partition_error(f"it {problem}", where)
+    return tuple(_part(row, index, where) for index, row in enumerate(data["parts"]))
 
 
-def _part(row: Mapping[str, Any]) -> PartitionedRegion:
-    texts = (row["makes"], row.get("ops", []), row.get("entries", []))
-    makes, ops, entries = (tuple(map(str, words)) for words in texts)
-    if not makes or not isinstance(row["target"], str):
-        raise ValueError("a part needs a target and the tensors that its calls define")
-    return PartitionedRegion(row["target"], makes, ops, entries, RegionCost("unknown"))
+def _part(row: Mapping[str, Any], index: int, where: str) -> PartitionedRegion:
+    values = {"ops": [], "entries": [], **row}
+    for problem in wrong_values(values, _PART_KINDS, f"parts[{index}]."):
+        raise _partition_error(f"it {problem}", where)
+    makes, ops, entries = (tuple(values[key]) for key in ("makes", "ops", "entries"))
+    return PartitionedRegion(values["target"], makes, ops, entries, RegionCost("unknown"))
+
+
+def _partition_error(reason: str, where: str) -> UsageError:
+    what = f"this is not a partition result: {reason}."
+    hint = "firmwright partition MODEL --partition collage --save-partition FILE writes one."
+    return UsageError(what, where=where, hint=hint)

@@ -15,6 +15,7 @@ from typing import Any, TextIO, TypeAlias
 
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import check_regular_file, read_input_text
 from firmwright.base.json_input import parse_json
 from firmwright.base.platform_compat import lock_file
 from firmwright.flows.tuning_log import read_measurements
@@ -102,6 +103,7 @@ def _write_line(file: TextIO, item: Measurement | RegionCostRecord) -> None:
 
 def _open(path: Path) -> TextIO:
     try:
+        check_regular_file(path)
         return path.open("a", encoding="utf-8", newline="\n")
     except OSError as error:
         what = f"the tuning log cannot be written: {error.strerror}."
@@ -124,7 +126,7 @@ class RegionCostLog(Closeable):
         self._costs: dict[RegionCostKey, RegionCost] = {}
         if path:
             self._file = open_log(Path(path))
-            for line in Path(path).read_text(encoding="utf-8", errors="replace").split("\n"):
+            for line in read_input_text(path, errors="replace").split("\n"):
                 with contextlib.suppress(KeyError, TypeError, ValueError):
                     record = _parsed(parse_json(line))
                     self._costs[record.key] = record.cost

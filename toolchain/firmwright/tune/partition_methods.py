@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_text
 from firmwright.boards import load_board
 from firmwright.flows.compilation import options_for
 from firmwright.flows.model import Model
@@ -86,7 +87,7 @@ def search_partition(
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_input_text(file)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--partition must be eager, collage, none or a file, "

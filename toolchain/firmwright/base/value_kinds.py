@@ -1,0 +1,78 @@
+"""Kinds of values in JSON files that users or tools may have changed, and what violates them."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+_ADDRESS_MAX: Final = 1 << 32
+_NAME: Final = re.compile(r"[\w.@+-]+")
+_SHOWN_CHARACTERS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value: its description, and whether a value has it."""
+
+    description: str
+    includes: Callable[[Any], bool]
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def is_integer(value: Any, least: int, end: int) -> bool:
+    return type(value) is int and least <= value < end
+
+
+def one_of(*names: str) -> Kind:
+    return Kind(" or ".join(names), lambda value: is_text(value) and value in names)
+
+
+def matching(pattern: str, description: str) -> Kind:
+    """Return the kind of the strings that `pattern` matches as a whole."""
+    compiled = re.compile(pattern, re.ASCII)
+    return Kind(description, lambda value: is_text(value) and compiled.fullmatch(value) is not None)
+
+
+def list_of(kind: Kind, description: str) -> Kind:
+    return Kind(
+        description, lambda value: isinstance(value, list) and all(map(kind.includes, value))
+    )
+
+
+def mapping_of(kind: Kind, description: str) -> Kind:
+    """Return the kind of the objects with values of `kind`."""
+    return Kind(
+        description,
+        lambda value: isinstance(value, dict) and all(map(kind.includes, value.values())),
+    )
+
+
+TEXT: Final = Kind("a string", is_text)
+TRUTH: Final = Kind("true or false", lambda value: isinstance(value, bool))
+OBJECT: Final = Kind("an object", lambda value: isinstance(value, dict))
+TEXTS: Final = list_of(TEXT, "a list of strings")
+OBJECTS: Final = list_of(OBJECT, "a list of objects")
+SIZE: Final = Kind(
+    "an integer from 0 to 2^32 - 1", lambda value: is_integer(value, 0, _ADDRESS_MAX)
+)
+POSITIVE: Final = Kind(
+    "an integer from 1 to 2^32 - 1", lambda value: is_integer(value, 1, _ADDRESS_MAX)
+)
+WORD: Final = Kind("a name", lambda value: is_text(value) and _NAME.fullmatch(value) is not None)
+
+
+def wrong_values(values: Mapping[str, Any], kinds: Mapping[str, Kind], where: str) -> Iterator[str]:
+    """Yield a clause for each key of `kinds` that is missing or has a value of another kind."""
+    for key, kind in kinds.items():
+        if key not in values:
+            yield f"has no {where}{key}"
+        elif not kind.includes(values[key]):
+            yield f"has the {where}{key} {shortened(values[key])}, which is not {kind.description}"
+
+
+def shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
