@@ -59,6 +59,7 @@ KNOWN = {
     "const @zero = ": "const @junk = ",
     "quant(0.1, 3)": f"quant(0.1, {2**63})",
     "graph @main(": "graph @junk(",
+    "stage=": 'entry="junk", stage=',
     "link_params=true": 'link_params="junk"',
 }
 """Parts of the text of the stage `partition`, each with damage that ended in a traceback."""

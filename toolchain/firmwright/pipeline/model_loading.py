@@ -74,8 +74,8 @@ def load_module_bytes(
             raise ModelError("the module's text is not UTF-8.", where=file) from error
         _check_targets(module, file)
         intrinsics = collect_intrinsics(module, INTRINSICS)
-        verify_module(module, op_table(), intrinsics)
         _check_entry(module, file)
+        verify_module(module, op_table(), intrinsics)
         return without_trust(_checked(module, file), path or Path(file))
     name = name or to_c_identifier(Path(file).stem)
     if is_pytorch(data, file):
@@ -104,9 +104,9 @@ def _check_entry(module: IRModule, file: str) -> None:
     name = str(module.attrs.get("entry", "main"))
     match module.functions.get(name):
         case None:
-            problem = f"the module has no function @{name}, its entry"
+            problem = f"the entry {name!r} is not a function of the module"
         case tir.PrimFunc(attrs=attrs) if not attrs.get("aot_main"):
-            problem = f"@{name}, the entry, is neither a graph nor an AOT main"
+            problem = f"the entry {name!r} is neither a graph nor an AOT main"
         case _:
             return
     raise ModelError(f"{problem}.", where=file, hint='the attribute entry="NAME" of the module.')
