@@ -24,6 +24,7 @@ ARCHIVES = Path(__file__).parent / "archives"
 NAMES = sorted(path.stem for path in ARCHIVES.glob("*.pt2"))
 SAMPLES = 3
 VALUES_RECORDED = 32
+RANDOM_PROGRAMS, LAYERS_OF_A_PROGRAM = 25, 40
 has_torch = importlib.util.find_spec("torch") is not None
 
 
@@ -113,25 +114,30 @@ def test_every_network_equals_pytorch(name: str, board: str) -> None:
 @pytest.mark.deep
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(not has_torch, reason="needs the Python package torch")
-def test_random_quantized_layers_equal_pytorch(tmp_path: Path) -> None:
-    """The integers of 320 layers with random scales, weights and zero points."""
+@pytest.mark.host_c
+@pytest.mark.parametrize("seed", range(1, RANDOM_PROGRAMS + 1))
+def test_random_quantized_layers_equal_pytorch(seed: int, tmp_path: Path) -> None:
+    """The integers of layers with random scales, weights and zero points, also in generated C."""
     import torch
     from make_archives import saved
     from quantized_cases import QuantizedLayers
 
-    for seed in range(1, 9):
-        layers = QuantizedLayers(seed, 40).eval()
-        path = tmp_path / f"layers{seed}.pt2"
-        path.write_bytes(saved(torch.export.export(layers, layers.inputs())))
-        module = load_model(path).module
-        batch = samples(load_model(path), path.stem, 8)
-        integers = quantized_values(module, batch)
-        expected = run_reference(path.read_bytes(), batch, "pytorch", integers=integers)
-        named = [{key.partition(":")[2]: y for key, y in run.items()} for run in expected.outputs]
-        result = compare_outputs(named, run_numpy_reference(module, batch).outputs)
-        assert not result.mismatches, f"{seed} {result}"
-        changed, values = expected.rounding
-        assert 0 < changed < values / 1000
+    layers = QuantizedLayers(seed, LAYERS_OF_A_PROGRAM).eval()
+    path = tmp_path / f"layers{seed}.pt2"
+    path.write_bytes(saved(torch.export.export(layers, layers.inputs())))
+    model = load_model(path)
+    batch = samples(model, path.stem, 8)
+    integers = quantized_values(model.module, batch)
+    expected = run_reference(path.read_bytes(), batch, "pytorch", integers=integers)
+    named = [{key.partition(":")[2]: y for key, y in run.items()} for run in expected.outputs]
+    result = compare_outputs(named, run_numpy_reference(model.module, batch).outputs)
+    assert not result.mismatches, f"{seed} {result}"
+    changed, values = expected.rounding
+    assert 0 < changed < values / 1000
+    with open_session(compile_for(model, board="host")) as session:
+        generated = session.run_all(batch)
+    result = compare_outputs(named, generated)
+    assert not result.mismatches, f"{seed} {result}"
 
 
 @pytest.mark.deep
