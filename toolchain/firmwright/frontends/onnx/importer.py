@@ -29,8 +29,14 @@ from firmwright.frontends.onnx.node_context import (
     Results,
 )
 from firmwright.frontends.onnx.operators.registry import onnx_importers, unsupported_reason
-from firmwright.frontends.onnx.protobuf import Message, PlainNode, attribute_value, tensor_array
+from firmwright.frontends.onnx.protobuf import Message, attribute_value, quoted_name, tensor_array
 from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QdqValue, QuantizedValue
+from firmwright.frontends.onnx.qdq_data_movement import DATA_MOVEMENT_OPERATORS, fuse_data_movement
+from firmwright.frontends.onnx.qdq_lookup_tables import (
+    ELEMENTWISE_OPERATORS,
+    lower_to_lut,
+    requantize_by_lut,
+)
 from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx, unneeded_results
 from firmwright.ir.core import Attr, Span
@@ -210,7 +216,7 @@ class _OnnxImporter:
             results, first = None, next(iter(node.output), "")
             if first not in self.unneeded:
                 title = self.model.titles.get(first, node.op_type)
-                self._refuse(title, f"{span}{_quoted_name(node)}", str(error))
+                self._refuse(title, f"{span}{quoted_name(node)}", str(error))
         if results is None:
             self.tensors.update(dict.fromkeys(node.output))
             return
@@ -272,7 +278,7 @@ class _OnnxImporter:
     def _emit_custom(self, c: NodeContext) -> Results:
         """Emit a call of `custom`; its type rule or the file determines the result types."""
         value_infos = {item.name: item for item in self.model.values}
-        declared = map(_declared_type, map(value_infos.get, c.outputs))
+        declared = [value_infos[y].declared_type if y in value_infos else None for y in c.outputs]
         results = self.emitter.multi_call(
             "custom", *c.inputs, declared=tuple(kind for kind in declared if kind is not None),
             domain=c.node.domain, name=c.node.op_type,
@@ -309,8 +315,8 @@ class _OnnxImporter:
             return None
         if op == "Gemm":
             check_gemm_bias(c, inputs)
-        if op in qdq_fusion.DATA_MOVEMENT_OPERATORS:
-            moved = qdq_fusion.fuse_data_movement(importer, c, inputs)
+        if op in DATA_MOVEMENT_OPERATORS:
+            moved = fuse_data_movement(importer, c, inputs)
             if moved is not None or op not in qdq_fusion.FUSION_RULES:
                 return moved
         chain = qdq.following_quantize(c.node, self._only_reader, self.tensors)
@@ -318,8 +324,8 @@ class _OnnxImporter:
             return None
         bounds, target, names = chain
         fusion, fused = Fusion(c, inputs, target, bounds), None
-        if op in qdq_fusion.ELEMENTWISE_OPERATORS:
-            fused = qdq_fusion.lower_to_lut(importer, fusion)
+        if op in ELEMENTWISE_OPERATORS:
+            fused = lower_to_lut(importer, fusion)
         if fused is None and op in qdq_fusion.FUSION_RULES:
             fused = qdq_fusion.try_fuse(fusion)
         if fused is None:
@@ -363,7 +369,7 @@ class _OnnxImporter:
             same = x.source.quantization == scaling.quantization
             if same and x.source.is_unsigned == scaling.is_unsigned:
                 return [x.source]
-            other = qdq_fusion.requantize_by_lut(c, x.source.value, scaling)
+            other = requantize_by_lut(c, x.source.value, scaling)
             return [QuantizedValue(other, scaling.is_unsigned)]
         (reals,) = self._materialize_all([x])
         if not isinstance(reals, Value) or reals.type.dtype != FLOAT32:
@@ -421,17 +427,3 @@ class _OnnxImporter:
 
     def _rename_value(self, value: Value) -> Value:
         return replace(value, name=self.new_names.get(value.name, value.name))
-
-
-def _quoted_name(node: Message) -> str:
-    """Return ` "name"` of a node whose name its result does not show, else ""."""
-    name = "" if isinstance(node, PlainNode) else node.name
-    return f' "{name}"' if name and name not in node.output else ""
-
-
-def _declared_type(tensor: OnnxValueInfo | None) -> TensorType | None:
-    dtype = find_dtype(tensor.dtype) if tensor is not None else None
-    if tensor is None or tensor.shape is None or dtype is None:
-        return None
-    fixed = tensor.fixed_sizes
-    return TensorType(fixed, dtype) if len(fixed) == len(tensor.shape) else None

@@ -93,3 +93,9 @@ def attribute_value(message: Message) -> Any:
         case kinds.GRAPH:
             return message.g
     raise NotSupportedError(f"an attribute {message.name} of an unknown kind")
+
+
+def quoted_name(node: Message) -> str:
+    """Return ` "name"` of a node whose name its result does not show, else ""."""
+    name = "" if isinstance(node, PlainNode) else node.name
+    return f' "{name}"' if name and name not in node.output else ""

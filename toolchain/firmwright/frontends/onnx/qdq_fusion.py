@@ -1,4 +1,4 @@
-"""Fusion of operators between DequantizeLinear and QuantizeLinear; elementwise ones are tables."""
+"""Fusion of operators between DequantizeLinear and QuantizeLinear into integer operators."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, Array
+from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.fusion import (
@@ -16,20 +16,12 @@ from firmwright.frontends.onnx.fusion import (
     quantization_of,
     quantized_input,
 )
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
 from firmwright.frontends.onnx.operators import conv, pooling
 from firmwright.frontends.onnx.operators.conv import ConstantFilters
 from firmwright.frontends.onnx.operators.reductions import axis_last, reduction_axes
 from firmwright.frontends.onnx.operators.resize import emit_linear_sum
-from firmwright.frontends.onnx.qdq import (
-    UNSIGNED_OFFSET,
-    DequantizedValue,
-    QdqOperands,
-    QdqParameters,
-    QdqValue,
-    QuantizedValue,
-    emit_quantize,
-)
+from firmwright.frontends.onnx.qdq import UNSIGNED_OFFSET, DequantizedValue, QdqValue, emit_quantize
 from firmwright.frontends.onnx.qdq_arithmetic import (
     BinaryOperands,
     IntegerKernelError,
@@ -45,27 +37,10 @@ from firmwright.frontends.onnx.qdq_arithmetic import (
     sum_formula,
     sums,
 )
+from firmwright.frontends.onnx.qdq_lookup_tables import every_value, requantize_by_lut
 from firmwright.ir.graph.nodes import Value
 from firmwright.ops.float_sum_order import FLOAT_ORDER
 
-DATA_MOVEMENT_OPERATORS = frozenset({
-    "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool",
-    "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
-    "Unsqueeze",
-})  # fmt: skip
-_PROPAGATING_OPERATORS = frozenset({
-    "Dropout", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
-})  # fmt: skip
-"""Operators that ONNX Runtime computes on integers even if no QuantizeLinear follows."""
-ELEMENTWISE_OPERATORS = frozenset({
-    "Abs", "Add", "Celu", "Ceil", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu",
-    "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu",
-    "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
-    "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu",
-})  # fmt: skip
-"""Operators that become tables if all inputs but one are constants of one element."""
-_SIGMOID_SCALE_MIN = 2.0**-20
-"""ONNX Runtime's sigmoid is a quotient of polynomials with an absolute error near 2^-24."""
 _BIAS_ERROR_MAX = 1 / 128
 """The largest error of a rounded bias, in steps of the result."""
 
@@ -77,90 +52,6 @@ def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
         return None
     quant = quantization_of(weights)
     return weights if len({*quant.zero_points}) == 1 and quant.axis in (None, axis) else None
-
-
-def fuse_data_movement(
-    importer: Importer, c: NodeContext, operands: QdqOperands
-) -> list[DequantizedValue] | None:
-    """Return the node's results by moving integers, or None if that is not exact."""
-    reals = [item for item in operands if isinstance(item, DequantizedValue)]
-    sources = [item.source for item in reals if isinstance(item.source, QuantizedValue)]
-    if not sources or len(sources) != len(reals):
-        return None
-    if len({source.quantization for source in sources}) != 1:
-        return None
-    if not _only_copies_elements(c, operands):
-        return None
-    tensors: list[OnnxValue | None] = []
-    for item in operands:
-        if isinstance(item, QuantizedValue):
-            return None
-        tensors.append(quantized_input(item) if isinstance(item, DequantizedValue) else item)
-    if c.node.op_type == "Pad":
-        tensors = tensors[:2] if len(tensors) < 4 else [*tensors[:2], None, tensors[3]]
-    moved = importer(replace(c, inputs=tuple(tensors)))
-    results: list[OnnxValue] = [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
-    kind = reals[0].integer_type if c.node.op_type in _PROPAGATING_OPERATORS else ""
-    stored = (QuantizedValue(c.emit.value(item), sources[0].is_unsigned) for item in results)
-    return [DequantizedValue(value, kind, reals[0].is_scalar) for value in stored]
-
-
-def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
-    match c.node.op_type:
-        case "Resize":
-            crops = c.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
-            return bool(c.attr("mode", "nearest") == "nearest" and not crops)
-        case "Pad":
-            value = operands[2] if len(operands) > 2 else None
-            zero = value is None or (isinstance(value, ConstantValue) and not value.array.any())
-            return zero and c.attr("mode", "constant") == "constant"
-        case "MaxPool" | "Dropout":
-            return len([n for n in c.outputs if n]) == 1
-    return True
-
-
-def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
-    """Emit a table lookup of the results for all 256 input values; return None if impossible."""
-    sources = [x for x in map(quantized_input, f.operands) if x is not None]
-    if len(sources) != 1:
-        return None
-    (x,) = sources
-    if f.c.node.op_type == "Sigmoid" and f.target.scale < _SIGMOID_SCALE_MIN:
-        raise IntegerKernelError(
-            f"a sigmoid in steps of {f.target.scale:g}, finer than ONNX Runtime computes it; "
-            "choose a larger output scale, such as 1/256"
-        )
-    inputs: list[OnnxValue | None] = []
-    for item in f.operands:
-        if quantized_input(item) is not None:
-            item = ConstantValue(_every_value(x), "every value")
-        elif isinstance(item, ConstantValue) and (
-            item.array.size > 1 or len(item.shape) > len(x.type.shape)
-        ):
-            return None
-        if not isinstance(item, ConstantValue | None):
-            return None
-        inputs.append(item)
-    table = importer(replace(f.c, inputs=tuple(inputs)))
-    if not isinstance(table, ConstantValue) or table.array.dtype != np.float32:
-        return None
-    return _emit_lut(f.c, x, np.clip(table.array.reshape(-1), *f.bounds), f.target)
-
-
-def _every_value(x: Value) -> Array:
-    quant = quantization_of(x)
-    return QdqParameters(quant.scales[0], quant.zero_points[0], False).dequantized_range()
-
-
-def _emit_lut(c: NodeContext, x: Value, results: Array, target: QdqParameters) -> OnnxValue:
-    table = c.emit.const(target.quantize(results), "table")
-    return c.emit.call("byte_table", x, table, result=target.type)
-
-
-def requantize_by_lut(c: NodeContext, x: Value, target: QdqParameters) -> Value:
-    if x.type.quantization == target.quantization:
-        return x
-    return c.emit.value(_emit_lut(c, x, _every_value(x), target))
 
 
 def _fuse_conv(axis: int, f: Fusion) -> OnnxValue | None:
@@ -344,7 +235,7 @@ def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
     if window.size == x.type.shape[2:] and not any((*window.before, *window.after)):
         return _fuse_mean(f)
     quant, offset = quantization_of(x), UNSIGNED_OFFSET * target.is_unsigned
-    check_range(float(np.abs(target.steps(_every_value(x))).max()))
+    check_range(float(np.abs(target.steps(every_value(x))).max()))
     return pooling.emit_pool(
         "average", c, window, target.type,
         term=f"float32(int32(a) - {quant.zero_point}) * {quant.scale!r}",

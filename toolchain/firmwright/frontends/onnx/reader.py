@@ -8,7 +8,7 @@ from itertools import permutations
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
 from firmwright.frontends.onnx.opset_conversion import OPSET_MIN, with_current_opset
@@ -19,6 +19,7 @@ from firmwright.frontends.onnx.protobuf import (
     onnx_package,
     tensor_array,
 )
+from firmwright.ir.graph.nodes import TensorType
 
 STATE_KEY = "firmwright.state."
 """Metadata that declare state: this prefix and an input, with the output that follows it."""
@@ -36,6 +37,14 @@ class OnnxValueInfo:
     @property
     def fixed_sizes(self) -> tuple[int, ...]:
         return tuple(size for size in self.shape or () if isinstance(size, int))
+
+    @property
+    def declared_type(self) -> TensorType | None:
+        """The type, or None if a dimension or the element type is unknown."""
+        dtype = find_dtype(self.dtype)
+        if self.shape is None or dtype is None or len(self.fixed_sizes) < len(self.shape):
+            return None
+        return TensorType(self.fixed_sizes, dtype)
 
 
 @dataclass(frozen=True, slots=True)

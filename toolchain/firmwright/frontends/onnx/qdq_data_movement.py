@@ -1,0 +1,58 @@
+"""Operators between DequantizeLinear and QuantizeLinear that copy elements: they move integers."""
+
+from dataclasses import replace
+
+from firmwright.frontends.onnx.fusion import quantized_input
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QuantizedValue
+from firmwright.ir.graph.nodes import Value
+
+DATA_MOVEMENT_OPERATORS = frozenset({
+    "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool",
+    "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
+    "Unsqueeze",
+})  # fmt: skip
+_PROPAGATING_OPERATORS = frozenset({
+    "Dropout", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""Operators that ONNX Runtime computes on integers even if no QuantizeLinear follows."""
+
+
+def fuse_data_movement(
+    importer: Importer, c: NodeContext, operands: QdqOperands
+) -> list[DequantizedValue] | None:
+    """Return the node's results by moving integers, or None if that is not exact."""
+    reals = [item for item in operands if isinstance(item, DequantizedValue)]
+    sources = [item.source for item in reals if isinstance(item.source, QuantizedValue)]
+    if not sources or len(sources) != len(reals):
+        return None
+    if len({source.quantization for source in sources}) != 1:
+        return None
+    if not _only_copies_elements(c, operands):
+        return None
+    tensors: list[OnnxValue | None] = []
+    for item in operands:
+        if isinstance(item, QuantizedValue):
+            return None
+        tensors.append(quantized_input(item) if isinstance(item, DequantizedValue) else item)
+    if c.node.op_type == "Pad":
+        tensors = tensors[:2] if len(tensors) < 4 else [*tensors[:2], None, tensors[3]]
+    moved = importer(replace(c, inputs=tuple(tensors)))
+    results: list[OnnxValue] = [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
+    kind = reals[0].integer_type if c.node.op_type in _PROPAGATING_OPERATORS else ""
+    stored = (QuantizedValue(c.emit.value(item), sources[0].is_unsigned) for item in results)
+    return [DequantizedValue(value, kind, reals[0].is_scalar) for value in stored]
+
+
+def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
+    match c.node.op_type:
+        case "Resize":
+            crops = c.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
+            return bool(c.attr("mode", "nearest") == "nearest" and not crops)
+        case "Pad":
+            value = operands[2] if len(operands) > 2 else None
+            zero = value is None or (isinstance(value, ConstantValue) and not value.array.any())
+            return zero and c.attr("mode", "constant") == "constant"
+        case "MaxPool" | "Dropout":
+            return len([n for n in c.outputs if n]) == 1
+    return True

@@ -1,0 +1,68 @@
+"""Elementwise operators between DequantizeLinear and QuantizeLinear: a table of 256 results."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.frontends.onnx.fusion import Fusion, quantization_of, quantized_input
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.qdq import QdqParameters
+from firmwright.frontends.onnx.qdq_arithmetic import IntegerKernelError
+from firmwright.ir.graph.nodes import Value
+
+ELEMENTWISE_OPERATORS = frozenset({
+    "Abs", "Add", "Celu", "Ceil", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu",
+    "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu",
+    "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
+    "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu",
+})  # fmt: skip
+"""Operators that become tables if all inputs but one are constants of one element."""
+_SIGMOID_SCALE_MIN = 2.0**-20
+"""ONNX Runtime's sigmoid is a quotient of polynomials with an absolute error near 2^-24."""
+
+
+def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
+    """Emit a table lookup of the results for all 256 input values; return None if impossible."""
+    sources = [x for x in map(quantized_input, f.operands) if x is not None]
+    if len(sources) != 1:
+        return None
+    (x,) = sources
+    if f.c.node.op_type == "Sigmoid" and f.target.scale < _SIGMOID_SCALE_MIN:
+        raise IntegerKernelError(
+            f"a sigmoid in steps of {f.target.scale:g}, finer than ONNX Runtime computes it; "
+            "choose a larger output scale, such as 1/256"
+        )
+    inputs: list[OnnxValue | None] = []
+    for item in f.operands:
+        if quantized_input(item) is not None:
+            item = ConstantValue(every_value(x), "every value")
+        elif isinstance(item, ConstantValue) and (
+            item.array.size > 1 or len(item.shape) > len(x.type.shape)
+        ):
+            return None
+        if not isinstance(item, ConstantValue | None):
+            return None
+        inputs.append(item)
+    table = importer(replace(f.c, inputs=tuple(inputs)))
+    if not isinstance(table, ConstantValue) or table.array.dtype != np.float32:
+        return None
+    return _emit_lut(f.c, x, np.clip(table.array.reshape(-1), *f.bounds), f.target)
+
+
+def every_value(x: Value) -> Array:
+    """Return the real values of all 256 integers of an 8-bit tensor."""
+    quant = quantization_of(x)
+    return QdqParameters(quant.scales[0], quant.zero_points[0], False).dequantized_range()
+
+
+def _emit_lut(c: NodeContext, x: Value, results: Array, target: QdqParameters) -> OnnxValue:
+    table = c.emit.const(target.quantize(results), "table")
+    return c.emit.call("byte_table", x, table, result=target.type)
+
+
+def requantize_by_lut(c: NodeContext, x: Value, target: QdqParameters) -> Value:
+    """Return `x` in the target's quantization: itself, or by a table of 256 results."""
+    if x.type.quantization == target.quantization:
+        return x
+    return c.emit.value(_emit_lut(c, x, every_value(x), target))
