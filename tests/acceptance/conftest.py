@@ -51,6 +51,12 @@ def compiled(model_file: Callable[[str], Path]) -> Compile:
     return compile_once
 
 
+@pytest.fixture
+def digits(compiled: Compile) -> Compilation:
+    """The example for a Cortex-M4."""
+    return compiled("digits", board="mps2-an386")
+
+
 @cache
 def _loaded(path: Path) -> Model:
     return load_model(path)

@@ -22,6 +22,7 @@ import mutate_kernels
 import mutate_plans
 import mutate_sources
 from mutants import Row, judged, table
+from source_edits import EDITS
 from subjects import Subject, check_sound, models_file, subject
 
 from firmwright.ir.core import PoolInfo
@@ -66,7 +67,7 @@ def sources_of(folder: Path, part: int) -> list[Row]:
     copy = mutate_sources.copy_of(mutate_sources.ROOT, folder)
     if part == 0:
         mutate_sources.check_sound(copy)
-    return judged(mutate_sources.mutants(copy, mutate_sources.EDITS[part::3]))
+    return judged(mutate_sources.mutants(copy, EDITS[part::3]))
 
 
 PARTS: Mapping[str, Callable[[Path], list[Row]]] = {

@@ -14,6 +14,7 @@ import mutate_sources
 import pytest
 import run_mutation_testing
 from mutants import SURVIVED, Mutant, Outcome, Row, judged, table
+from source_edits import EDITS, Edit
 from subjects import check_sound, models_file, subject
 
 LEAST, LEAST_DEEP = 40, 200
@@ -40,8 +41,8 @@ def test_uncaught_mutants_are_listed_as_survivors() -> None:
         assert_none_survives(rows, 0)
 
 
-@pytest.mark.parametrize("edit", mutate_sources.EDITS, ids=lambda edit: edit.kind)
-def test_each_source_edit_matches_exactly_once(edit: mutate_sources.Edit) -> None:
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.kind)
+def test_each_source_edit_matches_exactly_once(edit: Edit) -> None:
     assert (mutate_sources.ROOT / edit.file).read_text().count(edit.old) == 1
     assert edit.old != edit.new
 
