@@ -1,120 +1,28 @@
-"""The C interface: who owns inputs and outputs, what `run` refuses, parameters, probes, pools."""
+"""The C interface: who owns inputs and outputs, what `run` refuses, probes, pools."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from adder_models import COUNT, GCC, adder, caller_module, program, unlinked_module
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
-from firmwright.base.quant import Quantization
+from firmwright.base.dtypes import INT8
 from firmwright.base.resources import runtime_dir
 from firmwright.codegen.c_names import ModelNames
-from firmwright.codegen.constant_arrays import (
-    emit_shared_constants,
-    find_shared_constants,
-    shared_symbols,
-)
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.codegen.model_identity import model_id, run_symbol
 from firmwright.codegen.model_interface import build_interface
 from firmwright.ir import tir
-from firmwright.ir.core import PoolInfo, Span
-from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.module import IRModule
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.builder import Builder
-from firmwright.ops.registry import op_table
-
-GCC = "gcc" if shutil.which("gcc") else "cc"
-
-COUNT = 8
-
-
-def adder(name: str = "add_0", values: Any = None) -> Builder:
-    """y = x + c."""
-    b = Builder(name, Span("m.tflite"))
-    x = b.buffer_param("x", INT32, (COUNT,), "in", 4)
-    y = b.buffer_param("y", INT32, (COUNT,), "out", 4)
-    c = b.constant("c", np.arange(COUNT) * 7 if values is None else values, INT32)
-    with b.for_("i", COUNT) as i:
-        b.store(y, [i], b.load(x, [i]) + b.load(c, [i]))
-    return b
-
-
-def caller_module(module_of: Any) -> IRModule:
-    """The adder with inputs and outputs that are the caller's."""
-    module = module_of(adder())
-    x, y = (tir.Buffer(f"t_{n}", INT32, (COUNT,), alignment=4) for n in ("x", "y"))
-    old = _call(module.entry)
-    args = tuple(replace(arg, buffer=b) for arg, b in zip(old.args, (x, y), strict=True))
-    params = (tir.Param(x, "in"), tir.Param(y, "out"))
-    main = tir.PrimFunc("run", params, replace(old, args=args), {"aot_main": True})
-    io = replace(module.io, mode="caller")
-    return replace(module.with_function(main), io=io)
-
-
-def _call(main: Any) -> tir.PrimFuncCall:
-    body = main.body
-    while not isinstance(body, tir.PrimFuncCall):
-        body = body.stmts[0] if isinstance(body, tir.Seq) else body.body
-    return body
-
-
-def unlinked_module(module_of: Any) -> IRModule:
-    """The adder with its constant handed down from a main that links nothing."""
-    module = module_of(adder())
-    kernel = module.functions["add_0"]
-    assert isinstance(kernel, tir.PrimFunc)
-    assert isinstance(kernel.body, tir.AllocateConst)
-    buffer, constant = kernel.body.buffer, kernel.body.constant
-    lifted = replace(
-        kernel, params=(*kernel.params, tir.Param(buffer, "const")), body=kernel.body.body
-    )
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)
-    old = _call(main)
-    pointer = replace(old.args[0], buffer=buffer, access="r")
-    call = replace(old, args=(*old.args, pointer))
-    body = tir.AllocateConst(buffer, constant, _replace_call(main.body, call))
-    module = module.with_function(lifted).with_function(replace(main, body=body))
-    return module.with_attrs(link_params=False)
-
-
-def _replace_call(node: Any, call: tir.PrimFuncCall) -> Any:
-    if isinstance(node, tir.PrimFuncCall):
-        return call
-    if isinstance(node, tir.Seq):
-        return tir.Seq((call,))
-    return replace(node, body=_replace_call(node.body, call))
-
-
-def program(tmp_path: Path, tree: SourceTree, main: str, *flags: str, given: str = "") -> str:
-    """Compiles the model with a C main under gcc with ASan and UBSan; what it prints."""
-    tree.write(tmp_path)
-    (tmp_path / "main.c").write_text(main)
-    sources = [str(tmp_path / "main.c"), *map(str, sorted((tmp_path / "model").glob("*.c")))]
-    warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
-    sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command = [GCC, "-std=c99", "-O1", *warnings, *sanitize, f"-I{tmp_path / 'model'}", *flags]
-    binary = tmp_path / "program"
-    built = subprocess.run(
-        [*command, "-o", str(binary), *sources], capture_output=True, text=True, check=False
-    )
-    assert built.returncode == 0, built.stderr
-    ran = subprocess.run([str(binary)], input=given, capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
 
 WORKSPACE_MAIN = """
 #include <stdio.h>
@@ -297,58 +205,6 @@ def test_code_for_many_models_uses_their_descriptors(tmp_path, module_of) -> Non
     ]
 
 
-QUANTIZE_MAIN = """
-#include <stdio.h>
-#include "m.h"
-int main(void)
-{
-    float real;
-    while (scanf("%f", &real) == 1) {
-        const int8_t value = M_T_X_QUANTIZE(real);
-        printf("%d %g\\n", value, (double)M_T_Y_DEQUANTIZE(value));
-    }
-    return 0;
-}
-"""
-
-
-@pytest.mark.host_c
-@pytest.mark.parametrize("numerics", ["litert", "onnx"])
-def test_helpers_of_the_header_quantize_as_the_runtimes(tmp_path, module_of, numerics) -> None:
-    b = Builder("clone_0", Span("m.tflite"))
-    x, y = b.buffer_param("x", INT8, (4,), "in"), b.buffer_param("y", INT8, (4,), "out")
-    with b.for_("i", 4) as i:
-        b.store(y, [i], b.load(x, [i]))
-    module = module_of(b, zero_point=-3).with_attrs(numerics=numerics)
-    rng = np.random.default_rng(4)
-    edges = [1e30, -1e30, 7e9, 0.24999999, -0.24999999]
-    reals = np.concatenate([np.arange(-600, 600) / 8, rng.normal(0, 40, 500), edges])
-    reals = reals.astype(np.float32)
-    given = "".join(f"{real!r}\n" for real in reals.tolist())
-    lines = program(tmp_path, emit_model(module, {}), QUANTIZE_MAIN, given=given).splitlines()
-    found = np.array([line.split() for line in lines], np.float64)
-    np.testing.assert_array_equal(found[:, 0], quantized(reals, numerics))
-    np.testing.assert_array_equal(found[:, 1], 0.5 * (found[:, 0] + 3))
-
-
-def quantized(reals: np.ndarray, numerics: str) -> np.ndarray:
-    """What LiteRT's QUANTIZE or ONNX Runtime computes; the scale is 0.5, the zero point -3."""
-    if numerics == "litert":
-        x = TensorType(reals.shape, FLOAT32)
-        y = TensorType(reals.shape, INT8, Quantization((0.5,), (-3,)))
-        (values,) = op_table()["quantize"].reference(OpCall("quantize", (x,), (y,)), [reals])
-        return values
-    parser, helper = pytest.importorskip("onnx.parser"), pytest.importorskip("onnx.helper")
-    runtime = pytest.importorskip("onnxruntime")
-    graph = parser.parse_graph(
-        f"g (float[{reals.size}] x) => (int8[{reals.size}] y)"
-        " <float s = {0.5}, int8 z = {-3}> { y = QuantizeLinear(x, s, z) }"
-    )
-    opset = [helper.make_opsetid("", 17)]
-    model = helper.make_model(graph, ir_version=8, opset_imports=opset)
-    return runtime.InferenceSession(model.SerializeToString()).run(None, {"x": reals})[0]
-
-
 CALLER_MAIN = """
 #include <stdio.h>
 #include <stddef.h>
@@ -374,58 +230,6 @@ def test_the_callers_buffers_are_read_in_place_and_kept(tmp_path, module_of) -> 
     tree = emit_model(caller_module(module_of), {})
     assert program(tmp_path, tree, CALLER_MAIN) == "0 -1 20"
     assert "map_io" not in str(tree.files["model/m.h"])
-
-
-PARAMS_MAIN = """
-#include <stdio.h>
-#include "m.h"
-static uint8_t sram[M_SRAM_SIZE] __attribute__((aligned(M_SRAM_ALIGN)));
-static uint8_t block[M_PARAMS_SIZE] __attribute__((aligned(M_PARAMS_ALIGN)));
-int main(int argc, char **argv)
-{
-    const struct m_workspace_pools pools = { .sram = sram };
-    struct m_params params;
-    struct m_inputs in;
-    struct m_outputs out;
-    FILE *file = fopen(PARAMS, "rb");
-    if (file == NULL || fread(block, 1, sizeof block, file) != sizeof block || argc != 1) {
-        return argv[0] != NULL;
-    }
-    fclose(file);
-    block[0] ^= 1;
-    block[sizeof block - 1] ^= 1;
-    printf("%ld ", (long)m_map_params(block, &params));
-    block[sizeof block - 1] ^= 1;
-    printf("%ld ", (long)m_map_params(block + 1, &params));
-    block[0] ^= 1;
-    printf("%ld ", (long)m_map_params(block, &params));
-    m_map_io(&pools, &in, &out);
-    printf("%ld ", (long)m_run(&in, &out, &pools, &params));
-    printf("%ld ", (long)m_run(&in, &out, &pools, NULL));
-    printf("%ld", (long)out.t_y[3]);
-    return 0;
-}
-"""
-
-
-@pytest.mark.host_c
-def test_constants_that_are_not_linked_come_through_the_block(tmp_path, module_of) -> None:
-    tree = emit_model(unlinked_module(module_of), {})
-    flag = f'-DPARAMS="{tmp_path / "model" / "m.params.bin"}"'
-    assert program(tmp_path, tree, PARAMS_MAIN, flag) == "-9 -2 0 0 -1 21"
-
-
-def test_the_parameter_index_has_the_offset_of_each_constant(module_of) -> None:
-    tree = emit_model(unlinked_module(module_of), {})
-    block = tree.files["model/m.params.bin"]
-    assert isinstance(block, bytes)
-    rows = json.loads(str(tree.files["model/m.params.json"]))["params"]
-    assert [row["name"] for row in rows] == ["add_0_c"]
-    for row in rows:
-        data = block[row["offset"] : row["offset"] + row["size_bytes"]]
-        assert hashlib.sha256(data).hexdigest() == row["sha256"]
-        assert row["dtype"] == "int32"
-    assert "model/m_weights.h" not in tree.files
 
 
 PROBE_MAIN = """
@@ -456,37 +260,6 @@ def test_probes_surround_each_operator(tmp_path, module_of) -> None:
     tree = emit_model(module_of(adder()), {})
     flags = ('-DM_PROBE_HEADER="probe.h"', "-DM_PROBE=probe", f"-I{tmp_path}")
     assert program(tmp_path, tree, PROBE_MAIN, *flags) == "0.0 32 1; 0.1 32 1; "
-
-
-# ---- constants ---------------------------------------------------------------------------------
-
-
-@pytest.mark.host_c
-@pytest.mark.gcc  # and nm beside it
-def test_equal_constants_of_two_models_are_one_array_in_the_image(tmp_path, module_of) -> None:
-    modules = [module_of(adder(), name="one"), module_of(adder("other_add"), name="two")]
-    shared = find_shared_constants(modules)
-    tree = emit_shared_constants(shared)
-    for module in modules:
-        options = EmitOptions(shared=shared_symbols(shared))
-        files = emit_model(module, {}, options).files
-        kept = {path: text for path, text in files.items() if path.startswith("model/")}
-        tree = tree.merged(SourceTree(kept))
-    main = '#include "one.h"\n#include "two.h"\nint main(void)\n{\n    return 0;\n}\n'
-    program(tmp_path, tree, main)
-    listed = subprocess.run(
-        ["nm", str(tmp_path / "program")], capture_output=True, text=True, check=True
-    ).stdout
-    names = [line.split()[-1] for line in listed.splitlines()]
-    assert [n for n in names if n.startswith("shared_")] == list(shared_symbols(shared).values())
-    assert not [n for n in names if n in ("one_add_0_c", "two_other_add_c")]
-
-
-def test_equal_constants_of_one_model_are_one_array(module_of) -> None:
-    module = module_of(adder())
-    twin = replace(module.constants["add_0.c"], name="twin")
-    text = str(emit_model(replace(module, constants={**module.constants, "twin": twin}), {}).files)
-    assert text.count("static const int32_t") == 1
 
 
 # ---- pools -------------------------------------------------------------------------------------
