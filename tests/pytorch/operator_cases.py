@@ -24,8 +24,8 @@ def _index(*values: int) -> torch.Tensor:
     return torch.tensor(values)
 
 
-def elementwise() -> dict[str, Case]:
-    unary = {
+def unary() -> dict[str, Case]:
+    functions = {
         "abs": torch.abs, "asinh": torch.asinh, "atan": torch.atan, "ceil": torch.ceil,
         "cos": torch.cos, "cosh": torch.cosh, "elu": F.elu, "erf": torch.erf, "exp": torch.exp,
         "expm1": torch.expm1, "floor": torch.floor, "gelu": F.gelu, "hardsigmoid": F.hardsigmoid,
@@ -36,11 +36,19 @@ def elementwise() -> dict[str, Case]:
         "softplus": F.softplus, "softsign": F.softsign, "square": torch.square, "tan": torch.tan,
         "tanh": torch.tanh, "tanhshrink": F.tanhshrink,
     }  # fmt: skip
-    positive = {
+    return {name: (f, (ROWS,)) for name, f in functions.items()}
+
+
+def unary_of_positive_numbers() -> dict[str, Case]:
+    functions = {
         "log": torch.log, "log10": torch.log10, "log1p": torch.log1p, "log2": torch.log2,
         "reciprocal": torch.reciprocal, "rsqrt": torch.rsqrt, "sqrt": torch.sqrt,
     }  # fmt: skip
-    binary = {
+    return {name: (lambda x, f=f: f(x.abs() + 0.1), (ROWS,)) for name, f in functions.items()}
+
+
+def binary() -> dict[str, Case]:
+    functions = {
         "add": lambda a, b: torch.add(a, b, alpha=3), "atan_max": torch.maximum, "div": torch.div,
         "div_floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
         "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"), "minimum": torch.minimum,
@@ -48,13 +56,15 @@ def elementwise() -> dict[str, Case]:
         "sub": lambda a, b: torch.sub(a, b, alpha=0.5), "max": torch.max,
         "compare": lambda a, b: ((a > b) & (a != b)) | (a <= 0.5),
         "logical": lambda a, b: torch.logical_xor(a > 0, torch.logical_not(b > 0)),
-        "lerp": lambda a, b: torch.lerp(a, b, 0.3), "addcmul": lambda a, b: torch.addcmul(
-            a, a, b, value=2), "where": lambda a, b: torch.where(a > b, a, 0.0),
+        "lerp": lambda a, b: torch.lerp(a, b, 0.3),
+        "addcmul": lambda a, b: torch.addcmul(a, a, b, value=2),
+        "where": lambda a, b: torch.where(a > b, a, 0.0),
     }  # fmt: skip
-    cases: dict[str, Case] = {name: (f, (ROWS,)) for name, f in unary.items()}
-    cases |= {name: (lambda x, f=f: f(x.abs() + 0.1), (ROWS,)) for name, f in positive.items()}
-    cases |= {name: (f, (ROWS, (3, 1))) for name, f in binary.items()}
-    cases |= {
+    return {name: (f, (ROWS, (3, 1))) for name, f in functions.items()}
+
+
+def other_elementwise() -> dict[str, Case]:
+    return {
         "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), (ROWS,)),
         "clamp": (lambda x: x.clamp(-0.5, 0.25), (ROWS,)),
         "clamp_min": (lambda x: x.clamp_min(0.1), (ROWS,)),
@@ -72,7 +82,6 @@ def elementwise() -> dict[str, Case]:
         "promotion": (lambda x: (x > 0) + (x * 4).to(torch.int64) * 2 + (x > 1).float(), (ROWS,)),
         "softplus_beta": (lambda x: F.softplus(x * 9, beta=2.0, threshold=5.0), (ROWS,)),
     }
-    return cases
 
 
 def movement() -> dict[str, Case]:
@@ -260,7 +269,8 @@ class _AsModule(nn.Module):
 def operator_cases() -> dict[str, tuple[nn.Module, tuple[tuple[int, ...], ...]]]:
     """Return a module and the shapes of its inputs for each case."""
     torch.manual_seed(0)
-    tables = (elementwise(), movement(), reductions(), products(), windows(), recurrent())
+    elementwise = (unary(), unary_of_positive_numbers(), binary(), other_elementwise())
+    tables = (*elementwise, movement(), reductions(), products(), windows(), recurrent())
     cases = {name: case for table in tables for name, case in table.items()}
     return {
         name: ((f if isinstance(f, nn.Module) else _AsModule(f)).eval(), shapes)

@@ -102,22 +102,33 @@ def build_project(
         build.compiler, build.toolchain, board=build.board, has_zig_flags=has_zig_flags
     )
     _link(build)
-    elf = build.elf
-    sizes = read_sizes(elf, build.regions)
-    empty = read_sizes(directory / "build" / "empty" / "firmware.elf", build.regions)
-    stack, firmware_stack = _stack_use(build)
-    has_library = build.port == "host" and variant == "release"
-    others = {file.suffix: file for file in elf.parent.glob("firmware.*")}
-    image = Image(
-        board=build.board, variant=variant, directory=directory, elf=elf, bin=others.get(".bin"),
-        hex=others.get(".hex"), library=elf.with_name("libmodel.so") if has_library else None,
-        sizes=sizes, model_flash_bytes=sizes.flash_bytes - empty.flash_bytes,
-        model_ram_bytes=sizes.ram_bytes - empty.ram_bytes, stack=stack,
-        firmware_stack=firmware_stack,
-    )  # fmt: skip
+    image = _built_image(build)
     if not allow_stack:
         check_stack(image)
     return image
+
+
+def _built_image(build: _ProjectBuild) -> Image:
+    elf, regions = build.elf, build.regions
+    sizes = read_sizes(elf, regions)
+    empty = read_sizes(build.directory / "build" / "empty" / "firmware.elf", regions)
+    stack, firmware_stack = _stack_use(build)
+    has_library = build.port == "host" and build.variant == "release"
+    others = {file.suffix: file for file in elf.parent.glob("firmware.*")}
+    return Image(
+        board=build.board,
+        variant=build.variant,
+        directory=build.directory,
+        elf=elf,
+        bin=others.get(".bin"),
+        hex=others.get(".hex"),
+        library=elf.with_name("libmodel.so") if has_library else None,
+        sizes=sizes,
+        model_flash_bytes=sizes.flash_bytes - empty.flash_bytes,
+        model_ram_bytes=sizes.ram_bytes - empty.ram_bytes,
+        stack=stack,
+        firmware_stack=firmware_stack,
+    )
 
 
 def read_project_board(directory: Path) -> str:

@@ -10,7 +10,9 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import RAISED_BY, scaled_limit
+from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
 from firmwright.frontends.onnx.protobuf import Message, PlainNode, onnx_package
+from firmwright.frontends.onnx.qdq import QdqOperands
 
 FOLDED_ELEMENTS_MAX: Final = 1 << 22
 """Larger results are left to the importer of the operator."""
@@ -32,8 +34,22 @@ class ConstantFolder:
 
     elements: int = 0
 
-    def fold(self, node: Message, opset: int, inputs: Mapping[str, Array]) -> list[Array] | None:
+    def fold(self, node: Message, opset: int, operands: QdqOperands) -> list[OnnxValue] | None:
         """Return the results, or None to import the node; NotSupportedError above the limit."""
+        inputs: dict[str, Array] = {}
+        for name, operand in zip(node.input, operands, strict=True):
+            if isinstance(operand, ConstantValue):
+                inputs[name] = operand.array
+            elif operand is not None:
+                return None
+        results = self._evaluate_within_limits(node, opset, inputs)
+        if results is None:
+            return None
+        return list(map(ConstantValue, results, filter(None, node.output)))
+
+    def _evaluate_within_limits(
+        self, node: Message, opset: int, inputs: Mapping[str, Array]
+    ) -> list[Array] | None:
         if isinstance(node, PlainNode) or node.op_type in _NEVER_FOLDED:
             return None
         # Operators on text include regular expressions, which may take time without bound.

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, Array, find_dtype
+from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
 from firmwright.base.grouping import group_pairs
 from firmwright.frontends.onnx import function_inlining, qdq, qdq_fusion
@@ -250,7 +250,7 @@ class _OnnxImporter:
         importer = onnx_importers().get(full_name)
         if importer is None and not standard and self.is_claimed(node.domain, node.op_type):
             importer = self._emit_custom
-        constants = None if blocked else self._fold_node(node, opset, inputs)
+        constants = None if blocked else self.folder.fold(node, opset, inputs)
         if constants is not None:
             return constants
         if importer is None and not function_inlining.has_function_definition(
@@ -375,18 +375,6 @@ class _OnnxImporter:
         if not isinstance(reals, Value) or reals.type.dtype != FLOAT32:
             return None
         return [qdq.emit_quantize(self.emitter, reals, scaling)]
-
-    def _fold_node(self, node: Message, opset: int, inputs: QdqOperands) -> Results | None:
-        arrays: dict[str, Array] = {}
-        for name, tensor in zip(node.input, inputs, strict=True):
-            if isinstance(tensor, ConstantValue):
-                arrays[name] = tensor.array
-            elif tensor is not None:
-                return None
-        results = self.folder.fold(node, opset, arrays)
-        if results is None:
-            return None
-        return list(map(ConstantValue, results, filter(None, node.output)))
 
     def _inline_definition(self, node: Message, opset: int, inputs: QdqOperands) -> Results | None:
         operands = self._materialize_all(inputs)

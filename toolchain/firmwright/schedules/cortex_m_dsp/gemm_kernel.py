@@ -50,6 +50,8 @@ _PAIRED_LIMIT = 1 << 23
 _ONES = 0x00010001
 _INT4_OFFSET = 8
 """Number in each even weight of the packing `int4`; it acts like a zero point."""
+_ODD_SHIFTS = {"int4": 4, "paired": ODD_SHIFT, "mac": 0}
+"""Packing -> left shift of the accumulators of odd channels."""
 
 
 class ChannelEpilogue(Protocol):
@@ -265,34 +267,46 @@ def plan_gemm(
     The weights are relative to `zero_point`, and so is the zero point's share of the bias. With
     `is_int4`, they are within four bits, and `zero_point` is 0.
     """
-    outputs = len(kernel)
     offsets = kernel.astype(np.int16) - zero_point
     constant_channels = find_constant_channels(b, params, *accumulator_bounds(bias, offsets))
     order = order_computed_channels(b, constant_channels, block)
     rows = list(order.rows)
-    flat = kernel[rows].reshape(len(rows), -1)
     start = bias[rows]
-    low, high = accumulator_bounds(start, offsets[rows])
-    is_paired = block * pixels == _ACCUMULATORS and not b.call.any_weights
-    is_paired = is_paired and _can_pair_channels(flat, low, high)
-    odd_shift = 4 if is_int4 else ODD_SHIFT if is_paired else 0
+    bounds = accumulator_bounds(start, offsets[rows])
+    packing = "mac"
+    if is_int4:
+        packing = "int4"
+    elif block * pixels == _ACCUMULATORS and not b.call.any_weights:
+        flat = kernel[rows].reshape(len(rows), -1)
+        packing = "paired" if _can_pair_channels(flat, *bounds) else "mac"
+    odd_shift = _ODD_SHIFTS[packing]
     if odd_shift:
         mixed = (start[1::2] << odd_shift) + start[0::2]
         start[1::2] = mixed.astype(np.uint32).astype(np.int32)
-    packing = "int4" if is_int4 else "paired" if is_paired else "mac"
     packed = layout.pack_weights(kernel[rows], block, packing)
     weights, biases = b.constant("weights", packed, UINT32), b.constant("bias", start, INT32)
     params = select_channels(params, rows)
     has_sign = params.clamp_min < params.zero_point  # then computed addends cost time
     epilogue = make_epilogue(
-        b, params, (low, high), INT8, len(rows), odd_shift=odd_shift,
+        b, params, bounds, INT8, len(rows), odd_shift=odd_shift,
         has_clz=is_shared or not has_sign, has_common_form=is_shared,
     )  # fmt: skip
     return GemmKernel(
-        outputs, len(rows) // block, block, pixels, odd_shift > 0, layout.words, weights, biases,
-        order, constant_channels, epilogue, zero_point=_INT4_OFFSET if is_int4 else zero_point,
-        is_int4=is_int4, is_shared=is_shared,
-    )  # fmt: skip
+        outputs=len(kernel),
+        blocks=len(rows) // block,
+        block=block,
+        pixels=pixels,
+        is_paired=odd_shift > 0,
+        words=layout.words,
+        weights=weights,
+        bias=biases,
+        order=order,
+        constant_channels=constant_channels,
+        epilogue=epilogue,
+        zero_point=_INT4_OFFSET if is_int4 else zero_point,
+        is_int4=is_int4,
+        is_shared=is_shared,
+    )
 
 
 def fits_int4(layout: Im2colLayout, kernel: Array, bias: Array) -> bool:
@@ -322,9 +336,18 @@ def plan_gemm_without_bias(
     packing = "paired" if is_paired else "mac"
     weights = b.constant("weights", layout.pack_weights(packed, block, packing), UINT32)
     return GemmKernel(
-        len(kernel), len(packed) // block, block, pixels, is_paired, layout.words,
-        weights, None, order, constant_channels, end(order, is_paired),
-    )  # fmt: skip
+        outputs=len(kernel),
+        blocks=len(packed) // block,
+        block=block,
+        pixels=pixels,
+        is_paired=is_paired,
+        words=layout.words,
+        weights=weights,
+        bias=None,
+        order=order,
+        constant_channels=constant_channels,
+        epilogue=end(order, is_paired),
+    )
 
 
 def _can_pair_channels(flat: Array, low: Array, high: Array) -> bool:

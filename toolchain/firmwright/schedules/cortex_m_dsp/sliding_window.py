@@ -1,0 +1,71 @@
+"""The order in which a window that slides over an axis reads input lines."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from firmwright.base.grouping import group_pairs
+from firmwright.schedules.window_bounds import WindowAxis
+
+
+@dataclass(frozen=True, slots=True)
+class InputLine:
+    """An input line: its index, its uses (output, tap), and the outputs that start or end there."""
+
+    index: int
+    uses: tuple[tuple[int, int], ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """The order of input lines along an axis, divided into prologue, loop and epilogue."""
+
+    axis: WindowAxis
+
+    @property
+    def accumulators(self) -> int:
+        return min(-(-self.axis.taps // self.axis.stride), len(self.axis.outputs))
+
+    @cached_property
+    def lines(self) -> list[InputLine]:
+        axis = self.axis
+        seen = group_pairs(
+            (output * axis.stride - axis.before + tap, (output, tap))
+            for output in axis.outputs
+            for tap in axis.valid(output)
+        )
+        lines = []
+        for index in range(min(seen), max(seen) + 1):
+            uses = seen.get(index, [])
+            starts = tuple(o for o, tap in uses if tap == axis.valid(o).start)
+            ends = tuple(o for o, tap in uses if tap == axis.valid(o).stop - 1)
+            lines.append(InputLine(index, tuple(uses), starts, ends))
+        return lines
+
+    def is_interior(self, line: InputLine) -> bool:
+        """Return whether the line is interior: all outputs that can use it exist with all taps."""
+        axis = self.axis
+        is_complete = all(len(axis.valid(output)) == axis.taps for output, _ in line.uses)
+        interior_uses = sum(
+            (line.index + axis.before - tap) % axis.stride == 0 for tap in range(axis.taps)
+        )
+        return is_complete and len(line.uses) == interior_uses
+
+    @cached_property
+    def parts(self) -> tuple[list[InputLine], list[InputLine], int, list[InputLine]]:
+        """Return (lines before the loop, lines per iteration, iterations, lines after the loop)."""
+        period = self.accumulators * self.axis.stride
+        flags = [self.is_interior(line) for line in self.lines]
+        first = flags.index(True) if True in flags else len(flags)
+        # Each iteration begins with an output, so that the accumulators return to their roles.
+        while first < len(flags) and flags[first] and not self.lines[first].starts:
+            first += 1
+        last = first
+        while last < len(flags) and flags[last]:
+            last += 1
+        iterations = (last - first) // period
+        if iterations < 2:
+            return self.lines, [], 0, []
+        end = first + iterations * period
+        return self.lines[:first], self.lines[first : first + period], iterations, self.lines[end:]
