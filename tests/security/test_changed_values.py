@@ -132,7 +132,7 @@ def test_values_of_another_kind_in_metadata_are_found(
         status = ends_well(("sbom", copied), changed.place)
         if changed.has_another_type and changed.place[0] in USED_BY_SBOM:
             assert status == 2, (changed.place, changed.after)
-        if number % 2 and not deep:
+        if number % 4:
             continue  # a compilation
         status = ends_well(("reproduce", copied, DIGITS), changed.place)
         if changed.has_another_type:
@@ -148,7 +148,8 @@ def test_values_of_another_kind_in_the_choices_are_found(
     for changed in chosen(used, deep):
         file.write_text(json.dumps({**facts, **changed.document}))
         status = ends_well(("show", DIGITS, "--update-of", copied), changed.place)
-        if changed.has_another_type:
+        is_no_budget = changed.place == ("options", "ram_bytes") and changed.after is None
+        if changed.has_another_type and not is_no_budget:
             assert status == 2, (changed.place, changed.after)
 
 
