@@ -70,6 +70,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "compilers.md",
         "misra.md",
         "benchmarks.md",
+        "figures-by-release.md",
         "decisions/index.md",
     ),
 }

@@ -1,6 +1,6 @@
 """The version of the package and of each public interface (docs/stability.md)."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 ABI = 2
 """Version of the generated glue, the runtime and the link between board and host (FWR_ABI)."""
