@@ -1,7 +1,8 @@
 """Requantize epilogue: converts accumulators to output elements."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from itertools import compress
 
 import numpy as np
@@ -10,18 +11,35 @@ from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, Array, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import conv2d, fully_connected, requantize
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, any_sum_bounds
-from firmwright.schedules.folded_requantize import (
-    FoldedRequantize,
-    apply_folded_requantize,
-    as_rounding_once,
-    fit_requantize,
-    fold_requantize,
+from firmwright.schedules.epilogue_forms import (
+    AddendForm,
+    BoundParameters,
+    ChannelParameters,
+    ComputedAddend,
+    EpilogueForm,
+    FinishElement,
+    FoldedForm,
+    GeneralForm,
+    HalfUnitAddend,
+    LeftShiftRemains,
+    LikeEven,
+    MixedFinish,
+    NarrowForm,
+    OddChannels,
+    PlainAddend,
+    RightShiftRemains,
+    ShiftBack,
+    SignedAddend,
+    bind_parameters,
+    finish_of,
+    with_mixed_channels,
 )
+from firmwright.schedules.folded_requantize import FoldedRequantize, fit_requantize, fold_requantize
 from firmwright.schedules.narrow_requantize import NarrowRequantize, narrow_requantize
 
 # A table holds the parameters that differ between channels, one row per channel, and a second one
@@ -29,25 +47,11 @@ from firmwright.schedules.narrow_requantize import NarrowRequantize, narrow_requ
 # form is proven exact, the epilogue is one multiply-high and one shift; otherwise it calls the
 # general requantize intrinsic.
 
-FinishElement = Callable[[ArithExpr], ArithExpr]
-
 
 def layer_requantization(op: OpCall) -> Requantization:
     """Return the requantization of an int8 convolution or fully connected layer."""
     matrix = op.op == "fully_connected"
     return fully_connected.requantization_of(op) if matrix else conv2d.requantization_of(op)
-
-
-@dataclass(frozen=True, slots=True)
-class _MixedFinish:
-    """The epilogue of a channel that needs float32 if the number `flag` is odd."""
-
-    flag: ArithExpr
-    general: FinishElement
-    fitted: FinishElement
-
-    def __call__(self, acc: ArithExpr) -> ArithExpr:
-        return self.general(acc)
 
 
 def by_arithmetic(
@@ -58,7 +62,7 @@ def by_arithmetic(
     The second form, in a branch, overwrites the outputs of the first one; if these may overlap the
     kernel's input (not `is_tile`), the first one is in the other branch.
     """
-    if not isinstance(finish, _MixedFinish):
+    if not isinstance(finish, MixedFinish):
         yield finish
         return
     needs_float32 = (finish.flag & 1) > 0
@@ -98,172 +102,223 @@ def accumulator_bounds(
     return wide + positive * low + negative * high, wide + positive * high + negative * low
 
 
+class FormPreference(Enum):
+    """Which form of the epilogue to try before the folded and the general one."""
+
+    FITTED = auto()
+    """The fitted form."""
+    NARROW = auto()
+    """Products of 32 bits, then the fitted form."""
+    FOLDED = auto()
+    """None."""
+
+
+class AddendSource(Enum):
+    """Whether the kernel may compute addends from multipliers, which takes an instruction `clz`."""
+
+    TABLE = auto()
+    COMPUTED = auto()
+    COMPUTED_WITH_SIGN = auto()
+    """Computed by the code for either sign of the accumulator, so that layers can share it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequantizeEpilogue:
-    """The epilogue of one layer; `columns` names the parameters that differ between channels.
+    """The epilogue of one layer.
 
-    Those in `narrow` are relative to `fixed`. With `addend_base`, addend and sign are computed.
     `factors[c]` scales weights and bias of channel c: 1, or 2^k if the left shift was folded into
-    them. Odd channels pass their accumulator shifted left by `odd_shift`. If no left shift exceeds
-    that, `has_odd_right_shift` is set and the table holds a right shift for odd channels; if all
-    are as great, `has_odd_left_shift` is set and it holds the remaining left shift.
+    them.
     """
 
-    params: Requantization
-    folded: FoldedRequantize | None
-    table: tir.Buffer | None
-    columns: tuple[str, ...]
-    narrow: tir.Buffer | None
-    narrow_columns: tuple[str, ...]
-    fixed: Mapping[str, int]
-    dtype: DType
+    form: EpilogueForm
+    parameters: ChannelParameters
     factors: tuple[int, ...]
-    odd_shift: int = 0
-    has_odd_right_shift: bool = False
-    has_odd_left_shift: bool = False
-    in_32_bits: NarrowRequantize | None = None
-    addend_base: int | None = None
 
-    @property
-    def is_mixed(self) -> bool:
-        """Whether some channels need float32, and others do not."""
-        is_float32 = self.params.rounding is Rounding.FLOAT32
-        return is_float32 and any(value % 2 == 0 for value in self.params.multipliers)
-
-    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
+    def bind_shared(self, b: Kernel) -> BoundParameters | None:
         """Bind the parameters if all channels share one table row; otherwise, return None."""
-        return self._bound(b, 0) if self.table is not None and self.table.shape[0] == 1 else None
+        if not self.parameters.has_one_row:
+            return None
+        return bind_parameters(self.form, b, self.parameters, row=0, place=0)
 
     def bind_channel(
-        self, b: Kernel, index: ArithExpr, place: int = 0,
-        shared: Mapping[str, ArithExpr] | None = None,
-    ) -> FinishElement:  # fmt: skip
+        self, b: Kernel, index: ArithExpr, place: int = 0, shared: BoundParameters | None = None
+    ) -> FinishElement:
         """Bind the parameters of channel `index`, which is number `place` in its block."""
-        is_single = self.table is not None and self.table.shape[0] == 1
-        bound = shared or self._bound(b, 0 if is_single else index, place)
-        is_odd = self.odd_shift > 0 and place % 2 == 1
-        if not self.is_mixed:
-            return lambda acc: self._finish(acc, bound, is_odd)
-        params = replace(self.params, rounding=Rounding.ONCE)
-        fitted = replace(self, params=params, folded=as_rounding_once(self.folded))
-        return _MixedFinish(
-            bound["multiplier"],
-            lambda acc: self._finish(acc, bound, is_odd),
-            lambda acc: fitted._finish(acc, bound, is_odd),
-        )
-
-    def _bound(self, b: Kernel, row: ArithExpr | int, place: int = 0) -> Mapping[str, ArithExpr]:
-        bound = {name: ArithExpr(immediate(value, INT32)) for name, value in self.fixed.items()}
-        for position, name in enumerate(self.columns):
-            assert self.table is not None
-            value = b.load(self.table, [row, position])
-            bound[name] = b.let(f"{name}{place or ''}", value)
-        for position, name in enumerate(self.narrow_columns):
-            assert self.narrow is not None
-            value = b.load(self.narrow, [row, position]).cast(INT32)
-            if name == "addend" and self.has_half:
-                bound["half"] = value = b.let(f"half{place or ''}", value)
-            bound[name] = b.let(f"{name}{place or ''}", value + self.fixed[name])
-        if self.addend_base is not None:
-            value = call_intrinsic("half_unit", [bound["multiplier"]], INT32)
-            half = b.let(f"half{place or ''}", value)
-            bound |= {"addend": half + self.addend_base, "half": half}
-        elif self.has_half and self.folded is not None and "half" not in bound:
-            bound["half"] = bound["addend"] - self.folded.middle
-        return bound
-
-    @property
-    def has_half(self) -> bool:
-        is_known = self.odd_shift > 0 or self.addend_base is not None  # from the addend
-        return is_known and self.folded is not None and self.folded.has_sign
-
-    def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:
-        if self.in_32_bits is not None:
-            return self.in_32_bits.apply(acc, **bound, dtype=self.dtype)
-        if is_odd and not self.has_odd_right_shift and not self.has_odd_left_shift:
-            acc = acc >> self.odd_shift
-        if self.folded is None:
-            return requantize.requantize_value(
-                acc, bound["multiplier"], bound["shift"], self.params, self.dtype
-            )
-        half = bound["half"] if self.has_half else None
-        sign = bound["sign"] if self.folded.has_sign and half is None else None
-        has_left_column = "left" in (*self.columns, *self.narrow_columns)
-        if is_odd and self.has_odd_left_shift and not has_left_column:
-            shifted = acc << (self.fixed["left"] - self.odd_shift)
-        elif not (is_odd and self.has_odd_right_shift):
-            shifted = acc << bound["left"]
-        elif "right" in self.columns:
-            shifted = acc >> bound["right"]
-        elif has_left_column:
-            shifted = acc >> bound["left"]
-        else:
-            shifted = acc >> (self.odd_shift - self.fixed["left"])
-        return apply_folded_requantize(
-            self.folded, shifted, acc, bound["multiplier"], bound["addend"], sign, self.dtype, half
-        )
+        row = 0 if self.parameters.has_one_row else index
+        bound = shared or bind_parameters(self.form, b, self.parameters, row, place)
+        return finish_of(self.form, bound, is_odd=place % 2 == 1)
 
 
 def make_epilogue(
-    b: Kernel, params: Requantization, bounds: tuple[Array, Array], dtype: DType, rows: int,
-    bake: Array | None = None, *, odd_shift: int = 0, may_fit: bool = True,
-    in_32_bits: bool = False, has_clz: bool = False, has_common_form: bool = False,
-) -> RequantizeEpilogue:  # fmt: skip
+    b: Kernel,
+    params: Requantization,
+    bounds: tuple[Array, Array],
+    dtype: DType,
+    rows: int,
+    bake: Array | None = None,
+    *,
+    odd_shift: int = 0,
+    preference: FormPreference = FormPreference.FITTED,
+    addends: AddendSource = AddendSource.TABLE,
+) -> RequantizeEpilogue:
     """Build the epilogue of a layer with accumulators within `bounds`.
 
     The table has `rows` rows; those beyond the last channel repeat it. With `bake`, the weights
-    [channel, tap], weights and bias take the left shift if the weights then fit int16. With
-    `in_32_bits`, products of 32 bits are preferred; with `has_clz`, addends may be computed.
+    [channel, tap], weights and bias take the left shift if the weights then fit int16. Odd channels
+    pass their accumulator shifted left by `odd_shift`.
     """
-    low, high = bounds = any_sum_bounds(len(bounds[0])) if b.call.any_weights else bounds
-    by_32 = narrow_requantize(params, low, high, dtype) if in_32_bits else None
-    may_fit &= by_32 is None and (params.per_channel or params.rounding is Rounding.FLOAT32)
-    fitted = fit_requantize(params, low, high) if may_fit and dtype == INT8 else None
-    if fitted is not None:
-        params = replace(params, rounding=Rounding.ONCE)
-    folded = None if by_32 else fitted or fold_requantize(params, low, high)
-    channels, factors = len(low), (1,) * len(low)
-    if folded is not None and bake is not None and _fits_int16(bake, folded.left):
+    if b.call.any_weights:
+        bounds = any_sum_bounds(len(bounds[0]))
+    maker = _EpilogueMaker(b, params, bounds, dtype, rows, odd_shift)
+    if preference is FormPreference.NARROW:
+        narrow = narrow_requantize(params, *bounds, dtype)
+        if narrow is not None:
+            return maker.narrow(narrow)
+    can_fit = params.per_channel or params.rounding is Rounding.FLOAT32
+    if can_fit and dtype == INT8 and preference is not FormPreference.FOLDED:
+        fitted = fit_requantize(params, *bounds)
+        if fitted is not None:
+            return maker.fitted(fitted, bake, addends)
+    folded = fold_requantize(params, *bounds)
+    return maker.general() if folded is None else maker.folded(folded, bake)
+
+
+@dataclass(frozen=True, slots=True)
+class _EpilogueMaker:
+    """Makes the epilogue of one layer in each form; the fields are arguments of `make_epilogue`."""
+
+    b: Kernel
+    params: Requantization
+    bounds: tuple[Array, Array]
+    dtype: DType
+    rows: int
+    odd_shift: int
+
+    @property
+    def channels(self) -> int:
+        return len(self.bounds[0])
+
+    def narrow(self, narrow: NarrowRequantize) -> RequantizeEpilogue:
+        values = {"coarse": narrow.coarse, "fine": narrow.fine, "addend": narrow.addend}
+        parameters = self._tabulate(values, _varying(values))
+        return RequantizeEpilogue(NarrowForm(narrow, self.dtype), parameters, self._no_factors())
+
+    def general(self) -> RequantizeEpilogue:
+        values = {"multiplier": self.params.multipliers, "shift": self.params.shifts}
+        parameters = self._tabulate(values, _varying(values))
+        form = with_mixed_channels(GeneralForm(self.params, self.dtype, self.odd_shift))
+        return RequantizeEpilogue(form, parameters, self._no_factors())
+
+    def fitted(
+        self, fitted: FoldedRequantize, bake: Array | None, addends: AddendSource
+    ) -> RequantizeEpilogue:
+        """Make the epilogue of a fitted form, whose addends may be computed."""
+        folded, factors = self._baked(fitted, bake) or (fitted, self._no_factors())
+        base = None if addends is AddendSource.TABLE else _usual_addend_base(fitted)
+        if base is None:
+            return self._of_folded(folded, factors, self._addend_form(folded))
+        if addends is AddendSource.COMPUTED_WITH_SIGN:
+            # The sign changes only values that are clamped.
+            folded = replace(folded, sign=(1,) * self.channels)
+        return self._of_folded(folded, factors, ComputedAddend(base))
+
+    def folded(self, folded: FoldedRequantize, bake: Array | None) -> RequantizeEpilogue:
+        baked = self._baked(folded, bake)
+        if baked is None:
+            common = _prefer_common_shift(folded, self.params, self.bounds, self.odd_shift)
+            baked = common, self._no_factors()
+        folded, factors = baked
+        return self._of_folded(folded, factors, self._addend_form(folded))
+
+    def _baked(
+        self, folded: FoldedRequantize, bake: Array | None
+    ) -> tuple[FoldedRequantize, tuple[int, ...]] | None:
+        """Return the form without left shifts and the factors of weights that take them, if any."""
+        if bake is None or not _fits_int16(bake, folded.left):
+            return None
         factors = tuple(1 << left for left in folded.left)
-        folded = replace(folded, left=(0,) * channels)
-    elif folded is not None and fitted is None:
-        folded = _prefer_common_shift(folded, params, bounds, odd_shift)
-    values = _channel_parameters(params, folded, by_32)
-    if odd_shift:  # the half unit in the addend determines the sign
-        values.pop("sign", None)
-    addend_base = _usual_addend_base(fitted) if has_clz and fitted is not None else None
-    if addend_base is not None:
-        if has_common_form and folded is not None:  # the sign changes only values that are clamped
-            folded = replace(folded, sign=(1,) * channels)
-        values = {name: values[name] for name in ("multiplier", "left")}
-    columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
-    fixed = {name: items[0] for name, items in values.items() if name not in columns}
-    table, narrow, narrow_columns = None, None, columns[:0]
-    lefts = folded.left[1::2] if folded is not None and odd_shift else ()
-    has_odd_right_shift = bool(lefts) and max(lefts) <= odd_shift
-    has_odd_left_shift = bool(lefts) and min(lefts) >= odd_shift and not has_odd_right_shift
-    if not columns and not params.per_channel and has_odd_right_shift:
-        # Layers that differ in these alone can then share their code.
-        values["right"] = (odd_shift - values["left"][0],)
-        columns, fixed = tuple(values), {}
-        row = np.array([[items[0] for items in values.values()]], np.int64)
-        table = b.constant("requant", row, INT32)
-    elif columns:
-        data = np.array([values[name] for name in columns], np.int64).T
-        if (has_odd_right_shift or has_odd_left_shift) and "left" in columns:
-            at = columns.index("left")
-            data[1::2, at] = abs(odd_shift - data[1::2, at])
-        padded = np.concatenate([data, np.repeat(data[-1:], rows - channels, axis=0)])
-        middle = folded.middle if folded is not None else 0
-        bases = {name: middle if name == "addend" else 0 for name in columns}
-        table, narrow, is_narrow = _make_tables(b, padded, list(bases.values()))
-        narrow_columns = tuple(compress(columns, is_narrow))
-        fixed |= {name: bases[name] for name in narrow_columns}
-        columns = tuple(name for name in columns if name not in narrow_columns)
-    return RequantizeEpilogue(
-        params, folded, table, columns, narrow, narrow_columns, fixed, dtype, factors, odd_shift,
-        has_odd_right_shift, has_odd_left_shift, by_32, addend_base,
-    )  # fmt: skip
+        return replace(folded, left=(0,) * self.channels), factors
+
+    def _no_factors(self) -> tuple[int, ...]:
+        return (1,) * self.channels
+
+    def _addend_form(self, folded: FoldedRequantize) -> AddendForm:
+        if not folded.has_sign:
+            return PlainAddend()
+        # The half unit in the addend determines the sign, so odd channels need no column for it.
+        return HalfUnitAddend() if self.odd_shift else SignedAddend()
+
+    def _of_folded(
+        self, folded: FoldedRequantize, factors: tuple[int, ...], addend: AddendForm
+    ) -> RequantizeEpilogue:
+        values = {"multiplier": folded.multiplier}
+        if not isinstance(addend, ComputedAddend):
+            values["addend"] = folded.addend
+        values["left"] = folded.left
+        if isinstance(addend, SignedAddend):
+            values["sign"] = folded.sign
+        parameters, odd = self._shift_parameters(values, folded.middle)
+        form = with_mixed_channels(FoldedForm(folded, self.dtype, odd, addend))
+        return RequantizeEpilogue(form, parameters, factors)
+
+    def _shift_parameters(
+        self, values: Mapping[str, Sequence[int]], middle: int
+    ) -> tuple[ChannelParameters, OddChannels]:
+        """Return the parameters, and how odd channels complete their left shift.
+
+        If no left shift of odd channels exceeds `odd_shift`, or none is less, their entries in the
+        column `left` are the shift that remains.
+        """
+        varying, odd_shift = _varying(values), self.odd_shift
+        odd_lefts = values["left"][1::2] if odd_shift else ()
+        if not odd_lefts:
+            odd: OddChannels = ShiftBack(odd_shift) if odd_shift else LikeEven()
+            return self._tabulate(values, varying, middle), odd
+        goes_right, goes_left = max(odd_lefts) <= odd_shift, min(odd_lefts) >= odd_shift
+        if goes_right and not varying and not self.params.per_channel:
+            # Layers that differ in these alone can then share their code.
+            values = {**values, "right": (odd_shift - values["left"][0],)}
+            row = np.array([[items[0] for items in values.values()]], np.int64)
+            table = self.b.constant("requant", row, INT32)
+            return ChannelParameters({}, table, tuple(values)), RightShiftRemains("right")
+        if not goes_right and not goes_left:
+            return self._tabulate(values, varying, middle), ShiftBack(odd_shift)
+        left = values["left"][0]
+        if "left" in varying:
+            column = list(values["left"])
+            column[1::2] = [abs(odd_shift - each) for each in odd_lefts]
+            values = {**values, "left": column}
+        parameters = self._tabulate(values, varying, middle)
+        if goes_right:
+            return parameters, RightShiftRemains(parameters.amount("left", odd_shift - left))
+        return parameters, LeftShiftRemains(parameters.amount("left", left - odd_shift))
+
+    def _tabulate(
+        self, values: Mapping[str, Sequence[int]], varying: Sequence[str], middle: int = 0
+    ) -> ChannelParameters:
+        """Store the parameters `varying` in tables; addends of a narrow type less `middle`."""
+        fixed = {name: items[0] for name, items in values.items() if name not in varying}
+        if not varying:
+            return ChannelParameters(fixed)
+        data = np.array([values[name] for name in varying], np.int64).T
+        padding = np.repeat(data[-1:], self.rows - self.channels, axis=0)
+        bases = {name: middle if name == "addend" else 0 for name in varying}
+        table, narrow, is_narrow = _make_tables(
+            self.b, np.concatenate([data, padding]), list(bases.values())
+        )
+        narrow_columns = tuple(compress(varying, is_narrow))
+        return ChannelParameters(
+            fixed=fixed | {name: bases[name] for name in narrow_columns},
+            table=table,
+            columns=tuple(name for name in varying if name not in narrow_columns),
+            narrow=narrow,
+            narrow_columns=narrow_columns,
+        )
+
+
+def _varying(values: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    """Return the names of the parameters that differ between channels."""
+    return tuple(name for name, items in values.items() if len(set(items)) > 1)
 
 
 def _usual_addend_base(fitted: FoldedRequantize) -> int | None:
@@ -273,17 +328,6 @@ def _usual_addend_base(fitted: FoldedRequantize) -> int | None:
     signs = [-2 * half if fitted.has_sign else 0 for half in halves]
     is_usual = [middle + half for half in halves] == [*fitted.addend] and signs == [*fitted.sign]
     return middle if is_usual and len(set(fitted.addend)) > 1 else None
-
-
-def _channel_parameters(
-    params: Requantization, folded: FoldedRequantize | None, by_32: NarrowRequantize | None
-) -> dict[str, tuple[int, ...]]:
-    if by_32 is not None:
-        return {"coarse": by_32.coarse, "fine": by_32.fine, "addend": by_32.addend}
-    if folded is None:
-        return {"multiplier": params.multipliers, "shift": params.shifts}
-    values = {"multiplier": folded.multiplier, "addend": folded.addend, "left": folded.left}
-    return values | ({"sign": folded.sign} if folded.has_sign else {})
 
 
 def _make_tables(

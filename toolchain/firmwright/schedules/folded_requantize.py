@@ -24,7 +24,7 @@ and S are given for the whole layer, `fit_requantize` searches m_c and A_c (with
 (zp << S) - 2^(S-1)) or 0) that separate the accumulators at each of these at most 255 thresholds.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -249,10 +249,6 @@ def _multiplier_range(points: Array, need: Array, is_reached: Array) -> tuple[Ar
     least = np.where(is_least, -(-bound // divisor), 1).max(axis=0, initial=1)
     most = np.where(is_most, bound // divisor, INT32.max).min(axis=0, initial=INT32.max)
     return np.where(impossible.any(axis=0), INT32.max + 1, least), most
-
-
-def as_rounding_once(folded: FoldedRequantize | None) -> FoldedRequantize | None:
-    return folded and replace(folded, is_float32=False)
 
 
 def apply_folded_requantize(

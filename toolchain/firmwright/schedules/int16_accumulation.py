@@ -14,7 +14,8 @@ from firmwright.ops.fully_connected import defined_requantization
 from firmwright.ops.int16x8 import ExactScale, requantize_epilogue
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, clamp, per_tensor_quant
-from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue_forms import FinishElement
 
 # A sum may need 64 bits, but a product of int16 and int8 takes 23, so more than 500 of them fit 32
 # bits without the bias. Kernels accumulate chunks in 32 bits and add chunks and bias in 64. This is

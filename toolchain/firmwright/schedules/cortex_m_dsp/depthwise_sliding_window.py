@@ -22,13 +22,14 @@ from firmwright.schedules.constant_channels import (
 )
 from firmwright.schedules.cortex_m_dsp.sliding_window import InputLine, SlidingWindow
 from firmwright.schedules.epilogue import (
-    FinishElement,
+    AddendSource,
     RequantizeEpilogue,
     accumulator_bounds,
     by_arithmetic,
     fold_zero_point_into_bias,
     make_epilogue,
 )
+from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.schedule_factories import dsp_schedule
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
@@ -128,7 +129,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     taps, flat, bias = (array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias))
     bounds = accumulator_bounds(bias, flat, kind.min, kind.max)
     params = select_channels(params, order.rows)
-    epilogue = make_epilogue(b, params, bounds, kind, len(flat), bake=flat, has_clz=True)
+    epilogue = make_epilogue(
+        b, params, bounds, kind, len(flat), bake=flat, addends=AddendSource.COMPUTED
+    )
     factors = np.array(epilogue.factors, np.int64)
     ordered = taps if is_vertical else taps.transpose(0, 2, 1)
     weights = _plan_weights(b, ordered, factors)

@@ -30,11 +30,12 @@ from firmwright.schedules.cortex_m_dsp.microkernels import (
 )
 from firmwright.schedules.epilogue import (
     ODD_SHIFT,
-    FinishElement,
+    AddendSource,
     accumulator_bounds,
     by_arithmetic,
     make_epilogue,
 )
+from firmwright.schedules.epilogue_forms import FinishElement
 
 # Weights use the paired-channel packing if every channel pair passes its proof: no odd weight is
 # -128 together with a negative even weight, so each lane fits int16, and the odd accumulator fits
@@ -286,11 +287,14 @@ def plan_gemm(
     packed = layout.pack_weights(kernel[rows], block, packing)
     weights, biases = b.constant("weights", packed, UINT32), b.constant("bias", start, INT32)
     params = select_channels(params, rows)
-    has_sign = params.clamp_min < params.zero_point  # then computed addends cost time
+    addends = AddendSource.COMPUTED
+    if is_shared:
+        addends = AddendSource.COMPUTED_WITH_SIGN
+    elif params.clamp_min < params.zero_point:  # then computed addends cost time
+        addends = AddendSource.TABLE
     epilogue = make_epilogue(
-        b, params, bounds, INT8, len(rows), odd_shift=odd_shift,
-        has_clz=is_shared or not has_sign, has_common_form=is_shared,
-    )  # fmt: skip
+        b, params, bounds, INT8, len(rows), odd_shift=odd_shift, addends=addends
+    )
     return GemmKernel(
         outputs=len(kernel),
         blocks=len(rows) // block,

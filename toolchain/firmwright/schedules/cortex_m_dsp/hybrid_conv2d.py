@@ -25,7 +25,7 @@ from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     layer_layout,
 )
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
-from firmwright.schedules.epilogue import FinishElement
+from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The input is quantized as the operator defines it (ops/hybrid_conv2d.py) and multiplied as in

@@ -14,7 +14,7 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.schedules.epilogue import FinishElement
+from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,

@@ -16,13 +16,14 @@ from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
 from firmwright.schedules.epilogue import (
-    FinishElement,
+    FormPreference,
     RequantizeEpilogue,
     accumulator_bounds,
     by_arithmetic,
     fold_zero_point_into_bias,
     make_epilogue,
 )
+from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
@@ -104,7 +105,9 @@ def _make_epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
     kernel = weights_of(op)
     bounds = accumulator_bounds(fold_zero_point_into_bias(op, kernel), kernel)
     params, shift_is_folded = requantization_of(op), np.zeros((len(kernel), 1), np.int64)
-    return make_epilogue(b, params, bounds, INT8, len(kernel), shift_is_folded, may_fit=False)
+    return make_epilogue(
+        b, params, bounds, INT8, len(kernel), bake=shift_is_folded, preference=FormPreference.FOLDED
+    )
 
 
 def _store_output_tiles(

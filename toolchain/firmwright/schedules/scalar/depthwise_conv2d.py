@@ -21,11 +21,11 @@ from firmwright.schedules.constant_channels import (
     select_channels,
 )
 from firmwright.schedules.epilogue import (
-    FinishElement,
     accumulator_bounds,
     by_arithmetic,
     fold_zero_point_into_bias,
 )
+from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.scalar.register_blocked_matmul import (
     SUPPORTED_DTYPES,
     ScalarLayerPlan,

@@ -82,10 +82,11 @@ def plan_scalar_gemm(
     else:
         packed, start = encode(wide[chosen], bias[chosen])
     most = max(-int(low.min()), int(high.max())) - depth * INT8.min * abs(offset)
+    preference = epilogue.FormPreference.NARROW if in_32_bits else epilogue.FormPreference.FITTED
     return ScalarGemm(
         outputs, depth, rows, offset, most > INT32.max, b.constant("weights", packed, dtype),
         b.constant("bias", start, INT32), order, constants,
-        epilogue.make_epilogue(b, params, bounds, INT8, len(chosen), in_32_bits=in_32_bits),
+        epilogue.make_epilogue(b, params, bounds, INT8, len(chosen), preference=preference),
     )  # fmt: skip
 
 

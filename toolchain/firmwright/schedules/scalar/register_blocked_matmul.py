@@ -14,12 +14,13 @@ from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, apply_activation, per_tensor_quant
 from firmwright.schedules.epilogue import (
-    FinishElement,
+    FormPreference,
     accumulator_bounds,
     by_arithmetic,
     fold_zero_point_into_bias,
     make_epilogue,
 )
+from firmwright.schedules.epilogue_forms import FinishElement
 
 # int8: sums are int32, begin with the bias (input zero point folded in) and end in requantization.
 # float32: sums begin at 0 and the bias is added last, in the order of the reference kernels
@@ -71,7 +72,8 @@ def plan_scalar_layer(
     folded = fold_zero_point_into_bias(op, weights)[chosen]
     bounds = accumulator_bounds(folded, selected)
     bake = selected.astype(np.int64) if may_bake else None
-    epilogue = make_epilogue(b, params, bounds, INT8, len(selected), bake, in_32_bits=in_32_bits)
+    preference = FormPreference.NARROW if in_32_bits else FormPreference.FITTED
+    epilogue = make_epilogue(b, params, bounds, INT8, len(selected), bake, preference=preference)
     factors = np.array(epilogue.factors, np.int64)
     bias = b.constant("bias", folded * factors, INT32)
     return ScalarLayerPlan(INT8, INT32, zero_point, bias, epilogue, factors)
