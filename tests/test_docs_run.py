@@ -189,6 +189,8 @@ def test_documented_commands_work(
 ) -> None:
     folder = prepared(page, deep, tmp_path)
     monkeypatch.chdir(folder)
+    if any("cache clear" in block.text for block in WITH_BLOCKS[page]):
+        monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path / "cache"))  # not that of other tests
     for block in WITH_BLOCKS[page]:
         if block.reason or (block.is_deep and not deep):
             parse(block)

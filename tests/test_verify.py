@@ -31,8 +31,8 @@ FLOAT = (
 )
 M4 = "mps2-an386"
 SMALL = ("microbit", "stm32vldiscovery")
-OTHER_ARM = ("mps2-an385", "mps2-an500", "mps2-an505", "mps3-an547")
-OTHER_DEEP = ("mps2-an521", "mps3-an524", "netduinoplus2")
+OTHER_ARM = ("mps2-an385", "mps2-an505", "mps3-an547")
+OTHER_DEEP = ("mps2-an500", "mps2-an521", "mps3-an524", "netduinoplus2")
 RISCV = "qemu-riscv32-virt"
 SMALL_RISCV = "hifive1-revb"
 SAMPLES = 4
@@ -80,7 +80,7 @@ def test_integer_models_are_bit_exact_on_the_m4(model: str, model_path: Callable
 
 @models
 @host_c
-@pytest.mark.parametrize("model", small_first(INTEGER, "vww"))
+@pytest.mark.parametrize("model", small_first(INTEGER, "vww", "pretrained", "ad01"))
 def test_integer_models_are_bit_exact_on_the_host(model: str, model_path: Callable[[str], Path]):
     assert_exact(verified(model_path(model), "host"), "host", SAMPLES)
 

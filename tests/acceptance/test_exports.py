@@ -196,6 +196,7 @@ def test_package_tests_run_on_a_board_and_detect_wrong_outputs(digits: Compilati
     assert "Mismatched elements: 1 / 10" in done.stdout
 
 
+@pytest.mark.deep
 @pytest.mark.host_c
 def test_tests_of_a_package_detect_a_wrong_weight_in_its_c(digits: Compilation, tmp_path: Path):
     need("make")

@@ -26,6 +26,7 @@ from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).parents[2]
 M4, M55 = "mps2-an386", "mps3-an547"
+BOARDS = [M4, pytest.param(M55, marks=pytest.mark.deep)]
 PSRAM = {"const_pools": (const_pool("psram:external"),)}
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 ID = re.compile(r"(_id\[16\] = \{|\.(?:model_)?id = \{)[^}]*\}")
@@ -76,7 +77,7 @@ def assert_same_code(one: Compilation, other: Compilation) -> None:
     assert layout_of(one) == layout_of(other)
 
 
-@pytest.mark.parametrize("board", [M4, M55])
+@pytest.mark.parametrize("board", BOARDS)
 def test_weight_independent_code_suits_every_weight_set(
     board: str, digits_path: Path, tmp_path: Path, deep: bool
 ) -> None:
@@ -88,7 +89,7 @@ def test_weight_independent_code_suits_every_weight_set(
 
 
 @pytest.mark.qemu("arm")
-@pytest.mark.parametrize("board", [M4, M55])
+@pytest.mark.parametrize("board", BOARDS)
 def test_weight_independent_code_equals_litert(
     board: str, digits_path: Path, tmp_path: Path, deep: bool
 ) -> None:
@@ -117,7 +118,7 @@ def test_weight_independent_code_of_floats_and_int4(
         assert_same_code(first, compiled(file, M4, weight_independent=True))
 
 
-@pytest.mark.parametrize("options", [{}, PSRAM])
+@pytest.mark.parametrize("options", [{}, pytest.param(PSRAM, marks=pytest.mark.deep)])
 def test_an_update_keeps_code_plan_and_layout_or_names_the_layer(
     options: dict[str, Any], digits_path: Path, tmp_path: Path, deep: bool
 ) -> None:
@@ -195,7 +196,7 @@ def test_a_package_takes_new_weights_and_reproduces(
 @pytest.mark.models
 @pytest.mark.qemu("arm")
 @pytest.mark.deep
-@pytest.mark.parametrize("board", [M4, M55])
+@pytest.mark.parametrize("board", BOARDS)
 def test_the_keyword_model_takes_new_weights(
     board: str, model_path: Callable[[str], Path], tmp_path: Path
 ) -> None:

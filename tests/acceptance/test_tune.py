@@ -115,6 +115,7 @@ def test_killed_search_resumes_without_repeated_measurements(
     assert (again["known"], again["measured"]) == (len(measured(log)), 0)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="needs the package distributed"
 )

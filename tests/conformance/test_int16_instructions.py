@@ -166,6 +166,7 @@ def beyond_limit(cases: Sequence[ConformanceCase], folder: Path, *, samples: int
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.qemu("arm")
 def test_int16_layers_take_few_instructions(tmp_path: Path) -> None:
     usual = [layer(shapes, number) for number, shapes in enumerate(LAYERS)]

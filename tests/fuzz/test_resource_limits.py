@@ -211,7 +211,7 @@ def test_functions_that_run_each_other_are_refused() -> None:
 
 
 def test_an_archive_of_zeros_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firmwright.flows.sample_batches._UNPACKED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("firmwright.base.array_files._UNPACKED_BYTES_MAX", 1 << 20)
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(1 << 22, np.float32))
     with pytest.raises(UsageError, match="bytes unpack to 16,777"):
         read_npz(tmp_path / "x.npz")

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firmwright.base.dtypes import DTYPES, DType, find_dtype
-from firmwright.base.errors import InternalError, NotSupportedError, UsageError
+from firmwright.base.errors import InternalError, ModelError, NotSupportedError, UsageError
 from firmwright.base.quant import Quantization
 from firmwright.flows.model import Model
 from firmwright.ir.core import Attr, Constant
@@ -186,6 +186,8 @@ def _infer_types(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
         opdef.lower(sound, Kernel("checked", sound))
     except NotSupportedError as error:
         raise UsageError(f"{call.op} does not support this call: {error}.") from error
+    except ModelError as error:
+        raise UsageError(error.what, hint="its file in ops/ describes it.") from error
     except KeyError as error:
         raise UsageError(
             f"{call.op} needs the attribute {error}.", hint="its file in ops/ describes it."

@@ -77,6 +77,7 @@ def rig(tmp_path: Path):
         os.kill(int(known.read_text()), 9)
 
 
+@pytest.mark.deep
 @pytest.mark.qemu
 def test_micro_benchmarks_run_on_a_board_at_a_socket(boards: Path, rig):
     port, command = rig

@@ -172,7 +172,9 @@ def test_a_model_that_only_tflm_runs_is_compared_with_tflm() -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize(("elements", "share"), [(2, 0.0), (10, 1.0)])
+@pytest.mark.parametrize(
+    ("elements", "share"), [pytest.param(2, 0.0, marks=pytest.mark.deep), (10, 1.0)]
+)
 def test_kernels_without_a_loop_are_no_default_loops(elements: int, share: float) -> None:
     g = GraphBuilder("net")
     x = g.input("x", (1, elements), scale=0.05)

@@ -167,6 +167,7 @@ def test_one_group_of_channels_always_remains() -> None:
     assert [len(channels) for _, channels in module.attrs[LIVE_CHANNELS]] == [2]
 
 
+@pytest.mark.deep
 @pytest.mark.models
 def test_a_person_detector_loses_its_constant_channels(model_path) -> None:
     compiled = fw.compile(fw.load(model_path("vww_96_int8.tflite")), board="host")
