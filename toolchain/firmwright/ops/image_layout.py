@@ -11,7 +11,7 @@ Semantics: TFLite's reference operators of these names.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -51,33 +51,48 @@ def _mirror_shape(call: OpCall) -> tuple[int, ...]:
     return tuple(a + n + z for n, (a, z) in zip(call.input(0).shape, _margins(call), strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class _AxisPart:
+    """`extent` output elements of an axis from `y_first` on, from input elements at `x_step`s."""
+
+    extent: int
+    x_first: int
+    x_step: int
+    y_first: int
+
+
+def _mirror_parts(extent: int, before: int, after: int, skip: int) -> list[_AxisPart]:
+    """Return the parts of an axis: the margin before, the input and the margin after, if any."""
+    parts = (
+        _AxisPart(before, x_first=before - 1 + skip, x_step=-1, y_first=0),
+        _AxisPart(extent, x_first=0, x_step=1, y_first=before),
+        _AxisPart(after, x_first=extent - 1 - skip, x_step=-1, y_first=before + extent),
+    )
+    return [part for part in parts if part.extent]
+
+
+def _copy_parts(
+    parts: Sequence[_AxisPart], x_strides: Sequence[int], y_strides: Sequence[int]
+) -> StridedCopy:
+    """Return the copy of one part of each axis."""
+    axes: list[CopyAxis] = []
+    x_offset = y_offset = 0
+    for part, x_stride, y_stride in zip(parts, x_strides, y_strides, strict=True):
+        axes.append(CopyAxis(part.extent, part.x_step * x_stride, y_stride))
+        x_offset += part.x_first * x_stride
+        y_offset += part.y_first * y_stride
+    return StridedCopy(tuple(axes), x_offset, y_offset)
+
+
 def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
-    """Return one copy per combination of the axes' parts (count, x start, x step, y start)."""
+    """Return one copy per combination of the axes' parts."""
     skip, shape = call.int_attr("skip"), call.input(0).shape
     x_strides, y_strides = row_major_strides(shape), row_major_strides(_mirror_shape(call))
-    parts = [
-        [
-            part
-            for part in (
-                (before, before - 1 + skip, -1, 0),
-                (n, 0, 1, before),
-                (after, n - 1 - skip, -1, before + n),
-            )
-            if part[0]
-        ]
-        for n, (before, after) in zip(shape, _margins(call), strict=True)
+    axes = [
+        _mirror_parts(extent, before, after, skip)
+        for extent, (before, after) in zip(shape, _margins(call), strict=True)
     ]
-    return [
-        StridedCopy(
-            tuple(
-                CopyAxis(count, step * x, y)
-                for (count, _, step, _), x, y in zip(chosen, x_strides, y_strides, strict=True)
-            ),
-            sum(first * x for (_, first, _, _), x in zip(chosen, x_strides, strict=True)),
-            sum(first * y for (_, _, _, first), y in zip(chosen, y_strides, strict=True)),
-        )
-        for chosen in itertools.product(*parts)
-    ]
+    return [_copy_parts(chosen, x_strides, y_strides) for chosen in itertools.product(*axes)]
 
 
 def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:

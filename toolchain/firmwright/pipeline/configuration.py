@@ -8,6 +8,7 @@ from firmwright.base.version import VERSION
 from firmwright.boards import Board
 from firmwright.build.compiler_flags import format_tuning_flags
 from firmwright.codegen.emit_options import EmitOptions
+from firmwright.ir.core import Attr, PoolInfo
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule
 from firmwright.partitioning.device_requests import apply_device_requests
@@ -41,19 +42,8 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
     pools = resolve_pools(board, options, tuple(targets))
     module = replace(
         model, name=options.name or model.name, targets=targets, pools=pools, io=_io(model, options)
-    ).with_attrs(
-        numerics=_numerics(model, options), optimize=options.goal, planner=options.planner,
-        link_params=options.link_params, board=board.name,
-        **{
-            name: value
-            for name in ("ram_bytes", "flash_bytes")
-            if (value := getattr(options, name)) is not None
-        },
-        **_flash_attrs(replace(model, pools=pools), board, options),
-        **({"offload": options.offload} if options.offload else {}),
-        **{flag: True for flag in _FLAGS if getattr(options, flag)},
-        **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
-    )  # fmt: skip
+    )
+    module = module.with_attrs(**_attributes(model, pools, board, options))
     check_targets(module, board)
     module = apply_device_requests(
         module, board, options.devices, options.device_assignments, fallback=options.fallback
@@ -61,6 +51,32 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
     return assign_tensor_pools(
         with_program_memory_speed(module, board, options), options.pool_assignments
     )
+
+
+def _attributes(
+    model: IRModule, pools: tuple[PoolInfo, ...], board: Board, options: Options
+) -> dict[str, Attr]:
+    """Return the attributes of a module that hold options and facts of the board."""
+    attrs: dict[str, Attr] = {
+        "numerics": _numerics(model, options),
+        "optimize": options.goal,
+        "planner": options.planner,
+        "link_params": options.link_params,
+        "board": board.name,
+    }
+    if options.ram_bytes is not None:
+        attrs["ram_bytes"] = options.ram_bytes
+    if options.flash_bytes is not None:
+        attrs["flash_bytes"] = options.flash_bytes
+    attrs |= _flash_attrs(replace(model, pools=pools), board, options)
+    if options.offload:
+        attrs["offload"] = options.offload
+    for flag in _FLAGS:
+        if getattr(options, flag):
+            attrs[flag] = True
+    if options.tuning.layers:
+        attrs["tuning"] = options.tuning.digest
+    return attrs
 
 
 def _numerics(model: IRModule, options: Options) -> str:

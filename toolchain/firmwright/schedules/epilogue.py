@@ -212,7 +212,7 @@ class _EpilogueMaker:
     def fitted(
         self, fitted: FoldedRequantize, bake: Array | None, addends: AddendSource
     ) -> RequantizeEpilogue:
-        """Make the epilogue of a fitted form, whose addends may be computed."""
+        """Make the epilogue of a fitted form; its addends may be computed."""
         folded, factors = self._baked(fitted, bake) or (fitted, self._no_factors())
         base = None if addends is AddendSource.TABLE else _usual_addend_base(fitted)
         if base is None:

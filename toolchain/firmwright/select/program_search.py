@@ -229,22 +229,26 @@ class ProgramSearch:
         by_rows = [region for region in program if region.segment is not None]
         spans = tuple((region.first, region.end) for region in by_rows)
         inside = {index for first, end in spans for index in range(first, end)}
-        pairs = enumerate(zip(self.ordered, picks, strict=True))
-        chosen: list[LoweringCandidate] = [
-            items[pick] for index, ((_, items), pick) in pairs if items and index not in inside
+        picked = [
+            (call, items[pick : pick + 1])
+            for (call, items), pick in zip(self.ordered, picks, strict=True)
         ]
+        outside: list[LoweringCandidate] = []
+        for index, (_, items) in enumerate(picked):
+            if index not in inside:
+                outside += items
         segments = _segments(program)
-        kernels = [*chosen, *(pick for segment in segments for pick in segment.picks)]
+        of_segments = [kernel for segment in segments for kernel in segment.picks]
+        parts: list[LoweringCandidate | FusedSegment] = [*outside, *segments]
         return ProgramCandidate(
-            self._build_module(picks, segments),
-            sum(item.time for item in chosen) + sum(s.time for s in segments),
-            sum(item.instructions for item in chosen) + sum(s.instructions for s in segments),
-            estimate.workspace_bytes, sum(item.image_bytes for item in kernels), spans,
-            [
-                (call, items[k : k + 1])
-                for (call, items), k in zip(self.ordered, picks, strict=True)
-            ],
-        )  # fmt: skip
+            module=self._build_module(picks, segments),
+            time=sum(part.time for part in parts),
+            instructions=sum(part.instructions for part in parts),
+            workspace_bytes=estimate.workspace_bytes,
+            image_bytes=sum(kernel.image_bytes for kernel in (*outside, *of_segments)),
+            segments=spans,
+            calls=picked,
+        )
 
 
 def _segments(program: RegionSequence) -> list[FusedSegment]:

@@ -5,6 +5,7 @@ Work is limited by counts and random numbers are seeded, so plans are the same o
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.usmp.liveness import live_sets
@@ -87,26 +88,58 @@ def best_first_fit_order(problem: PlanningProblem) -> tuple[list[int], Layout]:
     return best_order, best
 
 
+@dataclass(frozen=True, slots=True)
+class _BufferMeasures:
+    """The measures that rank a buffer; see `_measures`."""
+
+    size: int
+    first: int
+    end: int
+    length: int
+    pressure: int
+    neighbor_bytes: int
+
+
+_RANKS: tuple[Callable[[_BufferMeasures], tuple[int, ...]], ...] = (
+    lambda m: (-m.size, m.first),
+    lambda m: (-m.size * m.length, m.first),
+    lambda m: (-m.length, -m.size, m.first),
+    lambda m: (-m.pressure, -m.size, m.first),
+    lambda m: (-m.pressure, -m.length, -m.size, m.first),
+    lambda m: (-m.neighbor_bytes, -m.size, m.first),
+    lambda m: (m.first, -m.end, -m.size),
+    lambda m: (-m.end, m.first, -m.size),
+)
+"""Ranks by which a first fit takes the buffers, the least first."""
+
+
 def candidate_orders(problem: PlanningProblem) -> Iterator[list[int]]:
     """Yield the orders to try; those that are best for most networks come first."""
     yield size_order(problem)
     yield conflict_order(problem)
+    measures = _measures(problem)
+    for rank in _RANKS:
+        ranks = [rank(measure) for measure in measures]
+        yield sorted(range(len(ranks)), key=ranks.__getitem__)
+
+
+def _measures(problem: PlanningProblem) -> list[_BufferMeasures]:
+    """Return each buffer's bytes, live range, steps alive, peak of live bytes and conflicts."""
     buffers = problem.buffers
-    size = [b.size_bytes for b in buffers]
-    first = [min(r.first for r in b.live) for b in buffers]
-    end = [max(r.end for r in b.live) for b in buffers]
-    length = [sum(r.end - r.first for r in b.live) for b in buffers]
-    pressure = _peak_live_bytes(problem)
-    neighbor_bytes = [sum(size[c.a] for c in own) for own in problem.constraints]
-    ranks: tuple[Callable[[int], tuple[int, ...]], ...] = (
-        lambda i: (-size[i], first[i]), lambda i: (-size[i] * length[i], first[i]),
-        lambda i: (-length[i], -size[i], first[i]), lambda i: (-pressure[i], -size[i], first[i]),
-        lambda i: (-pressure[i], -length[i], -size[i], first[i]),
-        lambda i: (-neighbor_bytes[i], -size[i], first[i]), lambda i: (first[i], -end[i], -size[i]),
-        lambda i: (-end[i], first[i], -size[i]),
-    )  # fmt: skip
-    for rank in ranks:
-        yield sorted(range(len(buffers)), key=rank)
+    pressures = _peak_live_bytes(problem)
+    measures = []
+    for buffer, pressure, own in zip(buffers, pressures, problem.constraints, strict=True):
+        measures.append(
+            _BufferMeasures(
+                size=buffer.size_bytes,
+                first=min(live.first for live in buffer.live),
+                end=max(live.end for live in buffer.live),
+                length=sum(live.end - live.first for live in buffer.live),
+                pressure=pressure,
+                neighbor_bytes=sum(buffers[conflict.a].size_bytes for conflict in own),
+            )
+        )
+    return measures
 
 
 def _peak_live_bytes(problem: PlanningProblem) -> list[int]:

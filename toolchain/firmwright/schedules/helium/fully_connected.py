@@ -4,6 +4,7 @@ If the number of rows is not a multiple of eight, the last block overlaps the on
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import indent
 from typing import Any
@@ -15,7 +16,7 @@ from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
@@ -108,35 +109,86 @@ def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[i
     return [*same, folded.shift, folded.clamp_min, folded.clamp_max, lanes, taps]
 
 
-def _rows(
-    loop: DotProductLoop, lanes: LaneFormat = dot_product_loop.INT8_LANES, *,
-    by_channel: bool = False,
-) -> Intrinsic:  # fmt: skip
-    ending = (*vector_requantize.EPILOGUE_OPERANDS, *immediates("taps"))
-    unpack, rows, portable = dot_product_loop.unpack_weights, ROWS, _PORTABLE
-    if lanes.is_int4:
-        unpack, rows, portable = dot_product_loop.unpack_int4_weights, ROWS // 2, _INT4_PORTABLE
-    size = (loop.head + loop.tail) * dot_product_loop.BYTES_PER_STEP * rows
-    return Intrinsic(
-        name=f"mve_matvec_{'channels' if by_channel else 'int4' if lanes.is_int4 else 'int8'}"
-        f"_{loop.suffix}",
-        operands=(
-            *pointers(INT8, w=size, x=loop.least_taps),
-            *pointers(INT32, q=2 * vector_requantize.PARAMETERS if by_channel else ROWS),
-            *pointers(INT8, "w", y=1), *(ending if by_channel else immediates(*IMMEDIATES)),
-        ),
-        meaning=_channels_meaning if by_channel else partial(_meaning, unpack),
-        portable=_CHANNELS_PORTABLE if by_channel else portable,
-        doc=f"Eight rows of weights: products with a column, requantised{' by row' * by_channel}.",
-        requires="mve", text={"gnu": _channels_text(loop) if by_channel else _text(loop, lanes)},
-        count=lambda args: loop.instructions(("x",), args[-1], lanes) + (26 if by_channel else 30),
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _RowsKind:
+    """One kind of micro-kernel: its weights and its parameters.
+
+    The weights of a block take as many bytes as `weight_rows` rows of int8. `q` has `parameters`
+    elements. `settings` are the immediate operands, and `epilogue_instructions` their share of the
+    time.
+    """
+
+    name: str
+    lanes: LaneFormat
+    weight_rows: int
+    parameters: int
+    settings: tuple[Operand, ...]
+    meaning: Callable[..., Any]
+    portable: str
+    doc: str
+    text: Callable[[DotProductLoop], str]
+    epilogue_instructions: int
+
+    def intrinsic(self, loop: DotProductLoop) -> Intrinsic:
+        steps = loop.head + loop.tail
+        weight_bytes = steps * dot_product_loop.BYTES_PER_STEP * self.weight_rows
+
+        def count(args: Sequence[Any]) -> int:
+            return loop.instructions(("x",), args[-1], self.lanes) + self.epilogue_instructions
+
+        return Intrinsic(
+            name=f"mve_matvec_{self.name}_{loop.suffix}",
+            operands=(
+                *pointers(INT8, w=weight_bytes, x=loop.least_taps),
+                *pointers(INT32, q=self.parameters),
+                *pointers(INT8, "w", y=1),
+                *self.settings,
+            ),
+            meaning=self.meaning,
+            portable=self.portable,
+            doc=self.doc,
+            requires="mve",
+            text={"gnu": self.text(loop)},
+            count=count,
+        )
 
 
-INTRINSICS = (
-    *(_rows(loop) for loop in dot_product_loop.DOT_PRODUCT_LOOPS),
-    *(_rows(loop, dot_product_loop.INT4_LANES) for loop in dot_product_loop.DOT_PRODUCT_LOOPS),
-    *(_rows(loop, by_channel=True) for loop in dot_product_loop.DOT_PRODUCT_LOOPS),
+_INT8_ROWS = _RowsKind(
+    name="int8",
+    lanes=dot_product_loop.INT8_LANES,
+    weight_rows=ROWS,
+    parameters=ROWS,
+    settings=immediates(*IMMEDIATES),
+    meaning=partial(_meaning, dot_product_loop.unpack_weights),
+    portable=_PORTABLE,
+    doc="Eight rows of weights: products with a column, requantised.",
+    text=partial(_text, lanes=dot_product_loop.INT8_LANES),
+    epilogue_instructions=30,
+)
+_INT4_ROWS = replace(
+    _INT8_ROWS,
+    name="int4",
+    lanes=dot_product_loop.INT4_LANES,
+    weight_rows=ROWS // 2,
+    meaning=partial(_meaning, dot_product_loop.unpack_int4_weights),
+    portable=_INT4_PORTABLE,
+    text=partial(_text, lanes=dot_product_loop.INT4_LANES),
+)
+_CHANNELS_ROWS = replace(
+    _INT8_ROWS,
+    name="channels",
+    parameters=2 * vector_requantize.PARAMETERS,
+    settings=(*vector_requantize.EPILOGUE_OPERANDS, *immediates("taps")),
+    meaning=_channels_meaning,
+    portable=_CHANNELS_PORTABLE,
+    doc="Eight rows of weights: products with a column, requantised by row.",
+    text=_channels_text,
+    epilogue_instructions=26,
+)
+INTRINSICS = tuple(
+    kind.intrinsic(loop)
+    for kind in (_INT8_ROWS, _INT4_ROWS, _CHANNELS_ROWS)
+    for loop in dot_product_loop.DOT_PRODUCT_LOOPS
 )
 
 
