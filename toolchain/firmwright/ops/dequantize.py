@@ -37,6 +37,10 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 OPDEF = OpDef(
-    "dequantize", infer, reference, lower, {"tflite:DEQUANTIZE": importer("dequantize")},
+    "dequantize",
+    infer,
+    reference,
+    lower,
+    {"tflite:DEQUANTIZE": importer("dequantize")},
     row_access=elementwise_row_window,
-)  # fmt: skip
+)

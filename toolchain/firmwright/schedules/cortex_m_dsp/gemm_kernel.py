@@ -287,11 +287,7 @@ def plan_gemm(
     packed = layout.pack_weights(kernel[rows], block, packing)
     weights, biases = b.constant("weights", packed, UINT32), b.constant("bias", start, INT32)
     params = select_channels(params, rows)
-    addends = AddendSource.COMPUTED
-    if is_shared:
-        addends = AddendSource.COMPUTED_WITH_SIGN
-    elif params.clamp_min < params.zero_point:  # then computed addends cost time
-        addends = AddendSource.TABLE
+    addends = _addend_source(params, is_shared)
     epilogue = make_epilogue(
         b, params, bounds, INT8, len(rows), odd_shift=odd_shift, addends=addends
     )
@@ -311,6 +307,13 @@ def plan_gemm(
         is_int4=is_int4,
         is_shared=is_shared,
     )
+
+
+def _addend_source(params: Requantization, is_shared: bool) -> AddendSource:
+    if is_shared:
+        return AddendSource.COMPUTED_WITH_SIGN
+    has_sign = params.clamp_min < params.zero_point  # then computed addends cost time
+    return AddendSource.TABLE if has_sign else AddendSource.COMPUTED
 
 
 def fits_int4(layout: Im2colLayout, kernel: Array, bias: Array) -> bool:
