@@ -1,0 +1,165 @@
+"""The development environment: the lock file, and how ./fw installs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements-dev.txt"
+PYTHONS = ("3.11", "3.12", "3.13")
+
+# Stand-ins for Python: the first makes environments, whose Python is the second.
+MAKES_ENVIRONMENTS = """\
+#!/bin/sh
+case "$*" in
+--version) echo "Python 3.11.0" ;;
+"-m venv"*) mkdir -p "$4/bin" && cp "$STAND_IN" "$4/bin/python" ;;
+esac
+"""
+INSTALLS = """\
+#!/bin/sh
+case "$*" in
+*"-m pip install"*)
+    echo "$*" >>"$CALLS"
+    case "$*" in
+    *--constraint*) [ -z "$LOCK_ERROR" ] || { echo "$LOCK_ERROR"; exit 1; } ;;
+    *) [ -z "$OTHER_ERROR" ] || { echo "$OTHER_ERROR"; exit 1; } ;;
+    esac ;;
+*"-m firmwright"*) echo "the verb runs" ;;
+*) echo 3.11 ;;
+esac
+"""
+
+
+def requirements(python: str) -> dict[str, Requirement]:
+    """The entries of the lock file for a version of Python on Linux, by canonical name."""
+    environment = {
+        "python_full_version": f"{python}.9",
+        "python_version": python,
+        "sys_platform": "linux",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
+    lines = [line.partition("#")[0].strip() for line in LOCK.read_text("utf-8").splitlines()]
+    entries = [Requirement(line) for line in lines if line]
+    valid = [item for item in entries if not item.marker or item.marker.evaluate(environment)]
+    names = [canonicalize_name(item.name) for item in valid]
+    assert len(names) == len(set(names))
+    return dict(zip(names, valid, strict=True))
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_lock_file_has_an_allowed_version_of_each_package(python: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    todo, wanted = [*project["dependencies"], *extras["dev"], *extras["verify"]], []
+    while todo:
+        needed = Requirement(todo.pop())
+        if needed.name == "firmwright":
+            todo += [item for extra in needed.extras for item in extras[extra]]
+        else:
+            wanted.append(needed)
+    locked = requirements(python)
+    for needed in wanted:
+        (pin,) = locked[canonicalize_name(needed.name)].specifier
+        assert pin.operator == "=="
+        assert needed.specifier.contains(pin.version, prereleases=True), needed
+
+
+class Checkout:
+    """A copy of ./fw with stand-ins for Python and the system's tools."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "a checkout"
+        self.folder.mkdir()
+        for name in ("fw", "pyproject.toml", LOCK.name):
+            shutil.copy(ROOT / name, self.folder / name)
+        self.tools = folder / "tools"
+        self.tools.mkdir()
+        self.script("id", "#!/bin/sh\necho 1000\n")  # root without a terminal would install
+        self.script("python-stand-in", MAKES_ENVIRONMENTS)
+        self.script("installer", INSTALLS)
+        self.calls = folder / "calls"
+
+    def script(self, name: str, text: str) -> None:
+        file = self.tools / name
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o755)
+
+    def fw(self, lock_error: str = "", other_error: str = "") -> subprocess.CompletedProcess[str]:
+        self.calls.write_text("", encoding="utf-8")
+        environment = {
+            "PATH": f"{self.tools}:{os.environ['PATH']}",
+            "FW_PYTHON": "python-stand-in",
+            "STAND_IN": str(self.tools / "installer"),
+            "CALLS": str(self.calls),
+            "LOCK_ERROR": lock_error,
+            "OTHER_ERROR": other_error,
+            "TMPDIR": str(self.folder.parent),
+        }
+        return subprocess.run(
+            ["sh", self.folder / "fw", "ops"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    def installations(self) -> list[bool]:
+        """Whether each call of pip used the lock file."""
+        return ["--constraint" in line for line in self.calls.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_fw_installs_the_locked_versions_once(checkout: Checkout) -> None:
+    done = checkout.fw()
+    assert (done.returncode, done.stdout) == (0, "the verb runs\n")
+    assert checkout.installations() == [True]
+    assert checkout.fw().returncode == 0
+    assert checkout.installations() == []
+
+
+def test_fw_installs_anew_after_a_change_of_the_lock_file(checkout: Checkout) -> None:
+    checkout.fw()
+    lock = checkout.folder / LOCK.name
+    lock.write_text(lock.read_text("utf-8") + "another==1\n", encoding="utf-8")
+    checkout.fw()
+    assert checkout.installations() == [True]
+
+
+def test_fw_explains_that_locked_versions_are_unavailable_and_goes_on(checkout: Checkout) -> None:
+    done = checkout.fw(lock_error="ERROR: No matching distribution found for numpy==2.4.6")
+    assert (done.returncode, done.stdout) == (0, "the verb runs\n")
+    assert checkout.installations() == [True, False]
+    assert "the versions in requirements-dev.txt cannot be installed" in done.stderr
+    assert "No matching distribution found for numpy==2.4.6" in done.stderr
+    checkout.fw()
+    assert checkout.installations() == []
+
+
+def test_fw_does_not_try_again_without_a_network(checkout: Checkout) -> None:
+    done = checkout.fw(lock_error="WARNING: NewConnectionError\nERROR: No matching distribution")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert checkout.installations() == [True]
+    assert "network that cannot be reached" in done.stderr
+
+
+def test_fw_shows_the_error_of_pip_if_nothing_can_be_installed(checkout: Checkout) -> None:
+    done = checkout.fw("ERROR: a first error", "ERROR: No space left on device")
+    assert done.returncode == 1
+    assert checkout.installations() == [True, False]
+    assert "No space left on device" in done.stderr
+    assert "Run ./fw again" in done.stderr
