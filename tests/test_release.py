@@ -18,13 +18,13 @@ import pytest
 from firmwright.base.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
-TODAY = datetime.date(2026, 12, 1)
+TODAY = datetime.date(2026, 1, 1)
 CHANGELOG = """\
 # Changelog
 
 ## [Unreleased]
 
-## [0.2.0] - 2026-12-01
+## [0.2.0] - 2026-01-01
 
 A [summary](docs/x.md).
 
@@ -32,7 +32,7 @@ A [summary](docs/x.md).
 
 - One fault.
 
-## [0.1.0] - 2026-11-22
+## [0.1.0] - 2025-12-31
 
 The first.
 """
@@ -79,9 +79,9 @@ def test_the_changelog_describes_this_version(release: ModuleType) -> None:
         ("## [Unreleased]\n", "", r"the first section must be \[Unreleased\]"),
         ("## [Unreleased]\n", "## [Unreleased]\n\n- An entry.\n", "move the entries"),
         ("[0.2.0]", "[0.3.0]", "the newest release is 0.3.0, not 0.2.0"),
-        ("2026-12-01", "not released yet", "by the date of the release .2026-12-01"),
-        ("2026-12-01", "1 December", "does not have the form YYYY-MM-DD"),
-        ("2026-12-01", "2026-12-02", "is in the future"),
+        ("2026-01-01", "not released yet", "by the date of the release .2026-01-01"),
+        ("2026-01-01", "1 December", "does not have the form YYYY-MM-DD"),
+        ("2026-01-01", "2026-01-02", "is in the future"),
         ("### Fixed", "### Repaired", "'Repaired' is none of the headings"),
     ],
 )
@@ -144,6 +144,7 @@ def small_repository(folder: Path) -> None:
     (folder / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
         '[project]\nname = "firmwright"\ndynamic = ["version"]\nlicense-files = ["LICENSE"]\n'
+        'requires-python = ">=3.11"\n'
         '[project.scripts]\nfirmwright = "firmwright:main"\n'
         '[tool.hatch.version]\npath = "toolchain/firmwright/base/version.py"\n'
         '[tool.hatch.build.targets.wheel]\npackages = ["toolchain/firmwright"]\n'

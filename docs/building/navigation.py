@@ -48,7 +48,12 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "ethos-u.md",
         "project-api.md",
     ),
-    "Guides: coming and staying": ("coming-from.md", "contributing.md", "security.md"),
+    "Guides: coming and staying": (
+        "coming-from.md",
+        "contributing.md",
+        "releasing.md",
+        "security.md",
+    ),
     "Examples": ("examples/index.md",),
     "Reference": (
         "reference/cli.md",
