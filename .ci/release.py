@@ -117,6 +117,14 @@ def _check_date(date: str, today: datetime.date) -> list[str]:
     return [f"CHANGELOG.md: the date {date} is in the future"] if dated > today else []
 
 
+def check_citation(citation: str, version: str) -> list[str]:
+    """Return the problem of CITATION.cff, if it states another version."""
+    stated = re.search(r"^version: (.*)$", citation, re.MULTILINE)
+    if stated and stated[1] == version:
+        return []
+    return [f"CITATION.cff: the version is {stated[1] if stated else 'missing'}, not {version}"]
+
+
 def tag_text(release: Release) -> str:
     """Return the annotation of a release's tag: a subject, and the section as plain text."""
     text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", release.text)
@@ -232,6 +240,7 @@ def check_all(root: Path, output: Path | None) -> tuple[str, str, list[str]]:
     problems += check_version(version, run("git", "tag", "--list", "v*", cwd=root).split())
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     problems += check_changelog(changelog, version, datetime.datetime.now(datetime.UTC).date())
+    problems += check_citation((root / "CITATION.cff").read_text(encoding="utf-8"), version)
     with tempfile.TemporaryDirectory(prefix="firmwright-release-") as folder:
         problems += check_builds(root, Path(folder), version)
         if output:

@@ -1,4 +1,4 @@
-"""The development environment: the lock file, and how ./fw installs it."""
+"""The development environment: the lock file, how ./fw installs it, and where CI runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -72,6 +73,15 @@ def test_the_lock_file_has_an_allowed_version_of_each_package(python: str) -> No
         (pin,) = locked[canonicalize_name(needed.name)].specifier
         assert pin.operator == "=="
         assert needed.specifier.contains(pin.version, prereleases=True), needed
+
+
+def test_the_workflow_runs_the_checks_on_all_supported_systems() -> None:
+    text = (ROOT / ".github/workflows/check.yml").read_text(encoding="utf-8")
+    jobs = yaml.safe_load(text)["jobs"]
+    assert jobs["ubuntu"]["strategy"]["matrix"] == {"python": list(PYTHONS)}
+    assert jobs["debian"]["strategy"]["matrix"] == {"image": ["debian:12", "debian:13"]}
+    for job in jobs.values():
+        assert job["steps"][-1]["run"] == ".ci/run"
 
 
 class Checkout:

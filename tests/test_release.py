@@ -93,6 +93,13 @@ def test_faults_of_a_changelog_are_named(
     assert re.search(problem, found)
 
 
+def test_the_citation_has_this_version(release: ModuleType) -> None:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert release.check_citation(text, VERSION) == []
+    (problem,) = release.check_citation(text, "9.0.0")
+    assert f"the version is {VERSION}, not 9.0.0" in problem
+
+
 def test_a_version_must_be_above_all_tags(release: ModuleType) -> None:
     assert release.check_version("0.10.0", ["v0.9.0", "v0.2.1", "not-a-version"]) == []
     (problem,) = release.check_version("0.9.0", ["v0.9.0", "v0.10.0"])
@@ -140,6 +147,7 @@ def small_repository(folder: Path) -> None:
     (folder / "toolchain/firmwright/__init__.py").write_text("")
     (folder / "toolchain/firmwright/base/version.py").write_text('VERSION = "0.2.0"\n')
     (folder / "CHANGELOG.md").write_text(CHANGELOG)
+    (folder / "CITATION.cff").write_text("version: 0.2.0\n")
     (folder / "LICENSE").write_text("A license.\n")
     (folder / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'

@@ -51,6 +51,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Guides: coming and staying": (
         "coming-from.md",
         "contributing.md",
+        "code-of-conduct.md",
         "releasing.md",
         "security.md",
     ),

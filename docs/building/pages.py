@@ -19,6 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 OUTSIDE: Final[Mapping[str, str]] = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
     "LICENSE": "source/LICENSE.txt",
