@@ -147,7 +147,7 @@ EDITS = (
     Edit("tuning of another structure applied", PY + "ir/tuning_records.py",
          '        "target": str(target),\n', "", TUNING),
     Edit("tuning of another structure applied", PY + "ir/tuning_records.py",
-         ', "numerics": call.numerics,\n', ",\n", TUNING),
+         '"numerics": call.numerics,\n', "\n", TUNING),
     # ---- what is kept, where constants lie, spans -----------------------------------------
     Edit("state not committed", PY + "select/aot_main.py",
          "            if state_buffer != source:\n", "            if False:\n", STATE),
