@@ -191,13 +191,13 @@ class FoldedForm:
                 pass
         return apply_folded_requantize(
             self.folded,
-            self._shifted(acc, bound, is_odd),
-            acc,
-            bound["multiplier"],
-            bound["addend"],
-            sign,
-            self.dtype,
-            half,
+            shifted=self._shifted(acc, bound, is_odd),
+            acc=acc,
+            multiplier=bound["multiplier"],
+            addend=bound["addend"],
+            sign=sign,
+            dtype=self.dtype,
+            half=half,
         )
 
     def _shifted(self, acc: ArithExpr, bound: BoundParameters, is_odd: bool) -> ArithExpr:

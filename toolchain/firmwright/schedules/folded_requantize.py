@@ -94,11 +94,17 @@ def fold_requantize(
     lefts, multipliers, addends, signs = (
         tuple(map(int, values)) for values in (left, multiplier, addend, sign)
     )
-    bounds = params.clamp_min, params.clamp_max
     return FoldedRequantize(
-        shift, lefts, multipliers, addends, signs, *bounds, params.zero_point,
-        params.rounding is Rounding.FLOAT32,
-    )  # fmt: skip
+        shift=shift,
+        left=lefts,
+        multiplier=multipliers,
+        addend=addends,
+        sign=signs,
+        clamp_min=params.clamp_min,
+        clamp_max=params.clamp_max,
+        zero_point=params.zero_point,
+        is_float32=params.rounding is Rounding.FLOAT32,
+    )
 
 
 def fit_requantize(params: Requantization, low: Array, high: Array) -> FoldedRequantize | None:
@@ -118,10 +124,16 @@ def _fit(
         if columns is not None:
             addend, sign, multiplier = columns
             return FoldedRequantize(
-                shift, (FITTED_LEFT,) * len(low), tuple(multiplier.tolist()),
-                tuple(addend.tolist()), tuple(sign.tolist()), params.clamp_min, params.clamp_max,
-                params.zero_point, is_float32=False,
-            )  # fmt: skip
+                shift=shift,
+                left=(FITTED_LEFT,) * len(low),
+                multiplier=tuple(multiplier.tolist()),
+                addend=tuple(addend.tolist()),
+                sign=tuple(sign.tolist()),
+                clamp_min=params.clamp_min,
+                clamp_max=params.clamp_max,
+                zero_point=params.zero_point,
+                is_float32=False,
+            )
     return None
 
 

@@ -84,10 +84,19 @@ def plan_scalar_gemm(
     most = max(-int(low.min()), int(high.max())) - depth * INT8.min * abs(offset)
     preference = epilogue.FormPreference.NARROW if in_32_bits else epilogue.FormPreference.FITTED
     return ScalarGemm(
-        outputs, depth, rows, offset, most > INT32.max, b.constant("weights", packed, dtype),
-        b.constant("bias", start, INT32), order, constants,
-        epilogue.make_epilogue(b, params, bounds, INT8, len(chosen), preference=preference),
-    )  # fmt: skip
+        outputs=outputs,
+        depth=depth,
+        rows=rows,
+        offset=offset,
+        may_wrap=most > INT32.max,
+        weights=b.constant("weights", packed, dtype),
+        bias=b.constant("bias", start, INT32),
+        order=order,
+        constants=constants,
+        epilogue=epilogue.make_epilogue(
+            b, params, bounds, INT8, len(chosen), preference=preference
+        ),
+    )
 
 
 def emit_scalar_gemm(
