@@ -25,8 +25,9 @@ from firmwright.ops.double_requantize import (
 )
 from firmwright.ops.registry import op_table
 from firmwright.ops.requantize import Requantization
+from firmwright.oracle.onnx_rewriting import with_unsigned_weights
 from firmwright.oracle.reference_runner import run_reference
-from firmwright.oracle.reference_worker import is_quantized, with_unsigned_weights
+from firmwright.oracle.reference_worker import is_quantized
 from firmwright.schedules.registry import INTRINSICS
 
 Reals = NDArray[np.float32]

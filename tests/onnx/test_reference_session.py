@@ -12,11 +12,8 @@ from onnx_models import Net
 from test_nets import imported, results
 
 from firmwright.oracle import reference_worker
-from firmwright.oracle.reference_worker import (
-    LAYOUT_OPTIMIZERS,
-    OnnxRuntimeSession,
-    with_unsigned_weights,
-)
+from firmwright.oracle.onnx_rewriting import with_unsigned_weights
+from firmwright.oracle.reference_worker import LAYOUT_OPTIMIZERS, OnnxRuntimeSession
 from onnx import TensorProto
 
 Array = NDArray[Any]

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from firmwright.oracle.onnx_rewriting import with_scalar_pools, with_unsigned_weights
 from firmwright.oracle.pytorch_program import Array, PyTorchProgram
 from firmwright.oracle.tflite_interpreters import (
     RESOLVERS,
@@ -67,12 +68,6 @@ STATE_KEY = "firmwright.state."
 """Metadata that declare state, as in frontends/onnx/reader.py."""
 QUANTIZED_RESULTS = ("DequantizeLinear", "QLinear", "QuantizeLinear")
 """Operators, or beginnings of their names, whose results remain in an optimized graph."""
-UNSIGNED_PRODUCTS = {
-    "ConvInteger": (2, 1, 3), "MatMulInteger": (2, 1, 3), "MatMulIntegerToFloat": (4, 1, 5),
-    "DynamicQuantizeMatMul": (0, 1, 3), "QAttention": (6, 1, 7), "QGemm": (2, 3, 5),
-    "QLinearConv": (2, 3, 5), "QLinearMatMul": (2, 3, 5),
-}  # fmt: skip
-"""Inputs of operators: zero point of the activations; weights, zero point."""
 
 
 class OnnxRuntimeSession:
@@ -226,41 +221,6 @@ def expose_results(model: bytes, optimized: bytes) -> tuple[bytes, dict[int, str
     return bytes(exposed.SerializeToString()), dict(enumerate(names))
 
 
-def with_scalar_pools(model: bytes) -> bytes:
-    """Make scales and zero points around pools scalars; return the same bytes if there are none.
-
-    ONNX Runtime refuses its own QLinearAveragePool with vectors of one element.
-    """
-    import onnx
-
-    proto = onnx.ModelProto.FromString(model)
-    makers = {name: node for node in proto.graph.node for name in node.output}
-    readers = {name: node for node in proto.graph.node for name in node.input}
-    vectors = [tensor for tensor in proto.graph.initializer if list(tensor.dims) == [1]]
-    scalars = {tensor.name: f"{tensor.name}_scalar" for tensor in vectors}
-    nodes: list[Any] = []
-    for node in proto.graph.node:
-        if node.op_type == "AveragePool" and node.input[0] in makers:
-            own = onnx.NodeProto()
-            own.CopyFrom(makers[node.input[0]])
-            own.name, own.output[0] = "", f"{node.output[0]}_scalar_input"
-            node.input[0] = own.output[0]
-            for item in filter(None, (own, readers.get(node.output[0]))):
-                item.input[1:] = [scalars.get(name, name) for name in item.input[1:]]
-            nodes.append(own)
-        nodes.append(node)
-    if len(nodes) == len(proto.graph.node):
-        return model
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    for tensor in vectors:
-        scalar = proto.graph.initializer.add()
-        scalar.CopyFrom(tensor)
-        scalar.name = scalars[tensor.name]
-        del scalar.dims[:]
-    return bytes(proto.SerializeToString())
-
-
 def products_saturate() -> bool:
     """Return whether this CPU's products of uint8 and int8 saturate sums of two at 16 bits.
 
@@ -279,39 +239,6 @@ def products_saturate() -> bool:
     session, _ = _open(model.SerializeToString(), is_optimized=False)
     products = _run(session, {"a": np.full((4, 64), 255, np.uint8)})["y"]
     return bool((products != 64 * 255 * 127).any())
-
-
-def with_unsigned_weights(model: bytes) -> bytes:
-    """Store int8 weights of uint8 activations as uint8: the same products, exact on every CPU."""
-    import onnx
-
-    proto = onnx.ModelProto.FromString(model)
-    tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
-    makers = {name: node for node in proto.graph.node for name in node.output}
-    kinds = {name: tensor.data_type for name, tensor in tensors.items()}
-    for node in proto.graph.node:
-        made = [makers[name] for name in node.input[:2] if name in makers]
-        is_real = [maker.op_type for maker in made] == ["DequantizeLinear"] * 2
-        if node.op_type in UNSIGNED_PRODUCTS:
-            product, (activations, weight, point) = node, UNSIGNED_PRODUCTS[node.op_type]
-            source = "".join(node.input[activations : activations + 1])
-        elif is_real and node.op_type in ("Conv", "Gemm", "MatMul"):
-            product, source, weight, point = made[1], "".join(made[0].input[2:]), 0, 2
-        else:
-            continue
-        origin = node.op_type + (makers[source].op_type if source in makers else "")
-        is_unsigned = kinds.get(source) == onnx.TensorProto.UINT8 or "Dynamic" in origin
-        if not is_unsigned or kinds.get(product.input[weight]) != onnx.TensorProto.INT8:
-            continue
-        product.input.extend([""] * (point + 1 - len(product.input)))
-        shape = tensors[product.input[1]].dims if product is not node else ()
-        for index, default in ((weight, 0), (point, np.zeros(shape, np.int8))):
-            tensor = tensors.get(product.input[index])
-            values = np.asarray(onnx.numpy_helper.to_array(tensor) if tensor else default)
-            name = product.input[index] = f"{product.output[0]}_unsigned_{index}"
-            unsigned = (values.astype(np.int16) + 128).astype(np.uint8)
-            proto.graph.initializer.append(onnx.numpy_helper.from_array(unsigned, name))
-    return bytes(proto.SerializeToString())
 
 
 def open_runtime(
