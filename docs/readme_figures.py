@@ -30,9 +30,14 @@ MODELS = {
 OTHERS = "kws_ref_model"
 BY_ROWS = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant")
 BOARDS = (
-    "mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547", "qemu-riscv32-virt",
+    "mps2-an385",
+    "mps2-an386",
+    "mps2-an500",
+    "mps2-an505",
+    "mps3-an547",
+    "qemu-riscv32-virt",
     "qemu-riscv32-virt-v",
-)  # fmt: skip
+)
 
 
 def firmwright(*words: str) -> str:
@@ -100,10 +105,15 @@ def memory(models: Path) -> str:
 def on_other_boards(models: Path) -> str:
     cores = {board["name"]: board["core"] for board in known_boards()}
     cells: list[tuple[str | int, ...]] = [
-        (row["board"], cores[row["board"]], row["instructions"], row["workspace_bytes"],
-         row["model_flash_bytes"])
+        (
+            row["board"],
+            cores[row["board"]],
+            row["instructions"],
+            row["workspace_bytes"],
+            row["model_flash_bytes"],
+        )
         for row in rows(str(models / f"{OTHERS}.tflite"), "--boards", ",".join(BOARDS))
-    ]  # fmt: skip
+    ]
     return table(("board", "core", "instructions", "workspace", "flash"), 2, cells)
 
 

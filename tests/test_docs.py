@@ -43,13 +43,31 @@ FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PLACEHOLDER = re.compile(r"NAME|SOC|PORT|FAMILY|OPERATOR|OUT")
 IN_FOLDERS = ("", "toolchain/firmwright/", "docs/")
 GENERATED = {
-    "metadata.json", "SConstruct", "board.json", "fwr_board.h", "board/link.ld", "link.ld",
-    "board/board.json", "firmware/fwr_app.c", "model/digits.h", "NAME.c", "NAME.h",
-    "NAME_weights.h", "model/NAME.h", "runtime/", "build/stack.json",
-    "my_boards/small-m4/board.toml", "npu1/__init__.py", "npu1/npu1.h", "npu1/npu1.c",
-    "labels.csv", "manifest.json", "firmwright.toml", "test_firmware.py",
+    "metadata.json",
+    "SConstruct",
+    "board.json",
+    "fwr_board.h",
+    "board/link.ld",
+    "link.ld",
+    "board/board.json",
+    "firmware/fwr_app.c",
+    "model/digits.h",
+    "NAME.c",
+    "NAME.h",
+    "NAME_weights.h",
+    "model/NAME.h",
+    "runtime/",
+    "build/stack.json",
+    "my_boards/small-m4/board.toml",
+    "npu1/__init__.py",
+    "npu1/npu1.h",
+    "npu1/npu1.c",
+    "labels.csv",
+    "manifest.json",
+    "firmwright.toml",
+    "test_firmware.py",
     "firmwright_model.h",
-}  # fmt: skip
+}
 """Files of a project that `compile` writes, and those that readers of the guides write."""
 
 
@@ -127,8 +145,11 @@ def test_every_file_named_exists(page: Path) -> None:
 
 SIBLINGS = {
     "architecture.md": (
-        "toolchain/firmwright/frontends/tflite/", "toolchain/firmwright/usmp/", "runtime_c/",
-        "toolchain/firmwright/ir/tir/", "toolchain/firmwright/schedules/",
+        "toolchain/firmwright/frontends/tflite/",
+        "toolchain/firmwright/usmp/",
+        "runtime_c/",
+        "toolchain/firmwright/ir/tir/",
+        "toolchain/firmwright/schedules/",
     ),
     "adding-a-board.md": ("runtime_c/",),
     "0003-flatbuffer-reader.md": ("toolchain/firmwright/frontends/tflite/",),
@@ -136,7 +157,7 @@ SIBLINGS = {
     "CHANGELOG.md": ("runtime_c/",),
     "ethos-u.md": ("runtime_c/",),
     "README.md": ("runtime_c/",),
-}  # fmt: skip
+}
 """Folders that a page has named before it names a file in them alone."""
 
 

@@ -39,10 +39,29 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 PROGRAMS = (
-    "firmwright", "./fw", "python", "python3", "pip", "pytest", "make", "cc", "west", "dask",
-    "qemu-system-arm", "timeout", "tail", "mkdir", "scons", "export", ".venv/bin/scons",
-    ".venv/bin/pytest", "./digits", "./tasks", "jupyter", "cd",
-)  # fmt: skip
+    "firmwright",
+    "./fw",
+    "python",
+    "python3",
+    "pip",
+    "pytest",
+    "make",
+    "cc",
+    "west",
+    "dask",
+    "qemu-system-arm",
+    "timeout",
+    "tail",
+    "mkdir",
+    "scons",
+    "export",
+    ".venv/bin/scons",
+    ".venv/bin/pytest",
+    "./digits",
+    "./tasks",
+    "jupyter",
+    "cd",
+)
 """The first words of lines that are commands."""
 OURS = ("firmwright", "./fw")
 REASONS = {

@@ -49,11 +49,13 @@ INTRINSICS = {
         Intrinsic(
             "load4",
             (Operand("to", "out", INT32), Operand("src", "ptr", INT8, "r", 4, 0, 4)),
-            max, "", "",
+            max,
+            "",
+            "",
         ),
         Intrinsic("fill", (Operand("to", "ptr", INT8, "w", 8),), max, "", ""),
     )
-}  # fmt: skip
+}
 
 
 def verify(module: IRModule) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import subprocess
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -28,9 +29,7 @@ RATED = {
     "say, tell": r"\b(say|says|said|told|tells)\b",
     "behind, beside": r"\b(behind|beside)\b",
 }
-DOCSTRING_LIMITS = {
-    "what": 1.0, "lie, stand": 0.3, "say, tell": 0.3, "behind, beside": 0.2
-}  # fmt: skip
+DOCSTRING_LIMITS = {"what": 1.0, "lie, stand": 0.3, "say, tell": 0.3, "behind, beside": 0.2}
 """Uses per 1,000 words of docstrings; pages may have three times as many."""
 BANNED = re.compile(
     r"\b(nobody|somebody|everybody|so many|so much|as many as|none but|nothing but|all that is|"
@@ -140,6 +139,14 @@ def test_modules_and_functions_are_small():
         and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
     ]
     assert long_functions == []
+
+
+def test_no_line_is_exempt_from_the_formatter():
+    mark = "fmt: " + "skip"
+    files = subprocess.run(
+        ["git", "ls-files", "*.py", "*SConstruct"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
+    assert [name for name in files if mark in (ROOT / name).read_text(encoding="utf-8")] == []
 
 
 def test_a_public_class_name_occurs_once():

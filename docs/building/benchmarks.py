@@ -22,8 +22,12 @@ OURS: Final = {
 }
 """Our modes and what they are called."""
 MODELS: Final = (
-    "kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "ad01_int8", "str_ww_ref_model",
-)  # fmt: skip
+    "kws_ref_model",
+    "vww_96_int8",
+    "pretrainedResnet_quant",
+    "ad01_int8",
+    "str_ww_ref_model",
+)
 CMSIS, PLAIN = "TFLM + CMSIS-NN", "TFLM reference kernels"
 TINY: Final = "TinyEngine (integer requantise)"
 TVM: Final = ("TVM USMP greedy_by_size", "TVM USMP hill_climb", "liveness bound")

@@ -39,8 +39,13 @@ FOLDERS: Final[Mapping[str, str]] = {
 LINK: Final = re.compile(r"(?<!\\)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES: Final[Mapping[str, str]] = {
-    "sh": "sh", "py": "python", "python": "python", "c": "c", "toml": "toml", "ini": "ini",
-}  # fmt: skip
+    "sh": "sh",
+    "py": "python",
+    "python": "python",
+    "c": "c",
+    "toml": "toml",
+    "ini": "ini",
+}
 """What a fence's first word means to the highlighter; every other is plain text."""
 
 

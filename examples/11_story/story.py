@@ -42,12 +42,18 @@ class Checkpoint:
         width, hidden, layers, heads, kv_heads, words, _ = struct.unpack("7i", data[:28])
         cached = width // heads * kv_heads
         shapes = {
-            "embedding": (words, width), "attention_norm": (layers, width),
-            "query": (layers, width, width), "key": (layers, cached, width),
-            "value": (layers, cached, width), "output": (layers, width, width),
-            "forward_norm": (layers, width), "gate": (layers, hidden, width),
-            "down": (layers, width, hidden), "up": (layers, hidden, width), "norm": (width,),
-        }  # fmt: skip
+            "embedding": (words, width),
+            "attention_norm": (layers, width),
+            "query": (layers, width, width),
+            "key": (layers, cached, width),
+            "value": (layers, cached, width),
+            "output": (layers, width, width),
+            "forward_norm": (layers, width),
+            "gate": (layers, hidden, width),
+            "down": (layers, width, hidden),
+            "up": (layers, hidden, width),
+            "norm": (width,),
+        }
         numbers, at, tensors = np.frombuffer(data[28:], "<f4"), 0, {}
         for name, shape in shapes.items():
             size = int(np.prod(shape))
@@ -202,9 +208,12 @@ def rotary(g: Graph, x: str, heads: int, name: str) -> str:
 def attend(g: Graph, operands: Sequence[str], heads: int, kv_heads: int, name: str) -> str:
     """Attend to the keys and values in use; the rest of the cache is ignored."""
     return g.node(
-        "Attention", [*operands, "", "", "", "length"], name,
-        q_num_heads=heads, kv_num_heads=kv_heads,
-    )  # fmt: skip
+        "Attention",
+        [*operands, "", "", "", "length"],
+        name,
+        q_num_heads=heads,
+        kv_num_heads=kv_heads,
+    )
 
 
 def first_attention(
@@ -314,11 +323,16 @@ def token_texts(path: Path) -> list[str]:
 
 def words_header(texts: list[str]) -> str:
     rows = [f"    {as_c_string(text)}," for text in texts]
-    return "\n".join([
-        "/* The text of each token, written by story.py. */",
-        f"#define POSITIONS {POSITIONS} /* tokens of the longest story */",
-        f"static const char *const words[{len(texts)}] = {{", *rows, "};", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "/* The text of each token, written by story.py. */",
+            f"#define POSITIONS {POSITIONS} /* tokens of the longest story */",
+            f"static const char *const words[{len(texts)}] = {{",
+            *rows,
+            "};",
+            "",
+        ]
+    )
 
 
 def as_c_string(text: str) -> str:

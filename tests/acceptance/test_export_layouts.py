@@ -57,8 +57,12 @@ def test_the_library_format_has_its_layout_and_is_the_same_twice(
         assert metadata is not None
         facts = json.load(metadata)
     files = {name.removeprefix("./") for name in names}
-    assert {"codegen/host/src/digits.c", "codegen/host/include/digits.h", "src/digits.fwir",
-            "parameters/digits.params"} <= files  # fmt: skip
+    assert {
+        "codegen/host/src/digits.c",
+        "codegen/host/include/digits.h",
+        "src/digits.fwir",
+        "parameters/digits.params",
+    } <= files
     module = facts["modules"]["digits"]
     assert facts["version"] == 7
     assert (module["executors"], module["style"]) == (["aot"], "full-model")

@@ -171,11 +171,20 @@ def test_exported_module_builds_with_simulated_commands(
     (tmp_path / "CMakeLists.txt").write_text(text, encoding="utf-8")
     cmake(tmp_path, tmp_path / "build")
     layout = {
-        "zephyr": ("zephyr/module.yml", "Kconfig", "samples/digits/prj.conf",
-                   "samples/digits/sample.yaml", "samples/digits/CMakeLists.txt"),
-        "esp-idf": ("idf_component.yml", "examples/run/CMakeLists.txt",
-                    "examples/run/main/CMakeLists.txt", "examples/run/main/idf_component.yml"),
-    }  # fmt: skip
+        "zephyr": (
+            "zephyr/module.yml",
+            "Kconfig",
+            "samples/digits/prj.conf",
+            "samples/digits/sample.yaml",
+            "samples/digits/CMakeLists.txt",
+        ),
+        "esp-idf": (
+            "idf_component.yml",
+            "examples/run/CMakeLists.txt",
+            "examples/run/main/CMakeLists.txt",
+            "examples/run/main/idf_component.yml",
+        ),
+    }
     assert all((tmp_path / "digits" / path).is_file() for path in layout[form])
 
 

@@ -51,8 +51,10 @@ def test_words_in_a_wav_are_recognized(
     batch = SampleBatch(tuple({"samples": hop[None]} for hop in hops))
     compiled = compile_for(load_model(FOLDER / "keyword.tflite"), "mps2-an386", numerics="tflm")
     assert [state.name for state in compiled.module.io.state] == [
-        "frames/past", "clear/estimate", "history",
-    ]  # fmt: skip
+        "frames/past",
+        "clear/estimate",
+        "history",
+    ]
     found = verify(compiled, batch=batch)
     assert found.samples == 100
     assert found.exact

@@ -147,8 +147,16 @@ def test_commands_are_answered_by_the_protocols_text(compiled: Callable[..., Com
         shown = ["m-buffer-00-01-02-03-04-05-06-07", "m-buffer-ff-fe", "m-ready"]
         assert said(line, "db print") == shown
         answer = said(line, "infer 2 1")
-        shape = ["m-warmup-start-1", "m-warmup-done", "m-infer-start-2", "m-lap-us-", "m-lap-us-",
-                 "m-infer-done", "m-results-[", "m-ready"]  # fmt: skip
+        shape = [
+            "m-warmup-start-1",
+            "m-warmup-done",
+            "m-infer-start-2",
+            "m-lap-us-",
+            "m-lap-us-",
+            "m-infer-done",
+            "m-results-[",
+            "m-ready",
+        ]
         assert len(answer) == len(shape)
         assert all(a.startswith(b) for a, b in zip(answer, shape, strict=True)), answer
         assert len(answer[6].split(",")) == 12
@@ -237,10 +245,26 @@ def test_the_runners_performance_mode_is_satisfied(
     benchmark = with_benchmark_firmware(compiled("kws", board=BOARD), clock_hz=SLOW_HZ)
     with serve_on_pty(benchmark) as terminal:
         done = subprocess.run(
-            [sys.executable, "-c", LAUNCH, terminal.name, runner, "--mode=p", "-s", tmp_path,
-             "-d", runner / "devices_kws_ic_vww.yaml", "-t", runner / "tests_performance.yaml"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                LAUNCH,
+                terminal.name,
+                runner,
+                "--mode=p",
+                "-s",
+                tmp_path,
+                "-d",
+                runner / "devices_kws_ic_vww.yaml",
+                "-t",
+                runner / "tests_performance.yaml",
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
     (results,) = tmp_path.glob("sessions/*/results.txt")
     text = results.read_text()
     assert text.count("Runtime requirements have been met.") == 5, done.stdout

@@ -305,9 +305,10 @@ def test_packages_link_the_objects_and_archives_of_a_backend(
     run("ar", "rcs", "libnegate.a", "negate.o", folder=tmp_path)
     monkeypatch.setattr(Negator, "flags", ())
     monkeypatch.setattr(
-        Negator, "c_files",
+        Negator,
+        "c_files",
         lambda *_: {"libnegate.a": (tmp_path / "libnegate.a").read_bytes()},
-    )  # fmt: skip
+    )
     compiled = with_backend(network)
     _, folder = export_model(compiled, form, tmp_path / "package")
     assert "self-test passed" in build_and_run(form, folder)

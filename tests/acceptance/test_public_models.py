@@ -34,11 +34,14 @@ def files() -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=pytest.mark.qemu),
-    pytest.param("mps3-an547", marks=pytest.mark.qemu),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("mps3-an547", marks=pytest.mark.qemu),
+    ],
+)
 def test_a_public_model_equals_its_runtime(board: str, model: str) -> None:
     """Compile for size, since the MobileNet must fit the 512 KB of mps3-an547."""
     compiled = compile_for(load_model(files()[MODELS[model]]), board, optimize="size")

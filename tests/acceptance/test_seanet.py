@@ -16,9 +16,15 @@ PATH_VARIABLE = "TFLITE_MICRO_PATH"
 CHECKOUT = os.environ.get(PATH_VARIABLE, "")
 FOLDER = Path(CHECKOUT) / "tensorflow/lite/micro/integration_tests/seanet"
 KINDS = {
-    "add": 17, "conv": 22, "leaky_relu": 23, "pad": 19, "quantize": 2,
-    "strided_slice": 34, "sub": 5, "transpose_conv": 5,
-}  # fmt: skip
+    "add": 17,
+    "conv": 22,
+    "leaky_relu": 23,
+    "pad": 19,
+    "quantize": 2,
+    "strided_slice": 34,
+    "sub": 5,
+    "transpose_conv": 5,
+}
 
 pytestmark = [
     pytest.mark.deep,

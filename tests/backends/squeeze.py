@@ -84,9 +84,13 @@ class Squeeze(Backend):
     def patterns(self):
         dense = op("fully_connected", wildcard(), constant(), constant(absent=True))
         point = op(
-            "conv2d", wildcard(), constant(), constant(absent=True),
-            stride=(1, 1), padding=(0, 0, 0, 0),
-        )  # fmt: skip
+            "conv2d",
+            wildcard(),
+            constant(),
+            constant(absent=True),
+            stride=(1, 1),
+            padding=(0, 0, 0, 0),
+        )
         return [PatternEntry("dense", dense, self.takes), PatternEntry("point", point, self.takes)]
 
     def takes(self, match):

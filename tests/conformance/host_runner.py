@@ -54,9 +54,12 @@ def build(batch: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str
     program = folder / "conform"
     command = [compiler, *language_flags(), *WARNINGS, *flags, "-I.", "harness.c", "host_main.c"]
     done = subprocess.run(
-        [*command, "-o", str(program), "-lm"], cwd=folder, capture_output=True, text=True,
+        [*command, "-o", str(program), "-lm"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return program
 

@@ -39,8 +39,12 @@ from firmwright.usmp.memory_planning import plan_memory
 
 NAME = "layers"
 ALIKE = (
-    "AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "TRANSPOSE_CONV",
-)  # fmt: skip
+    "AVERAGE_POOL_2D",
+    "CONV_2D",
+    "DEPTHWISE_CONV_2D",
+    "MAX_POOL_2D",
+    "TRANSPOSE_CONV",
+)
 """Operators whose kernels do not depend on the profile."""
 VERDICTS = {
     0: "",
@@ -336,24 +340,26 @@ def _table(batch: Batch) -> str:
             fields.append(f"{{{size}, {role}, {kind}}}")
         layer = batch.cases[kernel.layer].name.rsplit("_", 1)[-1]
         rows.append(f"    {{{layer}, {len(params)}, {{{', '.join(fields)}}}}},")
-    return "\n".join([
-        f"#define CONFORM_ARENA_BYTES {arena_bytes(batch)}u",
-        "",
-        "/* Each kernel's layer, and its arguments: bytes, alignment, role, kind. */",
-        "static const struct conform_kernel conform_table[CONFORM_KERNELS] = {",
-        *rows,
-        "};",
-        "",
-        "static void conform_call(uint32_t kernel, uint8_t *const *a)",
-        "{",
-        "    switch (kernel) {",
-        *calls,
-        "    default:",
-        "        break;",
-        "    }",
-        "}",
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"#define CONFORM_ARENA_BYTES {arena_bytes(batch)}u",
+            "",
+            "/* Each kernel's layer, and its arguments: bytes, alignment, role, kind. */",
+            "static const struct conform_kernel conform_table[CONFORM_KERNELS] = {",
+            *rows,
+            "};",
+            "",
+            "static void conform_call(uint32_t kernel, uint8_t *const *a)",
+            "{",
+            "    switch (kernel) {",
+            *calls,
+            "    default:",
+            "        break;",
+            "    }",
+            "}",
+            "",
+        ]
+    )
 
 
 GUARD_BYTES = 64

@@ -34,8 +34,15 @@ SEARCHED = 20
 BANDS = (1, 2, 4)
 PROFILES = ("litert", "tflm")
 OF_OTHER_TYPES = (
-    "tree_ensemble", "float", "fpu.", "hybrid", ".direct", ".int16", ".fused", ".separate",
-)  # fmt: skip
+    "tree_ensemble",
+    "float",
+    "fpu.",
+    "hybrid",
+    ".direct",
+    ".int16",
+    ".fused",
+    ".separate",
+)
 NOT_DRAWN = {f"helium.{op}.floats" for op in ("sub", "mul", "max_pool2d")}
 """Schedules that tests/unit/schedules/test_helium_floats.py covers bit by bit."""
 WITH_RELU = {"dsp.conv2d.shared", "dsp.depthwise.shared"}

@@ -39,14 +39,21 @@ def conv2d_layer(number: int) -> ConformanceCase:
     sides = zip((height, width), (rows, columns), stride, strict=True)
     out = [-(-(size - (k - 1) * (not is_same)) // step) for size, k, step in sides]
     options: dict[str, object] = {
-        "padding": "SAME" if is_same else "VALID", "stride_h": stride[0], "stride_w": stride[1],
-        "dilation_h_factor": 1, "dilation_w_factor": 1,
+        "padding": "SAME" if is_same else "VALID",
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "dilation_h_factor": 1,
+        "dilation_w_factor": 1,
         "fused_activation_function": ("RELU", "RELU6")[number % 3 == 0],
-    }  # fmt: skip
+    }
     shapes = Shapes(
-        "CONV_2D", (1, height, width, channels), (outputs, rows, columns, channels),
-        (1, *out, outputs), 0, options,
-    )  # fmt: skip
+        "CONV_2D",
+        (1, height, width, channels),
+        (outputs, rows, columns, channels),
+        (1, *out, outputs),
+        0,
+        options,
+    )
     return relu_case(f"conv2d_{number}", shapes, rng, (-10, -7))
 
 
@@ -57,14 +64,22 @@ def depthwise_layer(number: int) -> ConformanceCase:
     channels = int(rng.integers(1, max(2, min(60, 6000 // (height * width)))))
     rows, columns = (-(-(size - 2 * (not is_same)) // stride) for size in (height, width))
     options: dict[str, object] = {
-        "padding": "SAME" if is_same else "VALID", "stride_h": stride, "stride_w": stride,
-        "dilation_h_factor": 1, "dilation_w_factor": 1, "depth_multiplier": 1,
+        "padding": "SAME" if is_same else "VALID",
+        "stride_h": stride,
+        "stride_w": stride,
+        "dilation_h_factor": 1,
+        "dilation_w_factor": 1,
+        "depth_multiplier": 1,
         "fused_activation_function": ("RELU", "RELU6")[number % 3 == 0],
-    }  # fmt: skip
+    }
     shapes = Shapes(
-        "DEPTHWISE_CONV_2D", (1, height, width, channels), (1, 3, 3, channels),
-        (1, rows, columns, channels), 3, options,
-    )  # fmt: skip
+        "DEPTHWISE_CONV_2D",
+        (1, height, width, channels),
+        (1, 3, 3, channels),
+        (1, rows, columns, channels),
+        3,
+        options,
+    )
     return relu_case(f"depthwise_{number}", shapes, rng, (-10, -6))
 
 
@@ -79,11 +94,15 @@ def relu_case(
     tensors = (
         CaseTensor(shapes.x, "int8", (x_scale,), (int(rng.choice([-128, 3, 127])),)),
         CaseTensor(
-            shapes.w, "int8", scales, (0,) * channels, shapes.axis,
+            shapes.w,
+            "int8",
+            scales,
+            (0,) * channels,
+            shapes.axis,
             rng.integers(-127, 128, shapes.w).astype(np.int8),
         ),
         CaseTensor((channels,), "int32", units, (0,) * channels, 0, bias),
-    )  # fmt: skip
+    )
     y = CaseTensor(shapes.y, "int8", (float32(6 / 255 * 2.0 ** rng.uniform(-2, 2)),), (-128,))
     return shapes.case(name, tensors, y)
 

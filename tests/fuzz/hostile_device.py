@@ -192,6 +192,16 @@ def silence(_: HostileDevice, _request: Frame, _payload: bytes) -> bytes:
 
 
 LIES: tuple[Lie, ...] = (
-    wrong_size, wrong_number, wrong_number, wrong_number, wrong_status, paused_forever,
-    wrong_kind, fault, another_number, flood, dribble, silence,
-)  # fmt: skip
+    wrong_size,
+    wrong_number,
+    wrong_number,
+    wrong_number,
+    wrong_status,
+    paused_forever,
+    wrong_kind,
+    fault,
+    another_number,
+    flood,
+    dribble,
+    silence,
+)

@@ -40,12 +40,14 @@ def random_network(seed: int) -> IRModule:
 def random_options(seed: int) -> Options:
     """Return random compile options: target, goal and pools."""
     rng = random.Random(f"options {seed}")
-    pools = rng.choice([
-        (PoolInfo("sram"),),
-        (PoolInfo("sram"),),
-        (PoolInfo("fast", rng.choice([64, 200, 500])), PoolInfo("slow")),
-        (PoolInfo("tiny", 40), PoolInfo("fast", 300), PoolInfo("slow")),
-    ])  # fmt: skip
+    pools = rng.choice(
+        [
+            (PoolInfo("sram"),),
+            (PoolInfo("sram"),),
+            (PoolInfo("fast", rng.choice([64, 200, 500])), PoolInfo("slow")),
+            (PoolInfo("tiny", 40), PoolInfo("fast", 300), PoolInfo("slow")),
+        ]
+    )
     return Options(
         target=TARGETS[seed % len(TARGETS)],
         optimize=rng.choice(["balanced", "ram", "speed"]),
@@ -113,17 +115,30 @@ class _Network:
             *same_padding(width, size[1], stride[1], 1),
         )
         return self._call(
-            op, x, taps, self.graph.constant(bias), **self._scale(), stride=stride,
-            dilation=(1, 1), padding=padding, activation=self.rng.choice(ACTIVATIONS), **more,
-        )  # fmt: skip
+            op,
+            x,
+            taps,
+            self.graph.constant(bias),
+            **self._scale(),
+            stride=stride,
+            dilation=(1, 1),
+            padding=padding,
+            activation=self.rng.choice(ACTIVATIONS),
+            **more,
+        )
 
     def _pool(self, x: Value) -> Value:
         size = tuple(self.rng.randint(1, min(3, length)) for length in x.type.shape[1:3])
         stride = (self.rng.randint(1, 2), self.rng.randint(1, 2))
         return self._call(
-            self.rng.choice(["max_pool2d", "average_pool2d"]), x,
-            size=size, stride=stride, dilation=(1, 1), padding=(0, 0, 0, 0), activation="none",
-        )  # fmt: skip
+            self.rng.choice(["max_pool2d", "average_pool2d"]),
+            x,
+            size=size,
+            stride=stride,
+            dilation=(1, 1),
+            padding=(0, 0, 0, 0),
+            activation="none",
+        )
 
     def _pair(self, x: Value) -> Value:
         alike = [value for value in self.maps if value.type.shape == x.type.shape]
@@ -144,9 +159,13 @@ class _Network:
         first = self.rng.randrange(height)
         counts = (1, self.rng.randint(1, height - first), width, channels)
         return self._call(
-            "strided_slice", x,
-            begin=(0, first, 0, 0), strides=(1, 1, 1, 1), counts=counts, shrunk=(),
-        )  # fmt: skip
+            "strided_slice",
+            x,
+            begin=(0, first, 0, 0),
+            strides=(1, 1, 1, 1),
+            counts=counts,
+            shrunk=(),
+        )
 
     def _end(self, x: Value) -> Value:
         """Return the feature map itself, or a classifier."""
@@ -157,9 +176,14 @@ class _Network:
         bias = self.numbers.integers(-2000, 2000, 5).astype(np.int32)
         taps, start = self.graph.constant(weights, scale=0.004), self.graph.constant(bias)
         scores = self._call(
-            "fully_connected", flat, taps, start, **self._scale(),
-            activation="none", keep_dims=False,
-        )  # fmt: skip
+            "fully_connected",
+            flat,
+            taps,
+            start,
+            **self._scale(),
+            activation="none",
+            keep_dims=False,
+        )
         return self._call("softmax", scores, scale=1 / 256, zero_point=-128, beta=1.0)
 
     # ---- values --------------------------------------------------------------------------------

@@ -17,12 +17,16 @@ STEPS = (5, 14)
 KINDS = ("int8", "uint8", "int16", "float32", "hybrid")
 MIXED_KINDS = ("int8", "int8", "int16", "float32")
 FIXED = {
-    ("LOGISTIC", "int8"): (1 / 256, -128), ("TANH", "int8"): (1 / 128, 0),
-    ("SOFTMAX", "int8"): (1 / 256, -128), ("LOGISTIC", "int16"): (1 / 32768, 0),
-    ("TANH", "int16"): (1 / 32768, 0), ("SOFTMAX", "int16"): (1 / 32768, 0),
-    ("LOGISTIC", "uint8"): (1 / 256, 0), ("TANH", "uint8"): (1 / 128, 128),
+    ("LOGISTIC", "int8"): (1 / 256, -128),
+    ("TANH", "int8"): (1 / 128, 0),
+    ("SOFTMAX", "int8"): (1 / 256, -128),
+    ("LOGISTIC", "int16"): (1 / 32768, 0),
+    ("TANH", "int16"): (1 / 32768, 0),
+    ("SOFTMAX", "int16"): (1 / 32768, 0),
+    ("LOGISTIC", "uint8"): (1 / 256, 0),
+    ("TANH", "uint8"): (1 / 128, 128),
     ("SOFTMAX", "uint8"): (1 / 256, 0),
-}  # fmt: skip
+}
 """Results whose quantization LiteRT defines."""
 SAME = ("RESHAPE", "TRANSPOSE", "MAX_POOL_2D", "AVERAGE_POOL_2D", "SLICE", "PAD", "CONCATENATION")
 """Operators that keep the quantization of their input."""
@@ -179,15 +183,35 @@ class _RandomGraph:
         kernel, stride = self.rng.choice([1, 1, 2, 3]), self.rng.choice([1, 1, 2])
         shape = (x.shape[0], -(-x.shape[1] // stride), -(-x.shape[2] // stride), count)
         both = self.weights(name, (count, kernel, kernel, x.shape[3]), count, 0, x)
-        self.emit(name, "CONV_2D", [x, *both], shape, "Conv2DOptions", padding=0,
-                  strideW=stride, strideH=stride, dilationWFactor=1, dilationHFactor=1)  # fmt: skip
+        self.emit(
+            name,
+            "CONV_2D",
+            [x, *both],
+            shape,
+            "Conv2DOptions",
+            padding=0,
+            strideW=stride,
+            strideH=stride,
+            dilationWFactor=1,
+            dilationHFactor=1,
+        )
 
     def depthwise(self, name: str) -> None:
         x, kernel = self.pick(4), self.rng.choice([1, 2, 3])
         both = self.weights(name, (1, kernel, kernel, x.shape[3]), x.shape[3], 3, x)
-        self.emit(name, "DEPTHWISE_CONV_2D", [x, *both], x.shape, "DepthwiseConv2DOptions",
-                  padding=0, strideW=1, strideH=1, depthMultiplier=1, dilationWFactor=1,
-                  dilationHFactor=1)  # fmt: skip
+        self.emit(
+            name,
+            "DEPTHWISE_CONV_2D",
+            [x, *both],
+            x.shape,
+            "DepthwiseConv2DOptions",
+            padding=0,
+            strideW=1,
+            strideH=1,
+            depthMultiplier=1,
+            dilationWFactor=1,
+            dilationHFactor=1,
+        )
 
     def dense(self, name: str) -> None:
         x, count = self.pick(), self.rng.choice([1, 3, 4, 8])
@@ -199,8 +223,18 @@ class _RandomGraph:
     def pool(self, name: str) -> None:
         x, size = self.pick(4), self.rng.choice([1, 2, 3])
         op = self.rng.choice(["MAX_POOL_2D", "AVERAGE_POOL_2D"])
-        self.emit(name, op, [x], x.shape, "Pool2DOptions", padding=0, strideW=1, strideH=1,
-                  filterWidth=size, filterHeight=size)  # fmt: skip
+        self.emit(
+            name,
+            op,
+            [x],
+            x.shape,
+            "Pool2DOptions",
+            padding=0,
+            strideW=1,
+            strideH=1,
+            filterWidth=size,
+            filterHeight=size,
+        )
 
     def join(self, name: str) -> None:
         a = self.pick()

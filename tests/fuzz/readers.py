@@ -65,9 +65,21 @@ from firmwright.tune.log_writer import RegionCostLog
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = (
-    "conv2d", "depthwise_conv2d", "fully_connected", "add", "softmax", "concatenation", "pad",
-    "strided_slice", "reshape", "mean", "transpose", "resize_bilinear", "gather", "lstm",
-)  # fmt: skip
+    "conv2d",
+    "depthwise_conv2d",
+    "fully_connected",
+    "add",
+    "softmax",
+    "concatenation",
+    "pad",
+    "strided_slice",
+    "reshape",
+    "mean",
+    "transpose",
+    "resize_bilinear",
+    "gather",
+    "lstm",
+)
 LARGEST_CASE_BYTES = 4000
 SMALL_NETWORKS = (8, 29)
 MEMORY_DISK = Path("/dev/shm")
@@ -227,21 +239,44 @@ def _board_seeds() -> tuple[bytes, ...]:
 @cache
 def _tuning_seeds() -> tuple[bytes, ...]:
     line = {
-        "schema": 1, "layer": "a" * 24, "kernel": "b" * 24, "what": "conv2d 8x8", "rule": "r",
-        "config": {"pixels": 2, "order": "x"}, "status": "ok", "count": 1200, "unit": "cycles",
-        "board": "b", "method": "exact", "compiler": "gcc", "flags": "-O2", "version": "0.1.0",
-    }  # fmt: skip
+        "schema": 1,
+        "layer": "a" * 24,
+        "kernel": "b" * 24,
+        "what": "conv2d 8x8",
+        "rule": "r",
+        "config": {"pixels": 2, "order": "x"},
+        "status": "ok",
+        "count": 1200,
+        "unit": "cycles",
+        "board": "b",
+        "method": "exact",
+        "compiler": "gcc",
+        "flags": "-O2",
+        "version": "0.1.0",
+    }
     return (b"\n".join(json.dumps({**line, "count": n}).encode() for n in range(3)),)
 
 
 @cache
 def _part_seeds() -> tuple[bytes, ...]:
     line = {
-        "schema": "part-1", "part": "p", "target": "npu", "goal": "speed", "what": "conv2d",
-        "status": "ok", "count": 12, "how": "measured", "scratch": {"sram": 4},
-        "constants_bytes": 100, "reason": "", "board": "b", "method": "exact", "compiler": "gcc",
-        "flags": "", "version": "0.1.0",
-    }  # fmt: skip
+        "schema": "part-1",
+        "part": "p",
+        "target": "npu",
+        "goal": "speed",
+        "what": "conv2d",
+        "status": "ok",
+        "count": 12,
+        "how": "measured",
+        "scratch": {"sram": 4},
+        "constants_bytes": 100,
+        "reason": "",
+        "board": "b",
+        "method": "exact",
+        "compiler": "gcc",
+        "flags": "",
+        "version": "0.1.0",
+    }
     return (b"\n".join(json.dumps({**line, "count": n}).encode() for n in range(2)),)
 
 
@@ -351,17 +386,20 @@ READERS: tuple[Reader, ...] = (
     Reader("text of kernels", _lowered_seeds, few(by_tokens), _read_text, 2),
     Reader("texts by hand", _filetest_seeds, few(by_tokens), _read_fragment, 2),
     Reader("boards", _board_seeds, few(by_tokens), _read_board, 3),
-    Reader("tuning log", _tuning_seeds, few(by_values),
-           _read_tuning_log, 9),
+    Reader("tuning log", _tuning_seeds, few(by_values), _read_tuning_log, 9),
     Reader("log of parts", _part_seeds, few(by_values), _read_part_log, 9),
-    Reader("partition", _result_seeds, few(by_values),
-           lambda data: read_partition(data.decode("utf-8", "replace"), "hostile.json"), 12),
+    Reader(
+        "partition",
+        _result_seeds,
+        few(by_values),
+        lambda data: read_partition(data.decode("utf-8", "replace"), "hostile.json"),
+        12,
+    ),
     Reader("metadata and recipe", _facts_seeds, few(by_values), _read_facts, 2),
     Reader("earlier results", _earlier_seeds, few(by_values), _read_earlier, 7),
-    Reader("targets", _target_seeds, few(by_tokens),
-           _read_target, 9),
+    Reader("targets", _target_seeds, few(by_tokens), _read_target, 9),
     Reader("arrays", _array_seeds, few(by_bytes), lambda data: read_npz(_file(data, "x.npz")), 5),
     Reader("data sets", _data_set_seeds, few(by_bytes), _read_data_set, 2),
     Reader("answers of a device", answers_of_a_session, few(by_bytes), replay, 2),
-)  # fmt: skip
+)
 """`share` is in percent of all cases."""

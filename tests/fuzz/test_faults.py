@@ -194,9 +194,12 @@ sys.exit(main.main(["inspect", "x.tflite"]))
 def test_a_termination_removes_temporary_folders(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "toolchain")}
     process = subprocess.Popen(
-        [sys.executable, "-c", WAITING], env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", WAITING],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     assert list(tmp_path.iterdir())

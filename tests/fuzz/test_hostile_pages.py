@@ -105,30 +105,56 @@ def structure(page: str) -> list[tuple[object, ...]]:
 
 def report(name: str) -> str:
     data = make_report(
-        model=name, board=name, core=name, target=name, compiler=name, tool_version=name,
+        model=name,
+        board=name,
+        core=name,
+        target=name,
+        compiler=name,
+        tool_version=name,
         buffers=(buffer(name, 0, 64, (0, 1), kind="input"), *make_report().buffers[1:]),
         operators=(operator(0, name, 600, name=name, span=name), operator(2, "softmax", 400)),
-    )  # fmt: skip
+    )
     return render_page(data)
 
 
 def census(name: str) -> str:
     entries = [
-        CensusEntry(name, 3, status, reason=name, reference=name, operators=1, macs=8, unit="u",
-                    count=9, default_loops=0.5, slowest_default=name, slowest_default_share=0.5)
+        CensusEntry(
+            name,
+            3,
+            status,
+            reason=name,
+            reference=name,
+            operators=1,
+            macs=8,
+            unit="u",
+            count=9,
+            default_loops=0.5,
+            slowest_default=name,
+            slowest_default_share=0.5,
+        )
         for status in CensusStatus
-    ]  # fmt: skip
+    ]
     return render_census(entries, name, name)
 
 
 def evaluated(name: str, classes: int) -> Evaluation:
     return Evaluation(
-        name, name, name, 4, "classification", True, (name,) * classes,
-        (RunScores(name, name, {"top1": 0.5, "output_difference": 0.1}),) * 3, 1,
+        name,
+        name,
+        name,
+        4,
+        "classification",
+        True,
+        (name,) * classes,
+        (RunScores(name, name, {"top1": 0.5, "output_difference": 0.1}),) * 3,
+        1,
         confusions=(Confusion(0, 1, 2), Confusion(1, 1, 2)),
-        changed=(ChangedSample(name, 1, 0, 1),), compared=2,
-        layers=(LayerAccuracy(name, name, 4, 3.0, 0.1, 0.2, 1.0),), warnings=(name,),
-    )  # fmt: skip
+        changed=(ChangedSample(name, 1, 0, 1),),
+        compared=2,
+        layers=(LayerAccuracy(name, name, 4, 3.0, 0.1, 0.2, 1.0),),
+        warnings=(name,),
+    )
 
 
 @cache

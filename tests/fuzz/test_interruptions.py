@@ -59,9 +59,13 @@ def environment(folder: Path) -> dict[str, str]:
 def start(words: Sequence[str], folder: Path, own: Path | None = None) -> subprocess.Popen[str]:
     """Start a command in a folder; `own` has its cache and temporary files instead of it."""
     return subprocess.Popen(
-        [*COMMAND, *words], cwd=folder, env=environment(own or folder), text=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [*COMMAND, *words],
+        cwd=folder,
+        env=environment(own or folder),
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> None:

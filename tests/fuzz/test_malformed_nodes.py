@@ -145,9 +145,19 @@ def other_option(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
 
 
 DAMAGES: tuple[Damage, ...] = (
-    drop_input, absent_input, more_inputs, swap_inputs, no_output, no_quantisation,
-    other_quantisation, other_shape, other_shape, other_dtype, not_constant, other_option,
-)  # fmt: skip
+    drop_input,
+    absent_input,
+    more_inputs,
+    swap_inputs,
+    no_output,
+    no_quantisation,
+    other_quantisation,
+    other_shape,
+    other_shape,
+    other_dtype,
+    not_constant,
+    other_option,
+)
 
 
 SOME = 8

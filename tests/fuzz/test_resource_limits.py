@@ -164,17 +164,29 @@ def test_tensors_that_share_a_storage_are_limited_together() -> None:
 @pytest.mark.parametrize(
     ("nodes", "size", "expected"),
     [
-        ([node("aten.full.default", f"f{i}", size=[1], fill_value=1.0) for i in range(40)],
-         1 << 19, "constants that expand"),
-        ([node("aten.unfold.default", "f0", self="x", dimension=0, size=10**12, step=1)],
-         8, "windows of 1000000000000 of an axis of 8"),
-        ([node("aten.arange.start_step", "f0", start=0, end=10**7, step=1)],
-         1 << 26, "constants that expand"),
-        ([node("aten.repeat.default", "f0", self="x", repeats=[10**12])],
-         8, "tensor f0 has 32,000,000,000,000 bytes, more than 268,435,456"),
+        (
+            [node("aten.full.default", f"f{i}", size=[1], fill_value=1.0) for i in range(40)],
+            1 << 19,
+            "constants that expand",
+        ),
+        (
+            [node("aten.unfold.default", "f0", self="x", dimension=0, size=10**12, step=1)],
+            8,
+            "windows of 1000000000000 of an axis of 8",
+        ),
+        (
+            [node("aten.arange.start_step", "f0", start=0, end=10**7, step=1)],
+            1 << 26,
+            "constants that expand",
+        ),
+        (
+            [node("aten.repeat.default", "f0", self="x", repeats=[10**12])],
+            8,
+            "tensor f0 has 32,000,000,000,000 bytes, more than 268,435,456",
+        ),
     ],
     ids=["full", "unfold", "arange", "repeat"],
-)  # fmt: skip
+)
 def test_a_large_value_is_refused(nodes: list[Any], size: int, expected: str) -> None:
     last = node("aten.relu.default", "y", self="f0")
     made = {f"f{i}": (size,) for i in range(len(nodes))}

@@ -82,9 +82,14 @@ def failure(copy: Path, tests: str) -> str:
     words += shlex.split(tests)
     try:
         ran = subprocess.run(
-            words, cwd=copy, env=environment, capture_output=True, text=True, check=False,
+            words,
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
             timeout=TIMEOUT_S,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         return "the tests hang"
     if ran.returncode == 0:

@@ -225,15 +225,26 @@ def _harness(subject: Subject) -> str:
     ]
     writes = [f"        fwrite(out.{t.field}, 1, {t.size_bytes}, stdout);" for t in model.outputs]
     lines = [
-        '#include "mutant.h"', "#include <stdio.h>", "int main(void)", "{",
+        '#include "mutant.h"',
+        "#include <stdio.h>",
+        "int main(void)",
+        "{",
         "    struct mutant_workspace_pools pools;",
-        "    struct mutant_inputs in;", "    struct mutant_outputs out;", pools_of(subject),
+        "    struct mutant_inputs in;",
+        "    struct mutant_outputs out;",
+        pools_of(subject),
         *(["    mutant_reset(&pools);"] if model.state else []),
-        "    mutant_map_io(&pools, &in, &out);", "    for (;;) {", *reads,
+        "    mutant_map_io(&pools, &in, &out);",
+        "    for (;;) {",
+        *reads,
         "        if (mutant_run(&in, &out, &pools) != 0) return 3;",
         f"        const uint32_t head[2] = {{0xffffffffu, {total}}};",
-        "        fwrite(head, 4, 2, stdout);", *writes, "    }", "}", "",
-    ]  # fmt: skip
+        "        fwrite(head, 4, 2, stdout);",
+        *writes,
+        "    }",
+        "}",
+        "",
+    ]
     return "\n".join(lines)
 
 

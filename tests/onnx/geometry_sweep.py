@@ -83,9 +83,15 @@ def whole_model(
 
 
 def between_quantizations(
-    op: str, x: Array, constants: Mapping[int, Array], opset: int, kind: type[np.integer[Any]],
-    scales: tuple[float, float], points: tuple[int, int], **attrs: Any,
-) -> bytes:  # fmt: skip
+    op: str,
+    x: Array,
+    constants: Mapping[int, Array],
+    opset: int,
+    kind: type[np.integer[Any]],
+    scales: tuple[float, float],
+    points: tuple[int, int],
+    **attrs: Any,
+) -> bytes:
     """Return a model of floats: quantized, dequantized, the node, quantized and dequantized.
 
     An int8 constant is dequantized by steps of 1/100.
@@ -120,9 +126,12 @@ class QuantizedNode:
     """A node between quantizations with random element type, scales and zero points."""
 
     def __init__(
-        self, op: str, rng: np.random.Generator, weights: Array | None = None,
+        self,
+        op: str,
+        rng: np.random.Generator,
+        weights: Array | None = None,
         keeps_scale: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.op, self.weights = op, weights
         self.kind: type[np.integer[Any]] = np.uint8 if rng.random() < 0.5 else np.int8
         lowest = 128 if self.kind == np.uint8 else 0

@@ -51,9 +51,13 @@ def _features() -> Iterator[NodeTest]:
     holes[1:3, 2] = np.nan
     values = [0.5, 1.5, 2.5, 3.5, 4.5]
     yield _case(
-        "imputer", "Imputer", [holes], ML,
-        imputed_value_floats=values, replaced_value_float=float("nan"),
-    )  # fmt: skip
+        "imputer",
+        "Imputer",
+        [holes],
+        ML,
+        imputed_value_floats=values,
+        replaced_value_float=float("nan"),
+    )
     labels = {"keys_int64s": [3, -9, 4], "values_floats": [0.5, 1.5, 7.0], "default_float": -2.0}
     yield _case("label_encoder", "LabelEncoder", [WHOLE], ML, **labels)
     for norm in ("L1", "L2", "MAX"):
@@ -65,23 +69,43 @@ def _features() -> Iterator[NodeTest]:
 def _models() -> Iterator[NodeTest]:
     weights = RNG.normal(size=3 * FEATURES).astype(np.float32).tolist()
     yield _case(
-        "linear_regressor", "LinearRegressor", [FLOATS], ML,
-        coefficients=weights, intercepts=[0.5, -0.5, 0.25], targets=3,
-    )  # fmt: skip
+        "linear_regressor",
+        "LinearRegressor",
+        [FLOATS],
+        ML,
+        coefficients=weights,
+        intercepts=[0.5, -0.5, 0.25],
+        targets=3,
+    )
     yield _case(
-        "linear_classifier", "LinearClassifier", [FLOATS], ML, outputs=2,
-        coefficients=weights, intercepts=[0.5, -0.5, 0.25], classlabels_ints=[7, 1, 3],
+        "linear_classifier",
+        "LinearClassifier",
+        [FLOATS],
+        ML,
+        outputs=2,
+        coefficients=weights,
+        intercepts=[0.5, -0.5, 0.25],
+        classlabels_ints=[7, 1, 3],
         post_transform="SOFTMAX",
-    )  # fmt: skip
+    )
     vectors = {
-        "kernel_type": "RBF", "kernel_params": [0.25, 0.0, 0.0],
-        "support_vectors": weights, "coefficients": [0.75, -0.5, -0.25], "rho": [0.125],
-    }  # fmt: skip
+        "kernel_type": "RBF",
+        "kernel_params": [0.25, 0.0, 0.0],
+        "support_vectors": weights,
+        "coefficients": [0.75, -0.5, -0.25],
+        "rho": [0.125],
+    }
     yield _case("svm_regressor", "SVMRegressor", [FLOATS], ML, n_supports=3, **vectors)
     yield _case(
-        "svm_classifier", "SVMClassifier", [FLOATS], ML, outputs=2,
-        classlabels_ints=[0, 1], vectors_per_class=[1, 2], **vectors,
-    )  # fmt: skip
+        "svm_classifier",
+        "SVMClassifier",
+        [FLOATS],
+        ML,
+        outputs=2,
+        classlabels_ints=[0, 1],
+        vectors_per_class=[1, 2],
+        **vectors,
+    )
     yield _of_model("tree_regressor", random_forest(3, 1, False))
     classes = random_forest(6, 3, False, classlabels_int64s=[4, 0, 7], post_transform="SOFTMAX")
     yield _of_model("tree_classifier", classes)
@@ -93,14 +117,25 @@ def _tree_ensemble() -> NodeTest:
         return numpy_helper.from_array(np.array(values, dtype))
 
     return _case(
-        "tree_ensemble", "TreeEnsemble", [FLOATS], ML, ml_opset=5,
-        n_targets=2, post_transform=0, aggregate_function=1, tree_roots=[0, 2],
-        nodes_modes=tensor(0, 1, 3, dtype=np.uint8), nodes_featureids=[0, 1, 0],
+        "tree_ensemble",
+        "TreeEnsemble",
+        [FLOATS],
+        ML,
+        ml_opset=5,
+        n_targets=2,
+        post_transform=0,
+        aggregate_function=1,
+        tree_roots=[0, 2],
+        nodes_modes=tensor(0, 1, 3, dtype=np.uint8),
+        nodes_featureids=[0, 1, 0],
         nodes_splits=tensor(0.5, 0.25, -0.5),
-        nodes_truenodeids=[1, 0, 2], nodes_trueleafs=[0, 1, 1],
-        nodes_falsenodeids=[3, 1, 0], nodes_falseleafs=[1, 1, 1],
-        leaf_targetids=[0, 1, 0, 1], leaf_weights=tensor(1.5, 2.25, 3.5, -4),
-    )  # fmt: skip
+        nodes_truenodeids=[1, 0, 2],
+        nodes_trueleafs=[0, 1, 1],
+        nodes_falsenodeids=[3, 1, 0],
+        nodes_falseleafs=[1, 1, 1],
+        leaf_targetids=[0, 1, 0, 1],
+        leaf_weights=tensor(1.5, 2.25, 3.5, -4),
+    )
 
 
 def _loop() -> NodeTest:

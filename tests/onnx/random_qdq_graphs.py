@@ -22,9 +22,18 @@ from onnx import helper, numpy_helper
 Array = NDArray[Any]
 INPUTS = {"image": (1, 4, 6, 5), "rows": (3, 12)}
 ELEMENTWISE = {
-    "Sigmoid": {}, "LeakyRelu": {"alpha": 0.1}, "HardSigmoid": {"alpha": 0.3, "beta": 0.45},
-    "HardSwish": {}, "Tanh": {}, "Relu": {}, "Elu": {}, "Abs": {}, "Neg": {}, "Erf": {}, "Exp": {},
-}  # fmt: skip
+    "Sigmoid": {},
+    "LeakyRelu": {"alpha": 0.1},
+    "HardSigmoid": {"alpha": 0.3, "beta": 0.45},
+    "HardSwish": {},
+    "Tanh": {},
+    "Relu": {},
+    "Elu": {},
+    "Abs": {},
+    "Neg": {},
+    "Erf": {},
+    "Exp": {},
+}
 LARGEST_EXTENT, MOST_CHANNELS = 12, 32
 
 
@@ -53,10 +62,12 @@ class FloatNetwork:
         y = str(self.net.node(op, *inputs, **attrs))
         known = {name: helper.make_tensor_value_info(name, 1, s) for name, s in self.shapes.items()}
         graph = helper.make_graph(
-            [self.net.nodes[-1]], "node", [known[n] for n in inputs if n in known],
+            [self.net.nodes[-1]],
+            "node",
+            [known[n] for n in inputs if n in known],
             [helper.make_empty_tensor_value_info(y)],
             [w for w in self.net.weights if w.name in inputs],
-        )  # fmt: skip
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
         sizes = inferred.graph.output[0].type.tensor_type.shape.dim
@@ -198,9 +209,22 @@ class FloatNetwork:
         return self.add("Reshape", x, size, moves=True)
 
     LAYERS = (
-        conv, conv, conv, gemm, matmul, binary, binary, pool, reduction, mean_or_sum,
-        elementwise, elementwise, resize, concat, movement,
-    )  # fmt: skip
+        conv,
+        conv,
+        conv,
+        gemm,
+        matmul,
+        binary,
+        binary,
+        pool,
+        reduction,
+        mean_or_sum,
+        elementwise,
+        elementwise,
+        resize,
+        concat,
+        movement,
+    )
 
     def grow(self, layers: int) -> None:
         while layers:

@@ -57,10 +57,11 @@ CASES: dict[str, Case] = {
         "RotaryEmbedding", [f(2, 3, 5, 8), c(2, 5, 4), c(2, 5, 4)], {"interleaved": 1}
     ),
     "rotary_part": standard(
-        "RotaryEmbedding", [f(1, 5, 24), c(9, 2), c(9, 2), np.array([[3, 0, 8, 1, 1]])],
+        "RotaryEmbedding",
+        [f(1, 5, 24), c(9, 2), c(9, 2), np.array([[3, 0, 8, 1, 1]])],
         {"num_heads": 3, "rotary_embedding_dim": 4},
     ),
-}  # fmt: skip
+}
 
 
 USED = np.arange(KEYS)[:, None] < 7  # ONNX Runtime clears the other rows

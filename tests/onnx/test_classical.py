@@ -65,8 +65,16 @@ def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes
             nodes.append((tree, node, mode, feature, value, number, number + 1, missing))
             waiting += [number, number + 1]
             number += 2
-    names = ("treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids",
-             "missing_value_tracks_true")  # fmt: skip
+    names = (
+        "treeids",
+        "nodeids",
+        "modes",
+        "featureids",
+        "values",
+        "truenodeids",
+        "falsenodeids",
+        "missing_value_tracks_true",
+    )
     columns = dict(zip((f"nodes_{name}" for name in names), zip(*nodes, strict=True), strict=True))
     is_classes = "classlabels_int64s" in attrs
     prefix = "class" if is_classes else "target"
@@ -174,13 +182,23 @@ def test_tree_ensemble_reaches_the_same_leaves() -> None:
         return numpy_helper.from_array(np.array(values, dtype))
 
     node = helper.make_node(
-        "TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", n_targets=2, post_transform=0,
-        tree_roots=[0, 2], nodes_modes=tensor(0, 1, 3, dtype=np.uint8),
-        nodes_featureids=[0, 1, 0], nodes_splits=tensor(0.5, 0.25, -0.5),
-        nodes_truenodeids=[1, 0, 2], nodes_trueleafs=[0, 1, 1],
-        nodes_falsenodeids=[3, 1, 0], nodes_falseleafs=[1, 1, 1],
-        leaf_targetids=[0, 1, 0, 1], leaf_weights=tensor(1.5, 2.25, 3.5, -4),
-    )  # fmt: skip
+        "TreeEnsemble",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        n_targets=2,
+        post_transform=0,
+        tree_roots=[0, 2],
+        nodes_modes=tensor(0, 1, 3, dtype=np.uint8),
+        nodes_featureids=[0, 1, 0],
+        nodes_splits=tensor(0.5, 0.25, -0.5),
+        nodes_truenodeids=[1, 0, 2],
+        nodes_trueleafs=[0, 1, 1],
+        nodes_falsenodeids=[3, 1, 0],
+        nodes_falseleafs=[1, 1, 1],
+        leaf_targetids=[0, 1, 0, 1],
+        leaf_weights=tensor(1.5, 2.25, 3.5, -4),
+    )
     model = onnx.load_from_string(model_of(node, {"y": TensorProto.FLOAT}))
     model.opset_import[1].version = 5
     data, x = model.SerializeToString(), rows_of(3)
@@ -232,9 +250,20 @@ def learned(kind: str) -> Any:
 @pytest.mark.parametrize("classes", [2, 3, "names"])
 @pytest.mark.parametrize(
     "kind",
-    ["forest", "regression_forest", "adaptive", "boosting", "logistic", "linear", "vectors",
-     "vector_regression", "bayes", "means", "perceptron"],
-)  # fmt: skip
+    [
+        "forest",
+        "regression_forest",
+        "adaptive",
+        "boosting",
+        "logistic",
+        "linear",
+        "vectors",
+        "vector_regression",
+        "bayes",
+        "means",
+        "perceptron",
+    ],
+)
 def test_scikit_learn_models_match_onnx_runtime(kind: str, classes: Any) -> None:
     if classes == "names" and kind not in ("forest", "logistic"):
         pytest.skip("labels are numbers here")

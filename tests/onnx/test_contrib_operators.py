@@ -91,11 +91,15 @@ FLOATS: dict[str, Case] = {
     ),
     "embed": Case(
         "EmbedLayerNormalization",
-        [ids(9, 1, 5), ids(2, 1, 5), c(9, 8), c(6, 8), c(2, 8), c(8), c(8), MASK], {}, (0, 1),
+        [ids(9, 1, 5), ids(2, 1, 5), c(9, 8), c(6, 8), c(2, 8), c(8), c(8), MASK],
+        {},
+        (0, 1),
     ),
     "embed_plain": Case(
         "EmbedLayerNormalization",
-        [ids(9, 1, 5), None, c(9, 8), c(6, 8), None, c(8), c(8)], {}, (0, 1),
+        [ids(9, 1, 5), None, c(9, 8), c(6, 8), None, c(8), c(8)],
+        {},
+        (0, 1),
     ),
     "fused_matmul": Case(
         "FusedMatMul", [f(2, 6, 4), f(2, 5, 6)], {"transA": 1, "transB": 1, "alpha": 0.3}
@@ -103,17 +107,23 @@ FLOATS: dict[str, Case] = {
     "fused_matmul_constant": Case("FusedMatMul", [f(3, 6), c(5, 6)], {"transB": 1}),
     "transpose_matmul": Case("TransposeMatMul", [f(3, 6), c(5, 6)], {"transB": 1}),
     "fused_gemm": Case(
-        "FusedGemm", [f(3, 6), c(5, 6), c(5)],
+        "FusedGemm",
+        [f(3, 6), c(5, 6), c(5)],
         {"transB": 1, "activation": "LeakyRelu", "activation_alpha": 0.2},
     ),
     **{
         f"fused_conv_{name}": Case(
-            "FusedConv", [IMAGE, FILTERS, c(5), *rest],
+            "FusedConv",
+            [IMAGE, FILTERS, c(5), *rest],
             {"pads": [1] * 4, "activation": name, "activation_params": params},
         )
         for name, params, rest in (
-            ("Relu", None, [f(1, 5, 6, 6)]), ("Tanh", None, []), ("Sigmoid", None, []),
-            ("LeakyRelu", [0.1], []), ("Clip", [-0.5, 0.7], []), ("HardSigmoid", [0.3, 0.4], []),
+            ("Relu", None, [f(1, 5, 6, 6)]),
+            ("Tanh", None, []),
+            ("Sigmoid", None, []),
+            ("LeakyRelu", [0.1], []),
+            ("Clip", [-0.5, 0.7], []),
+            ("HardSigmoid", [0.3, 0.4], []),
         )
     },
     "attention": Case("Attention", [X, c(12, 36), c(36)], HEADS),
@@ -126,9 +136,7 @@ FLOATS: dict[str, Case] = {
     "attention_length": Case(
         "Attention", [X, c(12, 36), c(36), np.array([3], np.int32)], HEADS | {"scale": 0.7}
     ),
-    "attention_begin": Case(
-        "Attention", [X, c(12, 36), c(36), np.array([4, 1], np.int32)], HEADS
-    ),
+    "attention_begin": Case("Attention", [X, c(12, 36), c(36), np.array([4, 1], np.int32)], HEADS),
     "attention_bias": Case("Attention", [X, c(12, 36), c(36), None, None, f(1, 3, 5, 5)], HEADS),
     "multi_head": Case("MultiHeadAttention", list(QKV), HEADS),
     "multi_head_bias": Case(
@@ -142,12 +150,11 @@ FLOATS: dict[str, Case] = {
     "multi_head_past": Case(
         "MultiHeadAttention",
         [f(1, 5, 12), f(1, 5, 12), f(1, 5, 12), c(36), None, None, PAST[0], PAST[1]],
-        HEADS | {"unidirectional": 1}, (0, 1, 2),
+        HEADS | {"unidirectional": 1},
+        (0, 1, 2),
     ),
     "multi_head_apart": Case("MultiHeadAttention", [X, f(1, 3, 7, 4), f(1, 3, 7, 4)], HEADS),
-    "rotary": Case(
-        "RotaryEmbedding", [X, np.array([2]), c(9, 2), c(9, 2)], {"num_heads": 3}
-    ),
+    "rotary": Case("RotaryEmbedding", [X, np.array([2]), c(9, 2), c(9, 2)], {"num_heads": 3}),
     "rotary_pairs": Case(
         "RotaryEmbedding",
         [f(2, 3, 5, 6), (RNG.integers(0, 9, (2, 5)),), c(9, 2), c(9, 2)],
@@ -156,7 +163,7 @@ FLOATS: dict[str, Case] = {
     "rotary_positions": Case(
         "RotaryEmbedding", [f(1, 3, 5, 4), RNG.integers(0, 9, (1, 5)), c(9, 2), c(9, 2)], {}
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FLOATS.values(), ids=FLOATS)
@@ -247,7 +254,7 @@ def integer_cases(t: Any) -> dict[str, Case]:
         "gemm_alpha": qgemm(t, np.int8, alpha=0.7),
         "gemm_unsigned": qgemm(t, np.uint8, transB=1) if t == np.uint8 else qgemm(t, t),
         "gemm_float": qgemm(t, np.int8, real=True, transB=1),
-    }  # fmt: skip
+    }
 
 
 INTEGERS = {
@@ -279,19 +286,34 @@ MIXED: dict[str, Case] = {
     ),
     "q_attention": Case(
         "QAttention",
-        [steps(np.uint8, 1, 5, 12), (steps(np.int8, 12, 36),), c(36), number(0.01), number(0.004),
-         None, number(120, np.uint8), number(0, np.int8)], HEADS,
+        [
+            steps(np.uint8, 1, 5, 12),
+            (steps(np.int8, 12, 36),),
+            c(36),
+            number(0.01),
+            number(0.004),
+            None,
+            number(120, np.uint8),
+            number(0, np.int8),
+        ],
+        HEADS,
     ),
     "conv_last": Case(
         "QLinearConv",
-        [steps(np.uint8, 1, 6, 6, 4), *scaled(np.uint8, 0.03), (steps(np.int8, 5, 4, 3, 3),),
-         number(0.004), number(0, np.int8), *scaled(np.uint8, 0.08)],
+        [
+            steps(np.uint8, 1, 6, 6, 4),
+            *scaled(np.uint8, 0.03),
+            (steps(np.int8, 5, 4, 3, 3),),
+            number(0.004),
+            number(0, np.int8),
+            *scaled(np.uint8, 0.08),
+        ],
         {"channels_last": 1, "pads": [1] * 4, "kernel_shape": [3, 3]},
     ),
     "max_pool_last": Case(
         "NhwcMaxPool", [steps(np.uint8, 1, 6, 6, 4)], {"kernel_shape": [3, 3], "strides": [2, 2]}
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", MIXED.values(), ids=MIXED)

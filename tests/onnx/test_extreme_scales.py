@@ -29,10 +29,19 @@ CASES, DEEP_CASES = 150, 6000
 COMPARED_SHARE = 0.75
 """The least share of cases that ONNX Runtime computes and the importer accepts."""
 UNARY: dict[str, dict[str, Any]] = {
-    "AveragePool": {"kernel_shape": [2, 2]}, "Clip": {}, "Exp": {}, "GlobalAveragePool": {},
-    "HardSigmoid": {"alpha": 0.3, "beta": 0.45}, "LeakyRelu": {"alpha": 0.1}, "LogSoftmax": {},
-    "Relu": {}, "Sigmoid": {}, "Softmax": {}, "Tanh": {}, "requantize": {},
-}  # fmt: skip
+    "AveragePool": {"kernel_shape": [2, 2]},
+    "Clip": {},
+    "Exp": {},
+    "GlobalAveragePool": {},
+    "HardSigmoid": {"alpha": 0.3, "beta": 0.45},
+    "LeakyRelu": {"alpha": 0.1},
+    "LogSoftmax": {},
+    "Relu": {},
+    "Sigmoid": {},
+    "Softmax": {},
+    "Tanh": {},
+    "requantize": {},
+}
 BINARY = ("Add", "Concat", "Div", "Mul", "Sub")
 LAYERS = ("Conv", "Gemm", "MatMul")
 QLINEAR = ("Add", "Mul", "Sigmoid", "LeakyRelu", "Softmax", "Concat", "GlobalAveragePool")
@@ -209,11 +218,14 @@ def test_operators_of_any_scale_equal_onnx_runtime_or_are_refused(deep: bool) ->
 
 @pytest.mark.deep
 @pytest.mark.parametrize("first", range(0, 400, 40))
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=pytest.mark.qemu),
-    pytest.param("mps3-an547", marks=pytest.mark.qemu),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("mps3-an547", marks=pytest.mark.qemu),
+    ],
+)
 def test_firmware_of_any_scale_equals_onnx_runtime(board: str, first: int) -> None:
     cases = [made(number) for number in range(first, first + 40)]
     rows = [
@@ -271,10 +283,15 @@ def test_a_softmax_of_any_output_scale_equals_onnx_runtime(scale: float) -> None
     np.testing.assert_array_equal(own, reference)
 
 
-@pytest.mark.parametrize(("op", "reason"), [
-    ("Softmax", "larger output scale"), ("Sigmoid", "finer than"),
-    ("Add", "depend on the CPU"), ("Gemm", "beyond 32 bits"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "reason"),
+    [
+        ("Softmax", "larger output scale"),
+        ("Sigmoid", "finer than"),
+        ("Add", "depend on the CPU"),
+        ("Gemm", "beyond 32 bits"),
+    ],
+)
 def test_scales_without_exact_integers_are_refused(op: str, reason: str) -> None:
     net = Net()
     tiny, zero = net.scalar(np.float32(2.0**-36)), net.scalar(np.int8(0))

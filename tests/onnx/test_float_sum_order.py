@@ -19,11 +19,24 @@ from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from onnx import TensorProto
 
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-    ((37,), (0,)), ((3,), (0,)), ((6, 24), (1,)), ((5, 13), (1,)), ((7, 3), (1,)), ((9, 7), (0,)),
-    ((3, 11, 5), (1,)), ((2, 6, 3), (1,)), ((1, 11, 5), (1,)), ((3, 4, 13), (0, 2)),
-    ((3, 1, 13), (0, 2)), ((5, 2, 3), (0, 2)), ((1, 4, 6, 5), (2, 3)), ((2, 4, 6, 5), (1, 3)),
-    ((2, 4, 7, 3), (1, 2)), ((3, 2, 4, 5), (0, 2)), ((2, 3, 4, 2, 3), (0, 2, 4)),
-]  # fmt: skip
+    ((37,), (0,)),
+    ((3,), (0,)),
+    ((6, 24), (1,)),
+    ((5, 13), (1,)),
+    ((7, 3), (1,)),
+    ((9, 7), (0,)),
+    ((3, 11, 5), (1,)),
+    ((2, 6, 3), (1,)),
+    ((1, 11, 5), (1,)),
+    ((3, 4, 13), (0, 2)),
+    ((3, 1, 13), (0, 2)),
+    ((5, 2, 3), (0, 2)),
+    ((1, 4, 6, 5), (2, 3)),
+    ((2, 4, 6, 5), (1, 3)),
+    ((2, 4, 7, 3), (1, 2)),
+    ((3, 2, 4, 5), (0, 2)),
+    ((2, 3, 4, 2, 3), (0, 2, 4)),
+]
 DEEP_GRAPHS = 400
 UNIT = Quantization((1.0,), (0,))
 
@@ -76,11 +89,14 @@ def test_reductions_equal_onnx_runtime(deep: bool) -> None:
     assert different == []
 
 
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
-    pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
+    ],
+)
 def test_firmware_of_the_reductions_has_the_same_integers(board: str) -> None:
     modules = [imported(reduced(seed)) for seed in range(len(SHAPES))]
     inputs = [inputs_of(module, seed) for seed, module in enumerate(modules)]
@@ -113,9 +129,10 @@ def test_away_from_ties_the_rounded_integer_sum_is_that_of_floats(deep: bool) ->
         exact = sums * x.scale / (y.scale * order.count)
         error = 2.0**-24 * order.roundings * high * x.scale / (y.scale * order.count)
         for end in (exact - error, exact + error):
-            own, other = (np.clip(n, -128, 127) for n in (
-                raised >> test.shift, np.floor(end + 0.5) + y.zero_point
-            ))  # fmt: skip
+            own, other = (
+                np.clip(n, -128, 127)
+                for n in (raised >> test.shift, np.floor(end + 0.5) + y.zero_point)
+            )
             np.testing.assert_array_equal(own[~is_near], other[~is_near])
         near += bool(is_near.any())
     assert near > 20

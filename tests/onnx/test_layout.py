@@ -89,8 +89,10 @@ def test_generated_c_computes_the_transformer() -> None:
 
 def test_axes_merged_by_a_reshape_are_recognized() -> None:
     assert group_axes((1, 16, 8, 8), (1, 2, 8, 64)) == [
-        (range(1), range(1)), (range(1, 2), range(1, 3)), (range(2, 4), range(3, 4)),
-    ]  # fmt: skip
+        (range(1), range(1)),
+        (range(1, 2), range(1, 3)),
+        (range(2, 4), range(3, 4)),
+    ]
     assert group_axes((4, 1, 1), (4,)) == [(range(3), range(1))]
     # [n, h, w, c] seen as [n, c, h, w], joined to [n, c, hw].
     assert reshape_before_transpose((1, 3, 5, 7), (0, 3, 1, 2), (1, 7, 15)) == (

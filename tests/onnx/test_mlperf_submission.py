@@ -85,11 +85,14 @@ def board_with_link_in_memory(name: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("network", FILES)
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=pytest.mark.qemu),
-    pytest.param("mps2-an385", marks=pytest.mark.qemu),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("mps2-an385", marks=pytest.mark.qemu),
+    ],
+)
 def test_a_submission_equals_onnx_runtime(board: str, network: str, tmp_path: Path) -> None:
     original = (FOLDER / FILES[network]).read_bytes()
     model, quantized = with_logits(original)

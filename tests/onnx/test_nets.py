@@ -101,9 +101,11 @@ def test_a_quantized_model_uses_integers_and_is_within_one_step(unsigned: bool) 
     expected = run_reference(data, inputs, "onnxruntime").outputs
     (name,) = expected[0]
     steps = np.concatenate(
-        [np.rint(256 * (results(module, x)[name] - y[name])) for x, y in
-         zip(inputs, expected, strict=True)]
-    )  # fmt: skip
+        [
+            np.rint(256 * (results(module, x)[name] - y[name]))
+            for x, y in zip(inputs, expected, strict=True)
+        ]
+    )
     assert np.abs(steps).max() <= 1
     assert np.count_nonzero(steps) <= steps.size // 20
 
@@ -184,19 +186,25 @@ def test_all_unsupported_items_are_reported_at_once() -> None:
     assert {item.op for item in caught.value.items} == {"NonZero", "Det"}
 
 
-@pytest.mark.parametrize(("op", "dtype", "reason"), [
-    ("Gemm", TensorProto.INT8, "int8, for which ONNX does not define it"),
-    ("Gemm", TensorProto.FLOAT, "float32 with int8, which ONNX does not define"),
-    ("Add", TensorProto.FLOAT, "float32 with int8, which ONNX does not define"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "dtype", "reason"),
+    [
+        ("Gemm", TensorProto.INT8, "int8, for which ONNX does not define it"),
+        ("Gemm", TensorProto.FLOAT, "float32 with int8, which ONNX does not define"),
+        ("Add", TensorProto.FLOAT, "float32 with int8, which ONNX does not define"),
+    ],
+)
 def test_element_types_beyond_onnx_are_reported(op: str, dtype: int, reason: str) -> None:
     net = Net()
     operands = [net.weight(np.ones((3, 3), np.int8)), net.weight(np.ones(3, np.int32))]
     net.node(op, net.input("x", (3, 3), dtype), *operands[: 2 if op == "Gemm" else 1])
     graph = helper.make_graph(
-        net.nodes, "net", net.inputs, [helper.make_empty_tensor_value_info(net.nodes[0].output[0])],
+        net.nodes,
+        "net",
+        net.inputs,
+        [helper.make_empty_tensor_value_info(net.nodes[0].output[0])],
         net.weights,
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     with pytest.raises(UnsupportedError, match=reason):
         imported(model.SerializeToString())
@@ -230,9 +238,12 @@ def test_external_data_is_read_only_from_the_models_folder(
 ) -> None:
     model = onnx.load_from_string(NETS["digits"]())
     onnx.save(
-        model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data",
+        model,
+        tmp_path / "net.onnx",
+        save_as_external_data=True,
+        location="net.data",
         size_threshold=0,
-    )  # fmt: skip
+    )
     loaded = load_model(tmp_path / "net.onnx")
     assert loaded.module.constants == imported(NETS["digits"]()).constants
     other = tmp_path / "other"
@@ -260,9 +271,12 @@ def test_bytes_without_a_folder_have_no_external_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     onnx.save(
-        onnx.load_from_string(NETS["digits"]()), tmp_path / "net.onnx", save_as_external_data=True,
-        location="net.data", size_threshold=0,
-    )  # fmt: skip
+        onnx.load_from_string(NETS["digits"]()),
+        tmp_path / "net.onnx",
+        save_as_external_data=True,
+        location="net.data",
+        size_threshold=0,
+    )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="are in another file"):
         import_onnx((tmp_path / "net.onnx").read_bytes(), "net.onnx", "net", op_table())

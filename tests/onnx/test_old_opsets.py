@@ -54,9 +54,22 @@ def _unary() -> Iterator[OldNode]:
             yield OldNode(op, attrs={"axis": axis})
         yield OldNode(op, attrs={"axis": -2}, opsets=range(11, 13))
     for op in (
-        "Abs", "Ceil", "Elu", "Exp", "Floor", "HardSigmoid", "Identity", "LeakyRelu", "Neg",
-        "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh",
-    ):  # fmt: skip
+        "Abs",
+        "Ceil",
+        "Elu",
+        "Exp",
+        "Floor",
+        "HardSigmoid",
+        "Identity",
+        "LeakyRelu",
+        "Neg",
+        "Relu",
+        "Selu",
+        "Sigmoid",
+        "Softplus",
+        "Softsign",
+        "Tanh",
+    ):
         yield OldNode(op)
     for op in (
         "Acosh",
@@ -106,9 +119,16 @@ def _binary() -> Iterator[OldNode]:
 
 def _reductions() -> Iterator[OldNode]:
     for op in (
-        "ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
-        "ReduceProd", "ReduceSum", "ReduceSumSquare",
-    ):  # fmt: skip
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSumExp",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+        "ReduceSumSquare",
+    ):
         yield OldNode(op)
         yield OldNode(op, attrs={"axes": [1], "keepdims": 0})
         yield OldNode(op, attrs={"axes": [0, -1]}, opsets=range(11, 13))
@@ -132,8 +152,9 @@ def _movement() -> Iterator[OldNode]:
     yield OldNode("Split", (2, 6), attrs={"axis": 1}, outputs=3)
     yield OldNode("Split", (2, 6), attrs={"axis": 1, "split": [2, 4]}, outputs=2)
     yield OldNode("Split", (2, 6), attrs={"axis": -1}, opsets=range(11, 13), outputs=2)
-    yield OldNode("Slice", attrs={"starts": [1, -3], "ends": [9, -1], "axes": [1, 2]},
-                  opsets=range(7, 10))  # fmt: skip
+    yield OldNode(
+        "Slice", attrs={"starts": [1, -3], "ends": [9, -1], "axes": [1, 2]}, opsets=range(7, 10)
+    )
     yield OldNode("Slice", attrs={"starts": [0, 1], "ends": [1, 3]}, opsets=range(7, 10))
     steps = (_ints(3), _ints(0), _ints(2), _ints(-2))
     yield OldNode("Slice", constants=steps, opsets=range(10, 13))
@@ -159,8 +180,12 @@ def _movement() -> Iterator[OldNode]:
     crd = {"blocksize": 2, "mode": "CRD"}
     yield OldNode("DepthToSpace", (1, 8, 2, 3), attrs=crd, opsets=range(11, 13))
     yield OldNode("SpaceToDepth", (1, 2, 4, 6), attrs={"blocksize": 2})
-    yield OldNode("Compress", constants=(np.array([True, False, True]),), attrs={"axis": 1},
-                  opsets=range(9, 13))  # fmt: skip
+    yield OldNode(
+        "Compress",
+        constants=(np.array([True, False, True]),),
+        attrs={"axis": 1},
+        opsets=range(9, 13),
+    )
     updates = (_ints([0, 1], [1, 0]), _floats(2, 4))
     yield OldNode("ScatterND", constants=updates, opsets=range(11, 13))
     reverse = {"batch_axis": 1, "time_axis": 0}
@@ -220,12 +245,15 @@ def _layers() -> Iterator[OldNode]:
 NODES = [*_unary(), *_binary(), *_reductions(), *_movement(), *_layers()]
 REFUSED = [
     OldNode(
-        "BatchNormalization", IMAGE, tuple(np.abs(_floats(3, 6, 5)) + k for k in range(4)),
-        {"spatial": 0}, range(7, 9),
+        "BatchNormalization",
+        IMAGE,
+        tuple(np.abs(_floats(3, 6, 5)) + k for k in range(4)),
+        {"spatial": 0},
+        range(7, 9),
     ),
     OldNode("Resize", IMAGE, (np.array([1, 1, 0.5, 2], np.float32),), opsets=range(10, 11)),
     OldNode("Add", constants=(_floats(2, 3, 4),), opsets=range(1, 7)),
-]  # fmt: skip
+]
 
 
 def _model(node: OldNode, opset: int) -> tuple[bytes, Array]:

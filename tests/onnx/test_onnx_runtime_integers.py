@@ -147,11 +147,14 @@ def test_layers_equal_onnx_runtime(deep: bool) -> None:
         assert differing == []
 
 
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=[pytest.mark.host_c, pytest.mark.deep]),
-    pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
-    pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=[pytest.mark.host_c, pytest.mark.deep]),
+        pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
+    ],
+)
 def test_firmware_of_the_layers_has_the_same_integers(board: str, deep: bool) -> None:
     modules = [imported(made(number)) for number in range(LAYERS if deep else len(OPERATORS))]
     inputs = [inputs_of(module, 5) for module in modules]

@@ -108,10 +108,13 @@ def run(path: Path, inputs: list[dict[str, NDArray[np.float32]]]) -> Any:
     return run_reference(path.read_bytes(), inputs, "onnxruntime").outputs
 
 
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=pytest.mark.qemu),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+    ],
+)
 def test_firmware_equals_onnx_runtime(quantized: QuantizeRun, board: str) -> None:
     compiled = compile_for(quantized.model, board=board)
     inputs = [{"image": image} for image in images()]

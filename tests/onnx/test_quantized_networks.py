@@ -65,9 +65,14 @@ def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     form, (activations, weights), options = FORMS[request.param]
     logging.disable(logging.WARNING)  # it advises to prepare the model
     quantize_static(
-        FOLDER / "residual.onnx", path, Reader(), quant_format=form,
-        activation_type=TYPES[activations], weight_type=TYPES[weights], **options,
-    )  # fmt: skip
+        FOLDER / "residual.onnx",
+        path,
+        Reader(),
+        quant_format=form,
+        activation_type=TYPES[activations],
+        weight_type=TYPES[weights],
+        **options,
+    )
     logging.disable(logging.NOTSET)
     return path
 
@@ -100,12 +105,15 @@ def test_the_first_differing_layer_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=pytest.mark.qemu),
-    pytest.param("mps2-an385", marks=pytest.mark.qemu),
-    pytest.param("mps3-an547", marks=pytest.mark.qemu),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("mps2-an385", marks=pytest.mark.qemu),
+        pytest.param("mps3-an547", marks=pytest.mark.qemu),
+    ],
+)
 def test_firmware_equals_onnx_runtime_on_1000_images(network: Path, board: str) -> None:
     batch = SampleBatch(tuple(images()[:DEEP_SAMPLES]))
     report = verify(compile_for(load_model(network), board), batch=batch)

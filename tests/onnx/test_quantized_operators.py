@@ -91,18 +91,21 @@ def qlinear_matmul(net: Net, x: str, unsigned: bool) -> str:
 
 
 @pytest.mark.parametrize("unsigned", [False, True])
-@pytest.mark.parametrize(("layer", "step", "share", "ours"), [
-    (scales_apart, 0.017, 0, "concatenation"),
-    (another_scale, 0.031, 0, "byte_table"),
-    (average, 0.02, 0, "pool_nd"),
-    (transposed, 0.03, 0.001, "transpose_conv"),
-    (mean_of_columns, 0.01, 0, "mean"),
-    (mean_of_images, 0.01, 0, "mean"),
-    (softmax_of_channels, 1 / 256, 0, "dynamic_gather"),
-    (qlinear_conv, 0.06, 0, "conv2d"),
-    (qlinear_depthwise, 0.06, 0, "depthwise_conv2d"),
-    (qlinear_matmul, 0.06, 0, "fully_connected"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layer", "step", "share", "ours"),
+    [
+        (scales_apart, 0.017, 0, "concatenation"),
+        (another_scale, 0.031, 0, "byte_table"),
+        (average, 0.02, 0, "pool_nd"),
+        (transposed, 0.03, 0.001, "transpose_conv"),
+        (mean_of_columns, 0.01, 0, "mean"),
+        (mean_of_images, 0.01, 0, "mean"),
+        (softmax_of_channels, 1 / 256, 0, "dynamic_gather"),
+        (qlinear_conv, 0.06, 0, "conv2d"),
+        (qlinear_depthwise, 0.06, 0, "depthwise_conv2d"),
+        (qlinear_matmul, 0.06, 0, "fully_connected"),
+    ],
+)
 def test_a_layer_uses_integers_and_is_within_one_step(
     layer: Layer, step: float, share: float, ours: str, unsigned: bool
 ) -> None:
@@ -119,11 +122,15 @@ def test_a_layer_uses_integers_and_is_within_one_step(
     assert counts["dequantize"] == 1  # of the result
     samples = [{"x": values} for values in reals()]
     expected = run_reference(data, samples, "onnxruntime").outputs
-    steps = np.concatenate([
-        np.rint((evaluate_graph(module, x, op_table(), INTRINSICS)[name] - value) / step).ravel()
-        for x, outputs in zip(samples, expected, strict=True)
-        for name, value in zip([entry.results[0].name], outputs.values(), strict=True)
-    ])  # fmt: skip
+    steps = np.concatenate(
+        [
+            np.rint(
+                (evaluate_graph(module, x, op_table(), INTRINSICS)[name] - value) / step
+            ).ravel()
+            for x, outputs in zip(samples, expected, strict=True)
+            for name, value in zip([entry.results[0].name], outputs.values(), strict=True)
+        ]
+    )
     assert np.abs(steps).max() <= 1
     assert np.count_nonzero(steps) <= share * steps.size
 

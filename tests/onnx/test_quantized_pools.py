@@ -75,11 +75,14 @@ def test_a_window_over_the_whole_input_is_a_mean_of_integers() -> None:
     assert "mean" in [call.op for call in module.entry.body]
 
 
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
-    pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
+    ],
+)
 def test_firmware_of_pools_equals_onnx_runtime(board: str) -> None:
     models = [pool(seed) for seed in range(1, FIRMWARE_POOLS + 1)]
     modules = list(map(imported, models))

@@ -35,13 +35,16 @@ def network() -> IRModule:
     return import_onnx(data, "net.onnx", "net", op_table())
 
 
-@pytest.mark.parametrize("board", [
-    pytest.param("mps2-an386", marks=pytest.mark.qemu),
-    *(
-        pytest.param(board, marks=[pytest.mark.qemu, pytest.mark.deep])
-        for board in ("mps2-an385", "mps3-an547", "microbit", "qemu-riscv32-virt")
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        *(
+            pytest.param(board, marks=[pytest.mark.qemu, pytest.mark.deep])
+            for board in ("mps2-an385", "mps3-an547", "microbit", "qemu-riscv32-virt")
+        ),
+    ],
+)
 def test_layers_of_onnx_runtime_are_as_fast_as_those_of_tflite(board: str) -> None:
     module = network()
     modules = [module, module.with_attrs(numerics="litert")]

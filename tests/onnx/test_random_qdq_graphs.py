@@ -42,11 +42,14 @@ def test_random_graphs_equal_onnx_runtime(deep: bool) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("first", range(0, DEEP_GRAPHS, PER_IMAGE))
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=pytest.mark.qemu),
-    pytest.param("mps2-an385", marks=pytest.mark.qemu),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("mps2-an385", marks=pytest.mark.qemu),
+    ],
+)
 def test_firmware_of_random_graphs_equals_onnx_runtime(board: str, first: int) -> None:
     models = [random_qdq_model(seed) for seed in range(first, first + PER_IMAGE)]
     modules = list(map(imported, models))

@@ -22,10 +22,18 @@ CASES, DEEP_CASES, COMPARED_SHARE = 40, 1200, 0.7
 STATE_MAX = 1e4
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 ACTIVATIONS = {
-    "Affine": (1.3, 0.1), "Elu": (0.7,), "HardSigmoid": (0.3, 0.4), "LeakyRelu": (0.2,),
-    "Relu": (), "ScaledTanh": (0.8, 1.1), "Sigmoid": (), "Softplus": (), "Softsign": (),
-    "Tanh": (), "ThresholdedRelu": (0.3,),
-}  # fmt: skip
+    "Affine": (1.3, 0.1),
+    "Elu": (0.7,),
+    "HardSigmoid": (0.3, 0.4),
+    "LeakyRelu": (0.2,),
+    "Relu": (),
+    "ScaledTanh": (0.8, 1.1),
+    "Sigmoid": (),
+    "Softplus": (),
+    "Softsign": (),
+    "Tanh": (),
+    "ThresholdedRelu": (0.3,),
+}
 BOUNDED = ("HardSigmoid", "ScaledTanh", "Sigmoid", "Softsign", "Tanh")
 USUAL = {"GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh"), "RNN": ("Tanh",)}
 
@@ -73,9 +81,13 @@ def recurrent_case(number: int) -> tuple[str, bytes, dict[str, Array]]:
         lengths = net.weight(rng.integers(1, steps + 1, batch).astype(np.int32))
     state = (count, batch, hidden)
     operands = [
-        net.input("x", (steps, batch, width)), w, r, optional(0.8, count, 2 * rows), lengths,
+        net.input("x", (steps, batch, width)),
+        w,
+        r,
+        optional(0.8, count, 2 * rows),
+        lengths,
         optional(0.4, *state),
-    ]  # fmt: skip
+    ]
     if op == "LSTM":
         operands += [optional(0.4, *state), optional(0.4, count, 3 * hidden)]
     y, *last = net.node(op, *operands, outputs=3 if op == "LSTM" else 2, **attrs)
@@ -128,11 +140,14 @@ def test_recurrent_layers_equal_onnx_runtime(deep: bool) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("first", range(0, 120, 12))
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=pytest.mark.qemu),
-    pytest.param("mps3-an547", marks=pytest.mark.qemu),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("mps3-an547", marks=pytest.mark.qemu),
+    ],
+)
 def test_firmware_of_recurrent_layers_equals_onnx_runtime(board: str, first: int) -> None:
     cases = [recurrent_case(number) for number in range(first, first + 12)]
     rows = [(name, accepted(model), expected(model, x), x) for name, model, x in cases]

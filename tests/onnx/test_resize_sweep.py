@@ -21,13 +21,40 @@ from geometry_sweep import (
 
 GATE_CASES, DEEP_CASES, FIRMWARE_CASES, DEEP_IMAGES = 60, 3000, 12, 8
 SCALES = (
-    0.7, 1 / 3, 0.6, 2 / 3, 1.1, 1.3, 2.5, 1.999, 3.0001, 0.9, 0.99, 1.2, 1.7, 2.0, 3.0, 4.0, 0.5,
-    0.25, 0.3, 1.0, 1.5, 7 / 3, 1.01, 0.35,
-)  # fmt: skip
+    0.7,
+    1 / 3,
+    0.6,
+    2 / 3,
+    1.1,
+    1.3,
+    2.5,
+    1.999,
+    3.0001,
+    0.9,
+    0.99,
+    1.2,
+    1.7,
+    2.0,
+    3.0,
+    4.0,
+    0.5,
+    0.25,
+    0.3,
+    1.0,
+    1.5,
+    7 / 3,
+    1.01,
+    0.35,
+)
 COORDINATES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
-    "tf_crop_and_resize", "tf_half_pixel_for_nn",
-)  # fmt: skip
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+    "tf_half_pixel_for_nn",
+)
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 RANKS = {"nearest": (1, 2, 3, 4, 4, 5), "linear": (2, 3, 4, 4, 4, 5), "cubic": (2, 4, 4)}
 REFUSALS = {"an interpolation of intN", "an interpolation of uintN", "a tensor without elements"}
@@ -43,8 +70,9 @@ class ResizeMaker:
     def attributes(self) -> dict[str, Any]:
         rng, mode = self.rng, str(self.rng.choice(list(RANKS)))
         attrs: dict[str, Any] = {
-            "mode": mode, "coordinate_transformation_mode": str(rng.choice(COORDINATES))
-        }  # fmt: skip
+            "mode": mode,
+            "coordinate_transformation_mode": str(rng.choice(COORDINATES)),
+        }
         if mode == "nearest":
             return attrs | {"nearest_mode": str(rng.choice(NEAREST))}
         if mode == "cubic":
@@ -137,11 +165,14 @@ def test_thousands_of_resizes_equal_onnx_runtime() -> None:
     check_sweep(DEEP_CASES)
 
 
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
-    pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
+    ],
+)
 def test_firmware_of_resizes_equals_onnx_runtime(board: str, deep: bool) -> None:
     for image in range(DEEP_IMAGES if deep else 1):
         first = image * FIRMWARE_CASES

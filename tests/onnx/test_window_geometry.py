@@ -27,9 +27,15 @@ from geometry_sweep import (
 GATE_CASES, DEEP_CASES, FIRMWARE_CASES, DEEP_IMAGES = 130, 3900, 13, 10
 CONVOLUTIONS = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "quantized Conv")
 POOLS = (
-    "AveragePool", "MaxPool", "LpPool", "MaxPool of integers", "quantized AveragePool",
-    "quantized MaxPool", "QLinearAveragePool", "global",
-)  # fmt: skip
+    "AveragePool",
+    "MaxPool",
+    "LpPool",
+    "MaxPool of integers",
+    "quantized AveragePool",
+    "quantized MaxPool",
+    "QLinearAveragePool",
+    "global",
+)
 OPERATORS = (*CONVOLUTIONS, *POOLS)
 REFUSALS = {
     "a kernel larger than the padded input",
@@ -50,9 +56,11 @@ REFUSALS = {
     "an output_shape of N elements, where the input has at most N",
 }
 NOT_RUN = (
-    "Dilation not supported for AutoPadType", "Computed output shape is inconsistent",
-    "Pad should be smaller than kernel", "invalid model",
-)  # fmt: skip
+    "Dilation not supported for AutoPadType",
+    "Computed output shape is inconsistent",
+    "Pad should be smaller than kernel",
+    "invalid model",
+)
 """What ONNX Runtime says of models that it does not run."""
 
 
@@ -207,11 +215,14 @@ def test_thousands_of_windows_equal_onnx_runtime() -> None:
     check_sweep(DEEP_CASES)
 
 
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
-    pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
+    ],
+)
 def test_firmware_of_windows_equals_onnx_runtime(board: str, deep: bool) -> None:
     for image in range(DEEP_IMAGES if deep else 1):
         first = image * FIRMWARE_CASES
@@ -237,9 +248,13 @@ def checked(op: str, length: int, *weights: float, **attrs: Any) -> list[float]:
     return [float(value) for value in own_result(case).reshape(-1)]
 
 
-@pytest.mark.parametrize(("auto", "expected"), [
-    ("SAME_UPPER", [1, 12, 23]), ("SAME_LOWER", [12, 23, 30]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("auto", "expected"),
+    [
+        ("SAME_UPPER", [1, 12, 23]),
+        ("SAME_LOWER", [12, 23, 30]),
+    ],
+)
 def test_a_transposed_convolution_crops_the_odd_element(auto: str, expected: list[float]) -> None:
     assert checked("ConvTranspose", 3, 1, 10, auto_pad=auto) == expected
 
@@ -258,7 +273,7 @@ def test_a_dilated_pool_is_padded_as_if_it_were_not_dilated() -> None:
 def test_a_stride_that_passes_over_elements_is_refused_with_auto_pad(op: str) -> None:
     model = one_node_model(
         op, line(4), {}, 22, kernel_shape=[2], strides=[5], auto_pad="SAME_UPPER"
-    )  # fmt: skip
+    )
     assert import_case(Case("", model, line(4))) in REFUSALS
 
 

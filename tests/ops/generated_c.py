@@ -22,9 +22,17 @@ from firmwright.pipeline import Options, compile_model, load_module_bytes
 
 Array = NDArray[np.generic]
 FLAGS = (
-    "-std=c99", "-O0", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion",
-    "-Werror", "-ffp-contract=off", "-fsanitize=address,undefined,float-cast-overflow",
-)  # fmt: skip
+    "-std=c99",
+    "-O0",
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Wdouble-promotion",
+    "-Werror",
+    "-ffp-contract=off",
+    "-fsanitize=address,undefined,float-cast-overflow",
+)
 TRAPPING = ("-fsanitize-undefined-trap-on-error",)
 REPORTING = ("-fno-sanitize-recover=all",)
 

@@ -28,9 +28,10 @@ ROWS, SIZE = 100, 64
 def _identity_layer(*, asymmetric: bool) -> ConformanceCase:
     """Return a layer with the results (value - zero point) * scale."""
     options = {
-        "fused_activation_function": "NONE", "keep_num_dims": False,
+        "fused_activation_function": "NONE",
+        "keep_num_dims": False,
         "asymmetric_quantize_inputs": asymmetric,
-    }  # fmt: skip
+    }
     x = CaseTensor((ROWS, SIZE), "float32")
     weights = CaseTensor((SIZE, SIZE), "int8", (1.0,), (0,), None, np.eye(SIZE, dtype=np.int8))
     return ConformanceCase("identity_0", "FULLY_CONNECTED", (x, weights, None), (x,), options)
@@ -65,17 +66,23 @@ def test_ties_are_rounded_as_litert_rounds_them(asymmetric: bool, deep: bool) ->
 
 
 def _matrix(
-    rng: np.random.Generator, rows: int, depth: int, outputs: int, *, is_asymmetric: bool,
+    rng: np.random.Generator,
+    rows: int,
+    depth: int,
+    outputs: int,
+    *,
+    is_asymmetric: bool,
     per_channel: bool = False,
-) -> ConformanceCase:  # fmt: skip
+) -> ConformanceCase:
     weights = rng.integers(-127, 128, (outputs, depth)).astype(np.int8)
     count = outputs if per_channel else 1
     scales = tuple(float32(scale) for scale in rng.uniform(0.002, 0.02, count))
     w = constant(weights, scales, 0 if per_channel else None)
     options = {
-        "fused_activation_function": "RELU6", "keep_num_dims": False,
+        "fused_activation_function": "RELU6",
+        "keep_num_dims": False,
         "asymmetric_quantize_inputs": is_asymmetric,
-    }  # fmt: skip
+    }
     bias = constant(rng.normal(size=outputs).astype(np.float32))
     x, y = CaseTensor((rows, depth), "float32"), CaseTensor((rows, outputs), "float32")
     return ConformanceCase(f"matrix_{depth}", "FULLY_CONNECTED", (x, w, bias), (y,), options)
@@ -90,10 +97,14 @@ def _convolution(rng: np.random.Generator, builtin: str, channels: int) -> Confo
     w = constant(weights, scales, 3 if depthwise else 0)
     bias = constant(rng.normal(size=outputs).astype(np.float32))
     options = {
-        "padding": "SAME", "stride_h": 1, "stride_w": 2, "fused_activation_function": "RELU",
-        "dilation_h_factor": 1, "dilation_w_factor": 1,
+        "padding": "SAME",
+        "stride_h": 1,
+        "stride_w": 2,
+        "fused_activation_function": "RELU",
+        "dilation_h_factor": 1,
+        "dilation_w_factor": 1,
         **({"depth_multiplier": 1} if depthwise else {}),
-    }  # fmt: skip
+    }
     x, y = CaseTensor((1, 4, 6, channels), "float32"), CaseTensor((1, 4, 3, outputs), "float32")
     return ConformanceCase(f"hybrid_{channels}", builtin, (x, w, bias), (y,), options)
 
@@ -102,8 +113,11 @@ def _int8_layer(rng: np.random.Generator, depth: int) -> ConformanceCase:
     w = constant(rng.integers(-127, 128, (5, 1, 1, depth)).astype(np.int8), (0.01,))
     x, y = quantized((1, 1, 2, depth), "int8", 0.05, 3), quantized((1, 1, 2, 5), "int8", 0.5, 3)
     options = {
-        "padding": "VALID", "stride_h": 1, "stride_w": 1, "fused_activation_function": "NONE",
-    }  # fmt: skip
+        "padding": "VALID",
+        "stride_h": 1,
+        "stride_w": 1,
+        "fused_activation_function": "NONE",
+    }
     bias = constant(np.zeros(5, np.int32), (float32(0.0005),))
     return ConformanceCase(f"int8_{depth}", "CONV_2D", (x, w, bias), (y,), options)
 

@@ -16,20 +16,45 @@ LAYERS, LAYERS_DEEP = 240, 90_000
 LAYERS_PER_MODEL = 120
 COUNT = 256
 INT8_UNARY = (
-    "ABS", "EXP", "GELU", "HARD_SWISH", "LEAKY_RELU", "LOG", "LOGISTIC", "NEG", "QUANTIZE",
-    "RELU", "RELU6", "RELU_N1_TO_1", "RSQRT", "SQRT", "TANH",
-)  # fmt: skip
+    "ABS",
+    "EXP",
+    "GELU",
+    "HARD_SWISH",
+    "LEAKY_RELU",
+    "LOG",
+    "LOGISTIC",
+    "NEG",
+    "QUANTIZE",
+    "RELU",
+    "RELU6",
+    "RELU_N1_TO_1",
+    "RSQRT",
+    "SQRT",
+    "TANH",
+)
 INT16_UNARY = (
-    "ABS", "EXP", "GELU", "LEAKY_RELU", "LOG", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "RSQRT",
-    "SQRT", "TANH",
-)  # fmt: skip
+    "ABS",
+    "EXP",
+    "GELU",
+    "LEAKY_RELU",
+    "LOG",
+    "LOGISTIC",
+    "QUANTIZE",
+    "RELU",
+    "RELU6",
+    "RSQRT",
+    "SQRT",
+    "TANH",
+)
 BINARY = ("ADD", "MAXIMUM", "MINIMUM", "MUL", "SUB")
 LOWEST = {"SQRT": 0, "RSQRT": 1}
 """The lowest steps above the zero point that LiteRT accepts."""
 FIXED_OUTPUTS = {
-    ("LOGISTIC", "int8"): (1 / 256, -128), ("TANH", "int8"): (1 / 128, 0),
-    ("LOGISTIC", "int16"): (1 / 32768, 0), ("TANH", "int16"): (1 / 32768, 0),
-}  # fmt: skip
+    ("LOGISTIC", "int8"): (1 / 256, -128),
+    ("TANH", "int8"): (1 / 128, 0),
+    ("LOGISTIC", "int16"): (1 / 32768, 0),
+    ("TANH", "int16"): (1 / 32768, 0),
+}
 ROUGH = ("GELU", "int16")
 """glibc's erfcf and tanhf, with which LiteRT fills the table, are not always correctly rounded."""
 SAME_QUANTIZATION = ("MAXIMUM", "MINIMUM", "NEG")

@@ -21,10 +21,24 @@ from firmwright.ops.registry import op_table
 OFFSET = 128
 WEIGHTED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 SIGNED_ONLY = frozenset(
-    ("ABS", "ADD_N", "BATCH_MATMUL", "BROADCAST_TO", "CUMSUM", "ELU", "EXP", "LOG", "REDUCE_PROD",
-     "RSQRT", "SQRT", "SQUARED_DIFFERENCE", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM",
-     "custom:CIRCULAR_BUFFER")
-)  # fmt: skip
+    (
+        "ABS",
+        "ADD_N",
+        "BATCH_MATMUL",
+        "BROADCAST_TO",
+        "CUMSUM",
+        "ELU",
+        "EXP",
+        "LOG",
+        "REDUCE_PROD",
+        "RSQRT",
+        "SQRT",
+        "SQUARED_DIFFERENCE",
+        "SVDF",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        "custom:CIRCULAR_BUFFER",
+    )
+)
 """Operators for which LiteRT has int8 and no uint8."""
 
 

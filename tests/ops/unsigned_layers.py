@@ -17,9 +17,12 @@ from firmwright.conformance.case_tables import (
 
 COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "GREATER_EQUAL")
 RESULTS = {
-    "LOGISTIC": (1 / 256, 0), "SOFTMAX": (1 / 256, 0), "TANH": (1 / 128, 128),
-    "LOG_SOFTMAX": (16 / 256, 255), "L2_NORMALIZATION": (1 / 128, 128),
-}  # fmt: skip
+    "LOGISTIC": (1 / 256, 0),
+    "SOFTMAX": (1 / 256, 0),
+    "TANH": (1 / 128, 128),
+    "LOG_SOFTMAX": (16 / 256, 255),
+    "L2_NORMALIZATION": (1 / 128, 128),
+}
 """Operators whose result has a fixed scale and zero point."""
 
 
@@ -65,10 +68,13 @@ def _convolution(rng: np.random.Generator, name: str) -> ConformanceCase:
     shape = (1, *kernel, outputs) if depthwise else (outputs, *kernel, channels)
     y = _tensor(rng, (1, *extents, outputs), 0.05)
     options = {
-        "padding": padding, "stride_h": stride[0], "stride_w": stride[1],
-        "dilation_h_factor": 1, "dilation_w_factor": 1,
+        "padding": padding,
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "dilation_h_factor": 1,
+        "dilation_w_factor": 1,
         "fused_activation_function": _activation(rng),
-    }  # fmt: skip
+    }
     if depthwise:
         options["depth_multiplier"] = outputs // channels
     builtin = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
@@ -89,9 +95,13 @@ def _pool(rng: np.random.Generator, name: str) -> ConformanceCase:
     extents = size if padding == "SAME" else [n - k + 1 for n, k in zip(size, kernel, strict=True)]
     x = _tensor(rng, (1, *size, channels))
     options = {
-        "padding": padding, "stride_h": 1, "stride_w": 1, "filter_height": kernel[0],
-        "filter_width": kernel[1], "fused_activation_function": _activation(rng),
-    }  # fmt: skip
+        "padding": padding,
+        "stride_h": 1,
+        "stride_w": 1,
+        "filter_height": kernel[0],
+        "filter_width": kernel[1],
+        "fused_activation_function": _activation(rng),
+    }
     y = replace(x, shape=(1, *extents, channels))
     builtin = str(rng.choice(["AVERAGE_POOL_2D", "MAX_POOL_2D"]))
     return ConformanceCase(name, builtin, (x,), (y,), options)
@@ -123,8 +133,21 @@ def _resize(rng: np.random.Generator, name: str) -> ConformanceCase:
 def _function(rng: np.random.Generator, name: str) -> ConformanceCase:
     """Return an operator of one tensor."""
     shape = (2, *(int(n) for n in rng.integers(1, (6, 20))))
-    builtin = str(rng.choice([*RESULTS, "LEAKY_RELU", "HARD_SWISH", "RELU", "RELU6",
-                              "RELU_N1_TO_1", "PRELU", "QUANTIZE", "DEQUANTIZE"]))  # fmt: skip
+    builtin = str(
+        rng.choice(
+            [
+                *RESULTS,
+                "LEAKY_RELU",
+                "HARD_SWISH",
+                "RELU",
+                "RELU6",
+                "RELU_N1_TO_1",
+                "PRELU",
+                "QUANTIZE",
+                "DEQUANTIZE",
+            ]
+        )
+    )
     x, y = _tensor(rng, shape), _tensor(rng, shape)
     if builtin in RESULTS:
         y = quantized(shape, "uint8", *RESULTS[builtin])
@@ -188,9 +211,11 @@ def _transposed(rng: np.random.Generator, name: str) -> ConformanceCase:
     weights, bias = _weights(rng, x, (outputs, *kernel, channels), outputs)
     y = _tensor(rng, (1, size[0] * stride[0], size[1] * stride[1], outputs), 0.05)
     options = {
-        "padding": "SAME", "stride_h": stride[0], "stride_w": stride[1],
+        "padding": "SAME",
+        "stride_h": stride[0],
+        "stride_w": stride[1],
         "fused_activation_function": _activation(rng),
-    }  # fmt: skip
+    }
     biases = [bias] if rng.integers(2) else []
     inputs = (int_vector(*y.shape), weights, x, *biases)
     return ConformanceCase(name, "TRANSPOSE_CONV", inputs, (y,), options)
@@ -208,6 +233,18 @@ def _padding(rng: np.random.Generator, name: str) -> ConformanceCase:
 
 
 _LAYERS = (
-    _convolution, _convolution, _matrix, _pool, _join, _sum, _resize, _function, _function,
-    _reduction, _pair, _pair, _transposed, _padding,
-)  # fmt: skip
+    _convolution,
+    _convolution,
+    _matrix,
+    _pool,
+    _join,
+    _sum,
+    _resize,
+    _function,
+    _function,
+    _reduction,
+    _pair,
+    _pair,
+    _transposed,
+    _padding,
+)

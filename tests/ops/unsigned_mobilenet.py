@@ -12,8 +12,16 @@ SAME, RELU6 = Padding.SAME, ActivationFunctionType.RELU6
 BLOCKS = ((16, 1), (24, 2), (24, 1), (32, 2))
 """Filters of the pointwise and stride of the depthwise convolution of each block."""
 ALL_BLOCKS = (
-    (16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5, (256, 2), (256, 1),
-)  # fmt: skip
+    (16, 1),
+    (32, 2),
+    (32, 1),
+    (64, 2),
+    (64, 1),
+    (128, 2),
+    *[(128, 1)] * 5,
+    (256, 2),
+    (256, 1),
+)
 """The blocks of MobileNet v1 0.25."""
 
 
@@ -22,9 +30,14 @@ class _Network:
         self.graph, self.rng = graph, np.random.default_rng(seed)
 
     def layer(
-        self, x: int, kind: tuple[str, tuple[int, ...], tuple[int, ...]], stride: int = 1,
-        *, scales: tuple[float, float] = (0.0235, 0.0235), is_last: bool = False,
-    ) -> int:  # fmt: skip
+        self,
+        x: int,
+        kind: tuple[str, tuple[int, ...], tuple[int, ...]],
+        stride: int = 1,
+        *,
+        scales: tuple[float, float] = (0.0235, 0.0235),
+        is_last: bool = False,
+    ) -> int:
         """Append a convolution (operator, weights, result) and return its result."""
         op, w_shape, y_shape = kind
         name = f"layer_{len(self.graph.table.operators)}"
@@ -38,9 +51,11 @@ class _Network:
         y_zero = 104 if is_last else 0
         y = self.graph.tensor(name, "uint8", y_shape, scales[1], y_zero)
         options = {
-            "padding": SAME, "strideH": stride, "strideW": stride,
+            "padding": SAME,
+            "strideH": stride,
+            "strideW": stride,
             "fusedActivationFunction": 0 if is_last else RELU6,
-        }  # fmt: skip
+        }
         table = "Conv2DOptions" if op == "CONV_2D" else "DepthwiseConv2DOptions"
         extra = {} if op == "CONV_2D" else {"depthMultiplier": 1}
         self.graph.op(op, [x, weights, bias], [y], table, **options, **extra)
@@ -58,9 +73,7 @@ def unsigned_mobilenet(
     x = net.layer(image, ("CONV_2D", *shapes), 2, scales=(1 / 128, 0.0235))
     for filters, stride in blocks:
         size = -(-size // stride)
-        x = net.layer(
-            x, ("DEPTHWISE_CONV_2D", (1, 3, 3, depth), (1, size, size, depth)), stride
-        )  # fmt: skip
+        x = net.layer(x, ("DEPTHWISE_CONV_2D", (1, 3, 3, depth), (1, size, size, depth)), stride)
         shapes = ((filters, 1, 1, depth), (1, size, size, filters))
         x, depth = net.layer(x, ("CONV_2D", *shapes)), filters
     pooled = graph.tensor("pooled", "uint8", (1, 1, 1, depth), 0.0235, 0)

@@ -49,10 +49,13 @@ def node(target: str, output: str, **args: Any) -> dict[str, Any]:
 
 
 def archive(
-    nodes: Sequence[Mapping[str, Any]], inputs: Mapping[str, Sequence[int]],
-    constants: Mapping[str, NDArray[np.generic]], types: Mapping[str, Sequence[int]],
-    result: str, **changes: bytes,
-) -> bytes:  # fmt: skip
+    nodes: Sequence[Mapping[str, Any]],
+    inputs: Mapping[str, Sequence[int]],
+    constants: Mapping[str, NDArray[np.generic]],
+    types: Mapping[str, Sequence[int]],
+    result: str,
+    **changes: bytes,
+) -> bytes:
     """Return a program with float values; `changes` replace files of the archive."""
     values = {name: tensor_meta(shape, "float32") for name, shape in (inputs | types).items()}
     values |= {name: tensor_meta(a.shape, a.dtype.name) for name, a in constants.items()}
@@ -120,12 +123,18 @@ def quantized_program() -> bytes:
     nodes = [
         node("quantized_decomposed.quantize_per_tensor.default", "q", input="x", **scale),
         node("quantized_decomposed.dequantize_per_tensor.default", "d", input="q", **scale),
-        node("quantized_decomposed.dequantize_per_channel.default", "v", input="w", scales="s",
-             zero_points="o", axis=0),
+        node(
+            "quantized_decomposed.dequantize_per_channel.default",
+            "v",
+            input="w",
+            scales="s",
+            zero_points="o",
+            axis=0,
+        ),
         node("aten.linear.default", "y", input="d", weight="v"),
         node("quantized_decomposed.quantize_per_tensor.default", "r", input="y", **scale),
         node("quantized_decomposed.dequantize_per_tensor.default", "z", input="r", **scale),
-    ]  # fmt: skip
+    ]
     row = (2, 3)
     types = {"q": (2, 4), "d": (2, 4), "v": (3, 4), "y": row, "r": row, "z": row}
     data = archive(nodes, {"x": (2, 4)}, constants, types, "z")

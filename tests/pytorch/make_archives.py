@@ -31,9 +31,15 @@ VALUES_RECORDED = 32
 DECOMPOSED = ("cached_decoder",)
 """Networks that are stored in the basic operators of run_decompositions, too."""
 QUANTIZED = (
-    "ds_cnn_int8", "mobilenet_v2_int8", "resnet8_int8", "ds_cnn_x86", "resnet8_cortexm",
-    "mobilenet_v1_qat", "autoencoder_ao", "operators_int8",
-)  # fmt: skip
+    "ds_cnn_int8",
+    "mobilenet_v2_int8",
+    "resnet8_int8",
+    "ds_cnn_x86",
+    "resnet8_cortexm",
+    "mobilenet_v1_qat",
+    "autoencoder_ao",
+    "operators_int8",
+)
 
 
 class AllOperators(nn.Module):

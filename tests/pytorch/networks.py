@@ -10,8 +10,14 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def _conv(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1,
-          act: type[nn.Module] | None = nn.ReLU) -> nn.Sequential:  # fmt: skip
+def _conv(
+    inputs: int,
+    outputs: int,
+    size: int,
+    stride: int = 1,
+    groups: int = 1,
+    act: type[nn.Module] | None = nn.ReLU,
+) -> nn.Sequential:
     layers: list[nn.Module] = [
         nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs),
@@ -87,15 +93,23 @@ class MobileNetV1(nn.Sequential):
 
 class _Inverted(nn.Module):
     def __init__(
-        self, inputs: int, outputs: int, stride: int, squeeze: bool = False,
-        act: type[nn.Module] = nn.ReLU6, size: int = 3, hidden: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        inputs: int,
+        outputs: int,
+        stride: int,
+        squeeze: bool = False,
+        act: type[nn.Module] = nn.ReLU6,
+        size: int = 3,
+        hidden: int = 0,
+    ) -> None:
         super().__init__()
         hidden = hidden or inputs * 3
         self.body = nn.Sequential(
-            _conv(inputs, hidden, 1, act=act), _conv(hidden, hidden, size, stride, hidden, act),
-            _Squeeze(hidden) if squeeze else nn.Identity(), _conv(hidden, outputs, 1, act=None),
-        )  # fmt: skip
+            _conv(inputs, hidden, 1, act=act),
+            _conv(hidden, hidden, size, stride, hidden, act),
+            _Squeeze(hidden) if squeeze else nn.Identity(),
+            _conv(hidden, outputs, 1, act=None),
+        )
         self.adds = stride == 1 and inputs == outputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -117,10 +131,16 @@ class MobileNetV2(nn.Sequential):
 
     def __init__(self, width: int = 4) -> None:
         super().__init__(
-            _conv(3, width, 3, 2, act=nn.ReLU6), _Inverted(width, width, 1),
-            _Inverted(width, 6, 2), _Inverted(6, 6, 1), _conv(6, 16, 1, act=nn.ReLU6),
-            nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 10),
-        )  # fmt: skip
+            _conv(3, width, 3, 2, act=nn.ReLU6),
+            _Inverted(width, width, 1),
+            _Inverted(width, 6, 2),
+            _Inverted(6, 6, 1),
+            _conv(6, 16, 1, act=nn.ReLU6),
+            nn.AdaptiveAvgPool2d((1, 1)),
+            nn.Flatten(),
+            nn.Dropout(0.2),
+            nn.Linear(16, 10),
+        )
 
 
 class MobileNetV3(nn.Sequential):
@@ -128,19 +148,33 @@ class MobileNetV3(nn.Sequential):
 
     def __init__(self, width: int = 4) -> None:
         super().__init__(
-            _conv(3, width, 3, 2, act=nn.Hardswish), _Inverted(width, width, 1, True, nn.ReLU),
-            _Inverted(width, 6, 2, False, nn.Hardswish), _Inverted(6, 6, 1, True, nn.Hardswish, 5),
-            _conv(6, 12, 1, act=nn.Hardswish), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-            nn.Linear(12, 16), nn.Hardswish(inplace=True), nn.Dropout(0.2), nn.Linear(16, 10),
-        )  # fmt: skip
+            _conv(3, width, 3, 2, act=nn.Hardswish),
+            _Inverted(width, width, 1, True, nn.ReLU),
+            _Inverted(width, 6, 2, False, nn.Hardswish),
+            _Inverted(6, 6, 1, True, nn.Hardswish, 5),
+            _conv(6, 12, 1, act=nn.Hardswish),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(12, 16),
+            nn.Hardswish(inplace=True),
+            nn.Dropout(0.2),
+            nn.Linear(16, 10),
+        )
 
 
 class FullMobileNetV2(nn.Sequential):
     """All 17 inverted residuals of the published network, narrower: floats fit 512 KB."""
 
     def __init__(self, width: float = 0.15) -> None:
-        stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
-                  (6, 160, 3, 2), (6, 320, 1, 1))  # fmt: skip
+        stages = (
+            (1, 16, 1, 1),
+            (6, 24, 2, 2),
+            (6, 32, 3, 2),
+            (6, 64, 4, 2),
+            (6, 96, 3, 1),
+            (6, 160, 3, 2),
+            (6, 320, 1, 1),
+        )
         inputs = _channels(32, width)
         layers: list[nn.Module] = [_conv(3, inputs, 3, 2, act=nn.ReLU6)]
         for expansion, channels, count, stride in stages:
@@ -150,9 +184,13 @@ class FullMobileNetV2(nn.Sequential):
                 inputs = outputs
         last = _channels(1280, width)
         super().__init__(
-            *layers, _conv(inputs, last, 1, act=nn.ReLU6), nn.AdaptiveAvgPool2d((1, 1)),
-            nn.Flatten(), nn.Dropout(0.2), nn.Linear(last, 10),
-        )  # fmt: skip
+            *layers,
+            _conv(inputs, last, 1, act=nn.ReLU6),
+            nn.AdaptiveAvgPool2d((1, 1)),
+            nn.Flatten(),
+            nn.Dropout(0.2),
+            nn.Linear(last, 10),
+        )
 
 
 class FullMobileNetV3(nn.Sequential):
@@ -161,11 +199,17 @@ class FullMobileNetV3(nn.Sequential):
     def __init__(self, width: float = 0.25) -> None:
         relu, swish = nn.ReLU, nn.Hardswish
         rows: tuple[tuple[int, int, int, bool, type[nn.Module], int], ...] = (
-            (3, 16, 16, True, relu, 2), (3, 72, 24, False, relu, 2), (3, 88, 24, False, relu, 1),
-            (5, 96, 40, True, swish, 2), (5, 240, 40, True, swish, 1), (5, 240, 40, True, swish, 1),
-            (5, 120, 48, True, swish, 1), (5, 144, 48, True, swish, 1),
-            (5, 288, 96, True, swish, 2), *(2 * ((5, 576, 96, True, swish, 1),)),
-        )  # fmt: skip
+            (3, 16, 16, True, relu, 2),
+            (3, 72, 24, False, relu, 2),
+            (3, 88, 24, False, relu, 1),
+            (5, 96, 40, True, swish, 2),
+            (5, 240, 40, True, swish, 1),
+            (5, 240, 40, True, swish, 1),
+            (5, 120, 48, True, swish, 1),
+            (5, 144, 48, True, swish, 1),
+            (5, 288, 96, True, swish, 2),
+            *(2 * ((5, 576, 96, True, swish, 1),)),
+        )
         inputs = _channels(16, width)
         layers: list[nn.Module] = [_conv(3, inputs, 3, 2, act=swish)]
         for size, hidden, channels, squeezes, act, stride in rows:
@@ -174,9 +218,15 @@ class FullMobileNetV3(nn.Sequential):
             inputs = outputs
         last, classes = _channels(576, width), _channels(1024, width)
         super().__init__(
-            *layers, _conv(inputs, last, 1, act=swish), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-            nn.Linear(last, classes), swish(inplace=True), nn.Dropout(0.2), nn.Linear(classes, 10),
-        )  # fmt: skip
+            *layers,
+            _conv(inputs, last, 1, act=swish),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(last, classes),
+            swish(inplace=True),
+            nn.Dropout(0.2),
+            nn.Linear(classes, 10),
+        )
 
 
 def _channels(channels: int, width: float) -> int:
@@ -214,9 +264,11 @@ class VoiceActivity(nn.Module):
         super().__init__()
         self.basis = nn.Conv1d(1, 2 * bins, 16, 8, bias=False)
         self.encoder = nn.Sequential(
-            nn.Conv1d(bins, width, 3, padding=1), nn.ReLU(),
-            nn.Conv1d(width, width, 3, 2, padding=1), nn.ReLU(),
-        )  # fmt: skip
+            nn.Conv1d(bins, width, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv1d(width, width, 3, 2, padding=1),
+            nn.ReLU(),
+        )
         self.cell, self.head = nn.LSTMCell(width, width), nn.Conv1d(width, 1, 1)
         self.register_buffer("h", torch.zeros(1, width))
         self.register_buffer("c", torch.zeros(1, width))

@@ -26,40 +26,76 @@ def _index(*values: int) -> torch.Tensor:
 
 def unary() -> dict[str, Case]:
     functions = {
-        "abs": torch.abs, "asinh": torch.asinh, "atan": torch.atan, "ceil": torch.ceil,
-        "cos": torch.cos, "cosh": torch.cosh, "elu": F.elu, "erf": torch.erf, "exp": torch.exp,
-        "expm1": torch.expm1, "floor": torch.floor, "gelu": F.gelu, "hardsigmoid": F.hardsigmoid,
-        "hardswish": F.hardswish, "hardtanh": F.hardtanh, "leaky_relu": F.leaky_relu,
-        "log_sigmoid": F.logsigmoid, "mish": F.mish, "neg": torch.neg, "relu": F.relu,
-        "relu6": F.relu6, "round": torch.round, "selu": F.selu, "sigmoid": torch.sigmoid,
-        "sign": torch.sign, "silu": F.silu, "sin": torch.sin, "sinh": torch.sinh,
-        "softplus": F.softplus, "softsign": F.softsign, "square": torch.square, "tan": torch.tan,
-        "tanh": torch.tanh, "tanhshrink": F.tanhshrink,
-    }  # fmt: skip
+        "abs": torch.abs,
+        "asinh": torch.asinh,
+        "atan": torch.atan,
+        "ceil": torch.ceil,
+        "cos": torch.cos,
+        "cosh": torch.cosh,
+        "elu": F.elu,
+        "erf": torch.erf,
+        "exp": torch.exp,
+        "expm1": torch.expm1,
+        "floor": torch.floor,
+        "gelu": F.gelu,
+        "hardsigmoid": F.hardsigmoid,
+        "hardswish": F.hardswish,
+        "hardtanh": F.hardtanh,
+        "leaky_relu": F.leaky_relu,
+        "log_sigmoid": F.logsigmoid,
+        "mish": F.mish,
+        "neg": torch.neg,
+        "relu": F.relu,
+        "relu6": F.relu6,
+        "round": torch.round,
+        "selu": F.selu,
+        "sigmoid": torch.sigmoid,
+        "sign": torch.sign,
+        "silu": F.silu,
+        "sin": torch.sin,
+        "sinh": torch.sinh,
+        "softplus": F.softplus,
+        "softsign": F.softsign,
+        "square": torch.square,
+        "tan": torch.tan,
+        "tanh": torch.tanh,
+        "tanhshrink": F.tanhshrink,
+    }
     return {name: (f, (ROWS,)) for name, f in functions.items()}
 
 
 def unary_of_positive_numbers() -> dict[str, Case]:
     functions = {
-        "log": torch.log, "log10": torch.log10, "log1p": torch.log1p, "log2": torch.log2,
-        "reciprocal": torch.reciprocal, "rsqrt": torch.rsqrt, "sqrt": torch.sqrt,
-    }  # fmt: skip
+        "log": torch.log,
+        "log10": torch.log10,
+        "log1p": torch.log1p,
+        "log2": torch.log2,
+        "reciprocal": torch.reciprocal,
+        "rsqrt": torch.rsqrt,
+        "sqrt": torch.sqrt,
+    }
     return {name: (lambda x, f=f: f(x.abs() + 0.1), (ROWS,)) for name, f in functions.items()}
 
 
 def binary() -> dict[str, Case]:
     functions = {
-        "add": lambda a, b: torch.add(a, b, alpha=3), "atan_max": torch.maximum, "div": torch.div,
+        "add": lambda a, b: torch.add(a, b, alpha=3),
+        "atan_max": torch.maximum,
+        "div": torch.div,
         "div_floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
-        "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"), "minimum": torch.minimum,
-        "mul": torch.mul, "remainder": torch.remainder, "rsub": lambda a, b: torch.rsub(a, b),
-        "sub": lambda a, b: torch.sub(a, b, alpha=0.5), "max": torch.max,
+        "div_trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        "minimum": torch.minimum,
+        "mul": torch.mul,
+        "remainder": torch.remainder,
+        "rsub": lambda a, b: torch.rsub(a, b),
+        "sub": lambda a, b: torch.sub(a, b, alpha=0.5),
+        "max": torch.max,
         "compare": lambda a, b: ((a > b) & (a != b)) | (a <= 0.5),
         "logical": lambda a, b: torch.logical_xor(a > 0, torch.logical_not(b > 0)),
         "lerp": lambda a, b: torch.lerp(a, b, 0.3),
         "addcmul": lambda a, b: torch.addcmul(a, a, b, value=2),
         "where": lambda a, b: torch.where(a > b, a, 0.0),
-    }  # fmt: skip
+    }
     return {name: (f, (ROWS, (3, 1))) for name, f in functions.items()}
 
 
@@ -121,7 +157,7 @@ def movement() -> dict[str, Case]:
         "index_copy": (lambda x: x.index_copy(1, _index(2, 0), x[:, :2] + 5), (ROWS,)),
         "index_put": (lambda x: x.index_put((_index(1),), x[:1] + 5), (ROWS,)),
         "scalar_output": (lambda x: x.sum(), (ROWS,)),
-    }  # fmt: skip
+    }
 
 
 def reductions() -> dict[str, Case]:
@@ -144,7 +180,7 @@ def reductions() -> dict[str, Case]:
         "normalize": (lambda x: F.normalize(x, dim=-1), (ROWS,)),
         "instance_norm": (lambda x: F.instance_norm(x), (IMAGE,)),
         "group_norm": (lambda x: F.group_norm(x, 2), (IMAGE,)),
-    }  # fmt: skip
+    }
 
 
 def products() -> dict[str, Case]:
@@ -165,11 +201,12 @@ def products() -> dict[str, Case]:
         ),
         "attention_mask": (
             lambda q, k, v: F.scaled_dot_product_attention(
-                q, k, v, attn_mask=torch.tensor([[True, False, True, True]])),
+                q, k, v, attn_mask=torch.tensor([[True, False, True, True]])
+            ),
             ((1, 2, 4, 8),) * 3,
         ),
         "multihead": (_SelfAttention(), ((1, 4, 8),)),
-    }  # fmt: skip
+    }
 
 
 class _SelfAttention(nn.Module):
@@ -191,15 +228,16 @@ def windows() -> dict[str, Case]:
         "conv_groups": (nn.Conv2d(4, 8, 3, groups=2, padding=1), (IMAGE,)),
         "depthwise": (nn.Conv2d(4, 8, 3, groups=4, padding=1), (IMAGE,)),
         "conv_transpose": (
-            nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1), (IMAGE,)),
+            nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1),
+            (IMAGE,),
+        ),
         "conv_transpose1d": (nn.ConvTranspose1d(4, 2, 4, stride=2, groups=2), (VOLUME,)),
         "batch_norm": (_trained_norm(), (IMAGE,)),
         "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True), (IMAGE,)),
         "max_pool1d": (lambda x: F.max_pool1d(x, 2), (VOLUME,)),
         "avg_pool": (lambda x: F.avg_pool2d(x, 3, 2, 1), (IMAGE,)),
         "avg_pool_ceil": (lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), (IMAGE,)),
-        "avg_pool_inside": (
-            lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (IMAGE,)),
+        "avg_pool_inside": (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (IMAGE,)),
         "avg_pool1d": (lambda x: F.avg_pool1d(x, 3), (VOLUME,)),
         "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)), (IMAGE,)),
         "adaptive_global": (lambda x: F.adaptive_avg_pool2d(x, 1), (IMAGE,)),
@@ -210,10 +248,12 @@ def windows() -> dict[str, Case]:
         "bilinear": (lambda x: F.interpolate(x, scale_factor=2.5, mode="bilinear"), (IMAGE,)),
         "bilinear_size": (lambda x: F.interpolate(x, size=(9, 5), mode="bilinear"), (IMAGE,)),
         "bilinear_corners": (
-            lambda x: F.interpolate(x, size=(9, 5), mode="bilinear", align_corners=True), (IMAGE,)),
+            lambda x: F.interpolate(x, size=(9, 5), mode="bilinear", align_corners=True),
+            (IMAGE,),
+        ),
         "bicubic": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), (IMAGE,)),
         "linear1d": (lambda x: F.interpolate(x, scale_factor=2, mode="linear"), (VOLUME,)),
-    }  # fmt: skip
+    }
 
 
 def _trained_norm() -> nn.Module:

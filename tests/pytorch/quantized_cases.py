@@ -37,8 +37,9 @@ class _Pair(nn.Module):
 class _Quantized(nn.Module):
     """An operator with pairs at its inputs and its result."""
 
-    def __init__(self, rng: np.random.Generator, body: Callable[..., Any], inputs: int,
-                 spread: float) -> None:  # fmt: skip
+    def __init__(
+        self, rng: np.random.Generator, body: Callable[..., Any], inputs: int, spread: float
+    ) -> None:
         super().__init__()
         unsigned = bool(rng.random() < 0.3)
         self.body, self.relu = body, bool(rng.random() < 0.3)
@@ -87,9 +88,14 @@ def _weighted(rng: np.random.Generator, kind: str) -> Layer:
         groups = channels if kind == "depthwise" else 1
         size, stride, dilation = (int(n) for n in rng.integers(1, (4, 3, 3)))
         layer = nn.Conv2d(
-            channels, groups * outputs if kind == "conv" else channels, size, stride,
-            int(rng.integers(0, size)), dilation, groups,
-        )  # fmt: skip
+            channels,
+            groups * outputs if kind == "conv" else channels,
+            size,
+            stride,
+            int(rng.integers(0, size)),
+            dilation,
+            groups,
+        )
         shape = (1, channels, *(int(n) for n in rng.integers(5, 9, 2)))
     body = _Weighted(rng, layer, bool(rng.random() < 0.7))
     return _Quantized(rng, body, 1, float(rng.uniform(0.5, 2))), [shape]
@@ -97,22 +103,28 @@ def _weighted(rng: np.random.Generator, kind: str) -> Layer:
 
 ROWS, IMAGE = (2, 3, 6), (1, 4, 6, 6)
 OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], float]] = {
-    "add": (torch.add, [ROWS, ROWS], 4), "add_one": (torch.add, [ROWS, (1, 3, 1)], 4),
-    "sub": (torch.sub, [ROWS, ROWS], 4), "mul": (torch.mul, [ROWS, ROWS], 3),
+    "add": (torch.add, [ROWS, ROWS], 4),
+    "add_one": (torch.add, [ROWS, (1, 3, 1)], 4),
+    "sub": (torch.sub, [ROWS, ROWS], 4),
+    "mul": (torch.mul, [ROWS, ROWS], 3),
     "cat": (lambda a, b: torch.cat([a, b], 1), [ROWS, ROWS], 2.5),
     "max_pool": (lambda x: F.max_pool2d(x, 2), [IMAGE], 2.5),
     "avg_pool": (lambda x: F.avg_pool2d(x, 3, 1, 1), [IMAGE], 1),
     "mean": (lambda x: x.mean((2, 3)), [IMAGE], 0.5),
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, 1), [IMAGE], 0.5),
-    "hardswish": (F.hardswish, [ROWS], 2.5), "sigmoid": (torch.sigmoid, [ROWS], 1),
-    "gelu": (F.gelu, [ROWS], 2.5), "relu6": (F.relu6, [ROWS], 3), "tanh": (torch.tanh, [ROWS], 1),
+    "hardswish": (F.hardswish, [ROWS], 2.5),
+    "sigmoid": (torch.sigmoid, [ROWS], 1),
+    "gelu": (F.gelu, [ROWS], 2.5),
+    "relu6": (F.relu6, [ROWS], 3),
+    "tanh": (torch.tanh, [ROWS], 1),
     "softmax": (lambda x: x.softmax(-1), [ROWS], 0.5),
     "clamp": (lambda x: x.clamp(-1, 2), [ROWS], 2),
-    "permute": (lambda x: x.permute(0, 2, 1), [ROWS], 2), "neg": (torch.neg, [ROWS], 2.5),
+    "permute": (lambda x: x.permute(0, 2, 1), [ROWS], 2),
+    "neg": (torch.neg, [ROWS], 2.5),
     "matmul": (lambda a, b: a @ b.transpose(1, 2), [ROWS, ROWS], 4),
     "layer_norm": (lambda x: F.layer_norm(x, (6,)), [ROWS], 2),
     "nearest": (lambda x: F.interpolate(x, scale_factor=2), [IMAGE], 2.5),
-}  # fmt: skip
+}
 
 
 def random_layer(rng: np.random.Generator) -> Layer:

@@ -145,11 +145,14 @@ def test_random_quantized_layers_equal_pytorch(seed: int, tmp_path: Path) -> Non
 @pytest.mark.skipif(not has_torch, reason="needs the Python package torch")
 @pytest.mark.parametrize("form", ["", "_int8"])
 @pytest.mark.parametrize("name", ["full_mobilenet_v2", "full_mobilenet_v3", "transformer"])
-@pytest.mark.parametrize("board", [
-    pytest.param("host", marks=pytest.mark.host_c),
-    pytest.param("mps2-an386", marks=pytest.mark.qemu),
-    pytest.param("mps3-an547", marks=pytest.mark.qemu),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("mps3-an547", marks=pytest.mark.qemu),
+    ],
+)
 def test_verify_on_a_board_against_pytorch(
     board: str, name: str, form: str, tmp_path: Path
 ) -> None:

@@ -45,8 +45,10 @@ def test_a_written_program_is_imported() -> None:
     ops = [call.op for call in load(small_program()).body]
     assert {"conv2d", "relu6", "mean", "fully_connected", "concatenation"} <= set(ops)
     assert [call.op for call in load(quantized_program()).body] == [
-        "expression", "fully_connected", "dequantize",
-    ]  # fmt: skip
+        "expression",
+        "fully_connected",
+        "dequantize",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +113,9 @@ def test_unsupported_operators_are_listed_together(tmp_path: Any) -> None:
     with pytest.raises(UnsupportedError) as caught:
         load(data)
     assert [item.op for item in caught.value.items] == [
-        "aten.nonzero.default", "mine.special.default",
-    ]  # fmt: skip
+        "aten.nonzero.default",
+        "mine.special.default",
+    ]
     assert "run_decompositions" in str(caught.value)
     path = tmp_path / "net.pt2"
     path.write_bytes(data)
@@ -146,8 +149,9 @@ def test_transposed_weights_are_read_by_their_strides() -> None:
     name = "net/data/weights/model_weights_config.json"
     config = json.loads(files[name])
     config["config"]["w"]["tensor_meta"] |= {
-        "sizes": [{"as_int": 4}, {"as_int": 3}], "strides": [{"as_int": 1}, {"as_int": 4}],
-    }  # fmt: skip
+        "sizes": [{"as_int": 4}, {"as_int": 3}],
+        "strides": [{"as_int": 1}, {"as_int": 4}],
+    }
     module = load_module_bytes(pack(files | {name: json.dumps(config).encode()}), "net.pt2")
     stored = next(c for c in module.constants.values() if c.size_bytes == weights.nbytes)
     np.testing.assert_array_equal(stored.array(), weights.T)

@@ -30,9 +30,14 @@ SUPPRESSIONS = HERE / "cppcheck-suppressions.txt"
 MISRA = "misra-c2012-"
 
 CORTEX_M4 = (
-    "__GNUC__=12", "__clang__=1", "__OPTIMIZE__=1", "__arm__=1", "__ARM_ARCH_ISA_THUMB=2",
-    "__ARM_FEATURE_DSP=1", "__ARM_FEATURE_SAT=1",
-)  # fmt: skip
+    "__GNUC__=12",
+    "__clang__=1",
+    "__OPTIMIZE__=1",
+    "__arm__=1",
+    "__ARM_ARCH_ISA_THUMB=2",
+    "__ARM_FEATURE_DSP=1",
+    "__ARM_FEATURE_SAT=1",
+)
 """What cppcheck, which is no compiler, must be told to see what gcc sees: the assembly.
 
 For clang it has no register names, which Cppcheck 2.17 cannot read beside an initial value.
@@ -159,11 +164,20 @@ def _cppcheck(
     otherwise, and no finding was ever owed to that.
     """
     command = [
-        "cppcheck", "--quiet", "--std=c99", "--platform=unix32", "--template={file}:{line}:{id}",
-        "--enable=all", *(["--addon=misra"] if misra else []), "--valueflow-max-iterations=1",
-        "--inline-suppr", f"--suppressions-list={SUPPRESSIONS}", f"--cppcheck-build-dir={scratch}",
-        *(f"-D{word}" for word in defines), *project.includes,
-    ]  # fmt: skip
+        "cppcheck",
+        "--quiet",
+        "--std=c99",
+        "--platform=unix32",
+        "--template={file}:{line}:{id}",
+        "--enable=all",
+        *(["--addon=misra"] if misra else []),
+        "--valueflow-max-iterations=1",
+        "--inline-suppr",
+        f"--suppressions-list={SUPPRESSIONS}",
+        f"--cppcheck-build-dir={scratch}",
+        *(f"-D{word}" for word in defines),
+        *project.includes,
+    ]
     done = project.run(*command, *project.sources)
     if done.returncode:
         raise RuntimeError(f"cppcheck {project.folder}:\n{done.stdout}{done.stderr}")

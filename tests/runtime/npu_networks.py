@@ -11,10 +11,32 @@ import numpy as np
 from npu_values import SAME, VALID, NetworkWriter, Value
 
 KINDS = (
-    "conv", "conv", "depthwise", "dense", "pool", "binary", "binary", "minmax", "join", "split",
-    "resize", "softmax", "leaky", "relu", "logistic", "tanh", "pad", "transpose_conv", "mean",
-    "slice", "reshape", "quantize", "constant_binary", "transpose", "absolute",
-)  # fmt: skip
+    "conv",
+    "conv",
+    "depthwise",
+    "dense",
+    "pool",
+    "binary",
+    "binary",
+    "minmax",
+    "join",
+    "split",
+    "resize",
+    "softmax",
+    "leaky",
+    "relu",
+    "logistic",
+    "tanh",
+    "pad",
+    "transpose_conv",
+    "mean",
+    "slice",
+    "reshape",
+    "quantize",
+    "constant_binary",
+    "transpose",
+    "absolute",
+)
 
 
 def random_npu_network(seed: int, kinds: Sequence[str] = KINDS, dtype: str = "") -> bytes:
@@ -46,10 +68,19 @@ class _Network(NetworkWriter):
         kernel, stride, dilation, padding = self.window(x)
         shape = (1, *self.map_shape(x, kernel, stride, dilation, padding), count)
         both = self.weights(name, (count, *kernel, x.shape[3]), count, 0, x)
-        self.emit(name, "CONV_2D", [x, *both], shape, "Conv2DOptions", padding=padding,
-                  strideH=stride[0], strideW=stride[1], dilationHFactor=dilation[0],
-                  dilationWFactor=dilation[1],
-                  fusedActivationFunction=self.activation())  # fmt: skip
+        self.emit(
+            name,
+            "CONV_2D",
+            [x, *both],
+            shape,
+            "Conv2DOptions",
+            padding=padding,
+            strideH=stride[0],
+            strideW=stride[1],
+            dilationHFactor=dilation[0],
+            dilationWFactor=dilation[1],
+            fusedActivationFunction=self.activation(),
+        )
 
     def depthwise(self, name: str) -> None:
         x = self.pick()
@@ -57,10 +88,20 @@ class _Network(NetworkWriter):
         stride = (stride[0], stride[0])
         shape = (1, *self.map_shape(x, kernel, stride, dilation, padding), x.shape[3])
         both = self.weights(name, (1, *kernel, x.shape[3]), x.shape[3], 3, x)
-        self.emit(name, "DEPTHWISE_CONV_2D", [x, *both], shape, "DepthwiseConv2DOptions",
-                  padding=padding, strideH=stride[0], strideW=stride[1], depthMultiplier=1,
-                  dilationHFactor=dilation[0], dilationWFactor=dilation[1],
-                  fusedActivationFunction=self.activation())  # fmt: skip
+        self.emit(
+            name,
+            "DEPTHWISE_CONV_2D",
+            [x, *both],
+            shape,
+            "DepthwiseConv2DOptions",
+            padding=padding,
+            strideH=stride[0],
+            strideW=stride[1],
+            depthMultiplier=1,
+            dilationHFactor=dilation[0],
+            dilationWFactor=dilation[1],
+            fusedActivationFunction=self.activation(),
+        )
 
     def transpose_conv(self, name: str) -> None:
         x, count = self.pick(), self.rng.choice([1, 4, 16, 20])
@@ -70,20 +111,34 @@ class _Network(NetworkWriter):
         sizes = [n * stride if padding == SAME else (n - 1) * stride + kernel for n in x.shape[1:3]]
         shape = (1, *sizes, count)
         both = self.weights(name, (count, kernel, kernel, x.shape[3]), count, 0, x)
-        self.emit(name, "TRANSPOSE_CONV", [self.ints(name, shape), both[0], x, both[1]], shape,
-                  "TransposeConvOptions", padding=padding, strideH=2, strideW=2)  # fmt: skip
+        self.emit(
+            name,
+            "TRANSPOSE_CONV",
+            [self.ints(name, shape), both[0], x, both[1]],
+            shape,
+            "TransposeConvOptions",
+            padding=padding,
+            strideH=2,
+            strideW=2,
+        )
 
     def dense(self, name: str) -> None:
         x, count = self.pick(), self.rng.choice([1, 7, 10, 64])
         elements = int(np.prod(x.shape))
         if elements > 6000:
             return
-        flat = self.emit(f"{name}/r", "RESHAPE", [x, self.ints(name, (1, elements))], (1, elements),
-                         same=True)  # fmt: skip
+        flat = self.emit(
+            f"{name}/r", "RESHAPE", [x, self.ints(name, (1, elements))], (1, elements), same=True
+        )
         both = self.weights(name, (count, elements), count, -1, x)
-        made = self.emit(name, "FULLY_CONNECTED", [flat, *both], (1, count),
-                         "FullyConnectedOptions",
-                         fusedActivationFunction=self.activation())  # fmt: skip
+        made = self.emit(
+            name,
+            "FULLY_CONNECTED",
+            [flat, *both],
+            (1, count),
+            "FullyConnectedOptions",
+            fusedActivationFunction=self.activation(),
+        )
         shape = (1, 1, 1, count)
         self.emit(f"{name}/m", "RESHAPE", [made, self.ints(f"{name}/m", shape)], shape, same=True)
 
@@ -96,14 +151,31 @@ class _Network(NetworkWriter):
             kernel = (min(kernel[0], 8), min(kernel[1], 8))
         shape = (1, *self.map_shape(x, kernel, stride, (1, 1), padding), x.shape[3])
         op = self.rng.choice(["MAX_POOL_2D", "AVERAGE_POOL_2D"])
-        self.emit(name, op, [x], shape, "Pool2DOptions", same=True, padding=padding,
-                  strideH=stride[0], strideW=stride[1], filterHeight=kernel[0],
-                  filterWidth=kernel[1], fusedActivationFunction=self.activation())  # fmt: skip
+        self.emit(
+            name,
+            op,
+            [x],
+            shape,
+            "Pool2DOptions",
+            same=True,
+            padding=padding,
+            strideH=stride[0],
+            strideW=stride[1],
+            filterHeight=kernel[0],
+            filterWidth=kernel[1],
+            fusedActivationFunction=self.activation(),
+        )
 
     def mean(self, name: str) -> None:
         x = self.pick()
-        self.emit(name, "MEAN", [x, self.ints(name, [1, 2])], (1, 1, 1, x.shape[3]),
-                  "ReducerOptions", keepDims=True)  # fmt: skip
+        self.emit(
+            name,
+            "MEAN",
+            [x, self.ints(name, [1, 2])],
+            (1, 1, 1, x.shape[3]),
+            "ReducerOptions",
+            keepDims=True,
+        )
 
     # ---- elementwise -----------------------------------------------------------------------------
 
@@ -128,8 +200,9 @@ class _Network(NetworkWriter):
         options = {} if op == "MUL" else {"potScaleInt16": False}
         shape = max(a.shape, b.shape, key=len)
         shape = a.shape if len(a.shape) == 4 and np.prod(a.shape) >= np.prod(b.shape) else b.shape
-        self.emit(name, op, [a, b], shape, table, fusedActivationFunction=self.activation(),
-                  **options)  # fmt: skip
+        self.emit(
+            name, op, [a, b], shape, table, fusedActivationFunction=self.activation(), **options
+        )
 
     def minmax(self, name: str) -> None:
         a = self.pick()
@@ -183,8 +256,9 @@ class _Network(NetworkWriter):
         )
         shape = [n * len(parts) if k == axis else n for k, n in enumerate(a.shape)]
         if np.prod(shape) < 20000:
-            self.emit(name, "CONCATENATION", parts, shape, "ConcatenationOptions", same=True,
-                      axis=axis)  # fmt: skip
+            self.emit(
+                name, "CONCATENATION", parts, shape, "ConcatenationOptions", same=True, axis=axis
+            )
 
     def split(self, name: str) -> None:
         x = self.pick()
@@ -195,8 +269,13 @@ class _Network(NetworkWriter):
             parts = [self.tensor(f"{name}/{n}", shape, x.scale, x.zero_point) for n in range(2)]
             self.used.add(x.index)
             self.moved.update(part.index for part in parts)
-            self.graph.op("SPLIT", [self.ints(name, axis), x.index], [p.index for p in parts],
-                          "SplitOptions", numSplits=2)  # fmt: skip
+            self.graph.op(
+                "SPLIT",
+                [self.ints(name, axis), x.index],
+                [p.index for p in parts],
+                "SplitOptions",
+                numSplits=2,
+            )
 
     def slice(self, name: str) -> None:
         x = self.pick()
@@ -236,7 +315,15 @@ class _Network(NetworkWriter):
         size = [(n - 1) * factor + 1 if align else n * factor for n in x.shape[1:3]]
         if min(size) > 1:
             shape = (1, *size, x.shape[3])
-            self.emit(name, op, [x, self.ints(name, size)], shape,
-                      "ResizeBilinearOptions" if op == "RESIZE_BILINEAR"
-                      else "ResizeNearestNeighborOptions",
-                      same=True, alignCorners=align, halfPixelCenters=half)  # fmt: skip
+            self.emit(
+                name,
+                op,
+                [x, self.ints(name, size)],
+                shape,
+                "ResizeBilinearOptions"
+                if op == "RESIZE_BILINEAR"
+                else "ResizeNearestNeighborOptions",
+                same=True,
+                alignCorners=align,
+                halfPixelCenters=half,
+            )

@@ -10,12 +10,16 @@ import numpy as np
 from model_writer import ModelFile
 
 RESULT_SCALES = {
-    ("LOGISTIC", "int8"): (1 / 256, -128), ("LOGISTIC", "uint8"): (1 / 256, 0),
-    ("LOGISTIC", "int16"): (1 / 32768, 0), ("TANH", "int8"): (1 / 128, 0),
-    ("TANH", "uint8"): (1 / 128, 128), ("TANH", "int16"): (1 / 32768, 0),
-    ("SOFTMAX", "int8"): (1 / 256, -128), ("SOFTMAX", "uint8"): (1 / 256, 0),
+    ("LOGISTIC", "int8"): (1 / 256, -128),
+    ("LOGISTIC", "uint8"): (1 / 256, 0),
+    ("LOGISTIC", "int16"): (1 / 32768, 0),
+    ("TANH", "int8"): (1 / 128, 0),
+    ("TANH", "uint8"): (1 / 128, 128),
+    ("TANH", "int16"): (1 / 32768, 0),
+    ("SOFTMAX", "int8"): (1 / 256, -128),
+    ("SOFTMAX", "uint8"): (1 / 256, 0),
     ("SOFTMAX", "int16"): (1 / 32768, 0),
-}  # fmt: skip
+}
 """Results with a quantization that the operator defines."""
 MOVES = ("SLICE", "RESHAPE", "TRANSPOSE", "CONCATENATION")
 VALID, SAME = 1, 0
@@ -133,8 +137,14 @@ class NetworkWriter:
         fits = reach[0] <= x.shape[1] and reach[1] <= x.shape[2]
         return kernel, stride, dilation, self.rng.choice([SAME, VALID]) if fits else SAME
 
-    def map_shape(self, x: Value, kernel: tuple[int, int], stride: tuple[int, int],
-                  dilation: tuple[int, int], padding: int) -> list[int]:  # fmt: skip
+    def map_shape(
+        self,
+        x: Value,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        dilation: tuple[int, int],
+        padding: int,
+    ) -> list[int]:
         return [
             self.output_size(x.shape[1 + a], (kernel[a] - 1) * dilation[a] + 1, stride[a], padding)
             for a in (0, 1)

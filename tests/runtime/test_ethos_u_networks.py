@@ -21,9 +21,13 @@ from firmwright.oracle.reference_runner import RuntimeName, run_reference
 pytestmark = pytest.mark.host_c
 
 ACCELERATORS = (
-    "ethos-u55-128", "ethos-u65-512", "ethos-u55-32", "ethos-u55-256", "ethos-u65-256",
+    "ethos-u55-128",
+    "ethos-u65-512",
+    "ethos-u55-32",
+    "ethos-u55-256",
+    "ethos-u65-256",
     "ethos-u55-64",
-)  # fmt: skip
+)
 NETWORKS, DEEP_NETWORKS = 3, 300
 ORACLES: tuple[RuntimeName, ...] = ("tflm", "litert")
 SAMPLES = (1, 3)  # the largest values, random values
@@ -100,13 +104,23 @@ def test_random_networks_equal_a_reference(program: Path, seed: int) -> None:
 # ---- Defects -------------------------------------------------------------------------------------
 
 DEFECTS = {
-    "NPU_SET_IFM_STRIDE_Y": 16, "NPU_SET_OFM_STRIDE_Y": 16, "NPU_SET_IFM_ZERO_POINT": 1,
-    "NPU_SET_OFM_ZERO_POINT": 1, "NPU_SET_IFM2_ZERO_POINT": 1, "NPU_SET_OFM_SCALE": 1 << 27,
-    "NPU_SET_IFM_REGION": 1, "NPU_SET_OFM_REGION": 1, "NPU_SET_WEIGHT_REGION": 1,
-    "NPU_SET_SCALE_REGION": 1, "NPU_SET_WEIGHT_BASE": 16, "NPU_SET_WEIGHT_LENGTH": -32,
-    "NPU_SET_SCALE_BASE": 16, "NPU_SET_IFM_PAD_TOP": 1, "NPU_SET_KERNEL_STRIDE": 1,
+    "NPU_SET_IFM_STRIDE_Y": 16,
+    "NPU_SET_OFM_STRIDE_Y": 16,
+    "NPU_SET_IFM_ZERO_POINT": 1,
+    "NPU_SET_OFM_ZERO_POINT": 1,
+    "NPU_SET_IFM2_ZERO_POINT": 1,
+    "NPU_SET_OFM_SCALE": 1 << 27,
+    "NPU_SET_IFM_REGION": 1,
+    "NPU_SET_OFM_REGION": 1,
+    "NPU_SET_WEIGHT_REGION": 1,
+    "NPU_SET_SCALE_REGION": 1,
+    "NPU_SET_WEIGHT_BASE": 16,
+    "NPU_SET_WEIGHT_LENGTH": -32,
+    "NPU_SET_SCALE_BASE": 16,
+    "NPU_SET_IFM_PAD_TOP": 1,
+    "NPU_SET_KERNEL_STRIDE": 1,
     "NPU_SET_OFM_DEPTH_M1": 1,
-}  # fmt: skip
+}
 """Commands and the changes of their values."""
 DEFECTS_SEED = 25
 

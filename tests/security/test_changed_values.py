@@ -36,10 +36,21 @@ JSON_VALUES: Sequence[Any] = (*VALUES, None, [None])
 BOARD = "mps2-an386"
 USED_BY_SBOM = frozenset({"model", "model_id", "source_sha256", "numerics", "compiler"})
 MEASUREMENT = {
-    "schema": 1, "layer": "a" * 24, "kernel": "b" * 24, "what": "conv2d 8x8", "rule": "r",
-    "config": {"pixels": 2, "order": "x"}, "status": "ok", "count": 1200, "unit": "cycles",
-    "board": "b", "method": "exact", "compiler": "gcc", "flags": "-O2", "version": "0.1.0",
-}  # fmt: skip
+    "schema": 1,
+    "layer": "a" * 24,
+    "kernel": "b" * 24,
+    "what": "conv2d 8x8",
+    "rule": "r",
+    "config": {"pixels": 2, "order": "x"},
+    "status": "ok",
+    "count": 1200,
+    "unit": "cycles",
+    "board": "b",
+    "method": "exact",
+    "compiler": "gcc",
+    "flags": "-O2",
+    "version": "0.1.0",
+}
 PARTITION = {
     "schema": PARTITION_SCHEMA,
     "parts": [{"target": "c", "makes": ["conv_2d_1"], "ops": ["conv2d"], "entries": ["x"]}],

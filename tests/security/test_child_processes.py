@@ -76,9 +76,12 @@ def started_in(tree: ast.AST) -> Iterator[str]:
 
 
 HARMLESS = {
-    "subprocess.PIPE", "subprocess.DEVNULL", "subprocess.TimeoutExpired", "subprocess.Popen[bytes]",
+    "subprocess.PIPE",
+    "subprocess.DEVNULL",
+    "subprocess.TimeoutExpired",
+    "subprocess.Popen[bytes]",
     "concurrent.futures.process.BrokenProcessPool",
-}  # fmt: skip
+}
 
 
 def test_only_the_doors_start_processes() -> None:
@@ -185,10 +188,24 @@ def test_variables_that_load_code_or_change_a_tool_are_not_passed_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dropped = (
-        "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "SCONSFLAGS", "GCC_EXEC_PREFIX",
-        "COMPILER_PATH", "CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT",
-        "BASH_ENV", "ENV", "PYOCD_PROJECT_DIR", "ESPTOOL_CFGFILE", "QEMU_MODULE_DIR", "UNKNOWN",
-    )  # fmt: skip
+        "PYTHONSTARTUP",
+        "PYTHONHOME",
+        "PYTHONINSPECT",
+        "SCONSFLAGS",
+        "GCC_EXEC_PREFIX",
+        "COMPILER_PATH",
+        "CPATH",
+        "C_INCLUDE_PATH",
+        "LIBRARY_PATH",
+        "LD_PRELOAD",
+        "LD_AUDIT",
+        "BASH_ENV",
+        "ENV",
+        "PYOCD_PROJECT_DIR",
+        "ESPTOOL_CFGFILE",
+        "QEMU_MODULE_DIR",
+        "UNKNOWN",
+    )
     for name in dropped:
         monkeypatch.setenv(name, "/hostile")
     monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join(["", "/opt/lib", "lib"]))

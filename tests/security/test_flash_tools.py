@@ -24,11 +24,19 @@ def image(tmp_path: Path) -> Image:
     (tmp_path / "fw.bin").write_bytes(bytes.fromhex("deadbeef"))
     nothing = StackUsage("", 0, ())
     return Image(
-        board="any", variant="release", directory=tmp_path, elf=tmp_path / "fw.elf",
-        bin=tmp_path / "fw.bin", hex=tmp_path / "fw.hex", library=None,
-        sizes=ImageSizes((), (), ()), model_flash_bytes=0, model_ram_bytes=0, stack=nothing,
+        board="any",
+        variant="release",
+        directory=tmp_path,
+        elf=tmp_path / "fw.elf",
+        bin=tmp_path / "fw.bin",
+        hex=tmp_path / "fw.hex",
+        library=None,
+        sizes=ImageSizes((), (), ()),
+        model_flash_bytes=0,
+        model_ram_bytes=0,
+        stack=nothing,
         firmware_stack=nothing,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.skipif(shutil.which("openocd") is None, reason="openocd is not installed")

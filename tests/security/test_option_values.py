@@ -66,9 +66,12 @@ def test_values_that_cannot_be_meant_are_refused(
     ],
 )
 def test_devices_are_not_read_as_files(
-    words: tuple[str, ...], digits_path: Path, fw: Callable, tmp_path: Path,
+    words: tuple[str, ...],
+    digits_path: Path,
+    fw: Callable,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     verb, *options = words
     said = fw(verb, digits_path, *options, os.devnull)

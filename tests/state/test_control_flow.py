@@ -85,8 +85,11 @@ def branches_and_a_loop(*, plain: bool = False) -> bytes:
 
 
 _CARRIED: tuple[tuple[str, Any], ...] = (
-    ("rounds_left", COUNT), ("sum", KIND), ("a", KIND), ("b", KIND),
-)  # fmt: skip
+    ("rounds_left", COUNT),
+    ("sum", KIND),
+    ("a", KIND),
+    ("b", KIND),
+)
 
 
 def samples() -> SampleBatch:

@@ -76,8 +76,11 @@ def test_assigned_variables_become_state_with_initial_values(compiled: Compilati
     np.testing.assert_array_equal(constants[states["sum"].initial].array(), FIRST)
     assert states["sum"].next.name == "total"
     assert {call.op for call in main.body} == {
-        "add", "reshape", "strided_slice", "concatenation",
-    }  # fmt: skip
+        "add",
+        "reshape",
+        "strided_slice",
+        "concatenation",
+    }
     assert parse_module(print_module(compiled.imported)) == compiled.imported
 
 

@@ -54,18 +54,28 @@ class GraphBuilder:
         self._names: set[str] = set()
 
     def input(
-        self, name: str, shape: Sequence[int], dtype: str = "int8", *, scale: Scale = None,
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "int8",
+        *,
+        scale: Scale = None,
         zero_point: int = 0,
-    ) -> Value:  # fmt: skip
+    ) -> Value:
         kind = TensorType(tuple(shape), self._dtype(dtype), _quantization(scale, zero_point))
         value = Value(self._take(name), kind)
         self._inputs.append(value)
         return value
 
     def constant(
-        self, array: npt.ArrayLike, *, name: str = "", scale: Scale = None, zero_point: int = 0,
+        self,
+        array: npt.ArrayLike,
+        *,
+        name: str = "",
+        scale: Scale = None,
+        zero_point: int = 0,
         axis: int = 0,
-    ) -> Value:  # fmt: skip
+    ) -> Value:
         """Add a constant like the array; a sequence has a scale per channel along `axis`."""
         values = np.asarray(array)
         dtype = self._dtype(values.dtype.name)
@@ -97,9 +107,16 @@ class GraphBuilder:
         self._state[state.name] = State(state, following, self._state[state.name].initial)
 
     def call(
-        self, op: str, *inputs: Value | None, name: str = "", shape: Sequence[int] | None = None,
-        dtype: str = "", scale: Scale = None, zero_point: int = 0, **attrs: Attr,
-    ) -> Value:  # fmt: skip
+        self,
+        op: str,
+        *inputs: Value | None,
+        name: str = "",
+        shape: Sequence[int] | None = None,
+        dtype: str = "",
+        scale: Scale = None,
+        zero_point: int = 0,
+        **attrs: Attr,
+    ) -> Value:
         """Add a call and return its first result; None is an omitted optional input.
 
         By default the result has the first input's type; only `reshape` needs `shape`.
@@ -108,9 +125,15 @@ class GraphBuilder:
         return self._call(op, inputs, (name,), spec, attrs)[0]
 
     def calls(
-        self, op: str, *inputs: Value | None, results: Sequence[str] = (), dtype: str = "",
-        scale: Scale = None, zero_point: int = 0, **attrs: Attr,
-    ) -> tuple[Value, ...]:  # fmt: skip
+        self,
+        op: str,
+        *inputs: Value | None,
+        results: Sequence[str] = (),
+        dtype: str = "",
+        scale: Scale = None,
+        zero_point: int = 0,
+        **attrs: Attr,
+    ) -> tuple[Value, ...]:
         """Add a call and return all results, such as the parts of a split, named `results`."""
         spec = _ResultSpec(None, dtype, scale, zero_point)
         return self._call(op, inputs, results, spec, attrs)
@@ -127,9 +150,13 @@ class GraphBuilder:
         return module
 
     def _call(
-        self, op: str, inputs: Sequence[Value | None], names: Sequence[str], spec: _ResultSpec,
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        names: Sequence[str],
+        spec: _ResultSpec,
         attrs: Mapping[str, Attr],
-    ) -> tuple[Value, ...]:  # fmt: skip
+    ) -> tuple[Value, ...]:
         opdef = self._operator(op)
         like = next((value.type for value in inputs if value is not None), None)
         if like is None:

@@ -67,9 +67,15 @@ class Logits(nn.Module):
 
 def export(network: Residual, name: str) -> None:
     torch.onnx.export(
-        network, (torch.zeros(1, 1, 8, 8),), HERE / name, input_names=["image"],
-        output_names=["share"], dynamo=False, opset_version=17, verbose=False,
-    )  # fmt: skip
+        network,
+        (torch.zeros(1, 1, 8, 8),),
+        HERE / name,
+        input_names=["image"],
+        output_names=["share"],
+        dynamo=False,
+        opset_version=17,
+        verbose=False,
+    )
 
 
 def main() -> None:

@@ -39,8 +39,11 @@ def facts_of(*compiler: str) -> dict[str, int]:
     text = "\n".join(f'#ifdef {name}\n"{name}" {name}\n#endif' for name in FACTS.split())
     done = subprocess.run(
         [*compiler, "-E", "-P", "-x", "c", "-"],
-        input=text, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = dict(line.split() for line in done.stdout.splitlines() if line.startswith('"'))
     facts = {name.strip('"'): int(value, 0) for name, value in found.items()}
     if "__ARM_FP" in facts:

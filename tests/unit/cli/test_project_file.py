@@ -96,8 +96,11 @@ def test_init_makes_a_project_that_builds(
     folder = tmp_path / "new"
     said = fw("init", str(digits_path), "-o", str(folder), "--json")
     assert said.json["files"] == [
-        "firmwright.toml", "test_firmware.py", ".gitignore", "digits.tflite",
-    ]  # fmt: skip
+        "firmwright.toml",
+        "test_firmware.py",
+        ".gitignore",
+        "digits.tflite",
+    ]
     if deep:
         subprocess.run([sys.executable, "-m", "pytest", "-q", folder], check=True)
     monkeypatch.chdir(folder)

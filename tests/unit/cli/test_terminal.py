@@ -95,9 +95,13 @@ def test_the_shell_completes_choices(tmp_path: Path):
     pytest.importorskip("argcomplete")
     line = "firmwright compile --optimize s"
     settings = {
-        **ENVIRONMENT, "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line,
-        "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "words"),
-    }  # fmt: skip
+        **ENVIRONMENT,
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "words"),
+    }
     subprocess.run([sys.executable, "-m", "firmwright"], env=settings, check=True)
     assert (tmp_path / "words").read_text().split("\n") == ["speed", "size"]
 

@@ -40,8 +40,14 @@ def test_boot_messages_are_skipped():
 
 
 def test_a_sample_goes_in_commands_of_less_than_80_characters():
-    line = Scripted({"name": NAMED, "db load 40": "m-ready\r\n", f"db {'07' * 38}": "m-ready\r\n",
-                     "db 0707": "m-load-done\r\nm-ready\r\n"})  # fmt: skip
+    line = Scripted(
+        {
+            "name": NAMED,
+            "db load 40": "m-ready\r\n",
+            f"db {'07' * 38}": "m-ready\r\n",
+            "db 0707": "m-load-done\r\nm-ready\r\n",
+        }
+    )
     MlperfSession(line).load(bytes([7] * 40))
     assert max(map(len, line.commands)) == 79
 

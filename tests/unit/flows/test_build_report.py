@@ -10,9 +10,13 @@ from firmwright.cli.main import main
 from firmwright.flows.build_report import read_report
 
 EARLIER = {
-    "model": "an older one", "board": "paper", "optimize": "speed", "operators": [], "total": 1,
+    "model": "an older one",
+    "board": "paper",
+    "optimize": "speed",
+    "operators": [],
+    "total": 1,
     "workspace_bytes": 1,
-}  # fmt: skip
+}
 
 
 @pytest.mark.qemu

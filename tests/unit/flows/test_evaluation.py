@@ -85,10 +85,16 @@ def test_a_float_model_with_another_input_is_refused(digits: fw.Compilation) -> 
 def test_the_scores_of_a_classifier_are_judged_not_its_class_index(tmp_path: Path) -> None:
     scale = [1.0, 0.0, 0.0, 1.0, -1.0, -1.0]
     node = onnx.helper.make_node(
-        "LinearClassifier", ["x"], ["label", "probabilities"], domain="ai.onnx.ml",
-        classlabels_ints=[0, 1, 2], coefficients=scale, intercepts=[0.0] * 3,
-        multi_class=1, post_transform="SOFTMAX",
-    )  # fmt: skip
+        "LinearClassifier",
+        ["x"],
+        ["label", "probabilities"],
+        domain="ai.onnx.ml",
+        classlabels_ints=[0, 1, 2],
+        coefficients=scale,
+        intercepts=[0.0] * 3,
+        multi_class=1,
+        post_transform="SOFTMAX",
+    )
     kinds = {"x": (1, [1, 2]), "label": (7, [1]), "probabilities": (1, [1, 3])}
     infos = [onnx.helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
     graph = onnx.helper.make_graph([node], "linear", infos[:1], infos[1:])
@@ -146,10 +152,18 @@ def test_an_emulated_board_agrees_with_the_runtime(digits_path: Path) -> None:
 def changed_evaluation(classes: int) -> Evaluation:
     names = tuple(f"<{index}>" for index in range(classes))
     return Evaluation(
-        model="net", board="host", data="data", samples=3, metric="classification", is_labeled=True,
-        classes=names, runs=(), mismatches=2, confusions=(Confusion(0, 1, 2), Confusion(1, 1, 1)),
+        model="net",
+        board="host",
+        data="data",
+        samples=3,
+        metric="classification",
+        is_labeled=True,
+        classes=names,
+        runs=(),
+        mismatches=2,
+        confusions=(Confusion(0, 1, 2), Confusion(1, 1, 1)),
         changed=(ChangedSample("a.npy", 0, 0, 1),),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.host_c

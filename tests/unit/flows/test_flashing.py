@@ -29,9 +29,13 @@ SAYS = {
 }
 """What the tools print after success, in the words of their sources or manuals."""
 PROVEN_ON = {
-    "pyocd": "nrf52840-dk", "openocd": "nucleo-h743zi", "jlink": "nrf52840-dk",
-    "st-flash": "disco-f746ng", "esptool": "disco-f746ng", "picotool": "rpi-pico2",
-}  # fmt: skip
+    "pyocd": "nrf52840-dk",
+    "openocd": "nucleo-h743zi",
+    "jlink": "nrf52840-dk",
+    "st-flash": "disco-f746ng",
+    "esptool": "disco-f746ng",
+    "picotool": "rpi-pico2",
+}
 
 
 @pytest.fixture

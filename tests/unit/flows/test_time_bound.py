@@ -24,8 +24,11 @@ from firmwright.pipeline import Compilation
 PLUGIN = Path(__file__).with_name("largest_counts.c")
 INTERFACE = Path(instruction_counter.__file__).with_name("plugin")
 BOARDS = {
-    "microbit": "arm", "mps2-an386": "arm", "mps2-an505": "arm", "qemu-riscv32-virt": "riscv32"
-}  # fmt: skip
+    "microbit": "arm",
+    "mps2-an386": "arm",
+    "mps2-an505": "arm",
+    "qemu-riscv32-virt": "riscv32",
+}
 LARGER = {"microbit": "rpi-pico"}
 MODELS = ["ad01_int8", "str_ww_ref_model", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8"]
 RATIO_MAX = 1.05

@@ -7,9 +7,15 @@ from tflite_writer import flexbuffer
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
 
 OPTIONS = {
-    "T": 7, "clamping": True, "fft_length": 512, "gain": 0.3, "large": 5_000_000_000,
-    "name": "mel", "shift": -12, "third": 1.5,
-}  # fmt: skip
+    "T": 7,
+    "clamping": True,
+    "fft_length": 512,
+    "gain": 0.3,
+    "large": 5_000_000_000,
+    "name": "mel",
+    "shift": -12,
+    "third": 1.5,
+}
 
 
 def test_a_map_round_trips() -> None:

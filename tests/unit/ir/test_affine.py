@@ -26,9 +26,16 @@ def at(expr: tir.Expr, values: dict[str, int]) -> int:
             x, y = at(a, values), at(b, values)
             quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) if y else 0
             table = {
-                "add": x + y, "sub": x - y, "mul": x * y, "min": min(x, y), "max": max(x, y),
-                "div": quotient, "mod": x - quotient * y, "and": x & y, "lt": int(x < y),
-            }  # fmt: skip
+                "add": x + y,
+                "sub": x - y,
+                "mul": x * y,
+                "min": min(x, y),
+                "max": max(x, y),
+                "div": quotient,
+                "mod": x - quotient * y,
+                "and": x & y,
+                "lt": int(x < y),
+            }
             return table[op]
         case _:
             raise AssertionError(expr)

@@ -139,8 +139,9 @@ def test_an_equal_kernel_is_not_analyzed_again(monkeypatch: pytest.MonkeyPatch) 
         x, y = tir.Buffer("x", INT8, (N, 7)), tir.Buffer("y", INT8, (N, 7))
         return kernel(
             loop(tir.BufferStore(y, (INDEX, number(3)), tir.BufferLoad(x, (INDEX, number(5))))),
-            x=x, y=y,
-        )  # fmt: skip
+            x=x,
+            y=y,
+        )
 
     spans = find_offset_constraints(copy(), "x", "y")
     assert spans

@@ -171,9 +171,12 @@ def test_overlapped_arguments_are_executed_in_the_program_order(offset: int) -> 
     for i in range(8):
         expected[4 + offset + i] = int(expected[4 + i]) * 2 % 256
     interpret(
-        pool_main(4, 4 + offset), {"sram": pool}, {}, functions={"double": doubling()},
+        pool_main(4, 4 + offset),
+        {"sram": pool},
+        {},
+        functions={"double": doubling()},
         check_overflow=False,
-    )  # fmt: skip
+    )
     np.testing.assert_array_equal(pool, expected)
 
 
@@ -219,9 +222,11 @@ def test_scalar_parameters_are_passed_by_calls() -> None:
     n = tir.Var("n", INT32)
     y = tir.Buffer("y", INT32, (4,))
     body = tir.For(
-        tir.Var("i", INT64), tir.IntImm(0, INT64), tir.IntImm(4, INT64),
+        tir.Var("i", INT64),
+        tir.IntImm(0, INT64),
+        tir.IntImm(4, INT64),
         tir.BufferStore(y, (tir.Var("i", INT64),), n),
-    )  # fmt: skip
+    )
     fill = tir.PrimFunc("fill", (tir.Param(y, "out"), tir.Param(n, "scalar")), body)
     out = np.zeros(4, np.int32)
     interpret(fill, {"y": out, "n": 7}, {})

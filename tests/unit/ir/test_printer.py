@@ -73,7 +73,7 @@ def graph() -> Function:
         OpCall("fc", (x, w, None), (y,), {"axes": (1, -1)}, Span("m", 0, 4, "y"), "m4"),
         OpCall("@conv2d_3", (y, w), (z,)),
         OpCall("odd op!", (), ()),
-    )  # fmt: skip
+    )
     return Function("main", (x,), calls, (z, x), {"note": 'π \\ "q"\n'})
 
 
@@ -82,10 +82,13 @@ def whole() -> IRModule:
     kind = TensorType((1, 8), INT8, Quantization((0.5,), (3,)))
     live = (LiveRange(0, 3), LiveRange(5, 7))
     plan = Plan(
-        "search", {"run.t": Placement("sram", 128)}, {"sram": 4096}, 400,
+        "search",
+        {"run.t": Placement("sram", 128)},
+        {"sram": 4096},
+        400,
         (BufferInfo("run.t", 50, 4, live, "activation", ("sram", "dtcm")),),
         (OffsetConstraint("run.t", "run.u", -50, 4), OffsetConstraint("a", "b c", -1, 2, 8, 3)),
-    )  # fmt: skip
+    )
     w = Constant.from_array("w", np.zeros((3, 8)), INT8)
     more = {"w": w, "same": replace(w, name="same"), "empty": Constant("empty", INT8, (0,), b"")}
     flash = PoolInfo("flash", None, "ro", ("m4",), 0.5, 1.0, 3, 0, "port", ".rodata")
@@ -99,7 +102,7 @@ def whole() -> IRModule:
         IoBinding("caller", True, *tensors),
         plan,
         {"entry": "run", "link_params": True, "x": -0.0},
-    )  # fmt: skip
+    )
 
 
 def test_a_module_with_every_feature_round_trips() -> None:
@@ -140,9 +143,25 @@ def test_another_format_version_is_rejected() -> None:
 
 DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL)
 OPS = (
-    "add", "sub", "mul", "div", "mod", "min", "max", "shl", "shr", "and", "or", "xor",
-    "lt", "le", "gt", "ge", "eq", "ne",
-)  # fmt: skip
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "mod",
+    "min",
+    "max",
+    "shl",
+    "shr",
+    "and",
+    "or",
+    "xor",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+)
 X = tir.Buffer("for", INT8, (4, 4), (8, 1), "dtcm x", 2)
 ACC = tir.Buffer("acc", INT32, (4,), scope="reg")
 SCALAR = tir.Buffer("op", FLOAT32, ())
@@ -281,10 +300,10 @@ WRONG = [
     ("const @c = i8[2] [1, 2, 3]", "constant 'c' has 3 bytes, its type needs 2."),
     ("const @c = i8[2] [1, 300]", "not all of these values are of type i8."),
     ("pool @p {size=3}", "pool p has the unknown field 'size'."),
-    ("plan \"s\" lower_bound 3 {", "found the end of the text, expected one of pool"),
+    ('plan "s" lower_bound 3 {', "found the end of the text, expected one of pool"),
     ("hello", "t:1:1: found 'hello', expected one of attrs, target"),
     ("data {\n  AAAA\n}", "t:2:1: found 'AAAA', expected `sha256.HEX:`."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=[text for text, _ in WRONG])

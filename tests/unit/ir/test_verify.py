@@ -61,8 +61,9 @@ def test_a_name_is_undefined_after_its_scope() -> None:
 
 def test_a_pointer_covers_its_region_as_often_as_it_is_accessed() -> None:
     operands = (
-        Operand("x", "ptr", INT8, "r", 2, times="count"), Operand("count", "in", INT32),
-    )  # fmt: skip
+        Operand("x", "ptr", INT8, "r", 2, times="count"),
+        Operand("count", "in", INT32),
+    )
     table = {"sum": Intrinsic("sum", operands, lambda x, count: None, "", "")}
     for count in (2, 3):
         b = Builder("f")

@@ -34,14 +34,16 @@ WHOLE = np.array([-7, -1, 0, 3, 5, 100], np.int32)
         ("t = exp(-abs(a)); log1p(t) + max(a, 0.0)", [FLOATS]),
         ("where(a < 0.0, b * expm1(a), a)", [FLOATS, np.float32(0.5)]),
         ("int8(min(max(rint(a / 0.1) + 3.0, -128.0), 127.0))", [FLOATS]),
-        ("rest = a % b; where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
-         [WHOLE, np.full(6, 4, np.int32)]),
+        (
+            "rest = a % b; where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
+            [WHOLE, np.full(6, 4, np.int32)],
+        ),
         ("(a / b) << 1 | ~b", [WHOLE, np.full(6, 3, np.int32)]),
         ("not (a == b) and a > 0", [WHOLE, WHOLE[::-1].copy()]),
         ("(a != a) | (a == inf) | (a == -inf)", [FLOATS]),
         ("pow(abs(a), 0.5) - sqrt(abs(a))", [FLOATS]),
     ],
-)  # fmt: skip
+)
 def test_kernel_equals_reference(formula: str, inputs: list[np.ndarray]) -> None:
     arrays = [np.broadcast_to(x, (6,)).copy() for x in inputs]
     kinds = {"float32": FLOAT32, "int32": INT32}

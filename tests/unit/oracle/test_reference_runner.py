@@ -97,9 +97,12 @@ def test_a_truncated_model_gives_a_clear_error(numerics: Numerics, digits_path: 
 @pytest.mark.parametrize("kind", ["int8", "int16"])
 def test_sums_that_litert_does_not_compute_have_tflm_as_reference_alone(kind: str) -> None:
     case = ConformanceCase(
-        "sum", "SUM", (CaseTensor((2, 3), kind, (0.5,), (0,)), int_vector(1)),
-        (CaseTensor((2,), kind, (0.5,), (0,)),), {"keep_dims": False},
-    )  # fmt: skip
+        "sum",
+        "SUM",
+        (CaseTensor((2, 3), kind, (0.5,), (0,)), int_vector(1)),
+        (CaseTensor((2,), kind, (0.5,), (0,)),),
+        {"keep_dims": False},
+    )
     model = write_cases([case])
     samples = [{"0.x0": np.array([[1, 2, 3], [-4, 5, 6]], kind)}]
     with pytest.raises(ReferenceRefusalError, match="LiteRT BUILTIN_REF refuses") as raised:

@@ -39,9 +39,13 @@ def test_a_custom_main_replaces_loop_and_glue(board: str):
     ],
 )
 def test_a_custom_main_is_refused_where_it_has_no_effect(
-    words: list[str], what: str, digits_path: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-):  # fmt: skip
+    words: list[str],
+    what: str,
+    digits_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
     monkeypatch.chdir(tmp_path)
     assert main(["compile", str(digits_path), *words]) == 2
     assert what in capsys.readouterr().err

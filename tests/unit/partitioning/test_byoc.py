@@ -206,8 +206,11 @@ def boundaries(main: Function, regions: list[CallGroup]) -> int:
 
 def test_regions_never_depend_on_each_other():
     calls = (
-        ("relu", "x", "a1"), ("tanh", "z", "b1"), ("add", "a1 b1", "a2"), ("mul", "b1 a1", "b2"),
-    )  # fmt: skip
+        ("relu", "x", "a1"),
+        ("tanh", "z", "b1"),
+        ("add", "a1 b1", "a2"),
+        ("mul", "b1 a1", "b2"),
+    )
     toys = [
         Toy({"r": op("relu"), "a": op("add")}, name="one", merge_regions=True),
         Toy({"t": op("tanh"), "m": op("mul")}, name="two", merge_regions=True),

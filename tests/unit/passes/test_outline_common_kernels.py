@@ -22,9 +22,13 @@ from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
 from firmwright.passes.tir.shape_abstraction import fill_holes, flatten_buffers, make_template
 
 SHIFTED = Intrinsic(
-    "shifted", (Operand("x", "in", INT32), Operand("by", "imm", INT32)),
-    lambda x, by: x >> by, "return x >> by;", "x shifted.", INT32,
-)  # fmt: skip
+    "shifted",
+    (Operand("x", "in", INT32), Operand("by", "imm", INT32)),
+    lambda x, by: x >> by,
+    "return x >> by;",
+    "x shifted.",
+    INT32,
+)
 INTRINSICS: IntrinsicTable = {"shifted": SHIFTED}
 ROWS = """\
   for row in 0..{rows} {{
@@ -54,21 +58,32 @@ func @k{number}(in x: {shape} align(4), out y: {shape} align(4)) index(i32)
 def module(*shapes: tuple[int, int], body: str = ROWS, goal: str = "size") -> IRModule:
     """Return a module with one kernel per shape; each reads the buffer of the one before."""
     kernels = [kernel(n, *shape, body) for n, shape in enumerate(shapes)]
-    constants = [f"const @k{n}.w = i32[{w}] {list(range(n + 1, n + 1 + w))}" for n, (_, w) in
-                 enumerate(shapes)]  # fmt: skip
+    constants = [
+        f"const @k{n}.w = i32[{w}] {list(range(n + 1, n + 1 + w))}"
+        for n, (_, w) in enumerate(shapes)
+    ]
     lines, at = [], 0
     calls = []
     for n, (rows, width) in enumerate(shapes):
         size = 4 * rows * width
         for name in ("a", "b"):
-            lines.append(f"  decl {name}{n}: i32[{rows},{width}] align(4) = "
-                         f"ptr(sram, {at}, {size}, rw)")  # fmt: skip
+            lines.append(
+                f"  decl {name}{n}: i32[{rows},{width}] align(4) = ptr(sram, {at}, {size}, rw)"
+            )
             at += size
         extent = rows * width
-        calls.append(f"  call @k{n}(ptr(a{n}, 0, {extent}, r), ptr(b{n}, 0, {extent}, w)) "
-                     f'op {n} span("m", 0, {n})')  # fmt: skip
-    main = "\n".join([f"func @run(pool sram: u8[{at}] scope(pool) align(16)) "
-                      "attrs {aot_main=true} {", *lines, *calls, "}"])  # fmt: skip
+        calls.append(
+            f"  call @k{n}(ptr(a{n}, 0, {extent}, r), ptr(b{n}, 0, {extent}, w)) "
+            f'op {n} span("m", 0, {n})'
+        )
+    main = "\n".join(
+        [
+            f"func @run(pool sram: u8[{at}] scope(pool) align(16)) attrs {{aot_main=true}} {{",
+            *lines,
+            *calls,
+            "}",
+        ]
+    )
     head = f'attrs {{entry="run", optimize="{goal}"}}'
     return parse_module("\n".join([head, *constants, *kernels, main, ""]), fragment=True)
 
@@ -108,8 +123,11 @@ def test_kernels_of_different_shapes_share_a_function_with_equal_results() -> No
     assert all(isinstance(f, tir.PrimFunc) for f in funcs)
     names = [[(p.name, p.role) for p in f.params[2:]] for f in funcs if isinstance(f, tir.PrimFunc)]
     assert names[0] == [
-        ("w", "const"), ("row_count", "scalar"), ("i_count", "scalar"), ("offset", "scalar")
-    ]  # fmt: skip
+        ("w", "const"),
+        ("row_count", "scalar"),
+        ("i_count", "scalar"),
+        ("offset", "scalar"),
+    ]
     assert names == [names[0]] * 3
     main = after.functions["run"]
     assert isinstance(main, tir.PrimFunc)
@@ -207,7 +225,10 @@ def test_flattened_kernels_are_equivalent_and_holes_can_be_refilled() -> None:
 
 def test_equal_merging_keys_differ_only_in_constants_and_scalars() -> None:
     found = module((3, 5), (3, 5), (2, 5), (3, 7))
-    keys = [make_template(f, INTRINSICS).merging_key for f in found.functions.values()
-            if isinstance(f, tir.PrimFunc)][:-1]  # fmt: skip
+    keys = [
+        make_template(f, INTRINSICS).merging_key
+        for f in found.functions.values()
+        if isinstance(f, tir.PrimFunc)
+    ][:-1]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3

@@ -24,11 +24,25 @@ def operator(index: int, kind: str, count: int, **more: Any) -> OperatorReport:
 def make_report(**changed: Any) -> BuildReport:
     """Return a report without findings, with some fields changed."""
     report = BuildReport(
-        model="m", board="b", core="cortex-m4", target="cortex-m", numerics="litert",
-        optimize="balanced", compiler="gcc -O2", tool_version="1", model_id="00" * 16,
-        unit="instructions", total=1000, resolution=40, workspace_bytes=160,
-        lower_bound_bytes=160, constants_bytes=120, flash_bytes=5000, ram_bytes=700,
-        model_flash_bytes=1000, model_ram_bytes=160,
+        model="m",
+        board="b",
+        core="cortex-m4",
+        target="cortex-m",
+        numerics="litert",
+        optimize="balanced",
+        compiler="gcc -O2",
+        tool_version="1",
+        model_id="00" * 16,
+        unit="instructions",
+        total=1000,
+        resolution=40,
+        workspace_bytes=160,
+        lower_bound_bytes=160,
+        constants_bytes=120,
+        flash_bytes=5000,
+        ram_bytes=700,
+        model_flash_bytes=1000,
+        model_ram_bytes=160,
         stack=StackReport(100, 300, 200, 4096, ("fwr_reset_handler", "main", "m_run")),
         pools=(PoolUsage("sram", 96, 1000), PoolUsage("fast", 64, None)),
         buffers=(
@@ -40,8 +54,9 @@ def make_report(**changed: Any) -> BuildReport:
         operator_by_time=(0, -1, 2),
         operators=(operator(0, "conv2d", 600), operator(2, "softmax", 400)),
         sections=(
-            SectionSize(".text", 0, 3000, "text"), SectionSize(".rodata", 3000, 2000, "rodata")
+            SectionSize(".text", 0, 3000, "text"),
+            SectionSize(".rodata", 3000, 2000, "rodata"),
         ),
         regions=(ImageRegionUsage("code", 5000, 100_000),),
-    )  # fmt: skip
+    )
     return replace(report, **changed)

@@ -151,9 +151,20 @@ def test_page_shows_the_accuracy_on_a_data_set():
     runs = (RunScores("model", "LiteRT", {"top1": 0.5, "auc": None}),)
     confusions = (Confusion(0, 1, 1), Confusion(1, 1, 1))
     evaluation = Evaluation(
-        "m", "b", "d<ta", 2, "classification", True, ("no", "yes"), runs, 0, confusions,
-        (ChangedSample("s<1", 0, 0, 1),), 1, (LayerAccuracy("conv", "conv2d", 8, 30.5, 1, 2, 3),),
-    )  # fmt: skip
+        "m",
+        "b",
+        "d<ta",
+        2,
+        "classification",
+        True,
+        ("no", "yes"),
+        runs,
+        0,
+        confusions,
+        (ChangedSample("s<1", 0, 0, 1),),
+        1,
+        (LayerAccuracy("conv", "conv2d", 8, 30.5, 1, 2, 3),),
+    )
     text = render_page(make_report(evaluation=evaluation))
     tags = Tags()
     tags.feed(text)
@@ -188,9 +199,16 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     text = render_page(REPORT).replace("<head>", f"<head>{WATCH}")
     file.write_text(text.replace("</body>", f"{HOVER}</body>"), encoding="utf-8")
     command = [
-        browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'me'}",
-        "--window-size=1280,1400", "--virtual-time-budget=2000", "--dump-dom", file.as_uri(),
-    ]  # fmt: skip
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={folder / 'me'}",
+        "--window-size=1280,1400",
+        "--virtual-time-budget=2000",
+        "--dump-dom",
+        file.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "CONSOLE" not in done.stderr
     found = re.search(r'<pre id="said">(.*?)</pre>', done.stdout, re.DOTALL)

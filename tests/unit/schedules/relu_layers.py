@@ -14,10 +14,16 @@ from firmwright.ir.graph.opdef import OpCall
 
 
 def relu_layer(
-    op: str, zero_point: int, shape: tuple[int, int, int], weights: np.ndarray,
-    scales: tuple[float, ...], bias: np.ndarray, stride: tuple[int, int],
-    padding: tuple[int, int, int, int], **attrs: Any,
-) -> OpCall:  # fmt: skip
+    op: str,
+    zero_point: int,
+    shape: tuple[int, int, int],
+    weights: np.ndarray,
+    scales: tuple[float, ...],
+    bias: np.ndarray,
+    stride: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    **attrs: Any,
+) -> OpCall:
     """Return a layer with an input of `shape` and scale 0.02; outputs are those of `scales`."""
     outputs, window = len(scales), weights.shape[1:3]
     sides = (

@@ -18,9 +18,13 @@ from firmwright.schedules.cortex_m_dsp.conv2d_shared import SCHEDULES
 
 
 def layer(
-    seed: int, shape: tuple[int, int, int], outputs: int, window: tuple[int, int],
-    stride: tuple[int, int] = (1, 1), padding: tuple[int, int, int, int] = (0, 0, 0, 0),
-) -> OpCall:  # fmt: skip
+    seed: int,
+    shape: tuple[int, int, int],
+    outputs: int,
+    window: tuple[int, int],
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+) -> OpCall:
     rng = np.random.default_rng(seed)
     scales = tuple(float(np.float32(s)) for s in rng.choice([2e-3, 1e-2, 0.05], outputs))
     weights = rng.integers(-127, 128, (outputs, *window, shape[2])).astype(np.int8)
@@ -67,9 +71,14 @@ def several_layers() -> IRModule:
         weights, bias = (constant.array() for constant in made.constants[1:])
         scales = made.input(1).quantization.scales
         y = g.call(
-            "conv2d", y, g.constant(weights, scale=scales, axis=0), g.constant(bias),
-            scale=6 / 255, zero_point=-128, **made.attrs,
-        )  # fmt: skip
+            "conv2d",
+            y,
+            g.constant(weights, scale=scales, axis=0),
+            g.constant(bias),
+            scale=6 / 255,
+            zero_point=-128,
+            **made.attrs,
+        )
     return g.model(y)
 
 

@@ -31,9 +31,16 @@ def layer(
     bias = (rng.uniform(-1, 4, channels) / np.maximum(scales, 1e-3) / 0.02).astype(np.int32)
     zero_point = int(rng.choice([-128, 0, 127, 5]))
     return relu_layer(
-        "depthwise_conv2d", zero_point, shape, weights, scales, bias, (stride, stride), padding,
+        "depthwise_conv2d",
+        zero_point,
+        shape,
+        weights,
+        scales,
+        bias,
+        (stride, stride),
+        padding,
         depth_multiplier=1,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("numbers", [(8, 29), (10, 28)], ids=["depthwise", "conv2d"])
@@ -82,9 +89,14 @@ def test_layers_of_many_shapes_share_one_function() -> None:
         weights, bias = (constant.array() for constant in made.constants[1:])
         scales = made.input(1).quantization.scales
         y = g.call(
-            "depthwise_conv2d", y, g.constant(weights, scale=scales, axis=3), g.constant(bias),
-            scale=6 / 255, zero_point=-128, **made.attrs,
-        )  # fmt: skip
+            "depthwise_conv2d",
+            y,
+            g.constant(weights, scale=scales, axis=3),
+            g.constant(bias),
+            scale=6 / 255,
+            zero_point=-128,
+            **made.attrs,
+        )
     compiled = compile_for(g.model(y), "mps2-an386", optimize="size")
     used = [item.schedule for item in compiled.summary.operators]
     assert [name.split()[0] for name in used] == ["dsp.depthwise.shared"] * len(strides)

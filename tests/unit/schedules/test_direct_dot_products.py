@@ -73,9 +73,16 @@ def convolution(seed: int, numerics: NumericsProfile) -> OpCall:
     )
     inputs, outputs = int(rng.integers(1, 10)), int(rng.integers(1, 10))
     return layer(
-        "conv2d", seed, (1, 7, 7, inputs), (outputs, *size, inputs), (1, rows, cols, outputs),
-        numerics, padding=padding, stride=stride, dilation=dilation,
-    )  # fmt: skip
+        "conv2d",
+        seed,
+        (1, 7, 7, inputs),
+        (outputs, *size, inputs),
+        (1, rows, cols, outputs),
+        numerics,
+        padding=padding,
+        stride=stride,
+        dilation=dilation,
+    )
 
 
 def transposed(seed: int, numerics: NumericsProfile) -> OpCall:
@@ -85,9 +92,15 @@ def transposed(seed: int, numerics: NumericsProfile) -> OpCall:
     height, inputs = 3 * stride[0] + size[0] - before[0], int(rng.integers(1, 9))
     x_shape, w_shape = (2, 4, 5, inputs), (outputs, *size, inputs)
     return layer(
-        "transpose_conv", seed, x_shape, w_shape, (2, height, 10, outputs),
-        numerics, stride=stride, before=before,
-    )  # fmt: skip
+        "transpose_conv",
+        seed,
+        x_shape,
+        w_shape,
+        (2, height, 10, outputs),
+        numerics,
+        stride=stride,
+        before=before,
+    )
 
 
 def check(call: OpCall, schedule: Schedule) -> None:

@@ -94,10 +94,8 @@ def allowed(call: OpCall, x: Array) -> Array:
     plain = replace(
         call,
         attrs={**call.attrs, "activation": "none"},
-        constants=(None, *(
-            Constant.from_array("m", values, FLOAT32) for values in magnitudes[1:]
-        )),
-    )  # fmt: skip
+        constants=(None, *(Constant.from_array("m", values, FLOAT32) for values in magnitudes[1:])),
+    )
     (reach,) = op_table()[call.op].reference(
         plain, [each.astype(np.float32) for each in magnitudes]
     )
@@ -129,10 +127,12 @@ def test_a_transposed_convolution_without_an_fpu_has_the_bits_of_the_default_loo
         kinds = [TensorType(shape, FLOAT32) for shape in ((1, 3, 3, 5), (4, 3, 3, 5), (4,))]
         x, *values = (rng.normal(size=kind.shape).astype(np.float32) for kind in kinds)
         call = OpCall(
-            "transpose_conv", tuple(kinds), (TensorType((1, *outputs, 4), FLOAT32),),
+            "transpose_conv",
+            tuple(kinds),
+            (TensorType((1, *outputs, 4), FLOAT32),),
             {"stride": stride, "before": before, "activation": "relu"},
             (None, *(Constant.from_array("c", value, FLOAT32) for value in values)),
-        )  # fmt: skip
+        )
         (config,) = schedule.configs(call)
         kernel = Kernel("kernel", call)
         schedule.build(call, config, kernel)
@@ -171,9 +171,12 @@ def test_float_schedules_match_the_default_loops(
 
 
 def convolution(
-    x: tuple[int, ...], outputs: int, size: tuple[int, int], stride: tuple[int, int],
+    x: tuple[int, ...],
+    outputs: int,
+    size: tuple[int, int],
+    stride: tuple[int, int],
     padding: tuple[int, int, int, int],
-) -> OpCall:  # fmt: skip
+) -> OpCall:
     rng = np.random.default_rng(len(x) + outputs)
     w = Constant.from_array("w", rng.normal(size=(outputs, *size, x[3])), FLOAT32)
     bias = Constant.from_array("bias", rng.normal(size=outputs), FLOAT32)
@@ -230,8 +233,9 @@ def test_transposed_convolutions_without_overlap_match_the_default_loops() -> No
     x, kernel = drawn(call, 0), Kernel("kernel", call)
     schedule.build(call, schedule.configs(call)[0], kernel)
     np.testing.assert_array_equal(executed(call, kernel, x), by_default(call, x))
-    overlapping = replace(call, outputs=(TensorType((2, 3, 5, 5), FLOAT32),),
-                          attrs={**attrs, "stride": (1, 1)})  # fmt: skip
+    overlapping = replace(
+        call, outputs=(TensorType((2, 3, 5, 5), FLOAT32),), attrs={**attrs, "stride": (1, 1)}
+    )
     assert schedule.configs(overlapping) == ()
 
 
@@ -241,12 +245,17 @@ def test_max_pools_match_the_default_loops(schedule, activation) -> None:
     judged = 0
     for channels, size, stride in ((14, (2, 2), (2, 2)), (8, (3, 3), (2, 1)), (3, (1, 4), (1, 1))):
         attrs = {
-            "size": size, "stride": stride, "dilation": (1, 1), "padding": (0, 0, 0, 0),
+            "size": size,
+            "stride": stride,
+            "dilation": (1, 1),
+            "padding": (0, 0, 0, 0),
             "activation": activation,
-        }  # fmt: skip
+        }
         height, width = ((n - k) // s + 1 for n, k, s in zip((7, 6), size, stride, strict=True))
-        tensors = (TensorType(shape, FLOAT32)
-                   for shape in ((2, 7, 6, channels), (2, height, width, channels)))  # fmt: skip
+        tensors = (
+            TensorType(shape, FLOAT32)
+            for shape in ((2, 7, 6, channels), (2, height, width, channels))
+        )
         x_type, y = tensors
         call = OpCall("max_pool2d", (x_type,), (y,), attrs, (None,))
         for seed in (0, 3, 4):

@@ -30,9 +30,20 @@ from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 SEEDS = range(6)
 OPERATORS = {
-    "+": "add", "-": "sub", "*": "mul", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
-    "==": "eq", "!=": "ne", "<<": "shl", ">>": "shr", "&": "and", "|": "or",
-}  # fmt: skip
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+    "==": "eq",
+    "!=": "ne",
+    "<<": "shl",
+    ">>": "shr",
+    "&": "and",
+    "|": "or",
+}
 ARITHMETIC = {name: compile(f"a {sign} b", sign, "eval") for sign, name in OPERATORS.items()}
 
 

@@ -44,9 +44,13 @@ def drawn_requant(rng: np.random.Generator, rounding: Rounding, shifts: Array) -
     clamp_min = int(rng.choice([zero_point, -128, int(rng.integers(-128, 128))]))
     clamp_max = int(rng.choice([127, max(clamp_min, int(rng.integers(-128, 128)))]))
     return Requantization(
-        tuple(map(int, multipliers)), tuple(map(int, shifts)), rounding,
-        zero_point, clamp_min, clamp_max,
-    )  # fmt: skip
+        tuple(map(int, multipliers)),
+        tuple(map(int, shifts)),
+        rounding,
+        zero_point,
+        clamp_min,
+        clamp_max,
+    )
 
 
 def accumulators(rng: np.random.Generator, params: Requantization, reach: Array) -> Array:

@@ -21,15 +21,24 @@ from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
 TABLES = {
-    "add_n": 0, "prelu": 1, "quantize": 1, "relu": 1, "relu6": 1,
-    "relu_0_to_1": 1, "relu_n1_to_1": 1, "squared_difference": 2, **dict.fromkeys(COMPARISONS, 2),
-}  # fmt: skip
+    "add_n": 0,
+    "prelu": 1,
+    "quantize": 1,
+    "relu": 1,
+    "relu6": 1,
+    "relu_0_to_1": 1,
+    "relu_n1_to_1": 1,
+    "squared_difference": 2,
+    **dict.fromkeys(COMPARISONS, 2),
+}
 """Operators of int8, and the number of tables of their kernels."""
 SHORTS = ("abs", "add", "equal", "leaky_relu", "quantize", "relu", "squared_difference", "sub")
 TWO_INPUTS = {"add", "add_n", "prelu", "squared_difference", "sub", *COMPARISONS}
 ATTRS: dict[str, dict[str, Attr]] = {
-    "add": {"activation": "relu"}, "sub": {"activation": "none"}, "leaky_relu": {"alpha": 0.1},
-}  # fmt: skip
+    "add": {"activation": "relu"},
+    "sub": {"activation": "none"},
+    "leaky_relu": {"alpha": 0.1},
+}
 
 
 def call_of(op: str, kind: DType, seed: int) -> OpCall:

@@ -108,8 +108,13 @@ def test_a_microkernel_adds_every_product_to_its_start() -> None:
     w, x = np.array([[1], [-2], [3], [4]]), np.array([[5], [6], [0], [7], [-8], [0], [9], [1]])
     start = np.array([[100], [1000]])
     assert [int(s[0]) for s in block.meaning(w, x, start, 3, 2)] == [
-        100 + 5 + 18, 100 + 7 - 24, 100 + 9 + 3, 1000 - 10 + 24, 1000 - 14 - 32, 1000 - 18 + 4,
-    ]  # fmt: skip
+        100 + 5 + 18,
+        100 + 7 - 24,
+        100 + 9 + 3,
+        1000 - 10 + 24,
+        1000 - 14 - 32,
+        1000 - 18 + 4,
+    ]
 
 
 @pytest.mark.host_c

@@ -14,9 +14,16 @@ from firmwright.schedules.registry import SCHEDULES
 SEEDS = range(30)
 ROW_SEEDS = range(8)
 FOR_OTHER_LAYERS = (
-    ".direct", ".int16_im2col", ".int16_rows", ".int16", ".fused", ".separate", ".strips",
-    ".winograd", ".float32",
-)  # fmt: skip
+    ".direct",
+    ".int16_im2col",
+    ".int16_rows",
+    ".int16",
+    ".fused",
+    ".separate",
+    ".strips",
+    ".winograd",
+    ".float32",
+)
 """Schedules for other dtypes, large windows or whole tiles."""
 LAYERS = ("conv2d", "depthwise_conv2d", "fully_connected")
 FOR_SOME_LAYERS = {"helium.depthwise.channels", "rvv.depthwise_conv2d.channels"}

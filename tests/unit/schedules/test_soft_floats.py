@@ -29,11 +29,15 @@ func @dots(in w: f32[{ROWS},{DEPTH}], in x: f32[{ROWS},{DEPTH}], out y: f32[{ROW
 }}
 """
 RESULTS = {
-    "sum": "soft_add_f32(a[i], b[i])", "quotient": "soft_divide_f32(a[i], b[i])",
-    "high": "soft_max_f32(a[i], b[i])", "low": "soft_min_f32(a[i], b[i])",
-    "product": "soft_multiply_f32(a[i], b[i])", "negative": "soft_negative_f32(a[i])",
-    "zero": "soft_zero_f32(a[i])", "scaled": "soft_scaled_f32(number[i], 0.01)",
-}  # fmt: skip
+    "sum": "soft_add_f32(a[i], b[i])",
+    "quotient": "soft_divide_f32(a[i], b[i])",
+    "high": "soft_max_f32(a[i], b[i])",
+    "low": "soft_min_f32(a[i], b[i])",
+    "product": "soft_multiply_f32(a[i], b[i])",
+    "negative": "soft_negative_f32(a[i])",
+    "zero": "soft_zero_f32(a[i])",
+    "scaled": "soft_scaled_f32(number[i], 0.01)",
+}
 ANSWERS = {"less": np.less, "less_equal": np.less_equal, "equal": np.equal}
 SIZE = ROWS * DEPTH
 F32, I32 = f"f32[{SIZE}]", f"i32[{SIZE}]"
@@ -56,10 +60,16 @@ func @all({INPUTS.replace("%", "in ")}, {", ".join(f"out {name}: {F32}" for name
 }}
 """
 KINDS = {  # exponents (from, to), and the bits of the significand that may be set
-    "typical": (120, 134, 0x7FFFFF), "ties": (124, 130, 0x7FF000), "coarse": (126, 129, 0x700000),
-    "wide": (0, 160, 0x7FFFFF), "any": (0, 256, 0x7FFFFF), "tiny": (50, 80, 0x7FFFFF),
-    "small": (0, 3, 0x7FFFFF), "large": (150, 165, 0x7FF000), "ends": (120, 134, 0x3),
-}  # fmt: skip
+    "typical": (120, 134, 0x7FFFFF),
+    "ties": (124, 130, 0x7FF000),
+    "coarse": (126, 129, 0x700000),
+    "wide": (0, 160, 0x7FFFFF),
+    "any": (0, 256, 0x7FFFFF),
+    "tiny": (50, 80, 0x7FFFFF),
+    "small": (0, 3, 0x7FFFFF),
+    "large": (150, 165, 0x7FF000),
+    "ends": (120, 134, 0x3),
+}
 
 
 def drawn(rng: np.random.Generator, kinds: Array) -> Array:
@@ -110,10 +120,15 @@ def test_operations_have_the_bits_of_numpy(board: str) -> None:
         actual = session.run_all([values])[0]
     with np.errstate(all="ignore"):
         expected = {
-            "sum": a + b, "product": a * b, "quotient": a / b, "high": np.where(a > b, a, b),
-            "low": np.where(a < b, a, b), "negative": -a, "zero": a * np.float32(0),
+            "sum": a + b,
+            "product": a * b,
+            "quotient": a / b,
+            "high": np.where(a > b, a, b),
+            "low": np.where(a < b, a, b),
+            "negative": -a,
+            "zero": a * np.float32(0),
             "scaled": values["number"].astype(np.float32) * np.float32(0.01),
-        }  # fmt: skip
+        }
     for name, value in expected.items():
         same = value.view(np.uint32) == actual[name].view(np.uint32)
         assert (same | (np.isnan(value) & np.isnan(actual[name]))).all(), name

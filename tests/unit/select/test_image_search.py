@@ -105,11 +105,13 @@ def test_the_time_is_near_the_optimum_within_the_budget(seed: int) -> None:
     rng = np.random.Generator(np.random.PCG64(seed))
     calls = offers(
         *[
-            tuple((f"{k}{at}", int(rng.integers(50, 300)), int(rng.integers(900)), 0)
-                  for at in range(4))
+            tuple(
+                (f"{k}{at}", int(rng.integers(50, 300)), int(rng.integers(900)), 0)
+                for at in range(4)
+            )
             for k in range(4)
         ]
-    )  # fmt: skip
+    )
     every = [own for _, own in calls]
     budget = sum(min(item.flash_bytes for item in own) for own in every) * 3 // 2
     fitting = [p for p in product(*every) if sum(i.flash_bytes for i in p) <= budget]

@@ -89,9 +89,15 @@ class Net:
         quant = Quantization(scales, (0,) * count, axis)
         bias = self.numbers.integers(-2000, 2000, count).astype(np.int32)
         return self.call(
-            op, x, self._constant(w, quant), self._constant(bias, None),
-            stride=(stride, 1), dilation=(1, 1), padding=(top, bottom, 1, 1), activation="none",
-        )  # fmt: skip
+            op,
+            x,
+            self._constant(w, quant),
+            self._constant(bias, None),
+            stride=(stride, 1),
+            dilation=(1, 1),
+            padding=(top, bottom, 1, 1),
+            activation="none",
+        )
 
     def excited(self, x: Value) -> Value:
         """Multiply by a factor per channel, computed from the channel means."""
@@ -102,9 +108,15 @@ class Net:
 
     def pool(self, x: Value, rows: int, padding: int, stride: int = 2) -> Value:
         return self.call(
-            "max_pool2d", x, scale=x.type.quantization, size=(rows, 1), stride=(stride, 1),
-            dilation=(1, 1), padding=(padding, padding, 0, 0), activation="none",
-        )  # fmt: skip
+            "max_pool2d",
+            x,
+            scale=x.type.quantization,
+            size=(rows, 1),
+            stride=(stride, 1),
+            dilation=(1, 1),
+            padding=(padding, padding, 0, 0),
+            activation="none",
+        )
 
     def layer(self, x: Value) -> Value:
         match self.rng.randrange(6):

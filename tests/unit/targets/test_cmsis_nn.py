@@ -44,9 +44,19 @@ IN_THE_GATE = ("kws_ref_model", "ad01_int8")  # --deep runs the others
 
 
 FUNCTIONS = (
-    "conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv", "svdf", "lstm",
-    "average_pool2d", "max_pool2d", "softmax", "add", "mul", "batch_matmul",
-)  # fmt: skip
+    "conv2d",
+    "depthwise_conv2d",
+    "fully_connected",
+    "transpose_conv",
+    "svdf",
+    "lstm",
+    "average_pool2d",
+    "max_pool2d",
+    "softmax",
+    "add",
+    "mul",
+    "batch_matmul",
+)
 
 
 @pytest.fixture

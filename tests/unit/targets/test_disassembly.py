@@ -45,14 +45,14 @@ ARM = [
     ("3c:\ted90 1e00 \tvldrb.8\tq0, [r0]", 4, "vector_load", 1, ("q0", "", "r0")),
     ("40:\teef2 2e00 \tvmladava.s8\tr2, q1, q0", 4, "vector", 1, ("r2", "r2 q1 q0", "")),
     ("40: f2 ee 00 2e  \tvmlava.s8\tr2, q1, q0", 4, "vector", 1, ("r2", "r2 q1 q0", "")),
-]  # fmt: skip
+]
 RISCV = [
     ("80000120:\t4110                \tlw\ta2,0(a0)", 2, "load", ("a2", "", "a0")),
     ("80000122:\t00c5a023          \tsw\ta2,0(a1)", 4, "store", ("", "a2", "a1")),
     ("80000126:\t02b50533          \tmul\ta0,a0,a1", 4, "multiply", ("a0", "a0 a1", "")),
     ("8000012a:\tfe0518e3          \tbnez\ta0,8000011a <loop>", 4, "branch", ("", "a0", "")),
     ("8000012e:\t8082                \tret", 2, "branch", ("", "", "")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("line", "size_bytes", "kind", "words", "registers"), ARM)

@@ -66,10 +66,16 @@ CORES = {
 }
 # The NOPs that may be executed.
 NOPS = {
-    "straight": 7, "counted": 17, "nested": 15, "ended": 8, "pointers": 8, "tables": 13,
+    "straight": 7,
+    "counted": 17,
+    "nested": 15,
+    "ended": 8,
+    "pointers": 8,
+    "tables": 13,
     "quotients": 47 + 40 + 0 + 47,
-    "copied": 8, "divided": 1,
-}  # fmt: skip
+    "copied": 8,
+    "divided": 1,
+}
 
 
 class Program:

@@ -23,9 +23,12 @@ from firmwright.ir.tir.traversal import statements
 from firmwright.pipeline import Compilation
 
 TARGETS = [
-    "cortex-m -mcpu=cortex-m0", "cortex-m -mcpu=cortex-m3", "cortex-m -mcpu=cortex-m4",
-    "cortex-m -mcpu=cortex-m55", "riscv32 -mcpu=sifive-e31",
-]  # fmt: skip
+    "cortex-m -mcpu=cortex-m0",
+    "cortex-m -mcpu=cortex-m3",
+    "cortex-m -mcpu=cortex-m4",
+    "cortex-m -mcpu=cortex-m55",
+    "riscv32 -mcpu=sifive-e31",
+]
 
 
 def network(spread: float = 4.0) -> Model:

@@ -10,9 +10,13 @@ from firmwright.usmp.planning_problem import build_problem
 
 def _names(make_buffer: Callable, order: Callable) -> list[str]:
     rows = [
-        ("a", 8, (0, 2)), ("b", 8, (5, 6)), ("c", 8, (5, 6)),
-        ("d", 9, (8, 9)), ("e", 1, (0, 2)), ("f", 2, (1, 2)),
-    ]  # fmt: skip
+        ("a", 8, (0, 2)),
+        ("b", 8, (5, 6)),
+        ("c", 8, (5, 6)),
+        ("d", 9, (8, 9)),
+        ("e", 1, (0, 2)),
+        ("f", 2, (1, 2)),
+    ]
     buffers = tuple(make_buffer(name, size, live) for name, size, live in rows)
     problem = build_problem(buffers, build_interference(buffers), (PoolInfo("sram"),))
     return [buffers[index].name for index in order(problem)]

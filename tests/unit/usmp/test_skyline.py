@@ -152,8 +152,10 @@ def solve_with_minimalloc(buffers: Sequence[BufferInfo], capacity: int, folder: 
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     ran = subprocess.run(
         [executable, f"--capacity={capacity}", "--timeout=20s", *options],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     return f"{'open' if ran.returncode else 'solved'} after {seconds:.1f} s"
 

@@ -43,10 +43,18 @@ _PIECE_BYTES: Final = 1 << 16
 
 
 def run_program(
-    command: Sequence[Word], title: str, *, timeout_s: float, where: str = "", hint: str = "",
-    folder: Path | None = None, environment: Mapping[str, str] | None = None, failure: str = "",
-    stdin: str = "", has_terminal: bool = False,
-) -> tuple[int, str]:  # fmt: skip
+    command: Sequence[Word],
+    title: str,
+    *,
+    timeout_s: float,
+    where: str = "",
+    hint: str = "",
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    failure: str = "",
+    stdin: str = "",
+    has_terminal: bool = False,
+) -> tuple[int, str]:
     """Return the exit status and the output; `environment` is added to `child_environment`.
 
     The program and all that it starts end with an error; a program that `has_terminal` alone.
@@ -60,9 +68,14 @@ def run_program(
     options = {} if has_terminal else popen_options()
     try:
         process = subprocess.Popen(
-            words, cwd=folder or empty_folder(), env=child_environment(environment),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options,
-        )  # fmt: skip
+            words,
+            cwd=folder or empty_folder(),
+            env=child_environment(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            **options,
+        )
     except OSError as error:
         raise _cannot_start(command, error, where, hint) from error
     limit = scaled_limit(OUTPUT_BYTES_MAX)
@@ -115,9 +128,14 @@ def _communicate(
 
 
 def start_process(
-    command: Sequence[Word], hint: str, where: str = "", *,
-    folder: Path | None = None, environment: Mapping[str, str] | None = None, **pipes: Any,
-) -> subprocess.Popen[bytes]:  # fmt: skip
+    command: Sequence[Word],
+    hint: str,
+    where: str = "",
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    **pipes: Any,
+) -> subprocess.Popen[bytes]:
     """Start a child in `folder` or an empty one; `pipes` are arguments of Popen.
 
     Raise ToolMissingError if that is impossible.

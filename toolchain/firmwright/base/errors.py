@@ -119,10 +119,16 @@ class DoesNotFitError(FirmwrightError):
     code = "does_not_fit"
 
     def __init__(
-        self, what: str, *, regions: Sequence[RegionOverflow] = (), lowest_bytes: int = 0,
-        peak: Sequence[tuple[str, int]] = (), is_proven: bool = False, where: str = "",
+        self,
+        what: str,
+        *,
+        regions: Sequence[RegionOverflow] = (),
+        lowest_bytes: int = 0,
+        peak: Sequence[tuple[str, int]] = (),
+        is_proven: bool = False,
+        where: str = "",
         hint: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(what, where=where, hint=hint)
         self.is_proven = is_proven
         self.regions = tuple(regions)
@@ -148,9 +154,15 @@ class ToolFailedError(FirmwrightError):
     code = "tool_failed"
 
     def __init__(
-        self, what: str, *, command: Sequence[object] = (), exit_status: int | None = None,
-        output: str = "", where: str = "", hint: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        what: str,
+        *,
+        command: Sequence[object] = (),
+        exit_status: int | None = None,
+        output: str = "",
+        where: str = "",
+        hint: str = "",
+    ) -> None:
         tail = "\n".join(output.strip().splitlines()[-20:])
         super().__init__(f"{what}\n{tail}" if tail else what, where=where, hint=hint)
         self.command = tuple(map(str, command))

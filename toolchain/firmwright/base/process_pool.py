@@ -18,9 +18,12 @@ _FAREWELL_S: Final = 10.0
 
 @contextlib.contextmanager
 def open_process_pool(
-    jobs: int, method: Literal["spawn", "forkserver"] = "spawn", *,
-    initializer: Callable[[], None] | None = None, tasks_per_child: int | None = None,
-) -> Iterator[ProcessPoolExecutor]:  # fmt: skip
+    jobs: int,
+    method: Literal["spawn", "forkserver"] = "spawn",
+    *,
+    initializer: Callable[[], None] | None = None,
+    tasks_per_child: int | None = None,
+) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool whose interpreters do not search the current folder for modules.
 
     Variables of this process change while the pool is open, since multiprocessing starts further

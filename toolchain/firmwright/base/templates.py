@@ -10,9 +10,13 @@ from jinja2 import UndefinedError as UndefinedError
 def template_environment(package: str, *, autoescape: bool = False) -> Environment:
     """Return the settings; filter `n` groups the digits of a number, `signed` also has its sign."""
     environment = Environment(
-        loader=PackageLoader(package, "templates"), autoescape=autoescape,
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+        loader=PackageLoader(package, "templates"),
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     environment.filters["n"] = lambda value: "" if value is None else f"{value:,}"
     environment.filters["signed"] = lambda value: f"{value:+,}"
     return environment

@@ -63,9 +63,11 @@ def micro_benchmarks() -> IRModule:
 
 
 def calibrate(
-    models: Sequence[Model], board_name: str,
-    open_chip: Callable[[Compilation, Variant], ModelSession], board_dirs: Sequence[Path] = (),
-) -> tuple[tuple[CalibrationPoint, ...], Calibration]:  # fmt: skip
+    models: Sequence[Model],
+    board_name: str,
+    open_chip: Callable[[Compilation, Variant], ModelSession],
+    board_dirs: Sequence[Path] = (),
+) -> tuple[tuple[CalibrationPoint, ...], Calibration]:
     """Measure micro-benchmarks, then models; `open_chip` flashes the variant of a compilation."""
     dirs, points = tuple(board_dirs), []
     small = compile_for(micro_benchmarks(), board_name, board_dirs=dirs)

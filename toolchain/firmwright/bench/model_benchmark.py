@@ -74,9 +74,12 @@ def find_models(folder: str) -> tuple[Path, ...]:
 
 
 def measure_models(
-    models: Sequence[Path], boards: Sequence[str], figures: Sequence[PeerFigure],
-    modes: Sequence[str] = (BALANCED,), executor: Executor = _HERE,
-) -> tuple[BenchmarkRow, ...]:  # fmt: skip
+    models: Sequence[Path],
+    boards: Sequence[str],
+    figures: Sequence[PeerFigure],
+    modes: Sequence[str] = (BALANCED,),
+    executor: Executor = _HERE,
+) -> tuple[BenchmarkRow, ...]:
     is_local = not isinstance(executor, DaskExecutor)
     calls = [
         partial(measure_model, path, board, mode, None if is_local else path.read_bytes())
@@ -106,11 +109,18 @@ def _row(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
     image, summary = build_image(compiled), compiled.summary
     unit, count = _count(compiled, image)
     return BenchmarkRow(
-        model=path.name, board=board, core=core, mode=mode, unit=unit, count=count,
-        workspace_bytes=summary.workspace_bytes, lower_bound_bytes=summary.lower_bound_bytes,
-        flash_bytes=image.model_flash_bytes, stack_bytes=image.stack.size_bytes,
+        model=path.name,
+        board=board,
+        core=core,
+        mode=mode,
+        unit=unit,
+        count=count,
+        workspace_bytes=summary.workspace_bytes,
+        lower_bound_bytes=summary.lower_bound_bytes,
+        flash_bytes=image.model_flash_bytes,
+        stack_bytes=image.stack.size_bytes,
         compile_seconds=round(seconds, 2),
-    )  # fmt: skip
+    )
 
 
 def _count(compiled: Compilation, image: Image) -> tuple[str, int]:

@@ -47,9 +47,11 @@ class Prediction:
 
 
 def _runs(
-    models: Sequence[Path], boards: Sequence[str], modes: Sequence[str],
+    models: Sequence[Path],
+    boards: Sequence[str],
+    modes: Sequence[str],
     *skipped: type[FirmwrightError],
-) -> Iterator[tuple[str, str, str, Compilation, InstructionCounts]]:  # fmt: skip
+) -> Iterator[tuple[str, str, str, Compilation, InstructionCounts]]:
     """Yield name, board, goal, compilation and counts; log and omit those with errors `skipped`."""
     for path in models:
         model = load_model(path)

@@ -7,6 +7,14 @@ from firmwright.boards.peripherals import Console, PerformanceCounter
 from firmwright.boards.schema import Board, Compiler, Limits, RunConfig
 
 __all__ = [
-    "Board", "Clock", "Compiler", "Console", "Limits", "MemoryRegion", "PerformanceCounter",
-    "RunConfig", "list_boards", "load_board",
-]  # fmt: skip
+    "Board",
+    "Clock",
+    "Compiler",
+    "Console",
+    "Limits",
+    "MemoryRegion",
+    "PerformanceCounter",
+    "RunConfig",
+    "list_boards",
+    "load_board",
+]

@@ -100,10 +100,13 @@ _STM32F4_PLL: Final = Pll(range(2, 64), range(50, 433), (2, 4, 6, 8), (1, 2), (1
 def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, data_cache: bool) -> Settings:
     pll = zip(("PLL_M", "PLL_N", "PLL_P"), _STM32F4_PLL.solve(crystal_hz, hz), strict=True)
     return (
-        *pll, ("APB1_DIVIDER", _divider(hz, apb1_hz)), ("APB2_DIVIDER", _divider(hz, 2 * apb1_hz)),
-        ("FLASH_WAITS", _waits(hz, 30 * _MHZ)), ("OVERDRIVE", int(hz > 180 * _MHZ)),
+        *pll,
+        ("APB1_DIVIDER", _divider(hz, apb1_hz)),
+        ("APB2_DIVIDER", _divider(hz, 2 * apb1_hz)),
+        ("FLASH_WAITS", _waits(hz, 30 * _MHZ)),
+        ("OVERDRIVE", int(hz > 180 * _MHZ)),
         ("DATA_CACHE", int(data_cache)),
-    )  # fmt: skip
+    )
 
 
 _STM32F405: Final = partial(_stm32f4, apb1_hz=42 * _MHZ, data_cache=True)
@@ -137,10 +140,12 @@ def _stm32h743(source_hz: int, hz: int) -> Settings:
     bus_hz = hz // ahb_divider
     delay = next(i for i, top in enumerate((70, 185, 210)) if bus_hz <= top * _MHZ)
     return (
-        *(("PLL_M", m), ("PLL_N", n), ("PLL_P", p)), ("AHB_DIVIDER", ahb_divider),
-        ("APB_OF_AHB", _divider(bus_hz, 100 * _MHZ)), ("FLASH_WAITS", _waits(bus_hz, 70 * _MHZ)),
+        *(("PLL_M", m), ("PLL_N", n), ("PLL_P", p)),
+        ("AHB_DIVIDER", ahb_divider),
+        ("APB_OF_AHB", _divider(bus_hz, 100 * _MHZ)),
+        ("FLASH_WAITS", _waits(bus_hz, 70 * _MHZ)),
         ("FLASH_DELAY", delay),
-    )  # fmt: skip
+    )
 
 
 def _rp2(crystal_hz: int, hz: int) -> Settings:
@@ -156,9 +161,11 @@ def _rp2(crystal_hz: int, hz: int) -> Settings:
         raise ValueError(_NO_SETTING)
     _, first, second, feedback = max(ways)
     return (
-        ("PLL_FEEDBACK", feedback), ("PLL_FIRST", first), ("PLL_SECOND", second),
+        ("PLL_FEEDBACK", feedback),
+        ("PLL_FIRST", first),
+        ("PLL_SECOND", second),
         ("CRYSTAL_DELAY", (crystal_hz // 1000 + 128) // 256),
-    )  # fmt: skip
+    )
 
 
 def _fe310(crystal_hz: int, hz: int) -> Settings:

@@ -21,8 +21,10 @@ CONSOLES: Final = {
     "riscv32": ("ns16550", "sifive_uart"),
 }
 COUNTERS: Final = {
-    "host": ("clock",), "cortex_m": ("systick", "nrf51_timer"), "riscv32": ("minstret",),
-}  # fmt: skip
+    "host": ("clock",),
+    "cortex_m": ("systick", "nrf51_timer"),
+    "riscv32": ("minstret",),
+}
 CONSOLE_KEYS: Final = {
     "cmsdk_uart": ("base",),
     "nrf51_uart": ("base", "tx_pin", "rx_pin"),

@@ -19,9 +19,19 @@ RunKind = Literal["host", "qemu", "serial", "plugin"]
 Validation = Literal["emulated", "built", "hardware"]
 
 CORES: Final = (
-    "host", "cortex-m0", "cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33",
-    "cortex-m33+nodsp", "cortex-m55", "cortex-m85", "rv32imac", "rv32imac_zve32x",
-)  # fmt: skip
+    "host",
+    "cortex-m0",
+    "cortex-m0plus",
+    "cortex-m3",
+    "cortex-m4",
+    "cortex-m7",
+    "cortex-m33",
+    "cortex-m33+nodsp",
+    "cortex-m55",
+    "cortex-m85",
+    "rv32imac",
+    "rv32imac_zve32x",
+)
 POOL_ALIGN: Final = 16
 MEMORY_ALIGN: Final = 0x1_0000
 STACK_BYTES_MIN: Final = 320
@@ -147,14 +157,20 @@ class Board:
         usual = BANDWIDTH if self.flash.wait_states else None
         return tuple(
             PoolInfo(
-                r.pool, self._pool_bytes(r), read_bandwidth=r.bandwidth or usual,
-                write_bandwidth=r.bandwidth or usual, read_latency=r.latency,
-                write_latency=r.latency, section=f".noinit.{r.name}", cache_line=r.cache_line,
-                targets=r.targets, tightly_coupled=r.tightly_coupled,
+                r.pool,
+                self._pool_bytes(r),
+                read_bandwidth=r.bandwidth or usual,
+                write_bandwidth=r.bandwidth or usual,
+                read_latency=r.latency,
+                write_latency=r.latency,
+                section=f".noinit.{r.name}",
+                cache_line=r.cache_line,
+                targets=r.targets,
+                tightly_coupled=r.tightly_coupled,
             )
             for r in self.memory
             if r.pool
-        )  # fmt: skip
+        )
 
     def const_pools(self) -> tuple[PoolInfo, ...]:
         """Return the constant pools: the program's flash and regions with `const_pool`."""
@@ -162,12 +178,14 @@ class Board:
             return ()
         return tuple(
             PoolInfo(
-                r.const_pool or r.name, r.size_bytes, access="ro",
+                r.const_pool or r.name,
+                r.size_bytes,
+                access="ro",
                 section="" if r == self.flash else f".rodata.{r.name}",
             )
             for r in self.memory
             if r.const_pool or r == self.flash
-        )  # fmt: skip
+        )
 
     @property
     def relocates_vectors(self) -> bool:
@@ -238,17 +256,24 @@ def read_board(table: TomlTable, name: str) -> Board:
         changed = replace(flash, wait_states=calibration.wait_states)
         memory = tuple(changed if region == flash else region for region in memory)
     return read_table(
-        table, Board, port, more_keys=("soc",), memory=memory, clock=clock,
+        table,
+        Board,
+        port,
+        more_keys=("soc",),
+        memory=memory,
+        clock=clock,
         console=peripherals.read_console(table.subtable("console"), port, clock),
         counter=peripherals.read_counter(table.subtable("counter"), port),
-        run=_read_run(table.subtable("run")), limits=_read_limits(table.subtable("limits"), memory),
+        run=_read_run(table.subtable("run")),
+        limits=_read_limits(table.subtable("limits"), memory),
         boot=table.choice("boot", peripherals.BOOTS.get(port, ())) if table.has("boot") else "",
         flash_tools=read_flash_tools(table.subtable("flash")),
         watchdog=optional("watchdog", peripherals.read_watchdog, port, clock_hz),
         mcuboot=optional("mcuboot", read_mcuboot, memory),
         cores=optional("cores", read_table, peripherals.Cores, port),
-        dma=optional("dma", read_table, peripherals.DmaController, port), calibration=calibration,
-    )  # fmt: skip
+        dma=optional("dma", read_table, peripherals.DmaController, port),
+        calibration=calibration,
+    )
 
 
 def _read_run(table: TomlTable) -> RunConfig:

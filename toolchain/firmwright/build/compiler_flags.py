@@ -6,8 +6,14 @@ from firmwright.boards import Board
 from firmwright.boards.schema import LINK_PAYLOAD_BYTES
 
 WARNINGS: Final = (
-    "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Wcast-align", "-Werror",
-)  # fmt: skip
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Wdouble-promotion",
+    "-Wcast-align",
+    "-Werror",
+)
 C_STANDARD: Final = "c99"
 _SEMANTICS: Final = ("-ffp-contract=off", "-ffunction-sections", "-fdata-sections", "-fno-common")
 BARE_METAL: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")

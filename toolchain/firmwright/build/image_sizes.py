@@ -61,9 +61,12 @@ def find_overflows(output: str, regions: Sequence[LinkedRegion]) -> tuple[Region
 
 
 def make_does_not_fit_error(
-    overflows: Sequence[RegionOverflow], sizes: ImageSizes | None, regions: Sequence[LinkedRegion],
-    *, board: str,
-) -> DoesNotFitError:  # fmt: skip
+    overflows: Sequence[RegionOverflow],
+    sizes: ImageSizes | None,
+    regions: Sequence[LinkedRegion],
+    *,
+    board: str,
+) -> DoesNotFitError:
     """Return the error for an image that is too large, naming the largest contributors if known."""
     peak: list[tuple[str, int]] = []
     parts = []
@@ -75,10 +78,12 @@ def make_does_not_fit_error(
         parts.append(f"{text} ({missing} too few{f'; largest: {named}' if named else ''})")
         peak.extend(largest)
     return DoesNotFitError(
-        f"the firmware does not fit: {'; '.join(parts)}.", regions=overflows, peak=peak,
+        f"the firmware does not fit: {'; '.join(parts)}.",
+        regions=overflows,
+        peak=peak,
         where=board,
         hint="a board with more memory, a smaller model, --optimize size or --optimize ram.",
-    )  # fmt: skip
+    )
 
 
 def _contributors(

@@ -15,9 +15,12 @@ _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
 
 def format_linker_script(board: Board) -> str:
     return render_template(
-        "firmwright.build", "link.ld.j2", board=board, entry=_ENTRY[board.port],
+        "firmwright.build",
+        "link.ld.j2",
+        board=board,
+        entry=_ENTRY[board.port],
         extra_regions=extra_constant_regions(board),
-    )  # fmt: skip
+    )
 
 
 def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:

@@ -54,12 +54,17 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
     beside = () if board.is_host else linker_script.extra_constant_regions(board)
     sources = (file for file in runtime if file.endswith(".c"))
     facts = {
-        "name": board.name, "core": board.core, "port": board.port, "toolchain": board.toolchain,
+        "name": board.name,
+        "core": board.core,
+        "port": board.port,
+        "toolchain": board.toolchain,
         "compiler": board.compiler,
         "compile_flags": compiler_flags.compile_flags(board, c_standard),
         "clang_flags": compiler_flags.clang_flags(board, c_standard),
-        "zig_flags": zig_flags(board, c_standard), "zig_target": zig_target(board),
-        "library_flags": compiler_flags.library_flags(board), "warnings": compiler_flags.WARNINGS,
+        "zig_flags": zig_flags(board, c_standard),
+        "zig_target": zig_target(board),
+        "library_flags": compiler_flags.library_flags(board),
+        "warnings": compiler_flags.WARNINGS,
         "runtime_sources": sorted(
             sources, key=lambda f: f.replace("fwr_server", "fwr_link_server")
         ),
@@ -73,9 +78,10 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
         "sections_beside": [f".rodata.{r.name}" for r in beside],
         "exception_frame_bytes": _exception_frame_bytes(board),
         "counter_interrupts": board.counter.driver == "systick",
-        "stack_bytes": board.limits.stack_bytes, "fit_stack": board.limits.fit_stack,
+        "stack_bytes": board.limits.stack_bytes,
+        "fit_stack": board.limits.fit_stack,
         "watchdog": board.watchdog is not None,
-    }  # fmt: skip
+    }
     return json.dumps(facts, indent=2) + "\n"
 
 

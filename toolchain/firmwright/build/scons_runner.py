@@ -70,9 +70,14 @@ class _ProjectBuild:
 
 
 def build_project(
-    directory: Path, variant: Variant = "release", *, compiler: Compiler | None = None,
-    objects: Path | None = None, is_own: bool = False, allow_stack: bool = False,
-) -> Image:  # fmt: skip
+    directory: Path,
+    variant: Variant = "release",
+    *,
+    compiler: Compiler | None = None,
+    objects: Path | None = None,
+    is_own: bool = False,
+    allow_stack: bool = False,
+) -> Image:
     """Build a variant, and the empty firmware to compare; `objects` is a cache of object files.
 
     The content of the folder is checked, unless this process has written all of it (`is_own`).
@@ -235,9 +240,13 @@ def _run(build: _ProjectBuild, command: Sequence[Word]) -> tuple[int, str]:
     if build.signatures is not None:
         environment["FIRMWRIGHT_SIGNATURES"] = str(build.signatures)
     return run_program(
-        command, "the build", timeout_s=BUILD_TIMEOUT_S, where=str(build.directory),
-        folder=build.directory, environment=environment,
-    )  # fmt: skip
+        command,
+        "the build",
+        timeout_s=BUILD_TIMEOUT_S,
+        where=str(build.directory),
+        folder=build.directory,
+        environment=environment,
+    )
 
 
 def _stack_use(build: _ProjectBuild) -> tuple[StackUsage, StackUsage]:

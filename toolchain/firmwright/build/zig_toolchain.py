@@ -21,8 +21,10 @@ _UNITS: Final = {
     "-mfpu=fpv5-d16": "+fp_armv8d16",
 }
 _EXTRAS: Final = {
-    "cortex-m33": "+dsp", "cortex-m33+nodsp": "-dsp", "cortex-m55": "+mve_fp+fp_armv8d16",
-}  # fmt: skip
+    "cortex-m33": "+dsp",
+    "cortex-m33+nodsp": "-dsp",
+    "cortex-m55": "+mve_fp+fp_armv8d16",
+}
 """Features that gcc attributes to the cores; Zig's CPU models have only the architecture."""
 _WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
 """Cores that cannot execute musl's assembly, which targets larger Linux cores."""

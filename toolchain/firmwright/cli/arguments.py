@@ -89,9 +89,12 @@ def make_session_opener(args: argparse.Namespace) -> Any:
     def open_it(compiled: Compilation, **more: Any) -> ModelSession:
         in_process = args.in_process and more.get("variant", "release") == "release"
         settings = {
-            "port": args.port, "timeout_s": args.timeout, "compiler": args.compiler,
-            "variant": variant, "baud": args.baud,
-        }  # fmt: skip
+            "port": args.port,
+            "timeout_s": args.timeout,
+            "compiler": args.compiler,
+            "variant": variant,
+            "baud": args.baud,
+        }
         return open_session(compiled, in_process=in_process, **{**settings, **more})
 
     return open_it

@@ -14,9 +14,12 @@ from firmwright.flows.backend_conformance import BackendTestResult, run_backend_
 def run(args: argparse.Namespace) -> Outcome:
     board = args.board or "host"
     result = run_backend_test(
-        args.target, board, sample_count=args.samples,
-        open_with=arguments.make_session_opener(args), numerics=args.numerics,
-    )  # fmt: skip
+        args.target,
+        board,
+        sample_count=args.samples,
+        open_with=arguments.make_session_opener(args),
+        numerics=args.numerics,
+    )
     wrong = {case for entry in result.entries for case, _ in entry.differing}
     error = None
     if wrong:

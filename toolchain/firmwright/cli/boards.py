@@ -73,12 +73,15 @@ def _format_board(board: Board, port: PortCheck) -> str:
     pools = ", ".join(f"{p.name} {p.size_bytes or 0:,} bytes" for p in board.pools())
     runners = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
     rows: list[tuple[str, Cell]] = [
-        ("board", f"{board.name}: {board.description}"), ("core", board.core),
-        ("validation", EVIDENCE[board.validation]), ("clock", speed),
-        ("console", f"{board.console.driver}, counter {board.counter.driver}"), ("pools", pools),
+        ("board", f"{board.name}: {board.description}"),
+        ("core", board.core),
+        ("validation", EVIDENCE[board.validation]),
+        ("clock", speed),
+        ("console", f"{board.console.driver}, counter {board.counter.driver}"),
+        ("pools", pools),
         ("flash runners", runners),
         ("port", _format_port(port)),
-    ]  # fmt: skip
+    ]
     if not board.memory:
         return format_pairs(rows)
     regions = [(r.name, r.kind, f"{r.start:#010x}", r.size_bytes) for r in board.memory]

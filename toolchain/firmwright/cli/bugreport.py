@@ -39,9 +39,12 @@ def run(args: argparse.Namespace) -> Outcome:
         f"Outcome of the compilation: {report.outcome}",
     ]
     data = {
-        "file": args.output, "bytes": len(report.data), "files": dict(report.files),
-        "with_weights": args.with_weights, "outcome": report.outcome,
-    }  # fmt: skip
+        "file": args.output,
+        "bytes": len(report.data),
+        "files": dict(report.files),
+        "with_weights": args.with_weights,
+        "outcome": report.outcome,
+    }
     return Outcome(data, "\n\n".join(texts))
 
 

@@ -63,9 +63,12 @@ def _build_folder(args: argparse.Namespace) -> Image:
         hint = "compile the model with it again, then build."
         raise UsageError(what, where=args.model, hint=hint)
     image = build_project(
-        Path(args.model), args.variant, compiler=args.compiler, objects=object_folder(),
+        Path(args.model),
+        args.variant,
+        compiler=args.compiler,
+        objects=object_folder(),
         allow_stack=True,
-    )  # fmt: skip
+    )
     check_board(args, image.board)
     return image
 
@@ -91,14 +94,19 @@ def image_to_json(image: Image) -> dict[str, Any]:
     return {
         **fields_of(image, "board variant directory elf bin hex library"),
         **fields_of(image, f"{model_sizes} model_ram_with_stack_bytes"),
-        **fields_of(sizes, "flash_bytes ram_bytes regions"), "text_bytes": sizes.bytes_of("text"),
-        "rodata_bytes": sizes.bytes_of("rodata"), "data_bytes": sizes.bytes_of("data"),
-        "bss_bytes": sizes.bytes_of("bss", "noinit"), "stack_bytes": image.stack.size_bytes,
-        "stack_path": image.stack.path, "firmware_stack_bytes": stack.size_bytes,
-        "stack_unknown": stack.unknown, "stack_reserved_bytes": sizes.bytes_of("stack"),
+        **fields_of(sizes, "flash_bytes ram_bytes regions"),
+        "text_bytes": sizes.bytes_of("text"),
+        "rodata_bytes": sizes.bytes_of("rodata"),
+        "data_bytes": sizes.bytes_of("data"),
+        "bss_bytes": sizes.bytes_of("bss", "noinit"),
+        "stack_bytes": image.stack.size_bytes,
+        "stack_path": image.stack.path,
+        "firmware_stack_bytes": stack.size_bytes,
+        "stack_unknown": stack.unknown,
+        "stack_reserved_bytes": sizes.bytes_of("stack"),
         "stack_unbounded": None if cause is None else fields_of(cause, "reason cycle"),
         **dict.fromkeys(unknown),
-    }  # fmt: skip
+    }
 
 
 def format_summary(image: Image) -> str:

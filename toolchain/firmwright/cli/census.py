@@ -27,20 +27,30 @@ def run(args: argparse.Namespace) -> Outcome:
     options = arguments.compile_options(args)
     tasks = [
         CensusTask(
-            path.relative_to(args.folder).as_posix(), str(path), path.stat().st_size, options,
-            args.samples, args.profile, args.timeout, path.read_bytes() if args.scheduler else None,
+            path.relative_to(args.folder).as_posix(),
+            str(path),
+            path.stat().st_size,
+            options,
+            args.samples,
+            args.profile,
+            args.timeout,
+            path.read_bytes() if args.scheduler else None,
         )
         for path in find_model_files(args.folder, "**/*")
-    ]  # fmt: skip
+    ]
     with open_executor(args.jobs or os.cpu_count() or 1, args.scheduler) as executor:
         entries = take_census(tasks, executor)
     board = options.get("board", "host")
     if args.output:
         write_file(args.output, render_census(entries, args.folder, board).encode())
     data = {
-        "folder": args.folder, "board": board, "counts": count_statuses(entries),
-        "totals": sum_entries(entries), "models": entries, "html": args.output,
-    }  # fmt: skip
+        "folder": args.folder,
+        "board": board,
+        "counts": count_statuses(entries),
+        "totals": sum_entries(entries),
+        "models": entries,
+        "html": args.output,
+    }
     return Outcome(data, format_summary(entries), _find_error(entries, args.folder))
 
 
@@ -74,9 +84,11 @@ def format_summary(entries: Sequence[CensusEntry]) -> str:
     counts = [f"{n} {STATUS_LABELS[name]}" for name, n in count_statuses(entries).items()]
     reasons = [f"{entry.file}: {entry.reason}" for entry in entries if not entry.passed]
     parts = [
-        format_table(head, rows, drop=("operators", "workspace", "flash")), "\n".join(reasons),
-        f"{len(entries)} models: {', '.join(counts)}.", format_totals(totals) if totals else "",
-    ]  # fmt: skip
+        format_table(head, rows, drop=("operators", "workspace", "flash")),
+        "\n".join(reasons),
+        f"{len(entries)} models: {', '.join(counts)}.",
+        format_totals(totals) if totals else "",
+    ]
     return "\n\n".join(filter(None, parts))
 
 

@@ -30,9 +30,11 @@ def run(args: argparse.Namespace) -> Outcome:
             "--main needs -o DIR and excludes --firmware.", hint="give -o DIR, or omit --main."
         )
     single_model_options = {
-        "--dump-dir": args.dump_dir, "--print-after": args.print_after,
-        "--print-pipeline": args.print_pipeline, "--firmware": args.firmware != "serial",
-    }  # fmt: skip
+        "--dump-dir": args.dump_dir,
+        "--print-after": args.print_after,
+        "--print-pipeline": args.print_pipeline,
+        "--firmware": args.firmware != "serial",
+    }
     check_several_models(args, single_model_options)
     if len(args.models) > 1:
         return _run_several(args)
@@ -175,13 +177,15 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
     views = summary.operator_count - len(summary.operators)
     operators = f"{summary.operator_count}{(views and f', {views} of them without code') or ''}"
     rows: list[tuple[str, Cell]] = [
-        ("model", summary.model), ("board", f"{compiled.board.name}, target {targets}"),
+        ("model", summary.model),
+        ("board", f"{compiled.board.name}, target {targets}"),
         ("workspace", f"{summary.workspace_bytes:,} bytes ({pools})"),
         ("lower bound", f"{summary.lower_bound_bytes:,} bytes, {distance}"),
-        ("constants", constants), ("operators", operators),
+        ("constants", constants),
+        ("operators", operators),
         *(("on the core", str(item)) for item in summary.rejections),
         *_common_rows(seconds, output),
-    ]  # fmt: skip
+    ]
     return format_pairs(rows)
 
 

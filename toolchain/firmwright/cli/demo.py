@@ -52,20 +52,28 @@ def demo_to_json(demo: DemoResult) -> dict[str, Any]:
     summary = demo.compiled.summary.to_json()
     keys = ("workspace_bytes", "lower_bound_bytes", "scratch_bytes", "constants_bytes", "pools")
     return {
-        **verify_verb.verification_to_json(demo.verification), "accuracy": demo.accuracy,
-        "right": demo.correct, "missing_tools": list(demo.missing),
-        **{key: summary[key] for key in keys}, **built,
+        **verify_verb.verification_to_json(demo.verification),
+        "accuracy": demo.accuracy,
+        "right": demo.correct,
+        "missing_tools": list(demo.missing),
+        **{key: summary[key] for key in keys},
+        **built,
         **profile_verb.profile_to_json(demo.profile),
         "firmware_stack_bytes": built["firmware_stack_bytes"],
-    }  # fmt: skip
+    }
 
 
 def format_demo(demo: DemoResult) -> str:
     """Format the five steps, some images, and the cost of the operators."""
     return render_template(
-        "firmwright.cli", "demo.txt.j2", demo=demo, version=VERSION, pictures=_digits(demo),
-        costs=_costs(demo), emulated_board=EMULATED_BOARD,
-    ).rstrip()  # fmt: skip
+        "firmwright.cli",
+        "demo.txt.j2",
+        demo=demo,
+        version=VERSION,
+        pictures=_digits(demo),
+        costs=_costs(demo),
+        emulated_board=EMULATED_BOARD,
+    ).rstrip()
 
 
 def _digits(demo: DemoResult) -> str:
@@ -157,10 +165,15 @@ def run_demo(board: str = "") -> DemoResult:
     (output,) = compiled.module.io.outputs
     predictions = [sample[output.name].reshape(-1) for sample in verification.outputs]
     return DemoResult(
-        compiled=compiled, image=image, verification=verification, profile=profile(compiled),
+        compiled=compiled,
+        image=image,
+        verification=verification,
+        profile=profile(compiled),
         images=np.stack([sample[tensor.name] for sample in batch.samples]).reshape(-1, 8, 8),
-        labels=labels, outputs=np.stack(predictions), missing=missing,
-    )  # fmt: skip
+        labels=labels,
+        outputs=np.stack(predictions),
+        missing=missing,
+    )
 
 
 def missing_tools() -> tuple[str, ...]:

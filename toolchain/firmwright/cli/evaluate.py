@@ -17,10 +17,17 @@ ROWS_SHOWN = 20
 
 def evaluate_from_args(args: argparse.Namespace, compiled: Compilation) -> Evaluation:
     return evaluate(
-        compiled, args.data, labels=args.labels, classes=args.classes, against=args.against,
-        metric=args.metric, output=args.output_name, samples=args.samples, compared=args.compare,
+        compiled,
+        args.data,
+        labels=args.labels,
+        classes=args.classes,
+        against=args.against,
+        metric=args.metric,
+        output=args.output_name,
+        samples=args.samples,
+        compared=args.compare,
         open_with=arguments.make_session_opener(args),
-    )  # fmt: skip
+    )
 
 
 def run(args: argparse.Namespace) -> Outcome:

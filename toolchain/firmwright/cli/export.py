@@ -26,13 +26,20 @@ def run(args: argparse.Namespace) -> Outcome:
         return _export_update(args, metadata)
     compiled = _compile(args)
     tree, output = export_model(
-        compiled, args.format, args.output, with_tests=args.with_tests,
-        measure_stack=args.measure_stack, metadata=metadata,
-    )  # fmt: skip
+        compiled,
+        args.format,
+        args.output,
+        with_tests=args.with_tests,
+        measure_stack=args.measure_stack,
+        metadata=metadata,
+    )
     data: dict[str, Any] = {
-        "model": compiled.summary.model, "board": compiled.board.name, "format": args.format,
-        "output": str(output), "files": list(tree.files),
-    }  # fmt: skip
+        "model": compiled.summary.model,
+        "board": compiled.board.name,
+        "format": args.format,
+        "output": str(output),
+        "files": list(tree.files),
+    }
     rows = [("package", str(output)), ("format", args.format), ("files", len(tree.files))]
     return Outcome(data, format_pairs(rows))
 
@@ -42,9 +49,12 @@ def _metadata(args: argparse.Namespace) -> PackageMetadata:
     if file:
         text = read_text_argument(file, "license", "the path of a text file with --license-file")
     return PackageMetadata(
-        name=args.package_name or "", version=args.package_version, maintainer=args.maintainer,
-        url=args.url or "", license_text=text,
-    )  # fmt: skip
+        name=args.package_name or "",
+        version=args.package_version,
+        maintainer=args.maintainer,
+        url=args.url or "",
+        license_text=text,
+    )
 
 
 def _compile(args: argparse.Namespace) -> Compilation | Bundle:

@@ -47,8 +47,10 @@ def run(args: argparse.Namespace) -> Outcome:
     _write(folder, files)
     steps = [] if folder == Path() else [f"cd {folder}"]
     rows = [
-        *values.items(), ("files", ", ".join(files)), ("next", "; ".join([*steps, *NEXT_STEPS])),
-    ]  # fmt: skip
+        *values.items(),
+        ("files", ", ".join(files)),
+        ("next", "; ".join([*steps, *NEXT_STEPS])),
+    ]
     data = {"directory": str(folder), **values, "files": list(files)}
     return Outcome(data, format_pairs([("project", str(folder.resolve())), *rows]))
 

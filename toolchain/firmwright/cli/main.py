@@ -210,9 +210,13 @@ def _parser(names: Sequence[str]) -> CliParser:
     parser.description = f"{parser.description}\n\n{format_verbs(descriptions)}"
     for name, text in descriptions.items():
         sub = commands.add_parser(
-            name, help=text, description=f"{text[:1].upper()}{text[1:]}.",
-            epilog=format_examples(name), parents=[common], allow_abbrev=False,
-        )  # fmt: skip
+            name,
+            help=text,
+            description=f"{text[:1].upper()}{text[1:]}.",
+            epilog=format_examples(name),
+            parents=[common],
+            allow_abbrev=False,
+        )
         add_arguments(sub, name)
         parser.verbs[name] = sub
     return parser

@@ -24,16 +24,23 @@ def run(args: argparse.Namespace) -> Outcome:
         return _serve(compiled)
     task = find_task(compiled.module.io, args.task)
     score = mlperf.run_benchmark(
-        compiled, mlperf.read_dataset(args.dataset, task, args.samples), port=args.port,
-        timeout_s=args.timeout, iterations=args.iterations, warmups=args.warmups,
-    )  # fmt: skip
+        compiled,
+        mlperf.read_dataset(args.dataset, task, args.samples),
+        port=args.port,
+        timeout_s=args.timeout,
+        iterations=args.iterations,
+        warmups=args.warmups,
+    )
     return Outcome(score_to_json(score, compiled), format_summary(score, compiled))
 
 
 def _serve(compiled: Compilation) -> Outcome:
     with mlperf.serve_on_pty(compiled) as terminal:
-        print(f"firmwright: the firmware answers at {terminal.name}; Ctrl-C ends it.",
-              file=sys.stderr, flush=True)  # fmt: skip
+        print(
+            f"firmwright: the firmware answers at {terminal.name}; Ctrl-C ends it.",
+            file=sys.stderr,
+            flush=True,
+        )
         try:
             terminal.wait()
         except KeyboardInterrupt:
@@ -52,9 +59,11 @@ def score_to_json(score: mlperf.BenchmarkScore, compiled: Compilation) -> dict[s
 
 def format_summary(score: mlperf.BenchmarkScore, compiled: Compilation) -> str:
     rows: list[tuple[str, Cell]] = [
-        ("model", compiled.module.name), ("board", compiled.board.name),
-        ("task", f"{score.task} (firmware {score.name})"), ("samples", score.samples),
-    ]  # fmt: skip
+        ("model", compiled.module.name),
+        ("board", compiled.board.name),
+        ("task", f"{score.task} (firmware {score.name})"),
+        ("samples", score.samples),
+    ]
     if score.top1 is not None:
         rows.append(("top-1", f"{100 * score.top1:.1f} %"))
     if score.auc is not None:

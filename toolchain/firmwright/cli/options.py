@@ -100,9 +100,7 @@ def _add_argument(group: _Group, line: str) -> None:
 def _positional_settings(placeholder: str) -> dict[str, Any]:
     name = placeholder.strip("[].")
     counts = {"": None, "[]": "?", "...": "+", "[...]": "*"}
-    return {
-        "dest": name.lower(), "metavar": name, "nargs": counts[placeholder.replace(name, "")]
-    }  # fmt: skip
+    return {"dest": name.lower(), "metavar": name, "nargs": counts[placeholder.replace(name, "")]}
 
 
 def _value_settings(placeholder: str, destination: str, is_repeatable: bool) -> dict[str, Any]:

@@ -40,9 +40,11 @@ def run(args: argparse.Namespace) -> Outcome:
         save_module(model.module, args.output)
     shares = target_shares(model.module)
     data: dict[str, Any] = {
-        "model": model.name, "file": args.output, "targets": shares,
+        "model": model.name,
+        "file": args.output,
+        "targets": shares,
         **({"search": search_result.as_json()} if search_result else {}),
-    }  # fmt: skip
+    }
     texts = [_format_search(search_result)] if search_result else []
     rows = [(share.target, share.operators, len(share.functions)) for share in shares]
     texts.append(format_table(("target", "operators", "functions"), rows))

@@ -36,11 +36,13 @@ def run(args: argparse.Namespace) -> Outcome:
         args.board = f"{args.board}@{args.timing_board}"
     compiled = arguments.compile_from_args(args)
     measured = profile(
-        compiled, open_with=arguments.make_session_opener(args),
+        compiled,
+        open_with=arguments.make_session_opener(args),
         count_instructions=args.count_instructions,
         timing_board=load_board(args.timing_board) if args.timing_board else None,
-        compiler=args.compiler, runs=args.runs,
-    )  # fmt: skip
+        compiler=args.compiler,
+        runs=args.runs,
+    )
     if args.trace:
         write_json(args.trace, make_trace(measured))
     if args.node_data:
@@ -61,7 +63,8 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
     names = "model board resolution runs least flags probe_overhead stack_bytes macs"
     of_operator = "index name kind device macs least schedule predicted modeled_cycles"
     return {
-        **fields_of(measured, names), **counts_by_unit(measured.unit, measured.total),
+        **fields_of(measured, names),
+        **counts_by_unit(measured.unit, measured.total),
         "clock_hz": measured.clock_hz or None,
         "pools": [
             {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": pool.limit_bytes or None}
@@ -71,23 +74,29 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
         "operators": [
             {
-                **fields_of(operator, of_operator), **counts_by_unit(measured.unit, operator.count),
+                **fields_of(operator, of_operator),
+                **counts_by_unit(measured.unit, operator.count),
                 "instruction_kinds": operator.kinds,
             }
             for operator in measured.operators
         ],
-    }  # fmt: skip
+    }
 
 
 def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
     cores = {} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}
     return {
-        "instructions": counts.total.instructions, "call_overhead": counts.between.instructions,
-        "branches_taken": counts.total.branches_taken, "modeled_cycles": counts.total.cycles,
-        "silicon_cycles": counts.silicon_range, "timing_board": counts.timing_board.name, **cores,
+        "instructions": counts.total.instructions,
+        "call_overhead": counts.between.instructions,
+        "branches_taken": counts.total.branches_taken,
+        "modeled_cycles": counts.total.cycles,
+        "silicon_cycles": counts.silicon_range,
+        "timing_board": counts.timing_board.name,
+        **cores,
         "timing": counts.timing.source if counts.timing else "",
-        "instruction_kinds": counts.total.kinds, "functions": dict(counts.functions),
-    }  # fmt: skip
+        "instruction_kinds": counts.total.kinds,
+        "functions": dict(counts.functions),
+    }
 
 
 def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
@@ -141,9 +150,11 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
     if measured.runs > 1:
         total = f"{total:,}, median of {measured.runs}; minimum {measured.least:,}"
     rows: list[tuple[str, Cell]] = [
-        ("model", measured.model), ("board", measured.board), (f"{measured.unit} per run", total),
+        ("model", measured.model),
+        ("board", measured.board),
+        (f"{measured.unit} per run", total),
         ("multiply-adds", measured.macs),
-    ]  # fmt: skip
+    ]
     if measured.macs:
         rows.append((f"{measured.unit} per multiply-add", measured.total / measured.macs))
     for pool in measured.pools:

@@ -89,9 +89,11 @@ def _bar() -> Iterator[Show]:
     from rich.console import Console
 
     columns = (
-        progress.SpinnerColumn(), progress.TimeElapsedColumn(), progress.BarColumn(20),
+        progress.SpinnerColumn(),
+        progress.TimeElapsedColumn(),
+        progress.BarColumn(20),
         progress.TextColumn("{task.description}", style="dim", markup=False),
-    )  # fmt: skip
+    )
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task("", total=None)
 

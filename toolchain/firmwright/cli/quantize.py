@@ -50,11 +50,17 @@ def quantization_to_json(
 ) -> dict[str, Any]:
     """Return the object for `quantize --json`; the worst layers come first."""
     return {
-        "model": model, "out": out, "tool": result.tool, "samples": result.calibrated_with,
-        "compared": result.compared, "float_bytes": size_bytes,
-        "quantized_bytes": len(result.model), "in_floats": result.in_floats, "runs": scores,
+        "model": model,
+        "out": out,
+        "tool": result.tool,
+        "samples": result.calibrated_with,
+        "compared": result.compared,
+        "float_bytes": size_bytes,
+        "quantized_bytes": len(result.model),
+        "in_floats": result.in_floats,
+        "runs": scores,
         "layers": result.layers,
-    }  # fmt: skip
+    }
 
 
 def format_summary(

@@ -25,10 +25,13 @@ def run(args: argparse.Namespace) -> Outcome:
     baseline = read_report(args.baseline) if args.baseline else None
     compiled, partition = _compiled(args)
     report = build_report(
-        compiled, open_with=arguments.make_session_opener(args),
-        count_instructions=args.count_instructions, compiler=args.compiler,
-        tradeoffs=not args.no_tradeoffs, partition=partition,
-    )  # fmt: skip
+        compiled,
+        open_with=arguments.make_session_opener(args),
+        count_instructions=args.count_instructions,
+        compiler=args.compiler,
+        tradeoffs=not args.no_tradeoffs,
+        partition=partition,
+    )
     if args.data:
         report = replace(report, evaluation=evaluate_from_args(args, compiled))
     if args.output:

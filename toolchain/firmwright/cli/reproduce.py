@@ -34,10 +34,12 @@ from firmwright.pipeline.user_passes import make_user_pass
 def run(args: argparse.Namespace) -> Outcome:
     folder = Path(args.folder)
     result = reproduce(
-        folder, [Path(model) for model in args.models],
+        folder,
+        [Path(model) for model in args.models],
         tuning=Path(args.tuning) if args.tuning else None,
-        passes=[make_user_pass(text) for text in args.passes], board_dirs=args.board_dirs,
-    )  # fmt: skip
+        passes=[make_user_pass(text) for text in args.passes],
+        board_dirs=args.board_dirs,
+    )
     data = fields_of(result, "model exact same different missing")
     if result.exact:
         return Outcome(data, f"{result.model}: all {result.same} files are identical.")
@@ -76,9 +78,13 @@ class ReproductionResult:
 
 
 def reproduce(
-    folder: Path, models: Sequence[Path], *, tuning: Path | None = None,
-    passes: Sequence[Pass] = (), board_dirs: Sequence[Path] = (),
-) -> ReproductionResult:  # fmt: skip
+    folder: Path,
+    models: Sequence[Path],
+    *,
+    tuning: Path | None = None,
+    passes: Sequence[Pass] = (),
+    board_dirs: Sequence[Path] = (),
+) -> ReproductionResult:
     """Compile `models` with the options recorded in `folder` and compare every file."""
     facts = read_project(folder)
     parts = facts_of_models(facts)
@@ -117,9 +123,13 @@ def read_project(folder: Path) -> Mapping[str, Any]:
 
 
 def _compile(
-    facts: Mapping[str, Any], path: Path, folder: Path, log: TuningRecords | None,
-    passes: Sequence[Pass], *board_dirs: Path,
-) -> Compilation:  # fmt: skip
+    facts: Mapping[str, Any],
+    path: Path,
+    folder: Path,
+    log: TuningRecords | None,
+    passes: Sequence[Pass],
+    *board_dirs: Path,
+) -> Compilation:
     model = load_model(path)
     name = facts["model"]
     if model.module.attrs.get("source_sha256") != facts["source_sha256"]:

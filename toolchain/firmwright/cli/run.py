@@ -21,9 +21,11 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.output:
         sample_batches.write_npz(args.output, outputs)
     data = {
-        "model": compiled.module.name, "board": compiled.board.name, "samples": len(batch.samples),
+        "model": compiled.module.name,
+        "board": compiled.board.name,
+        "samples": len(batch.samples),
         "outputs": {n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()},
-    }  # fmt: skip
+    }
     rows = [
         (name, str(array.dtype), format_shape(array.shape), _preview(array.ravel().tolist()))
         for name, array in outputs.items()

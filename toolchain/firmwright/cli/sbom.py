@@ -49,7 +49,9 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
     files = [file for file in sorted((*places, *single)) if file.is_file()]
     compiler_match = _COMPILERS.search(image)
     project = SbomInput(
-        board=about["name"], core=about["core"], models=facts_of_models(facts),
+        board=about["name"],
+        core=about["core"],
+        models=facts_of_models(facts),
         library_flags=about["library_flags"],
         files={
             file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
@@ -57,7 +59,7 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
         },
         image=hashlib.sha256(image).hexdigest() if image else "",
         built_by=compiler_match[1].decode("ascii", "replace") if compiler_match else "",
-    )  # fmt: skip
+    )
     return build_sbom(project, _epoch_s(environment))
 
 

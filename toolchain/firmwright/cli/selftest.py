@@ -15,9 +15,13 @@ def run(args: argparse.Namespace) -> Outcome:
     options = arguments.compile_options(args)
     board = options.pop("board", "host")
     result = operator_conformance.run_operator_test(
-        board, ops=args.op, sample_count=args.samples, one_each=args.one_each,
-        open_with=arguments.make_session_opener(args), **options,
-    )  # fmt: skip
+        board,
+        ops=args.op,
+        sample_count=args.samples,
+        one_each=args.one_each,
+        open_with=arguments.make_session_opener(args),
+        **options,
+    )
     data: dict[str, Any] = {
         **fields_of(result, "board numerics samples images"),
         "cases": len(result.results),

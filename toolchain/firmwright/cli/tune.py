@@ -37,17 +37,21 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def tuning_to_json(result: TuningResult, path: str) -> dict[str, Any]:
     return {
-        **fields_of(result, "board unit measured untuned"), "log": path, "known": result.from_log,
+        **fields_of(result, "board unit measured untuned"),
+        "log": path,
+        "known": result.from_log,
         "layers": [
             {
-                "layer": layer.description, **fields_of(layer, "calls tried space bad"),
-                "best": format_schedule(layer.best), "best_count": layer.best_count or None,
+                "layer": layer.description,
+                **fields_of(layer, "calls tried space bad"),
+                "best": format_schedule(layer.best),
+                "best_count": layer.best_count or None,
                 "predicted_best": format_schedule(layer.guess),
                 "predicted_best_count": layer.guess_count or None,
             }
             for layer in result.layers
         ],
-    }  # fmt: skip
+    }
 
 
 def format_schedule(choice: ConfiguredSchedule) -> str:

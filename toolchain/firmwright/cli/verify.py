@@ -44,9 +44,12 @@ def run(args: argparse.Namespace) -> Outcome:
     else:
         opener = open_checked_session if args.check_plan else arguments.make_session_opener(args)
         result = verify(
-            compiled, batch=batch, expected=expected,
-            find_first_divergence=args.find_first_divergence, open_with=opener,
-        )  # fmt: skip
+            compiled,
+            batch=batch,
+            expected=expected,
+            find_first_divergence=args.find_first_divergence,
+            open_with=opener,
+        )
     error = None
     if not result.exact:
         error = MismatchError(

@@ -12,13 +12,23 @@ PRIMARY, UNARY, PRODUCT, SUM, SHIFT, RELATION, EQUALITY = 16, 14, 13, 12, 11, 10
 BIT_AND, BIT_XOR, BIT_OR, LOGICAL_AND, LOGICAL_OR, CONDITIONAL = 8, 7, 6, 5, 4, 3
 
 C_OPERATORS: Mapping[str, tuple[str, int, int]] = {
-    "add": ("+", SUM, SUM), "sub": ("-", SUM, SUM), "mul": ("*", PRODUCT, PRODUCT),
-    "div": ("/", PRODUCT, PRODUCT), "mod": ("%", PRODUCT, UNARY), "shl": ("<<", SHIFT, UNARY),
-    "shr": (">>", SHIFT, UNARY), "and": ("&", BIT_AND, UNARY), "or": ("|", BIT_OR, UNARY),
-    "xor": ("^", BIT_XOR, UNARY), "lt": ("<", RELATION, SUM), "le": ("<=", RELATION, SUM),
-    "gt": (">", RELATION, SUM), "ge": (">=", RELATION, SUM), "eq": ("==", EQUALITY, SUM),
+    "add": ("+", SUM, SUM),
+    "sub": ("-", SUM, SUM),
+    "mul": ("*", PRODUCT, PRODUCT),
+    "div": ("/", PRODUCT, PRODUCT),
+    "mod": ("%", PRODUCT, UNARY),
+    "shl": ("<<", SHIFT, UNARY),
+    "shr": (">>", SHIFT, UNARY),
+    "and": ("&", BIT_AND, UNARY),
+    "or": ("|", BIT_OR, UNARY),
+    "xor": ("^", BIT_XOR, UNARY),
+    "lt": ("<", RELATION, SUM),
+    "le": ("<=", RELATION, SUM),
+    "gt": (">", RELATION, SUM),
+    "ge": (">=", RELATION, SUM),
+    "eq": ("==", EQUALITY, SUM),
     "ne": ("!=", EQUALITY, SUM),
-}  # fmt: skip
+}
 """For each TIR operator the C operator, its precedence, and the least precedence of its operands.
 
 Operands of lower precedence are parenthesized, also where only compiler warnings require it.

@@ -55,9 +55,12 @@ def array_key(constant: Constant) -> str:
 
 
 def collect_linked_constants(
-    module: IRModule, functions: Iterable[tir.PrimFunc], names: ModelNames,
-    shared: Mapping[str, str], default_section: str = DEFAULT_SECTION,
-) -> dict[str, LinkedConstant]:  # fmt: skip
+    module: IRModule,
+    functions: Iterable[tir.PrimFunc],
+    names: ModelNames,
+    shared: Mapping[str, str],
+    default_section: str = DEFAULT_SECTION,
+) -> dict[str, LinkedConstant]:
     """Return the linked constants that `functions` use, by name.
 
     Equal ones share an entry, unless other weights may differ.
@@ -106,10 +109,15 @@ def format_weights_header(
     """Format `NAME_weights.h`, with the initial states if `options` place them there."""
     name, upper = interface.names.prefix, interface.names.prefix.upper()
     return _format_file(
-        [f"{name}_weights.h: the constants of {name}.", options.spdx, options.banner], constants,
-        f"{upper}_CONST", guard=f"{upper}_WEIGHTS_H", io=interface, options=options, name=name,
+        [f"{name}_weights.h: the constants of {name}.", options.spdx, options.banner],
+        constants,
+        f"{upper}_CONST",
+        guard=f"{upper}_WEIGHTS_H",
+        io=interface,
+        options=options,
+        name=name,
         NAME=upper,
-    )  # fmt: skip
+    )
 
 
 def _format_file(
@@ -117,10 +125,17 @@ def _format_file(
 ) -> str:
     """Format a file of arrays; `macro` sets their attributes, and headers have a `guard`."""
     return render_template(
-        "firmwright.codegen", "constants.c.j2", head=head, constants=constants, macro=macro,
-        needs_math=needs_math(constants), format_rows=format_rows, c_comment=format_comment,
-        wrap=lambda text: format_lines(text, 0), **more,
-    )  # fmt: skip
+        "firmwright.codegen",
+        "constants.c.j2",
+        head=head,
+        constants=constants,
+        macro=macro,
+        needs_math=needs_math(constants),
+        format_rows=format_rows,
+        c_comment=format_comment,
+        wrap=lambda text: format_lines(text, 0),
+        **more,
+    )
 
 
 # ---- constants of several models ---------------------------------------------------------------
@@ -172,13 +187,16 @@ class ParamsBlock:
         """Format the block's JSON index; its names are the fields of `struct PREFIX_params`."""
         rows = [
             {
-                "name": item.field(prefix), "constant": item.constant.name,
-                "dtype": item.constant.dtype.name, "shape": list(item.constant.shape),
-                "offset": self.offsets[item.symbol], "size_bytes": item.constant.size_bytes,
+                "name": item.field(prefix),
+                "constant": item.constant.name,
+                "dtype": item.constant.dtype.name,
+                "shape": list(item.constant.shape),
+                "offset": self.offsets[item.symbol],
+                "size_bytes": item.constant.size_bytes,
                 "sha256": item.constant.digest,
             }
             for item in self.items
-        ]  # fmt: skip
+        ]
         return json.dumps({"schema": 1, "size_bytes": len(self.data), "params": rows}, indent=2)
 
 

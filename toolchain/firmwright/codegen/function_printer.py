@@ -182,9 +182,12 @@ class AotMainPrinter(StmtPrinter):
     # ---- arguments -----------------------------------------------------------------------------
 
     def check_arguments(
-        self, pointers: Sequence[str], alignments: Sequence[tuple[str, str]] = (), *,
+        self,
+        pointers: Sequence[str],
+        alignments: Sequence[tuple[str, str]] = (),
+        *,
         mapping: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Print the checks of the pools and of the argument pointers `pointers`.
 
         Members of the structs `in` and `out` are checked too. `alignments` are further pointers,

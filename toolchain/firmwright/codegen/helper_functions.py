@@ -79,13 +79,18 @@ def template_values(used: UsedHelpers, names: ModelNames, *, inline_asm: bool) -
         return f"{name}({params or 'void'})"
 
     return {
-        "used": used, "features": used_features(used, inline_asm=inline_asm),
-        "feature_tests": FEATURE_TESTS, "feature_headers": _FEATURE_HEADERS,
-        "saturating": _saturating(used), "names": names, "declaration": declaration,
+        "used": used,
+        "features": used_features(used, inline_asm=inline_asm),
+        "feature_tests": FEATURE_TESTS,
+        "feature_headers": _FEATURE_HEADERS,
+        "saturating": _saturating(used),
+        "names": names,
+        "declaration": declaration,
         "result_type": lambda item: item.result.c_type if item.result else "void",
-        "wrap": lambda text: format_lines(text, 0), "c_body": format_lines,
+        "wrap": lambda text: format_lines(text, 0),
+        "c_body": format_lines,
         "c_comment": format_comment,
-    }  # fmt: skip
+    }
 
 
 def _declare_operand(operand: Operand, names: ModelNames | None) -> str:

@@ -30,10 +30,14 @@ def format_microtvm_files(context: EmitContext) -> SourceTree:
         raise UsageError(what, where=name, hint=f"leave {OPTION} or that out.")
     tvm = _KEYWORDS.get(name, name)
     values = {
-        "name": name, "NAME": name.upper(), "tvm": tvm, "TVM": tvm.upper(),
-        "options": context.options, "io": io,
+        "name": name,
+        "NAME": name.upper(),
+        "tvm": tvm,
+        "TVM": tvm.upper(),
+        "options": context.options,
+        "io": io,
         "workspace_bytes": sum(pool.size_bytes for pool in io.pools),
-    }  # fmt: skip
+    }
     ends = (".h", ".c")
     return SourceTree(
         {

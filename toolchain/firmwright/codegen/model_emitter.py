@@ -74,9 +74,12 @@ def emit_model(
 
 
 def _source_tree(
-    context: EmitContext, main: tir.PrimFunc, kernels: Sequence[tir.PrimFunc], kernel_text: str,
+    context: EmitContext,
+    main: tir.PrimFunc,
+    kernels: Sequence[tir.PrimFunc],
+    kernel_text: str,
     main_text: str,
-) -> SourceTree:  # fmt: skip
+) -> SourceTree:
     module, interface, options = context.module, context.interface, context.options
     name = context.names.prefix
     constants = tuple({item.symbol: item for item in context.constants.values()}.values())
@@ -92,18 +95,24 @@ def _source_tree(
     files: dict[str, str | bytes] = {
         f"model/{name}.h": with_interface_hash(_render(context, "model.h.j2", params=params)),
         f"model/{name}.c": _render(
-            context, "model.c.j2", params=params, has_weights=has_weights, ram_constants=copied,
+            context,
+            "model.c.j2",
+            params=params,
+            has_weights=has_weights,
+            ram_constants=copied,
             headers=helpers.system_headers(context.used, copies=copies),
             foreign_headers=helpers.library_headers(context.used),
             is_unscheduled=any(func.attrs.get("disable_scheduling") for func in kernels),
             has_ramfuncs=any(func.attrs.get("ramfunc") for func in kernels),
             checks=[function for function, _ in function_printer.backend_version_checks(module)],
             **helpers.template_values(context.used, context.names, inline_asm=options.inline_asm),
-            kernels=kernel_text, main=main_text, definition=context.definition,
+            kernels=kernel_text,
+            main=main_text,
+            definition=context.definition,
             map_io=function_printer.print_map_io(context) if interface.in_pools else "",
             format_rows=format_rows,
         ),
-    }  # fmt: skip
+    }
     if has_weights:
         weights = constant_arrays.format_weights_header(interface, constants, options)
         files[f"model/{name}_weights.h"] = weights
@@ -115,9 +124,13 @@ def _source_tree(
     files |= {**module.files, **format_descriptor(context)}
     identity = insert_model_id(files, name)
     files["firmware/fwr_app.c"] = _render(
-        context, "fwr_app.c.j2", params=params, abi=RUNTIME_ABI, id_rows=format_model_id(identity),
+        context,
+        "fwr_app.c.j2",
+        params=params,
+        abi=RUNTIME_ABI,
+        id_rows=format_model_id(identity),
         dtypes=RUNTIME_DTYPES,
-    )  # fmt: skip
+    )
     return SourceTree(files)
 
 
@@ -128,12 +141,20 @@ def _render(
     sha256 = str(module.attrs.get("source_sha256", ""))
     name, pools = context.names.prefix, context.const_pools
     return render_template(
-        "firmwright.codegen", template, name=name, NAME=name.upper(), module=module, io=interface,
+        "firmwright.codegen",
+        template,
+        name=name,
+        NAME=name.upper(),
+        module=module,
+        io=interface,
         options=options,
         source=f"model file sha256 {c_writer.escape_comment(sha256[:16])}" if sha256 else "",
-        notes=[c_writer.escape_comment(note) for note in options.notes], params=params,
-        const_pools=pools, readers=sorted({pool.scope for pool in pools if not pool.addressable}),
-        params_alignment=constant_arrays.PARAMS_ALIGNMENT, c_line=c_writer.format_lines,
+        notes=[c_writer.escape_comment(note) for note in options.notes],
+        params=params,
+        const_pools=pools,
+        readers=sorted({pool.scope for pool in pools if not pool.addressable}),
+        params_alignment=constant_arrays.PARAMS_ALIGNMENT,
+        c_line=c_writer.format_lines,
         more_arguments=(", &params" if params else "")
         + (", &devices" if interface.devices else "")
         + (", NULL" if interface.has_probe_callback else ""),
@@ -141,10 +162,12 @@ def _render(
         waits=dict(cast("tuple[tuple[str, str], ...]", module.attrs.get(DEVICE_WAITS_ATTR, ()))),
         plan_rows=_plan_rows(interface),
         placed_pools=sorted({place.pool for place in interface.placed if place.direct}),
-        c_string=c_writer.format_c_string, comment=c_writer.escape_comment,
-        format_id=format_model_id, version=f"{name}, firmwright {options.tool_version}".rstrip(),
+        c_string=c_writer.format_c_string,
+        comment=c_writer.escape_comment,
+        format_id=format_model_id,
+        version=f"{name}, firmwright {options.tool_version}".rstrip(),
         **more,
-    )  # fmt: skip
+    )
 
 
 def _plan_rows(interface: ModelInterface) -> list[str]:

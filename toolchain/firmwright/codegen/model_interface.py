@@ -276,21 +276,26 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
     stems = UniqueNamer()
     operators = {call.op for call in prim_calls(main.body) if call.op >= 0}
     return ModelInterface(
-        names=names, linked=bool(module.attrs.get("link_params", True)), in_pools=in_pools,
+        names=names,
+        linked=bool(module.attrs.get("link_params", True)),
+        in_pools=in_pools,
         rows=_row_input(inputs[0]) if module.io.stream_input_rows else None,
         pools=tuple(
             _pool(names, param, placed, sections) for param in main.params if param.role == "pool"
         ),
-        inputs=inputs, outputs=tuple(tensor(io) for io in module.io.outputs), placed=placed,
+        inputs=inputs,
+        outputs=tuple(tensor(io) for io in module.io.outputs),
+        placed=placed,
         offset_stems={p.buffer.name: stems.unique(p.buffer.name.upper()) for p in placed},
-        operators=len(operators), operator_index_end=1 + max(operators, default=-1),
+        operators=len(operators),
+        operator_index_end=1 + max(operators, default=-1),
         has_init=any(is_ram_constant_copy(module, call) for call in prim_calls(main.body)),
         state=tuple(
             StateTensorInfo(state, by_name[state.buffer], module.constants[state.initial])
             for state in module.io.state
         ),
         devices=collect_device_calls(main),
-    )  # fmt: skip
+    )
 
 
 def is_ram_constant_copy(module: IRModule, call: tir.PrimFuncCall) -> bool:

@@ -67,9 +67,14 @@ def _copy_device(context: EmitContext, device: DeviceCalls) -> str:
         size_bytes = target.extent * target.buffer.dtype.size_bytes
         copies.append((_pool_address(context, target), _pool_address(context, source), size_bytes))
     return render_template(
-        "firmwright.codegen", "copy_device.c.j2", copies=copies, device=device, names=context.names,
-        definition=context.definition, c_line=format_lines,
-    )  # fmt: skip
+        "firmwright.codegen",
+        "copy_device.c.j2",
+        copies=copies,
+        device=device,
+        names=context.names,
+        definition=context.definition,
+        c_line=format_lines,
+    )
 
 
 def _pool_address(context: EmitContext, argument: tir.Expr) -> str:

@@ -66,10 +66,13 @@ class _GlueContext:
 
 
 def emit_multi_model_firmware(
-    modules: Sequence[IRModule], intrinsics: IntrinsicTable,
-    options: EmitOptions = DEFAULT_EMIT_OPTIONS, *, order: Sequence[int] = (),
+    modules: Sequence[IRModule],
+    intrinsics: IntrinsicTable,
+    options: EmitOptions = DEFAULT_EMIT_OPTIONS,
+    *,
+    order: Sequence[int] = (),
     shared_bytes: Mapping[str, int] | None = None,
-) -> SourceTree:  # fmt: skip
+) -> SourceTree:
     """Emit several models as one firmware; raise UsageError if they cannot be combined.
 
     `order` lists positions in run order, `shared_bytes` the sizes of jointly planned pools.
@@ -140,8 +143,14 @@ def _with_used_constants(module: IRModule) -> IRModule:
 
 def _text(glue: _GlueContext, identity: str, options: EmitOptions) -> str:
     return render_template(
-        "firmwright.codegen", "fwr_bundle.c.j2", glue=glue, models=glue.models,
-        name="+".join(model.names.prefix for model in glue.models), options=options,
-        abi=RUNTIME_ABI, dtypes=RUNTIME_DTYPES, id_rows=format_model_id(identity),
+        "firmwright.codegen",
+        "fwr_bundle.c.j2",
+        glue=glue,
+        models=glue.models,
+        name="+".join(model.names.prefix for model in glue.models),
+        options=options,
+        abi=RUNTIME_ABI,
+        dtypes=RUNTIME_DTYPES,
+        id_rows=format_model_id(identity),
         c_string=format_c_string,
-    )  # fmt: skip
+    )

@@ -103,10 +103,14 @@ def _cases(text: str) -> Iterator[ConformanceCase]:
             inputs.append(_tensor(words, rng, inputs))
         options = (word.partition("=")[::2] for word in match["options"].split())
         yield ConformanceCase(
-            match["name"], match["builtin"], tuple(inputs), _tensors(match["outputs"], rng),
-            {name: _option(value) for name, value in options}, _PROFILES[match["profile"] or ""],
+            match["name"],
+            match["builtin"],
+            tuple(inputs),
+            _tensors(match["outputs"], rng),
+            {name: _option(value) for name, value in options},
+            _PROFILES[match["profile"] or ""],
             _tensors(match["between"] or "-", rng),
-        )  # fmt: skip
+        )
 
 
 def _option(text: str) -> object:
@@ -142,10 +146,15 @@ def _tensor(
             scales = tuple(float32(float(scale)) for scale in listed.split("|") if scale)
     points = tuple(int(point) for point in (match["zero_points"] or "").split("|") if point)
     return CaseTensor(
-        shape, dtype, scales, points * len(scales) if len(points) == 1 else points, axis,
+        shape,
+        dtype,
+        scales,
+        points * len(scales) if len(points) == 1 else points,
+        axis,
         _constant(match["data"], dtype, shape, rng) if match["data"] else None,
-        bool(match["state"]), (int(match["low"]), int(match["high"])) if match["low"] else None,
-    )  # fmt: skip
+        bool(match["state"]),
+        (int(match["low"]), int(match["high"])) if match["low"] else None,
+    )
 
 
 def _constant(text: str, dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:

@@ -51,9 +51,12 @@ class FlashImage:
 
 
 def check_read_back(
-    data: bytes, expected: bytes, address: int, where: str,
+    data: bytes,
+    expected: bytes,
+    address: int,
+    where: str,
     hint: str = "flash again; if the error persists, the flash is worn or protected.",
-) -> None:  # fmt: skip
+) -> None:
     for at, (actual, byte) in enumerate(zip(data, expected, strict=True)):
         if actual != byte:
             what = f"at {address + at:#x} there is {actual:#04x}, not {byte:#04x}."

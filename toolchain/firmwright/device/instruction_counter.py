@@ -70,9 +70,14 @@ class InstructionCounter(Closeable):
     """
 
     def __init__(
-        self, plugin: Path, address: int, size_bytes: int, watched: TracedFunctions = (),
-        flash: Sequence[int] = (), skipped: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        plugin: Path,
+        address: int,
+        size_bytes: int,
+        watched: TracedFunctions = (),
+        flash: Sequence[int] = (),
+        skipped: int | None = None,
+    ) -> None:
         handle, name = tempfile.mkstemp(prefix="fwcount", suffix=".bin")
         self._steps = _STEPS if watched else 0
         size = _HEADER.size + self._steps * _STEP.itemsize + _CELLS * _CELL.itemsize

@@ -32,9 +32,13 @@ class AccessTracingSession(LibrarySession):
     """A library session that checks every memory access; buffers in `kept` must survive a run."""
 
     def __init__(
-        self, library: Path, model: LibraryModel, buffers: Sequence[RelocatedBuffer],
-        operators: Sequence[str], kept: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
+        self,
+        library: Path,
+        model: LibraryModel,
+        buffers: Sequence[RelocatedBuffer],
+        operators: Sequence[str],
+        kept: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(library, model)
         self._buffers, self._operators, self._kept = tuple(buffers), tuple(operators), kept
         self._watch = cffi.FFI()

@@ -25,18 +25,27 @@ class ProcessTransport:
     """A child process; `environment` holds additional variables, and errors contain `name`."""
 
     def __init__(
-        self, command: Sequence[Word], *, name: str = "", hint: str = "",
+        self,
+        command: Sequence[Word],
+        *,
+        name: str = "",
+        hint: str = "",
         environment: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name or Path(command[0]).name
         self._hint = hint
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         try:
             self._process = start_process(
-                command, hint or "build the firmware first, or install the program.", self.name,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, bufsize=0,
+                command,
+                hint or "build the firmware first, or install the program.",
+                self.name,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                bufsize=0,
                 environment=environment,
-            )  # fmt: skip
+            )
         except ToolMissingError:
             self._stderr.close()
             raise
@@ -116,9 +125,12 @@ class PtyProcess(Closeable):
         self.name = os.ttyname(self._theirs)
         try:
             self._process = start_process(
-                command, "build the firmware first.", stdin=self._ours,
-                stdout=self._ours, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+                command,
+                "build the firmware first.",
+                stdin=self._ours,
+                stdout=self._ours,
+                stderr=subprocess.DEVNULL,
+            )
         except ToolMissingError:
             self._close_terminal()
             raise

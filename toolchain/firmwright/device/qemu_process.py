@@ -49,7 +49,9 @@ class QemuCommand:
     def arguments(self) -> list[Word]:
         stub = f"socket,path={self.gdb.replace(',', ',,')},server=on,wait=off,id=gdb"
         return [
-            self.program, *("-machine", self.machine), *self.extra,
+            self.program,
+            *("-machine", self.machine),
+            *self.extra,
             *(() if self.kernel is None else ("-kernel", self.kernel)),
             *(arg for load in self.loads for arg in ("-device", _loader(load))),
             *("-icount", f"shift={self.pace}" + (",align=on" if self.pace else "")),
@@ -58,7 +60,7 @@ class QemuCommand:
             *("-chardev", "stdio,id=link,signal=off"),
             *(("-serial", "chardev:link") if self.has_uart else ()),
             *(("-S", "-chardev", stub, "-gdb", "chardev:gdb") if self.gdb else ()),
-        ]  # fmt: skip
+        ]
 
 
 def _loader(load: PreloadedMemory) -> str:

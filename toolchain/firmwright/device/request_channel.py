@@ -32,9 +32,13 @@ class RequestChannel:
     """The numbered requests of one session; `explain` adds advice to a fault report."""
 
     def __init__(
-        self, transport: Transport, timeouts: errors.Timeouts, *, clock: Clock = time.monotonic,
+        self,
+        transport: Transport,
+        timeouts: errors.Timeouts,
+        *,
+        clock: Clock = time.monotonic,
         explain: FaultExplainer | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._transport = transport
         self._timeouts = timeouts
         self._clock = clock
@@ -159,9 +163,16 @@ class RequestChannel:
     # ---- Several at a time ------------------------------------------------------------------
 
     def stream(
-        self, command: Command, make: Callable[[int, int], bytes], begin: int, end: int, *,
-        piece_bytes: int, window_bytes: int, may_split: bool,
-    ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
+        self,
+        command: Command,
+        make: Callable[[int, int], bytes],
+        begin: int,
+        end: int,
+        *,
+        piece_bytes: int,
+        window_bytes: int,
+        may_split: bool,
+    ) -> Iterator[tuple[int, bytes]]:
         """Transfer the bytes [begin, end) in pieces; yield the size and answer of each.
 
         `make(offset, size)` returns a request's payload. At most `window_bytes`, but at least one

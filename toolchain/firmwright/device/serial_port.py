@@ -46,9 +46,11 @@ def usb_ports() -> tuple[SerialPortInfo, ...]:
 
 
 def find_serial_port(
-    board: str, usb: Sequence[str], ports: Sequence[SerialPortInfo],
+    board: str,
+    usb: Sequence[str],
+    ports: Sequence[SerialPortInfo],
     choose: PortChooser | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """Return the only port with a USB id in `usb`; among several, `choose` selects one."""
     if not usb:
         what = "the board needs a serial port, and none was given."
@@ -78,9 +80,13 @@ class SerialTransport:
         self._baud = baud
         try:
             self._port = serial.serial_for_url(
-                url, baudrate=baud, parity=parity, timeout=0, write_timeout=WRITE_TIMEOUT_S,
+                url,
+                baudrate=baud,
+                parity=parity,
+                timeout=0,
+                write_timeout=WRITE_TIMEOUT_S,
                 exclusive=True,
-            )  # fmt: skip
+            )
         except (serial.SerialException, OSError, ValueError) as error:
             if "exclusively lock" in str(error):
                 hint = "end the other session or monitor; `fuser` on the port names it."

@@ -84,10 +84,15 @@ class Session(Closeable):
     """A session with one firmware, from hello to close."""
 
     def __init__(
-        self, transport: Transport, *, model_id: bytes | None = None,
-        timeouts: Timeouts | None = None, payload_max_bytes: int = link.PAYLOAD_MAX_BYTES,
-        explain: FaultExplainer | None = None, clock: Clock = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        transport: Transport,
+        *,
+        model_id: bytes | None = None,
+        timeouts: Timeouts | None = None,
+        payload_max_bytes: int = link.PAYLOAD_MAX_BYTES,
+        explain: FaultExplainer | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
         """Greet the firmware; close the transport if that fails or the model id differs."""
         self._transport = transport
         self._timeouts = timeouts or Timeouts()
@@ -230,12 +235,14 @@ class Session(Closeable):
             )
         self._payload_bytes = min(hello.payload_max_bytes, self._payload_limit)
         return DeviceInfo(
-            **asdict(hello), model_name=name, board=self._text(TextKind.BOARD),
+            **asdict(hello),
+            model_name=name,
+            board=self._text(TextKind.BOARD),
             start_up_text=self._text(TextKind.START_UP),
             counter_unit=self._text(TextKind.COUNTER_UNIT),
             inputs=self._tensors(hello.input_count, TextKind.INPUT_NAME),
             outputs=self._tensors(hello.output_count, TextKind.OUTPUT_NAME),
-        )  # fmt: skip
+        )
 
     def _tensors(self, count: int, names: TextKind) -> tuple[TensorInfo, ...]:
         is_output = names is TextKind.OUTPUT_NAME
@@ -302,19 +309,26 @@ class Session(Closeable):
         return bytes(data)
 
     def _transfer(
-        self, command: Command, request: Callable[[int, int], bytes], size_bytes: int,
+        self,
+        command: Command,
+        request: Callable[[int, int], bytes],
+        size_bytes: int,
         header_bytes: int,
-    ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
+    ) -> Iterator[tuple[int, bytes]]:
         """Yield the size of each piece and the answer to it."""
         offset = 0
         limit_s = self._timeouts.of(command) + size_bytes / _SLOWEST_BYTES_PER_S
         with self._line.within(limit_s):
             while offset < size_bytes:
                 stream = self._line.stream(
-                    command, request, offset, size_bytes,
+                    command,
+                    request,
+                    offset,
+                    size_bytes,
                     piece_bytes=self._payload_bytes - header_bytes,
-                    window_bytes=self.info.receive_bytes, may_split=self._may_split,
-                )  # fmt: skip
+                    window_bytes=self.info.receive_bytes,
+                    may_split=self._may_split,
+                )
                 with contextlib.suppress(RequestLostError):
                     for size, answer in stream:
                         offset += size

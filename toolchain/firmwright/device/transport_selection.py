@@ -33,9 +33,14 @@ def takes_image(port: str) -> bool:
 
 
 def open_transport(
-    board: Board, elf: Path, *, port: str = "", baud: int = DEFAULT_BAUD, plugin: str = "",
+    board: Board,
+    elf: Path,
+    *,
+    port: str = "",
+    baud: int = DEFAULT_BAUD,
+    plugin: str = "",
     loads: Sequence[PreloadedMemory] = (),
-) -> Transport:  # fmt: skip
+) -> Transport:
     """Open the transport to `board` with the firmware `elf`.
 
     A `port` (device name or pyserial URL) takes precedence over the board's `[run]` table. With
@@ -83,9 +88,13 @@ class ReconnectingTransport:
     """The transport that `reopen` returns, opened immediately and again after a disconnect."""
 
     def __init__(
-        self, reopen: Callable[[], Transport], *, patience_s: float,
-        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
+        self,
+        reopen: Callable[[], Transport],
+        *,
+        patience_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._reopen = reopen
         self._patience_s = patience_s
         self._clock = clock

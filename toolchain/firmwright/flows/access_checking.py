@@ -39,9 +39,12 @@ class CheckedLibrary:
         module, io = self.compiled.module, self.compiled.module.io
         preserved = io.inputs if io.preserve_input and io.mode == "arena" else ()
         session = AccessTracingSession(
-            self.library, make_library_model(self.compiled), moved or self.moved,
-            _operator_labels(module), frozenset(tensor.buffer for tensor in preserved),
-        )  # fmt: skip
+            self.library,
+            make_library_model(self.compiled),
+            moved or self.moved,
+            _operator_labels(module),
+            frozenset(tensor.buffer for tensor in preserved),
+        )
         return ModelSession(self.compiled, session, None)
 
 

@@ -96,9 +96,13 @@ class BackendTestResult:
 
 
 def run_backend_test(
-    target: str, board_name: str = "host", *, sample_count: int = 4,
-    open_with: Callable[..., ModelSession] = open_session, **given: Any,
-) -> BackendTestResult:  # fmt: skip
+    target: str,
+    board_name: str = "host",
+    *,
+    sample_count: int = 4,
+    open_with: Callable[..., ModelSession] = open_session,
+    **given: Any,
+) -> BackendTestResult:
     """Test the backend's table on a board; raise UsageError for an entry that matches no case."""
     backend = backend_of(parse_target(target))
     if backend is None:

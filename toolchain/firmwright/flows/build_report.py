@@ -34,10 +34,14 @@ _FLOAT_CALLS = frozenset({"__aeabi_fmul", "__aeabi_fadd", "__mulsf3", "__addsf3"
 
 
 def build_report(
-    compiled: Compilation, *, open_with: Callable[..., ModelSession] = open_session,
-    count_instructions: bool = False, compiler: Compiler | None = None, tradeoffs: bool = True,
+    compiled: Compilation,
+    *,
+    open_with: Callable[..., ModelSession] = open_session,
+    count_instructions: bool = False,
+    compiler: Compiler | None = None,
+    tradeoffs: bool = True,
     partition: PartitionResult | None = None,
-) -> model.BuildReport:  # fmt: skip
+) -> model.BuildReport:
     """Build and measure `compiled`.
 
     `count_instructions` means the same as in `profile`. `tradeoffs` adds a search for programs
@@ -83,31 +87,46 @@ def _report(compiled: Compilation, image: Image, measured: Profile) -> model.Bui
     assert summary.plan is not None  # compiled to the end
     writable = {name for name, pool in summary.pools.items() if pool.access == "rw" and pool.bytes}
     stack = model.StackReport(
-        model_bytes=image.stack.size_bytes, firmware_bytes=image.firmware_stack.size_bytes,
-        seen_bytes=measured.stack_bytes, reserve_bytes=measured.stack_reserve_bytes,
+        model_bytes=image.stack.size_bytes,
+        firmware_bytes=image.firmware_stack.size_bytes,
+        seen_bytes=measured.stack_bytes,
+        reserve_bytes=measured.stack_reserve_bytes,
         path=image.firmware_stack.path,
-    )  # fmt: skip
+    )
     return model.BuildReport(
-        model=summary.model, board=board.name, core=board.core,
-        target=", ".join(summary.target.values()), numerics=summary.numerics,
-        optimize=compiled.options.optimize, compiler=measured.flags,
-        tool_version=summary.tool_version, model_id=compiled.model_id, unit=measured.unit,
-        total=measured.total, resolution=measured.resolution,
-        workspace_bytes=summary.workspace_bytes, lower_bound_bytes=summary.lower_bound_bytes,
-        constants_bytes=summary.constants_bytes, flash_bytes=image.sizes.flash_bytes,
-        ram_bytes=image.sizes.ram_bytes, model_flash_bytes=image.model_flash_bytes,
-        model_ram_bytes=image.model_ram_bytes, stack=stack,
+        model=summary.model,
+        board=board.name,
+        core=board.core,
+        target=", ".join(summary.target.values()),
+        numerics=summary.numerics,
+        optimize=compiled.options.optimize,
+        compiler=measured.flags,
+        tool_version=summary.tool_version,
+        model_id=compiled.model_id,
+        unit=measured.unit,
+        total=measured.total,
+        resolution=measured.resolution,
+        workspace_bytes=summary.workspace_bytes,
+        lower_bound_bytes=summary.lower_bound_bytes,
+        constants_bytes=summary.constants_bytes,
+        flash_bytes=image.sizes.flash_bytes,
+        ram_bytes=image.sizes.ram_bytes,
+        model_flash_bytes=image.model_flash_bytes,
+        model_ram_bytes=image.model_ram_bytes,
+        stack=stack,
         pools=tuple(pool for pool in measured.pools if pool.name in writable),
-        buffers=summary.plan.buffers, operator_by_time=summary.plan.operator_by_time,
+        buffers=summary.plan.buffers,
+        operator_by_time=summary.plan.operator_by_time,
         operators=_operators(compiled, image, measured.operators),
         sections=tuple(section for section in image.sizes.sections if section.size_bytes),
         regions=image.sizes.regions,
         parallel=None if measured.exact is None else measured.exact.parallel,
         estimates=measured.estimates,
         modeled_cycles="" if measured.exact is None else measured.exact.describe_cycles(),
-        clock_hz=measured.clock_hz, rejections=summary.rejections,
+        clock_hz=measured.clock_hz,
+        rejections=summary.rejections,
         library_floats=any(symbol.name in _FLOAT_CALLS for symbol in image.sizes.symbols),
-    )  # fmt: skip
+    )
 
 
 def _operators(
@@ -116,13 +135,20 @@ def _operators(
     code, constants = _code_bytes(compiled, image), _constant_bytes(compiled)
     return tuple(
         model.OperatorReport(
-            index=operator.index, name=operator.name, kind=operator.kind, span=operator.span,
-            schedule=operator.schedule, macs=operator.macs, count=cost.count,
-            predicted=cost.predicted, modeled_cycles=cost.modeled_cycles,
-            code_bytes=code[operator.index], constant_bytes=constants[operator.index],
+            index=operator.index,
+            name=operator.name,
+            kind=operator.kind,
+            span=operator.span,
+            schedule=operator.schedule,
+            macs=operator.macs,
+            count=cost.count,
+            predicted=cost.predicted,
+            modeled_cycles=cost.modeled_cycles,
+            code_bytes=code[operator.index],
+            constant_bytes=constants[operator.index],
         )
         for operator, cost in zip(compiled.summary.operators, costs, strict=True)
-    )  # fmt: skip
+    )
 
 
 def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:

@@ -76,9 +76,14 @@ def run_in_process(task: CensusTask) -> CensusEntry:
         with (folder / "log").open("wb") as output:
             # The options may hold paths relative to the current folder.
             process = start_process(
-                command, "repeat the census.", task.name, folder=Path.cwd(),
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            )  # fmt: skip
+                command,
+                "repeat the census.",
+                task.name,
+                folder=Path.cwd(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
             try:
                 process.wait(task.timeout_s)
             except subprocess.TimeoutExpired:
@@ -177,10 +182,14 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
         by_kind[operator.kind] += operator.count
     slowest, most = max(by_kind.items(), key=itemgetter(1), default=("", 0))
     return replace(
-        entry, model_flash_bytes=build_image(compiled).model_flash_bytes, unit=costs.unit,
-        count=costs.total, default_loops=round(by_kind.total() / max(total, 1), 4),
-        slowest_default=slowest, slowest_default_share=round(most / max(total, 1), 4),
-    )  # fmt: skip
+        entry,
+        model_flash_bytes=build_image(compiled).model_flash_bytes,
+        unit=costs.unit,
+        count=costs.total,
+        default_loops=round(by_kind.total() / max(total, 1), 4),
+        slowest_default=slowest,
+        slowest_default_share=round(most / max(total, 1), 4),
+    )
 
 
 def _is_loop(stmt: tir.Stmt) -> bool:

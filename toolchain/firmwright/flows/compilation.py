@@ -44,9 +44,13 @@ MODULE_OPTIONS = (
 
 
 def compile_for(
-    model: Model | IRModule, board: str = "", *, watch: PassObserver | None = None,
-    stopwatch: PassTimer | None = None, **given: Any,
-) -> Compilation:  # fmt: skip
+    model: Model | IRModule,
+    board: str = "",
+    *,
+    watch: PassObserver | None = None,
+    stopwatch: PassTimer | None = None,
+    **given: Any,
+) -> Compilation:
     """Compile `model` for `board` (by default the host); `given` are fields of `Options`.
 
     `tuning` may also be a log's path, `passes` functions or names, and `update_of` the path of an

@@ -165,9 +165,12 @@ def _core_intervals(
 
 
 def _schedule(
-    path: Sequence[tir.PrimFuncCall], spans: Sequence[_CoreInterval], remote: Sequence[int],
-    times: ModeledTimes, least_wait: int,
-) -> RunSchedule:  # fmt: skip
+    path: Sequence[tir.PrimFuncCall],
+    spans: Sequence[_CoreInterval],
+    remote: Sequence[int],
+    times: ModeledTimes,
+    least_wait: int,
+) -> RunSchedule:
     """Return the schedule of the run if all devices work concurrently, in instructions."""
     schedule, calls, counts = RunSchedule(times), iter(path), iter(remote)
     for span in spans:

@@ -67,9 +67,12 @@ def program_of(facts: Any, where: Path) -> ProgramRecord:
         what = f"its record of choices cannot be read: it {error}."
         raise ModelError(what, where=str(where), hint=_HINT) from error
     return replace(
-        record, name=facts["model"], board=facts["board"], tool_version=facts["tool_version"],
+        record,
+        name=facts["model"],
+        board=facts["board"],
+        tool_version=facts["tool_version"],
         options=facts["options"],
-    )  # fmt: skip
+    )
 
 
 def options_of_program(record: ProgramRecord, where: str | Path) -> dict[str, Any]:

@@ -57,11 +57,18 @@ DATA_MOVEMENT_OPS = frozenset({"dequantize", "quantize", "reshape", "transpose"}
 
 
 def evaluate(
-    compiled: Compilation, data: str | Path | Mapping[str, Array] | Dataset, *,
-    labels: str | Path = "", classes: Sequence[str] = (), against: Model | str | Path | None = None,
-    metric: str = "", output: str = "", samples: int | None = None, compared: int = LAYERS_COMPARED,
+    compiled: Compilation,
+    data: str | Path | Mapping[str, Array] | Dataset,
+    *,
+    labels: str | Path = "",
+    classes: Sequence[str] = (),
+    against: Model | str | Path | None = None,
+    metric: str = "",
+    output: str = "",
+    samples: int | None = None,
+    compared: int = LAYERS_COMPARED,
     open_with: Callable[[Compilation], ModelSession] = open_session,
-) -> Evaluation:  # fmt: skip
+) -> Evaluation:
     """Run a data set through the firmware, the model's runtime and the float model `against`.
 
     Args:
@@ -94,17 +101,28 @@ def evaluate(
         runs.insert(0, _run_by_runtime("float model", model, floats, position))
         layers = _layers(compiled, model, own[chosen], floats[chosen])
     return Evaluation(
-        model=compiled.module.name, board=compiled.board.name, data=dataset.where, samples=len(own),
-        metric=task.metric, is_labeled=task.labels is not None, classes=task.classes,
-        runs=score_runs(runs, task), mismatches=mismatches, compared=len(own[chosen]),
-        layers=layers, warnings=warnings, **_classified(runs, task, dataset),
-    )  # fmt: skip
+        model=compiled.module.name,
+        board=compiled.board.name,
+        data=dataset.where,
+        samples=len(own),
+        metric=task.metric,
+        is_labeled=task.labels is not None,
+        classes=task.classes,
+        runs=score_runs(runs, task),
+        mismatches=mismatches,
+        compared=len(own[chosen]),
+        layers=layers,
+        warnings=warnings,
+        **_classified(runs, task, dataset),
+    )
 
 
 def _own_runs(
-    compiled: Compilation, samples: Sequence[Tensors], position: int,
+    compiled: Compilation,
+    samples: Sequence[Tensors],
+    position: int,
     open_with: Callable[[Compilation], ModelSession],
-) -> tuple[list[ModelRun], int]:  # fmt: skip
+) -> tuple[list[ModelRun], int]:
     """Run the model by its runtime and as firmware, and count the values that differ."""
     io, board = compiled.module.io, compiled.board.name
     size = _batch_size(compiled.imported, len(samples))

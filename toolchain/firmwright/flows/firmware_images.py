@@ -18,16 +18,22 @@ log = logging.getLogger(__name__)
 
 
 def build_image(
-    compiled: Compilation | Bundle, variant: Variant = "release",
-    directory: str | Path | None = None, *, compiler: Compiler | None = None,
+    compiled: Compilation | Bundle,
+    variant: Variant = "release",
+    directory: str | Path | None = None,
+    *,
+    compiler: Compiler | None = None,
     allow_stack: bool = False,
-) -> Image:  # fmt: skip
+) -> Image:
     """Build one variant of a compilation or bundle in `directory` or in the cache."""
     log.info("building the %s image for %s", variant, compiled.board.name)
     build = partial(
-        build_project, variant=variant, compiler=compiler, objects=object_folder(),
+        build_project,
+        variant=variant,
+        compiler=compiler,
+        objects=object_folder(),
         allow_stack=allow_stack,
-    )  # fmt: skip
+    )
     if directory is not None:
         compiled.save(directory)
         return build(Path(directory))

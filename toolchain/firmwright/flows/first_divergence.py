@@ -58,9 +58,11 @@ class FirstDivergence:
 
 
 def locate_first_divergence(
-    compiled: Compilation, samples: Sequence[Tensors], reference: ReferenceOutputs,
+    compiled: Compilation,
+    samples: Sequence[Tensors],
+    reference: ReferenceOutputs,
     open_with: Callable[..., ModelSession],
-) -> tuple[FirstDivergence | None, int]:  # fmt: skip
+) -> tuple[FirstDivergence | None, int]:
     if not reference.layers:
         return None, 0
     operators = _comparable_operators(compiled, reference.layers[0])

@@ -181,9 +181,12 @@ def _by_tool(plan: FlashPlan, tool: FlashTool, *, verify: bool) -> str:
 
 
 def _check_proof(
-    work: str, proofs: Sequence[str], printed: Sequence[str], commands: Sequence[ToolCommand],
+    work: str,
+    proofs: Sequence[str],
+    printed: Sequence[str],
+    commands: Sequence[ToolCommand],
     board: str,
-) -> None:  # fmt: skip
+) -> None:
     """Raise ToolFailedError if the output does not contain the tool's own messages of success."""
     output = "\n".join(printed)
     lines = [line.strip() for line in output.splitlines()]
@@ -217,10 +220,13 @@ def _run(command: ToolCommand, tool: FlashTool, board: str) -> str:
     status, printed = run_program(command, command[0], timeout_s=TOOL_TIMEOUT_S, where=board)
     if status != 0:
         raise ToolFailedError(
-            f"{command[0]} could not flash the board.", command=command, exit_status=status,
-            output=printed, where=board,
+            f"{command[0]} could not flash the board.",
+            command=command,
+            exit_status=status,
+            output=printed,
+            where=board,
             hint="check cable and probe; firmwright flash --dry-run prints the command.",
-        )  # fmt: skip
+        )
     return printed
 
 

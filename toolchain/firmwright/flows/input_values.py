@@ -146,16 +146,20 @@ def describe_use(tensor: IoTensor, uses: Iterable[LevelUse | None]) -> tuple[str
         return ()
     reals = [use.reals for use in known if use.reals is not None]
     use = LevelUse(
-        sum(part.count for part in known), sum(part.saturated for part in known),
-        min(part.low for part in known), max(part.high for part in known),
+        sum(part.count for part in known),
+        sum(part.saturated for part in known),
+        min(part.low for part in known),
+        max(part.high for part in known),
         (min(low for low, _ in reals), max(high for _, high in reals)) if reals else None,
-    )  # fmt: skip
+    )
     warnings = []
     if use.saturated:
         share = 100 * use.saturated / use.count
         shown = f"{share:.1f} %" if share >= 0.1 else "less than 0.1 %"
-        warnings.append(f"{tensor.name}: {shown} of the values are outside of the input's range, "
-                        f"{_range(tensor, quantization)}, and saturate.")  # fmt: skip
+        warnings.append(
+            f"{tensor.name}: {shown} of the values are outside of the input's range, "
+            f"{_range(tensor, quantization)}, and saturate."
+        )
     warnings.append(_describe_levels(use, tensor, quantization))
     return tuple(filter(None, warnings))
 

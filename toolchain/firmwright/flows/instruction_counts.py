@@ -124,11 +124,15 @@ class InstructionCounts:
 
 
 def measure_instructions(
-    compiled: Compilation, *, image: Image | None = None, compiler: Compiler | None = None,
-    open_with: Callable[..., ModelSession] = open_session, sample: Tensors | None = None,
+    compiled: Compilation,
+    *,
+    image: Image | None = None,
+    compiler: Compiler | None = None,
+    open_with: Callable[..., ModelSession] = open_session,
+    sample: Tensors | None = None,
     timing_board: Board | None = None,
     after_run: Callable[[ModelSession], None] = lambda session: None,
-) -> InstructionCounts:  # fmt: skip
+) -> InstructionCounts:
     """Count the instructions of the second of two runs on the measured sample, like `profile`.
 
     `sample` replaces it; `after_run` is called with the session after the runs. Cycles are modeled
@@ -231,9 +235,15 @@ class _CodeIndex:
 
 
 def _counts(
-    compiled: Compilation, image: Image, code: _CodeIndex, root: SymbolSize,
-    cells: tuple[InstructionCount, ...], timed: Board, timer: int, resolution: int,
-) -> InstructionCounts:  # fmt: skip
+    compiled: Compilation,
+    image: Image,
+    code: _CodeIndex,
+    root: SymbolSize,
+    cells: tuple[InstructionCount, ...],
+    timed: Board,
+    timer: int,
+    resolution: int,
+) -> InstructionCounts:
     start, end = code.start(root), code.start(root) + root.size_bytes
     own = [cell for cell in cells if start <= cell.address < end]
     others = (cell for cell in cells if not start <= cell.address < end)
@@ -253,12 +263,16 @@ def _counts(
         functions[code.name_at(cell.address)] += cell.count
     return InstructionCounts(
         total=share(everything),
-        operators={index: share(group) for index, group in operators.items()}, between=share(own),
+        operators={index: share(group) for index, group in operators.items()},
+        between=share(own),
         functions=tuple(sorted(functions.items(), key=lambda item: (-item[1], item[0]))),
-        timing=timing, timing_board=timed, timer=timer, resolution=resolution,
+        timing=timing,
+        timing_board=timed,
+        timer=timer,
+        resolution=resolution,
         machine=compiled.board.run.machine,
         executed=tuple((cell, code.at(cell.address)) for cell in everything),
-    )  # fmt: skip
+    )
 
 
 def _timing(board: Board) -> CoreTiming | None:
@@ -270,9 +284,12 @@ def _timing(board: Board) -> CoreTiming | None:
 
 
 def _by_operator(
-    compiled: Compilation, code: _CodeIndex, times: Mapping[int, int],
-    sites: Mapping[int, list[InstructionCount]], commented: Mapping[int, int],
-) -> dict[int, list[InstructionCount]]:  # fmt: skip
+    compiled: Compilation,
+    code: _CodeIndex,
+    times: Mapping[int, int],
+    sites: Mapping[int, list[InstructionCount]],
+    commented: Mapping[int, int],
+) -> dict[int, list[InstructionCount]]:
     """Group the counts by operator; `sites` are in order of their first execution.
 
     Compilers may duplicate the calls of a kernel. Those that operators share are assigned by
@@ -366,6 +383,8 @@ def _share(
         paths = sum(modeled_cycles(timing, path) for path in sites.values())
         cycles = round(scale * (stalls + paths))
     return InstructionShare(
-        sum(kinds.values()), {kind: kinds[kind] for kind in INSTRUCTION_KINDS if kinds[kind]},
-        branches_taken, cycles,
-    )  # fmt: skip
+        sum(kinds.values()),
+        {kind: kinds[kind] for kind in INSTRUCTION_KINDS if kinds[kind]},
+        branches_taken,
+        cycles,
+    )

@@ -62,9 +62,11 @@ def evenly_spaced(total: int, count: int) -> slice:
 
 
 def read_dataset(
-    data: str | Path | Mapping[str, Array], inputs: Sequence[IoTensor], labels: str | Path = "",
+    data: str | Path | Mapping[str, Array],
+    inputs: Sequence[IoTensor],
+    labels: str | Path = "",
     classes: Sequence[str] = (),
-) -> Dataset:  # fmt: skip
+) -> Dataset:
     """Read a data set, or take arrays by name, for a model with these inputs.
 
     `labels` is an .npy file, or a text file with a line LABEL for each sample or, for a folder, a
@@ -228,9 +230,12 @@ def _with_labels(dataset: Dataset, values: Array | Sequence[Sequence[str]], wher
 
 
 def convert_samples(
-    samples: Iterable[Tensors], inputs: Sequence[IoTensor], stored: Sequence[IoTensor], where: str,
+    samples: Iterable[Tensors],
+    inputs: Sequence[IoTensor],
+    stored: Sequence[IoTensor],
+    where: str,
     rounding: HalfRounding = HalfRounding.AWAY_FROM_ZERO,
-) -> tuple[tuple[dict[str, Array], ...], tuple[str, ...]]:  # fmt: skip
+) -> tuple[tuple[dict[str, Array], ...], tuple[str, ...]]:
     """Return samples for `inputs` from a data set that was read for the inputs `stored`.
 
     The second item are warnings about their use of the inputs' ranges.

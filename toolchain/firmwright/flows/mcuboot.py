@@ -29,9 +29,12 @@ class Update:
 
 
 def export_update(
-    source: Compilation | Bundle | Path, board: Board, output: Path, signing: ImageSigning,
+    source: Compilation | Bundle | Path,
+    board: Board,
+    output: Path,
+    signing: ImageSigning,
     only: int | None = None,
-) -> tuple[str, ...]:  # fmt: skip
+) -> tuple[str, ...]:
     """Write the signed images, or `only` the one with that number; return the file names."""
     slots = board.mcuboot
     if slots is None:
@@ -55,9 +58,12 @@ def _project_files(source: Compilation | Bundle | Path) -> Mapping[str, bytes]:
 
 
 def _payloads(
-    source: Compilation | Bundle | Path, board: Board, slots: McubootSlots,
-    files: Mapping[str, bytes], only: int | None,
-) -> dict[int, bytes]:  # fmt: skip
+    source: Compilation | Bundle | Path,
+    board: Board,
+    slots: McubootSlots,
+    files: Mapping[str, bytes],
+    only: int | None,
+) -> dict[int, bytes]:
     payloads = {}
     for number, (region, _) in enumerate(slots.slots):
         if only not in (None, number):

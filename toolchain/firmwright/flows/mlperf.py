@@ -76,9 +76,14 @@ def with_benchmark_firmware(
 
 
 def run_benchmark(
-    compiled: Compilation, samples: Sequence[LabeledSample], *, port: str = "",
-    timeout_s: float = 300.0, iterations: int = 10, warmups: int = 10,
-) -> BenchmarkScore:  # fmt: skip
+    compiled: Compilation,
+    samples: Sequence[LabeledSample],
+    *,
+    port: str = "",
+    timeout_s: float = 300.0,
+    iterations: int = 10,
+    warmups: int = 10,
+) -> BenchmarkScore:
     """Measure the accuracy on all samples and the time on the first five."""
     elf = build_image(compiled).elf if takes_image(port) else Path()
     transport = open_transport(compiled.board, elf, port=port)
@@ -100,12 +105,16 @@ def run_benchmark(
     labels = np.array([sample.label for sample in samples])
     each = statistics.median(t.microseconds / t.count for t in timings)
     return BenchmarkScore(
-        task=task.name, name=name, samples=len(samples),
+        task=task.name,
+        name=name,
+        samples=len(samples),
         top1=None if task.is_error else top_k_accuracy(np.array(rows), labels),
-        auc=area_under_curve(np.array(rows), labels), per_second=1e6 / each if each else 0.0,
-        microseconds=each, results=tuple(tuple(float(value) for value in row) for row in rows),
+        auc=area_under_curve(np.array(rows), labels),
+        per_second=1e6 / each if each else 0.0,
+        microseconds=each,
+        results=tuple(tuple(float(value) for value in row) for row in rows),
         timings=tuple(timings),
-    )  # fmt: skip
+    )
 
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
@@ -117,9 +126,12 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
     image = build_image(compiled)
     if run.kind == "qemu":
         command = QemuCommand(
-            run.machine, image.elf, run.program, tuple(run.args),
+            run.machine,
+            image.elf,
+            run.program,
+            tuple(run.args),
             pace=compiled.task.pace if compiled.task else 0,
-        )  # fmt: skip
+        )
         return PtyProcess(command.arguments())
     if run.kind == "host":
         return PtyProcess([image.elf])

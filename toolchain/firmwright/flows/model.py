@@ -48,9 +48,13 @@ class Model:
 
 
 def load_model(
-    path: str | Path, *, name: str = "", reference_model: str | Path = "",
-    overrides: ModelOverrides = ModelOverrides(), trust: bool = False,
-) -> Model:  # fmt: skip
+    path: str | Path,
+    *,
+    name: str = "",
+    reference_model: str | Path = "",
+    overrides: ModelOverrides = ModelOverrides(),
+    trust: bool = False,
+) -> Model:
     """Read a .tflite, .onnx, .pt2, .keras or .fwir file.
 
     Args:
@@ -123,9 +127,13 @@ def split_entry_point(path: str | Path) -> tuple[Path, str]:
 
 
 def partition(
-    model: Model, targets: str, numerics: str = "", *, offload: Mapping[str, str] | None = None,
+    model: Model,
+    targets: str,
+    numerics: str = "",
+    *,
+    offload: Mapping[str, str] | None = None,
     where: MatchCondition = match_always,
-) -> Model:  # fmt: skip
+) -> Model:
     """Assign the operators without a target to the targets, in order of preference.
 
     The remaining operators run on the core. `offload` maps tensors to the targets (or `cpu`) of

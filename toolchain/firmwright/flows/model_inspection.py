@@ -85,11 +85,13 @@ def inspect_module(module: IRModule) -> Inspection:
     if isinstance(entry, Function):
         stage, body, inputs, outputs = "graph", entry.body, entry.params, entry.results
     return Inspection(
-        module.name, str(module.attrs.get("stage", stage)), tuple(map(describe_tensor, inputs)),
+        module.name,
+        str(module.attrs.get("stage", stage)),
+        tuple(map(describe_tensor, inputs)),
         tuple(map(describe_tensor, outputs)),
         tuple(_operator(index, call, module) for index, call in enumerate(body)),
         sum(constant.size_bytes for constant in module.constants.values()),
-    )  # fmt: skip
+    )
 
 
 def _operator(index: int, call: Call, module: IRModule) -> ModelOperator:
@@ -108,18 +110,23 @@ def _inspect_unsupported_tflite(
 ) -> Inspection:
     graph = read_tflite(data, file.name).subgraphs[0]
     return Inspection(
-        file.stem, "file", tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
+        file.stem,
+        "file",
+        tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
         tuple(_raw_tensor(graph.tensors[index]) for index in graph.outputs),
         tuple(_raw_operator(index, node, graph) for index, node in enumerate(graph.nodes)),
-        sum(len(tensor.buffer or b"") for tensor in graph.tensors), tuple(items),
-    )  # fmt: skip
+        sum(len(tensor.buffer or b"") for tensor in graph.tensors),
+        tuple(items),
+    )
 
 
 def _inspect_unsupported_onnx(
     file: Path, items: Sequence[UnsupportedItem], model: OnnxModel
 ) -> Inspection:
     return Inspection(
-        file.stem, "file", tuple(map(_onnx_tensor, model.inputs)),
+        file.stem,
+        "file",
+        tuple(map(_onnx_tensor, model.inputs)),
         tuple(map(_onnx_tensor, model.outputs)),
         tuple(
             ModelOperator(
@@ -127,8 +134,9 @@ def _inspect_unsupported_onnx(
             )
             for index, node in enumerate(model.nodes)
         ),
-        sum(array.nbytes for array in model.initializers.values()), tuple(items),
-    )  # fmt: skip
+        sum(array.nbytes for array in model.initializers.values()),
+        tuple(items),
+    )
 
 
 def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
@@ -139,9 +147,11 @@ def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
 def _raw_operator(index: int, node: RawNode, graph: RawSubgraph) -> ModelOperator:
     operands = [graph.tensors[i] for i in node.inputs if i != NO_TENSOR]
     return ModelOperator(
-        index, node.op, tuple(_raw_tensor(tensor) for tensor in operands if tensor.buffer is None),
+        index,
+        node.op,
+        tuple(_raw_tensor(tensor) for tensor in operands if tensor.buffer is None),
         tuple(_raw_tensor(graph.tensors[i]) for i in node.outputs),
-    )  # fmt: skip
+    )
 
 
 def _raw_tensor(tensor: RawTensor) -> ModelTensor:

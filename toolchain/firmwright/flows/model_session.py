@@ -113,10 +113,17 @@ class ModelSession(Closeable):
 
 
 def open_session(
-    compiled: Compilation, *, variant: Variant = "release", port: str = "",
-    in_process: bool = False, timeout_s: float | None = None, image: Image | None = None,
-    plugin: str = "", compiler: Compiler | None = None, baud: int = 0,
-) -> ModelSession:  # fmt: skip
+    compiled: Compilation,
+    *,
+    variant: Variant = "release",
+    port: str = "",
+    in_process: bool = False,
+    timeout_s: float | None = None,
+    image: Image | None = None,
+    plugin: str = "",
+    compiler: Compiler | None = None,
+    baud: int = 0,
+) -> ModelSession:
     """Start the firmware of `compiled`, building it unless `image` is given.
 
     Args:
@@ -213,21 +220,25 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
     items = json.loads(index)["params"] if index is not None else []
     devices = {call.device for call in prim_calls(module.aot_main.body) if call.device}
     return LibraryModel(
-        name=name, run_symbol=run_symbol(compiled.tree, name),
+        name=name,
+        run_symbol=run_symbol(compiled.tree, name),
         pools=tuple((p.name, pools[p.name]) for p in module.pools if p.name in pools),
         inputs=tuple(_library_tensor(tensor) for tensor in module.io.inputs),
         outputs=tuple(_library_tensor(tensor) for tensor in module.io.outputs),
-        inputs_in_pools=module.io.inputs_in_pools, outputs_in_pools=module.io.outputs_in_pools,
+        inputs_in_pools=module.io.inputs_in_pools,
+        outputs_in_pools=module.io.outputs_in_pools,
         alignment=max((buffer.alignment for buffer in plan.buffers), default=1) if plan else 1,
-        params=params_block(compiled), param_count=len(items),
+        params=params_block(compiled),
+        param_count=len(items),
         has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
-        state=tuple(tensor.buffer for tensor in module.io.state), devices=tuple(sorted(devices)),
+        state=tuple(tensor.buffer for tensor in module.io.state),
+        devices=tuple(sorted(devices)),
         has_probe_callback=compiled.options.emit_probe_callback,
         const_pools=tuple(
             LibraryConstants(image.pool.name, image.pool.scope, image.data)
             for image in unlinked_pool_images(module)
         ),
-    )  # fmt: skip
+    )
 
 
 def _library_tensor(tensor: IoTensor) -> LibraryTensor:

@@ -58,9 +58,11 @@ def float_onnx_source(model: Model) -> bytes:
 
 
 def quantize_onnx_model(
-    model: Model, samples: Sequence[Tensors],
-    how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING, compared: int = 32,
-) -> QuantizationResult:  # fmt: skip
+    model: Model,
+    samples: Sequence[Tensors],
+    how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING,
+    compared: int = 32,
+) -> QuantizationResult:
     """Quantize `model` and compare layers over at most `compared` samples, evenly spaced."""
     source = float_onnx_source(model)
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
@@ -72,9 +74,13 @@ def quantize_onnx_model(
     log.info("importing the quantized model")
     module = pipeline.load_module_bytes(result.model, model.file, name=model.name)
     return QuantizationResult(
-        result.model, f"onnxruntime {result.version}", len(samples), len(samples[chosen]),
-        _layers(result, samples[chosen]), _in_floats(module, result.nodes),
-    )  # fmt: skip
+        result.model,
+        f"onnxruntime {result.version}",
+        len(samples),
+        len(samples[chosen]),
+        _layers(result, samples[chosen]),
+        _in_floats(module, result.nodes),
+    )
 
 
 def _in_floats(

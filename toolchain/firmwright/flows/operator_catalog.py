@@ -35,10 +35,15 @@ def _operator(opdef: OpDef, rules: Sequence[Schedule]) -> SupportedOperator:
     cases = sum(1 for _ in conformance_cases(opdef.name))
     tflite = sorted(n.removeprefix("tflite:") for n in opdef.imports if n.startswith("tflite:"))
     return SupportedOperator(
-        name=opdef.name, tflite=tuple(tflite), dtypes=opdef.dtypes, numerics=opdef.profiles,
+        name=opdef.name,
+        tflite=tuple(tflite),
+        dtypes=opdef.dtypes,
+        numerics=opdef.profiles,
         schedules=tuple(dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)),
-        limits=opdef.restrictions, cases=cases, boards=EMULATED_BOARDS if cases else (),
-    )  # fmt: skip
+        limits=opdef.restrictions,
+        cases=cases,
+        boards=EMULATED_BOARDS if cases else (),
+    )
 
 
 def onnx_operators() -> tuple[str, ...]:

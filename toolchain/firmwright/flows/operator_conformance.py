@@ -79,9 +79,14 @@ class NamedCase:
 
 
 def run_operator_test(
-    board_name: str, *, ops: Sequence[str] = (), sample_count: int = 4, one_each: bool = False,
-    open_with: Callable[..., ModelSession] = open_session, **given: Any,
-) -> OperatorTestResult:  # fmt: skip
+    board_name: str,
+    *,
+    ops: Sequence[str] = (),
+    sample_count: int = 4,
+    one_each: bool = False,
+    open_with: Callable[..., ModelSession] = open_session,
+    **given: Any,
+) -> OperatorTestResult:
     """Run the cases of `ops` (or all) on a board, or `one_each`; `given` are compile options."""
     board = load_board(board_name, given.get("board_dirs", ()))
     unknown = sorted(set(ops) - set(op_table()))
@@ -97,10 +102,13 @@ def run_operator_test(
         log.info("firmware %d of %d: %d cases", number + 1, len(groups), len(group))
         results += _run(group, board_name, sample_count, open_with, given)
     return OperatorTestResult(
-        board=board.name, numerics=str(given.get("numerics", "litert")), samples=sample_count,
-        images=len(groups), results=tuple(results),
+        board=board.name,
+        numerics=str(given.get("numerics", "litert")),
+        samples=sample_count,
+        images=len(groups),
+        results=tuple(results),
         skipped=tuple((i.op, i.case.name) for i in cases if _tensor_bytes(i.case) > budget),
-    )  # fmt: skip
+    )
 
 
 def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[NamedCase]:
@@ -145,9 +153,12 @@ def _tensor_bytes(case: ConformanceCase) -> int:
 
 
 def _run(
-    group: Sequence[NamedCase], board: str, sample_count: int,
-    open_with: Callable[..., ModelSession], options: dict[str, Any],
-) -> list[CaseResult]:  # fmt: skip
+    group: Sequence[NamedCase],
+    board: str,
+    sample_count: int,
+    open_with: Callable[..., ModelSession],
+    options: dict[str, Any],
+) -> list[CaseResult]:
     numbers = [*FIRST_SAMPLES, *range(len(FIRST_SAMPLES), sample_count)][:sample_count]
     inputs = [make_sample(case_inputs(group), number, case_seed(group)) for number in numbers]
     compiled = compile_cases(cases_module(group), board, options)

@@ -33,9 +33,14 @@ KNOWN_ANSWER_COUNT = 8
 
 
 def export_model(
-    compiled: Compilation | Bundle, form: str, output: str | Path | None = None, *,
-    with_tests: bool = False, measure_stack: bool = False, metadata: PackageMetadata = NO_METADATA,
-) -> tuple[SourceTree, Path]:  # fmt: skip
+    compiled: Compilation | Bundle,
+    form: str,
+    output: str | Path | None = None,
+    *,
+    with_tests: bool = False,
+    measure_stack: bool = False,
+    metadata: PackageMetadata = NO_METADATA,
+) -> tuple[SourceTree, Path]:
     """Write the package to `output`, by default the usual name; return its files and its path."""
     exported = _export_input(compiled, metadata)
     if measure_stack:
@@ -128,9 +133,11 @@ _NOT_REPEATED = frozenset(
 )
 """Options that change the model's files alone, which a package's tests take from the package."""
 _OPTION_NAMES = {
-    "const_pools": "--const-pool", "pools": "--pool", "pool_assignments": "--assign-pool",
+    "const_pools": "--const-pool",
+    "pools": "--pool",
+    "pool_assignments": "--assign-pool",
     "device_assignments": "--assign-device",
-}  # fmt: skip
+}
 
 
 def _repeated_options(compiled: Compilation) -> tuple[str, ...]:

@@ -90,7 +90,9 @@ def _float_answers(tensor: IoTensor, values: Sequence[Array]) -> dict[str, Any]:
     tolerance = WHOLE_MODEL.relative * float(np.abs(values).max()) + WHOLE_MODEL.absolute
     literals = [float_literal(float(value), FLOAT32).text for value in strided.reshape(-1)]
     return {
-        "field": tensor.buffer, "count": strided.shape[1], "step": step,
+        "field": tensor.buffer,
+        "count": strided.shape[1],
+        "step": step,
         "tolerance": float_literal(tolerance, FLOAT32).text,
         "rows": textwrap.wrap(", ".join(literals) + ",", 92),
-    }  # fmt: skip
+    }

@@ -106,10 +106,14 @@ class Profile:
 
 
 def profile(
-    compiled: Compilation, *, open_with: Callable[..., ModelSession] = open_session,
-    count_instructions: bool = False, timing_board: Board | None = None,
-    compiler: Compiler | None = None, runs: int | None = None,
-) -> Profile:  # fmt: skip
+    compiled: Compilation,
+    *,
+    open_with: Callable[..., ModelSession] = open_session,
+    count_instructions: bool = False,
+    timing_board: Board | None = None,
+    compiler: Compiler | None = None,
+    runs: int | None = None,
+) -> Profile:
     """Measure `compiled` on its board.
 
     Args:
@@ -144,15 +148,23 @@ def profile(
             probed, operators = _probed(compiled, session.device, sample, runs, predictions)
     times, pools = run_schedule.modeled_times(compiled), compiled.summary.pools.items()
     return Profile(
-        model=compiled.module.name, board=board.name, unit=info.counter_unit, total=total,
-        resolution=math.ceil(info.counter_scale), operators=_with_modeled(operators, times),
-        probe_overhead=probed - total, stack_bytes=stack_bytes,
-        stack_reserve_bytes=info.stack_bytes, exact=counts, runs=runs, least=min(totals),
+        model=compiled.module.name,
+        board=board.name,
+        unit=info.counter_unit,
+        total=total,
+        resolution=math.ceil(info.counter_scale),
+        operators=_with_modeled(operators, times),
+        probe_overhead=probed - total,
+        stack_bytes=stack_bytes,
+        stack_reserve_bytes=info.stack_bytes,
+        exact=counts,
+        runs=runs,
+        least=min(totals),
         clock_hz=timed.clock_hz if info.start_up_text else timed.run_hz,
         flags=_flags(choose_compiler(compiler, default=board.compiler), board),
         pools=tuple(PoolUsage(name, pool.bytes, pool.limit_bytes) for name, pool in pools),
         schedule=_schedule(compiled, operators, counts, times),
-    )  # fmt: skip
+    )
 
 
 def _flags(compiler: Compiler, board: Board) -> str:
@@ -170,9 +182,11 @@ def _with_modeled(
 
 
 def _schedule(
-    compiled: Compilation, operators: Sequence[OperatorCost], counts: InstructionCounts | None,
+    compiled: Compilation,
+    operators: Sequence[OperatorCost],
+    counts: InstructionCounts | None,
     times: ModeledTimes,
-) -> tuple[ScheduledCall, ...]:  # fmt: skip
+) -> tuple[ScheduledCall, ...]:
     if counts is not None and counts.timeline is not None:
         schedule = counts.timeline.schedule
     else:
@@ -183,9 +197,12 @@ def _schedule(
 
 
 def _probed(
-    compiled: Compilation, device: Session, sample: Tensors, runs: int,
+    compiled: Compilation,
+    device: Session,
+    sample: Tensors,
+    runs: int,
     predictions: Mapping[int, int],
-) -> tuple[int, tuple[OperatorCost, ...]]:  # fmt: skip
+) -> tuple[int, tuple[OperatorCost, ...]]:
     totals: list[int] = []
     counts: list[tuple[OperatorCount, ...]] = []
     for total in device.measurements(sample, runs):

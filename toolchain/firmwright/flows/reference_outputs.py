@@ -74,9 +74,12 @@ def reference_runtime(compiled: Compilation | Model) -> RuntimeName:
 
 
 def run_oracle_reference(
-    compiled: Compilation | Model, samples: Sequence[Tensors], runtime: RuntimeName, *,
+    compiled: Compilation | Model,
+    samples: Sequence[Tensors],
+    runtime: RuntimeName,
+    *,
     layers: bool = False,
-) -> ReferenceOutputs:  # fmt: skip
+) -> ReferenceOutputs:
     if compiled.source is None:
         raise InternalError("there is no model file for the oracle to run.")
     log.info("running %s", RUNTIME_TITLES[runtime])

@@ -48,9 +48,11 @@ class SampleBatch:
 
 
 def generate_samples(
-    inputs: Sequence[IoTensor], count: int, seed: int = 0,
+    inputs: Sequence[IoTensor],
+    count: int,
+    seed: int = 0,
     ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
-) -> SampleBatch:  # fmt: skip
+) -> SampleBatch:
     """Return `count` samples of `seed` (oracle/random_samples.py), in the declared `ranges`."""
     if count < 1:
         raise UsageError(
@@ -80,9 +82,11 @@ def measured_sample(inputs: Sequence[IoTensor]) -> Tensors:
 
 
 def make_batch(
-    arrays: Tensors, tensors: Sequence[IoTensor], where: str,
+    arrays: Tensors,
+    tensors: Sequence[IoTensor],
+    where: str,
     rounding: HalfRounding = HalfRounding.AWAY_FROM_ZERO,
-) -> SampleBatch:  # fmt: skip
+) -> SampleBatch:
     """Split `arrays` into samples for the inputs `tensors`, and quantize real values.
 
     Raises:

@@ -50,9 +50,12 @@ class TimeBound:
 
 
 def bound_time(
-    compiled: Compilation, *, image: Image | None = None, compiler: Compiler | None = None,
+    compiled: Compilation,
+    *,
+    image: Image | None = None,
+    compiler: Compiler | None = None,
     timing_board: Board | None = None,
-) -> TimeBound:  # fmt: skip
+) -> TimeBound:
     """Return bounds for all inputs; raise UnknownPathError if a loop or jump depends on data."""
     board = compiled.board
     if not board.core.startswith(("cortex-m", "rv32")):

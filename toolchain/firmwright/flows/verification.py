@@ -83,10 +83,15 @@ class Verification:
 
 
 def verify(
-    compiled: Compilation, *, samples: int = 10, seed: int = 0, batch: SampleBatch | None = None,
-    expected: Sequence[Tensors] | None = None, find_first_divergence: bool = False,
+    compiled: Compilation,
+    *,
+    samples: int = 10,
+    seed: int = 0,
+    batch: SampleBatch | None = None,
+    expected: Sequence[Tensors] | None = None,
+    find_first_divergence: bool = False,
     open_with: Callable[[Compilation], ModelSession] = open_session,
-) -> Verification:  # fmt: skip
+) -> Verification:
     """Run `samples` samples of `seed` (or `batch`) and compare with the reference."""
     if batch is None:
         batch = generate_samples(compiled.module.io.inputs, samples, seed, index_ranges(compiled))
@@ -98,14 +103,20 @@ def verify(
     comparison = compare_outputs(reference.outputs, actual)
     at = operator_devices(compiled.module)
     result = Verification(
-        model=compiled.module.name, board=compiled.board.name,
-        numerics=numerics_of(compiled.module), reference=reference.name,
-        samples=len(reference.outputs), values=comparison.values, mismatches=comparison.mismatches,
-        max_abs_error=comparison.max_abs_error, first=comparison.first,
+        model=compiled.module.name,
+        board=compiled.board.name,
+        numerics=numerics_of(compiled.module),
+        reference=reference.name,
+        samples=len(reference.outputs),
+        values=comparison.values,
+        mismatches=comparison.mismatches,
+        max_abs_error=comparison.max_abs_error,
+        first=comparison.first,
         is_float=any(t.type.dtype.is_float for t in compiled.module.io.outputs),
         explanation=reference.note,
-        devices=Counter(d for d in at.values() if not is_copy_device(d)), outputs=actual,
-    )  # fmt: skip
+        devices=Counter(d for d in at.values() if not is_copy_device(d)),
+        outputs=actual,
+    )
     if find_first_divergence:
         difference, compared = locate_first_divergence(
             compiled, batch.samples, reference, open_with
@@ -118,10 +129,12 @@ def verify(
 
 
 def verify_in_parts(
-    executor: Executor, compiled: Compilation, batch: SampleBatch,
+    executor: Executor,
+    compiled: Compilation,
+    batch: SampleBatch,
     expected: Sequence[Tensors] | None = None,
     open_with: Callable[[Compilation], ModelSession] = open_session,
-) -> Verification:  # fmt: skip
+) -> Verification:
     check_recording(batch, expected)
     size = len(batch.samples) if compiled.module.io.state else SAMPLES_PER_TASK
     calls = []
@@ -143,13 +156,15 @@ def _merge(parts: Sequence[Verification], size: int) -> Verification:
         if part.first
     )
     return replace(
-        parts[0], samples=sum(part.samples for part in parts),
+        parts[0],
+        samples=sum(part.samples for part in parts),
         values=sum(part.values for part in parts),
         mismatches=sum(part.mismatches for part in parts),
-        max_abs_error=max(part.max_abs_error for part in parts), first=next(firsts, None),
+        max_abs_error=max(part.max_abs_error for part in parts),
+        first=next(firsts, None),
         explanation=explanations.pop() if len(explanations) == 1 else "",
         outputs=tuple(outputs for part in parts for outputs in part.outputs),
-    )  # fmt: skip
+    )
 
 
 def check_recording(batch: SampleBatch, expected: Sequence[Tensors] | None) -> None:
@@ -190,8 +205,14 @@ _CAST = re.compile(r"int\d+\(a\)")
 _CHECKING_RUNTIMES = ("onnxruntime", "pytorch")
 _INDEXING = ("dynamic_gather", "dynamic_scatter")
 _MOVING = (
-    "broadcast_to", "concatenation", "gather", "reshape", "split", "strided_slice", "transpose",
-)  # fmt: skip
+    "broadcast_to",
+    "concatenation",
+    "gather",
+    "reshape",
+    "split",
+    "strided_slice",
+    "transpose",
+)
 
 
 def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:

@@ -13,9 +13,13 @@ from firmwright.ir.core import Attrs, Span
 
 NO_TENSOR = -1
 INTEGER_RANGES = {
-    "int8": (-128, 127), "uint8": (0, 255), "int16": (-(1 << 15), (1 << 15) - 1), "int4": (-8, 7),
-    "int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1),
-}  # fmt: skip
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-(1 << 15), (1 << 15) - 1),
+    "int4": (-8, 7),
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+}
 """The least and greatest value of quantized element types."""
 
 

@@ -271,6 +271,8 @@ class SyntaxParser:
 
         self.items("(", ")", item)
         return VirtualDevice(
-            str(fields.get("type", "")), int(fields.get("id", UNCONSTRAINED.device_id)),
-            str(fields.get("target", "")), str(fields.get("scope", "")),
-        )  # fmt: skip
+            str(fields.get("type", "")),
+            int(fields.get("id", UNCONSTRAINED.device_id)),
+            str(fields.get("target", "")),
+            str(fields.get("scope", "")),
+        )

@@ -55,17 +55,33 @@ _OPTIONS_OF_OTHER_NAME = {
 ENUMERATIONS: Mapping[str, tuple[str, ...]] = {
     "TensorType": tuple(_TEXT["tensor_types"].split()),
     "Activation": ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"),
-    "Padding": ("SAME", "VALID"), "MirrorPadMode": ("REFLECT", "SYMMETRIC"),
-    "WeightsFormat": ("DEFAULT", "SHUFFLED4x16INT8"), "LSTMKernel": ("FULL", "BASIC"),
-    "LSHProjection": ("UNKNOWN", "SPARSE", "DENSE"), "Combiner": ("SUM", "MEAN", "SQRTN"),
-}  # fmt: skip
+    "Padding": ("SAME", "VALID"),
+    "MirrorPadMode": ("REFLECT", "SYMMETRIC"),
+    "WeightsFormat": ("DEFAULT", "SHUFFLED4x16INT8"),
+    "LSTMKernel": ("FULL", "BASIC"),
+    "LSHProjection": ("UNKNOWN", "SPARSE", "DENSE"),
+    "Combiner": ("SUM", "MEAN", "SQRTN"),
+}
 
 # Bits of one element, for the types whose constants have a size given by their shape.
 ELEMENT_BITS: Mapping[str, int] = {
-    "bool": 8, "int4": 4, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "float16": 16,
-    "bfloat16": 16, "int32": 32, "uint32": 32, "float32": 32, "int64": 64, "uint64": 64,
-    "float64": 64, "complex64": 64, "complex128": 128,
-}  # fmt: skip
+    "bool": 8,
+    "int4": 4,
+    "int8": 8,
+    "uint8": 8,
+    "int16": 16,
+    "uint16": 16,
+    "float16": 16,
+    "bfloat16": 16,
+    "int32": 32,
+    "uint32": 32,
+    "float32": 32,
+    "int64": 64,
+    "uint64": 64,
+    "float64": 64,
+    "complex64": 64,
+    "complex128": 128,
+}
 
 
 def _fields(words: list[str]) -> Fields:

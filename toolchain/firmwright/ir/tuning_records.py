@@ -78,10 +78,17 @@ class Measurement:
         """Return the record as one line of JSON, identical on every machine."""
         rule, config = self.choice
         data = {
-            "schema": SCHEMA, "layer": self.layer, "kernel": self.kernel, "what": self.what,
-            "rule": rule, "config": dict(config), "status": self.status, "count": self.count,
-            "unit": self.unit, **asdict(self.at),
-        }  # fmt: skip
+            "schema": SCHEMA,
+            "layer": self.layer,
+            "kernel": self.kernel,
+            "what": self.what,
+            "rule": rule,
+            "config": dict(config),
+            "status": self.status,
+            "count": self.count,
+            "unit": self.unit,
+            **asdict(self.at),
+        }
         return json.dumps(data)
 
 
@@ -118,14 +125,16 @@ def layer_digest(call: OpCall, target: Target) -> str:
     Only the granularity of the quantization is included.
     """
     data = {
-        "op": call.op, "attrs": dict(call.attrs),
+        "op": call.op,
+        "attrs": dict(call.attrs),
         "inputs": [
             None if kind is None else [*_structure(kind), call.constant(index) is not None]
             for index, kind in enumerate(call.inputs)
         ],
-        "outputs": [_structure(kind) for kind in call.outputs], "numerics": call.numerics,
+        "outputs": [_structure(kind) for kind in call.outputs],
+        "numerics": call.numerics,
         "target": str(target),
-    }  # fmt: skip
+    }
     return _digest(json.dumps(data, sort_keys=True))
 
 

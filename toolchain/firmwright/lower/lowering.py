@@ -303,15 +303,22 @@ class Lowering:
         return replace(candidate, rule=schedule.name, config=dict(config))
 
     def _finish(
-        self, kernel: Builder, call: Call, whole: Call, schedule: str = DEFAULT_SCHEDULE,
+        self,
+        kernel: Builder,
+        call: Call,
+        whole: Call,
+        schedule: str = DEFAULT_SCHEDULE,
         **attrs: Attr,
-    ) -> LoweringCandidate:  # fmt: skip
+    ) -> LoweringCandidate:
         """Return the built kernel with its attributes; its MACs are those of the whole call."""
         func = kernel.build(
-            op=call.op, schedule=schedule, comment=format_shapes(call),
+            op=call.op,
+            schedule=schedule,
+            comment=format_shapes(call),
             macs=self.ops[call.op].macs(make_op_call(whole, self.module)),
-            target=call.target or next(iter(self.module.targets), ""), **attrs,
-        )  # fmt: skip
+            target=call.target or next(iter(self.module.targets), ""),
+            **attrs,
+        )
         scratch = sum(
             node.buffer.size_bytes
             for node in statements(func.body)
@@ -319,11 +326,17 @@ class Lowering:
         )
         price = estimate_cost(func, self.intrinsics, self.weights(self._target(call)))
         return LoweringCandidate(
-            DEFAULT_SCHEDULE, {}, func, dict(kernel.constants), scratch_bytes=scratch,
+            DEFAULT_SCHEDULE,
+            {},
+            func,
+            dict(kernel.constants),
+            scratch_bytes=scratch,
             flash_bytes=sum(constant.size_bytes for constant in kernel.constants.values()),
-            code_bytes=price.code_bytes, instructions=price.instructions, cycles=price.cycles,
+            code_bytes=price.code_bytes,
+            instructions=price.instructions,
+            cycles=price.cycles,
             stall_cycles=self._stalls(func, call) + self._flash_stalls(func, kernel.constants),
-        )  # fmt: skip
+        )
 
     def _flash_stalls(self, func: tir.PrimFunc, constants: Mapping[str, Constant]) -> int:
         """Return the cycles that reads of constants wait for flash, except of small ones."""

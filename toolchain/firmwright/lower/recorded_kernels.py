@@ -31,9 +31,12 @@ def missing_kernel_error(module: IRModule, record: ProgramRecord, name: str) -> 
 
 
 def difference_error(
-    module: IRModule, record: ProgramRecord, index: int, kernel: str,
+    module: IRModule,
+    record: ProgramRecord,
+    index: int,
+    kernel: str,
     suits: Callable[[IRModule], bool],
-) -> MismatchError:  # fmt: skip
+) -> MismatchError:
     """Return the error for call `index`, whose recorded `kernel` does not suit the module.
 
     `suits` returns whether it suits a module with other weights.
@@ -46,9 +49,12 @@ def difference_error(
 
 
 def _reason(
-    module: IRModule, record: ProgramRecord, index: int, call: Call,
+    module: IRModule,
+    record: ProgramRecord,
+    index: int,
+    call: Call,
     suits: Callable[[IRModule], bool],
-) -> str:  # fmt: skip
+) -> str:
     before, now = record.calls.get(f"{call.op}_{index}", ""), describe_call(call)
     if before and before != now:
         return f"is that of another call: it was {before}, and is {now}"

@@ -146,13 +146,20 @@ def _top_attrs(context: ImportContext) -> Attrs:
 
 OPDEFS = (
     OpDef(
-        "arg_min_max", infer_arg_min_max, reference_arg_min_max, lower_arg_min_max,
+        "arg_min_max",
+        infer_arg_min_max,
+        reference_arg_min_max,
+        lower_arg_min_max,
         dict.fromkeys(
-            ("tflite:ARG_MAX", "tflite:ARG_MIN"), importer("arg_min_max", 2, _arg_attrs, (0,)),
+            ("tflite:ARG_MAX", "tflite:ARG_MIN"),
+            importer("arg_min_max", 2, _arg_attrs, (0,)),
         ),
     ),
     OpDef(
-        "top_k", infer_top_k, reference_top_k, lower_top_k,
+        "top_k",
+        infer_top_k,
+        reference_top_k,
+        lower_top_k,
         {"tflite:TOPK_V2": importer("top_k", 2, _top_attrs, (0,), outputs=2)},
     ),
-)  # fmt: skip
+)

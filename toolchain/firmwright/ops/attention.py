@@ -190,9 +190,13 @@ def _keys_in_use(call: OpCall, b: Kernel, n: ArithExpr, row: ArithExpr) -> Arith
 
 
 def _score(
-    loops: _Loops, tile: _HeadTile, query: tir.Buffer, key: tir.Buffer, scores: tir.Buffer,
+    loops: _Loops,
+    tile: _HeadTile,
+    query: tir.Buffer,
+    key: tir.Buffer,
+    scores: tir.Buffer,
     scales: tir.Buffer | None,
-) -> tir.Buffer:  # fmt: skip
+) -> tir.Buffer:
     """Store the scores as powers of two; return registers of their maxima."""
     b, block, size = loops.b, loops.block(_KEY), key.shape[3]
     scale = _LOG2_E * float(loops.call.attrs["scale"])  # type: ignore[arg-type]  # by its importer
@@ -242,9 +246,14 @@ def _exponentials(
 
 
 def _add_values(
-    loops: _Loops, tile: _HeadTile, value: tir.Buffer, scores: tir.Buffer, out: tir.Buffer,
-    totals: tir.Buffer, tables: Sequence[tir.Buffer | None],
-) -> None:  # fmt: skip
+    loops: _Loops,
+    tile: _HeadTile,
+    value: tir.Buffer,
+    scores: tir.Buffer,
+    out: tir.Buffer,
+    totals: tir.Buffer,
+    tables: Sequence[tir.Buffer | None],
+) -> None:
     (scales, points), b, block = tables, loops.b, loops.block(_VALUE)
     for start in range(0, value.shape[3], block):
         sums = b.reg("sum", FLOAT32, loops.heads * block)

@@ -196,10 +196,12 @@ def lower_hybrid(call: OpCall, b: Kernel) -> None:
             place = [*own[0], *([k, i] if is_transposed(call, 0) else [i, k])]
             b.store(values, [k], b.load(x, place))
         row = quantize_row(
-            b, FloatRow(values, 0, depth), quantized,
+            b,
+            FloatRow(values, 0, depth),
+            quantized,
             weight_scale=per_tensor_quant(call.input(1)).scale,
             asymmetric=bool(call.attrs["asymmetric"]),
-        )  # fmt: skip
+        )
         j = enter(b.for_("column", columns))
         acc = b.register("acc", INT32, 0)
         with b.for_("k", depth) as k:

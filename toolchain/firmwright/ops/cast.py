@@ -58,11 +58,15 @@ def _truncated(x: ArithExpr) -> ArithExpr:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "cast", infer, reference, lower, {"tflite:CAST": importer("cast")},
+        "cast",
+        infer,
+        reference,
+        lower,
+        {"tflite:CAST": importer("cast")},
         row_access=elementwise_row_window,
     ),
     unary_op(
         "logical_not",
         bool=compute_elements(lambda call, x: np.logical_not(x), lambda call, x: logical_not(x)),
     ),
-)  # fmt: skip
+)

@@ -80,7 +80,11 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    "concatenation", infer, reference, lower, {"tflite:CONCATENATION": import_tflite},
+    "concatenation",
+    infer,
+    reference,
+    lower,
+    {"tflite:CONCATENATION": import_tflite},
     subviews=subviews,
     row_access=lambda call: elementwise_row_window(call) if call.int_attr("axis") > 1 else None,
-)  # fmt: skip
+)

@@ -94,27 +94,45 @@ def _fill_lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "constant", _constant_infer, _constant_reference, _constant_lower,
+        "constant",
+        _constant_infer,
+        _constant_reference,
+        _constant_lower,
         {
             "tflite:SHAPE": importer(
-                "constant", 1, lambda context: _vector(input_type(context).shape), (),
+                "constant",
+                1,
+                lambda context: _vector(input_type(context).shape),
+                (),
             ),
             "tflite:RANK": importer(
-                "constant", 1, lambda context: {"values": (input_rank(context),), "shape": ()}, (),
+                "constant",
+                1,
+                lambda context: {"values": (input_rank(context),), "shape": ()},
+                (),
             ),
             "tflite:BROADCAST_ARGS": importer("constant", 2, _broadcast_args, ()),
             "tflite:RANGE": importer("constant", 3, _range, ()),
         },
     ),
     OpDef(
-        "fill", _fill_infer, _fill_reference, _fill_lower,
+        "fill",
+        _fill_infer,
+        _fill_reference,
+        _fill_lower,
         {
             "tflite:FILL": importer(
-                "fill", 2, lambda context: {"shape": constant_ints(context, 0, "dimensions")}, (1,),
+                "fill",
+                2,
+                lambda context: {"shape": constant_ints(context, 0, "dimensions")},
+                (1,),
             ),
             "tflite:ZEROS_LIKE": importer(
-                "fill", 1, lambda context: {"shape": input_type(context).shape}, (),
+                "fill",
+                1,
+                lambda context: {"shape": input_type(context).shape},
+                (),
             ),
         },
     ),
-)  # fmt: skip
+)

@@ -239,12 +239,21 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "conv2d", infer, reference, lower_convolution, {"tflite:CONV_2D": import_tflite},
-        row_access=row_window, macs=count_macs,
+        "conv2d",
+        infer,
+        reference,
+        lower_convolution,
+        {"tflite:CONV_2D": import_tflite},
+        row_access=row_window,
+        macs=count_macs,
     ),
     OpDef(
-        "depthwise_conv2d", infer_depthwise, reference, partial(lower_convolution, channel_axis=3),
-        {"tflite:DEPTHWISE_CONV_2D": import_tflite}, row_access=row_window,
+        "depthwise_conv2d",
+        infer_depthwise,
+        reference,
+        partial(lower_convolution, channel_axis=3),
+        {"tflite:DEPTHWISE_CONV_2D": import_tflite},
+        row_access=row_window,
         macs=count_depthwise_macs,
     ),
-)  # fmt: skip
+)

@@ -96,9 +96,12 @@ def window_of(call: OpCall, size: Sequence[int]) -> ConvWindow:
     stride, dilation = call.ints_attr("stride"), call.ints_attr("dilation")
     padding = call.ints_attr("padding")
     return ConvWindow(
-        (size[0], size[1]), (stride[0], stride[1]), (dilation[0], dilation[1]),
-        (padding[0], padding[1], padding[2], padding[3]), (height, width),
-    )  # fmt: skip
+        (size[0], size[1]),
+        (stride[0], stride[1]),
+        (dilation[0], dilation[1]),
+        (padding[0], padding[1], padding[2], padding[3]),
+        (height, width),
+    )
 
 
 def kernel_window(call: OpCall) -> ConvWindow:

@@ -137,8 +137,10 @@ def _cumsum_attrs(context: ImportContext) -> Attrs:
         import_checks.constant_int(context, 1, "axes"), import_checks.input_rank(context)
     )
     return {
-        "axis": axis, "step": "add", **import_checks.bool_options(context, "exclusive", "reverse"),
-    }  # fmt: skip
+        "axis": axis,
+        "step": "add",
+        **import_checks.bool_options(context, "exclusive", "reverse"),
+    }
 
 
 def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -170,11 +172,18 @@ def _add_n_import(context: ImportContext) -> ImportedCall:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "cumulative", _infer_cumulative, _cumulative_reference, _cumulative_lower,
+        "cumulative",
+        _infer_cumulative,
+        _cumulative_reference,
+        _cumulative_lower,
         {"tflite:CUMSUM": import_checks.importer("cumulative", 2, _cumsum_attrs, (0,))},
     ),
     OpDef(
-        "add_n", _infer, _add_n_reference, _add_n_lower, {"tflite:ADD_N": _add_n_import},
+        "add_n",
+        _infer,
+        _add_n_reference,
+        _add_n_lower,
+        {"tflite:ADD_N": _add_n_import},
         row_access=elementwise_row_window,
     ),
-)  # fmt: skip
+)

@@ -60,9 +60,12 @@ def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
 
 
 def _checked_slice(
-    shape: Sequence[int], begin: Sequence[int], strides: Sequence[int], counts: Sequence[int],
+    shape: Sequence[int],
+    begin: Sequence[int],
+    strides: Sequence[int],
+    counts: Sequence[int],
     shrunk: Sequence[int],
-) -> dict[str, Attr]:  # fmt: skip
+) -> dict[str, Attr]:
     if not len(begin) == len(strides) == len(counts) == len(shape):
         raise NotSupportedError(f"a slice along {len(begin)} of {len(shape)} axes")
     for n, first, step, count in zip(shape, begin, strides, counts, strict=True):
@@ -70,9 +73,11 @@ def _checked_slice(
         if count < 1 or not (0 <= first < n and 0 <= last < n):
             raise NotSupportedError(f"a slice of {count} elements from {first} in an axis of {n}")
     return {
-        "begin": tuple(begin), "strides": tuple(strides), "counts": tuple(counts),
+        "begin": tuple(begin),
+        "strides": tuple(strides),
+        "counts": tuple(counts),
         "shrunk": tuple(shrunk),
-    }  # fmt: skip
+    }
 
 
 def _strided_attrs(context: ImportContext) -> dict[str, Attr]:
@@ -293,45 +298,73 @@ def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 OPDEFS: tuple[OpDef, ...] = (
     data_movement_op(
-        "transpose", _transposed_shape, _transpose_copies,
+        "transpose",
+        _transposed_shape,
+        _transpose_copies,
         lambda call, arrays: [arrays[0].transpose(call.ints_attr("perm"))],
         {"TRANSPOSE": (2, _transpose_attrs)},
     ),
     data_movement_op(
-        "strided_slice", _slice_shape, _slice_copies, _slice_reference,
+        "strided_slice",
+        _slice_shape,
+        _slice_copies,
+        _slice_reference,
         {"SLICE": (3, _slice_attrs), "STRIDED_SLICE": (4, _strided_attrs)},
     ),
     data_movement_op(
-        "split", _split_shapes, _split_copies, _split_reference,
+        "split",
+        _split_shapes,
+        _split_copies,
+        _split_reference,
         {"SPLIT": _split_import, "SPLIT_V": _split_import},
     ),
     data_movement_op(
-        "pack", _pack_shape, _pack_copies,
-        lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))], {"PACK": _pack_import},
+        "pack",
+        _pack_shape,
+        _pack_copies,
+        lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))],
+        {"PACK": _pack_import},
     ),
     data_movement_op(
-        "unpack", _unpack_shapes, _unpack_copies,
+        "unpack",
+        _unpack_shapes,
+        _unpack_copies,
         lambda call, arrays: list(np.moveaxis(arrays[0], call.int_attr("axis"), 0)),
-        {"UNPACK": (1, lambda context: {
-            "axis": normalize_axis(context.node.options["axis"], input_rank(context))
-        })},
+        {
+            "UNPACK": (
+                1,
+                lambda context: {
+                    "axis": normalize_axis(context.node.options["axis"], input_rank(context))
+                },
+            )
+        },
     ),
     data_movement_op(
-        "gather", _gather_shape, _gather_copies, _gather_reference, {"GATHER": _gather_import},
+        "gather",
+        _gather_shape,
+        _gather_copies,
+        _gather_reference,
+        {"GATHER": _gather_import},
     ),
     data_movement_op(
-        "tile", _tile_shape, _tile_copies,
+        "tile",
+        _tile_shape,
+        _tile_copies,
         lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
         {"TILE": (2, lambda context: {"multiples": constant_ints(context, 1, "multiples")})},
     ),
     data_movement_op(
-        "broadcast_to", _broadcast_shape, _broadcast_copies,
+        "broadcast_to",
+        _broadcast_shape,
+        _broadcast_copies,
         lambda call, arrays: [np.broadcast_to(arrays[0], call.ints_attr("shape"))],
         {"BROADCAST_TO": (2, lambda context: {"shape": constant_ints(context, 1, "shapes")})},
     ),
     data_movement_op(
-        "reverse_v2", _reversed_shape, _reverse_copies,
+        "reverse_v2",
+        _reversed_shape,
+        _reverse_copies,
         lambda call, arrays: [np.flip(arrays[0], call.ints_attr("axes"))],
         {"REVERSE_V2": (2, _reverse_attrs)},
     ),
-)  # fmt: skip
+)

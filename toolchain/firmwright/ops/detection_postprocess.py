@@ -193,9 +193,12 @@ def _lower_corners(b: Kernel, i: ArithExpr) -> list[ArithExpr]:
 
 
 def _lower_selection(
-    b: Kernel, entries: tir.Buffer, corners: tir.Buffer, key: Callable[[ArithExpr], ArithExpr],
+    b: Kernel,
+    entries: tir.Buffer,
+    corners: tir.Buffer,
+    key: Callable[[ArithExpr], ArithExpr],
     take: Callable[[ArithExpr, ArithExpr, ArithExpr], None],
-) -> ArithExpr:  # fmt: skip
+) -> ArithExpr:
     """Move the best boxes without overlap to the rows of `corners`; return their number.
 
     `take` receives the row, the box and its key. Open boxes form a heap, the first one on top: its

@@ -66,9 +66,12 @@ def requantization_in_float32(
 
 
 def find_exact_multipliers(
-    params: Requantization, factors: Sequence[float], low: Array, high: Array,
+    params: Requantization,
+    factors: Sequence[float],
+    low: Array,
+    high: Array,
     definition: Definition = requantize_in_double,
-) -> Requantization | None:  # fmt: skip
+) -> Requantization | None:
     """Return `params` with multipliers that are exact for sums in [low[c], high[c]], or None.
 
     `params` were made from `factors`, which hold one value or one per channel. `definition`
@@ -79,9 +82,14 @@ def find_exact_multipliers(
 
 
 def _fit_multipliers(
-    params: Requantization, factors: Sequence[float], low: Array, high: Array,
-    definition: Definition, *, is_even: bool = False,
-) -> tuple[Requantization, Array]:  # fmt: skip
+    params: Requantization,
+    factors: Sequence[float],
+    low: Array,
+    high: Array,
+    definition: Definition,
+    *,
+    is_even: bool = False,
+) -> tuple[Requantization, Array]:
     """Return `params` with exact multipliers, even ones if asked and possible, and which are."""
     if len(factors) == 1:
         low, high = low.min(keepdims=True), high.max(keepdims=True)

@@ -119,9 +119,14 @@ class QuantizePasses:
 
 
 def quantize_row(
-    b: Kernel, row: FloatRow, target: tir.Buffer, *, weight_scale: float | None, asymmetric: bool,
+    b: Kernel,
+    row: FloatRow,
+    target: tir.Buffer,
+    *,
+    weight_scale: float | None,
+    asymmetric: bool,
     passes: QuantizePasses | None = None,
-) -> QuantizedRow:  # fmt: skip
+) -> QuantizedRow:
     """Emit the quantization of `row` to int8 in `target`; `weight_scale` is part of its scale."""
     passes = passes or QuantizePasses(_find_max_magnitude, _find_min_max, _quantize_values)
     low, high, scale = (b.register(name, FLOAT32) for name in ("low", "high", "scale"))

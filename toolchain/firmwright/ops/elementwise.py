@@ -193,10 +193,14 @@ def check_symmetric_int16(call: OpCall) -> None:
 
 
 def elementwise_op(
-    inputs: int, name: str, numerics: DefinedIn = "both",
-    attrs: Callable[[ImportContext], Attrs] = no_attrs, result: DType | None = None, /,
+    inputs: int,
+    name: str,
+    numerics: DefinedIn = "both",
+    attrs: Callable[[ImportContext], Attrs] = no_attrs,
+    result: DType | None = None,
+    /,
     **kernels: ElementwiseKernel,
-) -> OpDef:  # fmt: skip
+) -> OpDef:
     """Return an operator for the input dtypes that are keywords of `kernels`.
 
     The output has the input dtype unless `result` is given. `attrs` converts TFLite options to
@@ -221,12 +225,15 @@ def elementwise_op(
         return (np.asarray(values, call.output.dtype.np),)
 
     return OpDef(
-        name=name, infer=infer, reference=reference,
+        name=name,
+        infer=infer,
+        reference=reference,
         lower=lambda call, b: kernels[call.input(0).dtype.name].lower(call, b),
         row_access=elementwise_row_window,
-        imports={f"tflite:{name.upper()}": importer(name, inputs, attrs)}, dtypes=tuple(kernels),
+        imports={f"tflite:{name.upper()}": importer(name, inputs, attrs)},
+        dtypes=tuple(kernels),
         numerics=numerics,
-    )  # fmt: skip
+    )
 
 
 unary_op = partial(elementwise_op, 1)

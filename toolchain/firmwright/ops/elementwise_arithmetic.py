@@ -224,14 +224,18 @@ _BITS = ("int8", "uint8", "int16", "int32")
 def _arithmetic_op(name: str, function: Any, quantized: Iterable[ElementwiseKernel]) -> OpDef:
     int8, int16 = quantized
     return binary_op(
-        name, "both", _import_activation, int8=int8, int16=int16,
+        name,
+        "both",
+        _import_activation,
+        int8=int8,
+        int16=int16,
         int32=compute_elements(
             lambda call, a, b: function(a.astype(np.uint32), b.astype(np.uint32)).astype(np.int32),
             lambda call, a, b: function(a.cast(UINT32), b.cast(UINT32)).cast(INT32),
             _check_no_activation,
         ),
         float32=_activated_float32(function),
-    )  # fmt: skip
+    )
 
 
 def _integer_op(name: str, exact: Any, value: Any, float32: ElementwiseKernel) -> OpDef:
@@ -251,7 +255,9 @@ OPDEFS: tuple[OpDef, ...] = (
     _arithmetic_op("sub", operator.sub, (_sum(-1, check) for check in _CHECKS)),
     _arithmetic_op("mul", operator.mul, map(_product_kernel, _CHECKS)),
     binary_op(
-        "div", "both", _import_activation,
+        "div",
+        "both",
+        _import_activation,
         **dict.fromkeys(
             ("int8", "int16"),
             compute_elements(_quotient, _lower_quotient, elementwise.check_per_tensor),
@@ -260,17 +266,22 @@ OPDEFS: tuple[OpDef, ...] = (
         float32=_activated_float32(operator.truediv),
     ),
     _integer_op(
-        "floor_div", np.floor_divide, _lower_floor_div,
+        "floor_div",
+        np.floor_divide,
+        _lower_floor_div,
         compute_elements(
             _float32(lambda a, b: np.floor(a / b)), lambda call, a, b: libm_function("floor")(a / b)
         ),
     ),
     _integer_op(
-        "floor_mod", np.mod, _lower_floor_mod,
+        "floor_mod",
+        np.mod,
+        _lower_floor_mod,
         compute_elements(_float32(_float_mod), _lower_floor_mod_f32),
     ),
     binary_op(
-        "pow", "litert",
+        "pow",
+        "litert",
         int32=compute_elements(
             lambda call, a, b: power(a, b), lambda call, a, b: intrinsic("power_i32", [a, b], INT32)
         ),
@@ -278,7 +289,8 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     binary_op("atan2", "litert", float32=_libm_op("atan2", np.arctan2)),
     binary_op(
-        "bitwise_xor", "litert",
+        "bitwise_xor",
+        "litert",
         **dict.fromkeys(
             _BITS,
             compute_elements(
@@ -290,7 +302,8 @@ OPDEFS: tuple[OpDef, ...] = (
         ),
     ),
     binary_op(
-        "right_shift", "litert",
+        "right_shift",
+        "litert",
         **dict.fromkeys(_BITS, compute_elements(_right_shift, _lower_right_shift)),
     ),
-)  # fmt: skip
+)

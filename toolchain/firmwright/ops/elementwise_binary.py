@@ -134,10 +134,13 @@ def _prelu_int8(call: OpCall, x: Any, alpha: Any) -> Any:
 
 
 _COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
-    ("equal", "eq", np.equal), ("greater", "gt", np.greater),
-    ("greater_equal", "ge", np.greater_equal), ("less", "lt", np.less),
-    ("less_equal", "le", np.less_equal), ("not_equal", "ne", np.not_equal),
-)  # fmt: skip
+    ("equal", "eq", np.equal),
+    ("greater", "gt", np.greater),
+    ("greater_equal", "ge", np.greater_equal),
+    ("less", "lt", np.less),
+    ("less_equal", "le", np.less_equal),
+    ("not_equal", "ne", np.not_equal),
+)
 
 OPDEFS: tuple[OpDef, ...] = (
     binary_op("maximum", **_extreme(np.maximum, maximum)),

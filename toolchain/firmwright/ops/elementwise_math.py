@@ -124,9 +124,13 @@ def _whole(
 
 
 def _real_op(
-    name: str, exact: Callable[[Array], Array], function: str = "", numerics: DefinedIn = "both", /,
+    name: str,
+    exact: Callable[[Array], Array],
+    function: str = "",
+    numerics: DefinedIn = "both",
+    /,
     **integers: ElementwiseKernel,
-) -> OpDef:  # fmt: skip
+) -> OpDef:
     kernel = compute_float32(exact, libm_function(function or name))
     return unary_op(name, numerics, **integers, float32=kernel)
 
@@ -139,12 +143,18 @@ def _interpolated(function: Callable[[OpCall, Array], Array]) -> dict[str, Eleme
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    _real_op("ceil", np.ceil), _real_op("cos", np.cos),
+    _real_op("ceil", np.ceil),
+    _real_op("cos", np.cos),
     _real_op("exp", np.exp, **_interpolated(lambda call, x: np.exp(x))),
-    _real_op("floor", np.floor), _real_op("log", np.log, **_interpolated(_log)),
-    _real_op("round", np.rint, "rint"), _real_op("sin", np.sin),
+    _real_op("floor", np.floor),
+    _real_op("log", np.log, **_interpolated(_log)),
+    _real_op("round", np.rint, "rint"),
+    _real_op("sin", np.sin),
     _real_op(
-        "rsqrt", lambda x: 1 / np.sqrt(x), "rsqrt", "each",
+        "rsqrt",
+        lambda x: 1 / np.sqrt(x),
+        "rsqrt",
+        "each",
         int8=lookup_tables.lookup_int8(_rsqrt_quantized),
         int16=by_profile(
             lookup_tables.interpolate_int16(_rsqrt_of_table, np.float32),
@@ -152,13 +162,18 @@ OPDEFS: tuple[OpDef, ...] = (
         ),
     ),
     _real_op(
-        "sqrt", np.sqrt, "sqrt", int8=lookup_tables.lookup_int8(_sqrt_quantized),
+        "sqrt",
+        np.sqrt,
+        "sqrt",
+        int8=lookup_tables.lookup_int8(_sqrt_quantized),
         int16=compute_elements(_sqrt_quantized, _lower_sqrt_int16, check_symmetric_int16),
     ),
     unary_op(
-        "abs", int8=lookup_tables.lookup_int8(_abs_quantized),
+        "abs",
+        int8=lookup_tables.lookup_int8(_abs_quantized),
         int16=compute_elements(_abs_quantized, _abs_int16, check_symmetric_int16),
-        int32=_whole(np.abs, _abs), float32=compute_float32(np.abs, _abs),
+        int32=_whole(np.abs, _abs),
+        float32=compute_float32(np.abs, _abs),
     ),
     unary_op(
         "neg",
@@ -170,10 +185,11 @@ OPDEFS: tuple[OpDef, ...] = (
                 lambda x: (ArithExpr(immediate(0, INT32)) - x.cast(INT32)).cast(x.expr.dtype),
             ),
         ),
-        int32=_whole(np.negative, _negative), float32=compute_float32(np.negative, _negative),
+        int32=_whole(np.negative, _negative),
+        float32=compute_float32(np.negative, _negative),
     ),
     unary_op(
         "sign", "litert", int32=_whole(np.sign, _sign), float32=compute_float32(np.sign, _sign)
     ),
     unary_op("square", float32=compute_float32(np.square, lambda x: x * x)),
-)  # fmt: skip
+)

@@ -62,9 +62,12 @@ def permuted_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
 
 
 def load_element(
-    b: Kernel, source: tir.Buffer, perm: Permutation, index: Mapping[int, ArithExpr | int],
+    b: Kernel,
+    source: tir.Buffer,
+    perm: Permutation,
+    index: Mapping[int, ArithExpr | int],
     rank: int,
-) -> ArithExpr:  # fmt: skip
+) -> ArithExpr:
     """Load the element of `source`, permuted by `perm`, that broadcasts to `index` of the result.
 
     The result has `rank` axes, the last of which align with the operand's.
@@ -122,9 +125,13 @@ def row_window(call: OpCall) -> RowWindow | None:
 
 
 _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
-    "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
-    "max": ("max", np.maximum), "and": ("and", np.logical_and), "or": ("or", np.logical_or),
-}  # fmt: skip
+    "add": ("add", np.add),
+    "mul": ("mul", np.multiply),
+    "min": ("min", np.minimum),
+    "max": ("max", np.maximum),
+    "and": ("and", np.logical_and),
+    "or": ("or", np.logical_or),
+}
 
 
 def _neutral_element(step: str, kind: DType) -> float:

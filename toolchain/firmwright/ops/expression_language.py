@@ -32,11 +32,25 @@ from firmwright.ops.intrinsics import BASE_INTRINSICS
 INPUT_NAMES = "abcdefghijklmnopqrstuvwxyz"
 
 _OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Mod: "mod",
-    ast.LShift: "shl", ast.RShift: "shr", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
-    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
-    ast.And: "and", ast.Or: "or",
-}  # fmt: skip
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.Mod: "mod",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.And: "and",
+    ast.Or: "or",
+}
 
 
 class ExpressionAlgebra(Protocol):
@@ -241,13 +255,28 @@ class NumpyAlgebra:
 
 
 _NUMPY: Mapping[str, Callable[[Any, Any], Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "mod": np.fmod,
-    "min": np.minimum, "max": np.maximum, "shl": np.left_shift, "shr": np.right_shift,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "mod": np.fmod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 
 
 def _truncating_quotient(a: Array, b: Array) -> Array:
@@ -296,9 +325,12 @@ def substitute_names(text: str, names: Mapping[str, str]) -> str:
 
 
 def compose_expressions(
-    first: str, first_names: Mapping[str, str], second: str, second_names: Mapping[str, str],
+    first: str,
+    first_names: Mapping[str, str],
+    second: str,
+    second_names: Mapping[str, str],
     place: str,
-) -> str:  # fmt: skip
+) -> str:
     assigned = {name for name, _ in (*parse(first)[0], *parse(second)[0])}
 
     def fresh(text: str, reserved: set[str]) -> dict[str, str]:

@@ -197,11 +197,17 @@ def _import_attrs(context: ImportContext) -> Attrs:
 
 OPDEFS = (
     OpDef(
-        "rfft", _rfft_infer, _rfft_reference, _rfft_lower,
+        "rfft",
+        _rfft_infer,
+        _rfft_reference,
+        _rfft_lower,
         {"tflite:custom:SignalRfft": importer("rfft", 1, _import_attrs)},
     ),
     OpDef(
-        "irfft", _irfft_infer, _irfft_reference, _irfft_lower,
+        "irfft",
+        _irfft_infer,
+        _irfft_reference,
+        _irfft_lower,
         {"tflite:custom:SignalIrfft": importer("irfft", 1, _import_attrs)},
     ),
-)  # fmt: skip
+)

@@ -165,9 +165,13 @@ class FftBuilder:
     # ---- a step ----------------------------------------------------------------------------------
 
     def _butterfly(
-        self, numbers: tir.Buffer, positions: Sequence[ArithExpr], stage: FftStage, i: ArithExpr,
+        self,
+        numbers: tir.Buffer,
+        positions: Sequence[ArithExpr],
+        stage: FftStage,
+        i: ArithExpr,
         circle: tir.Buffer,
-    ) -> None:  # fmt: skip
+    ) -> None:
         parts: list[Complex] = []
         for q, position in enumerate(positions):
             part = self._bind("abcd"[q], self._scale(self._load(numbers, position), stage.radix))
@@ -182,9 +186,11 @@ class FftBuilder:
     def _even_odd_sums(self, parts: Sequence[Complex]) -> list[Complex]:
         a, b, c, d = parts
         rows = (
-            ("even", a[0] + c[0], a[1] + c[1]), ("odd", a[0] - c[0], a[1] - c[1]),
-            ("outer", b[0] + d[0], b[1] + d[1]), ("across", b[0] - d[0], b[1] - d[1]),
-        )  # fmt: skip
+            ("even", a[0] + c[0], a[1] + c[1]),
+            ("odd", a[0] - c[0], a[1] - c[1]),
+            ("outer", b[0] + d[0], b[1] + d[1]),
+            ("across", b[0] - d[0], b[1] - d[1]),
+        )
         return [self._bind(name, (self._wrap(re), self._wrap(im))) for name, re, im in rows]
 
     def _add(self, sums: Sequence[Complex]) -> list[Complex]:

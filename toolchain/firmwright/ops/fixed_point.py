@@ -20,9 +20,14 @@ from firmwright.ir.tir.intrinsic import read_intrinsics
 
 _NEWTON_STEPS = 3
 FACTORS = (
-    (-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308),
-    (2, 39332535), (3, 720401), (4, 242),
-)  # fmt: skip
+    (-2, 1672461947),
+    (-1, 1302514674),
+    (0, 790015084),
+    (1, 290630308),
+    (2, 39332535),
+    (3, 720401),
+    (4, 242),
+)
 """Pairs of k and e^-(2^k), the latter without integer bits."""
 
 
@@ -231,7 +236,9 @@ def sigmoid16(x: Any, integer_bits: Any, is_tanh: Any) -> Array:
 FIXED_POINT_INTRINSICS = read_intrinsics(
     __file__,
     {
-        "inverse_root": inverse_root, "inverse_root_shift": inverse_root_shift,
-        "logarithm": logarithm, "sigmoid16": sigmoid16,
+        "inverse_root": inverse_root,
+        "inverse_root_shift": inverse_root_shift,
+        "logarithm": logarithm,
+        "sigmoid16": sigmoid16,
     },
-)  # fmt: skip
+)

@@ -26,12 +26,15 @@ def _requantized(x: Any, multiplier: Any, shift: Any) -> Any:
 
 
 REQUANTIZE_FLOAT32 = Intrinsic(
-    name="requantize_float32", operands=inputs(INT32, "x", "multiplier", "shift"), result=INT32,
-    meaning=_requantized, portable=_C["requantize_float32_portable"],
+    name="requantize_float32",
+    operands=inputs(INT32, "x", "multiplier", "shift"),
+    result=INT32,
+    meaning=_requantized,
+    portable=_C["requantize_float32_portable"],
     rare=f"const int32_t right = 31 - shift;\n{_NEAR_TIE}return x < 0 ? -scaled : scaled;",
     doc="x * multiplier * 2^(shift - 31), rounded once; if multiplier is odd, in float32.",
     instructions=20,
-)  # fmt: skip
+)
 
 
 def _folded(raised: Any, x: Any, multiplier: Any, shift: Any, zero_point: Any) -> Any:
@@ -45,7 +48,8 @@ def _folded(raised: Any, x: Any, multiplier: Any, shift: Any, zero_point: Any) -
 REQUANTIZE_FOLDED_FLOAT32 = Intrinsic(
     name="requantize_folded_float32",
     operands=(
-        *inputs(INT32, "raised", "x", "multiplier"), *immediates("folded_shift", "zero_point"),
+        *inputs(INT32, "raised", "x", "multiplier"),
+        *immediates("folded_shift", "zero_point"),
     ),
     result=INT32,
     meaning=_folded,
@@ -58,4 +62,4 @@ const int32_t right = folded_shift + 32;
     text={"gnu": _C["requantize_folded_float32_gnu"]},
     doc="raised >> folded_shift; if multiplier is odd, in float32 near a tie.",
     instructions=5,
-)  # fmt: skip
+)

@@ -65,13 +65,18 @@ _NUMBERS = ("stride", "count", "block", "skipped", "zero_point")
 ADD_RUN = Intrinsic(
     name="add_run",
     operands=(
-        Operand("total", "in", FLOAT32), *pointers(INT8, x=1),
-        *(Operand(name, "in", INT32) for name in _NUMBERS), Operand("scale", "in", FLOAT32),
+        Operand("total", "in", FLOAT32),
+        *pointers(INT8, x=1),
+        *(Operand(name, "in", INT32) for name in _NUMBERS),
+        Operand("scale", "in", FLOAT32),
     ),
-    result=FLOAT32, meaning=_add_run, portable="", rare=read_sections(__file__)["add_run"],
+    result=FLOAT32,
+    meaning=_add_run,
+    portable="",
+    rare=read_sections(__file__)["add_run"],
     doc="Adds int8 as floats in blocks, or (0) in packets of 4 after the first `skipped` elements.",
     instructions=500,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

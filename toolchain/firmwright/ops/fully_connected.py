@@ -131,10 +131,15 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _lower_rows(
-    call: OpCall, b: Kernel, wide: DType,
-    finish: Callable[[ArithExpr, ArithExpr], ArithExpr] | None, zero_points: Sequence[int] = (), *,
-    start: tir.Buffer | None = None, bias: tir.Buffer | None = None,
-) -> None:  # fmt: skip
+    call: OpCall,
+    b: Kernel,
+    wide: DType,
+    finish: Callable[[ArithExpr, ArithExpr], ArithExpr] | None,
+    zero_points: Sequence[int] = (),
+    *,
+    start: tir.Buffer | None = None,
+    bias: tir.Buffer | None = None,
+) -> None:
     """Emit dot products from `start`, plus `bias`; `finish` requantizes them, None: floats."""
     outputs, inputs = call.input(1).shape
     with b.for_("n", call.input(0).elements // inputs) as n:
@@ -232,10 +237,18 @@ def lower_variable(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "fully_connected", infer, reference, lower, {"tflite:FULLY_CONNECTED": import_tflite},
+        "fully_connected",
+        infer,
+        reference,
+        lower,
+        {"tflite:FULLY_CONNECTED": import_tflite},
         macs=macs,
     ),
     OpDef(
-        "variable_fully_connected", infer_variable, reference_variable, lower_variable, macs=macs,
+        "variable_fully_connected",
+        infer_variable,
+        reference_variable,
+        lower_variable,
+        macs=macs,
     ),
-)  # fmt: skip
+)

@@ -42,9 +42,11 @@ from firmwright.ops.requantize import quantization_of
 from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies, lower_fill
 
 _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
-    "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
+    "add": ("add", np.add),
+    "mul": ("mul", np.multiply),
+    "min": ("min", np.minimum),
     "max": ("max", np.maximum),
-}  # fmt: skip
+}
 
 
 def _check(call: OpCall) -> None:
@@ -329,29 +331,40 @@ def _embedding_lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "dynamic_gather", infer_read,
+        "dynamic_gather",
+        infer_read,
         lambda call, arrays: (np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),),
         lower_read,
         {
             "tflite:EMBEDDING_LOOKUP": _import_embedding,
             "tflite:GATHER_ND": importer(
-                "dynamic_gather", 2, lambda context: {"mode": "slices", "batch_dims": 0},
+                "dynamic_gather",
+                2,
+                lambda context: {"mode": "slices", "batch_dims": 0},
             ),
         },
     ),
     OpDef("dynamic_scatter", infer_write, reference_write, lower_write),
     OpDef(
-        "dynamic_update_slice", _update_infer, _update_reference, _update_lower,
+        "dynamic_update_slice",
+        _update_infer,
+        _update_reference,
+        _update_lower,
         {"tflite:DYNAMIC_UPDATE_SLICE": importer("dynamic_update_slice", 3)},
     ),
     OpDef(
-        "scatter_nd", _scatter_infer, _scatter_reference, _scatter_lower,
+        "scatter_nd",
+        _scatter_infer,
+        _scatter_reference,
+        _scatter_lower,
         {
             "tflite:SCATTER_ND": importer(
-                "scatter_nd", 3, lambda context: {"shape": constant_ints(context, 2, "shapes")},
+                "scatter_nd",
+                3,
+                lambda context: {"shape": constant_ints(context, 2, "shapes")},
                 (0, 1),
             ),
         },
     ),
     OpDef("hybrid_embedding_lookup", _embedding_infer, _embedding_reference, _embedding_lower),
-)  # fmt: skip
+)

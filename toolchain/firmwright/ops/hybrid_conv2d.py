@@ -107,9 +107,12 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
 
 def _hybrid_op(name: str, channel_axis: int, count_macs: Callable[[OpCall], int]) -> OpDef:
     return OpDef(
-        name, partial(infer, channel_axis=channel_axis), reference,
-        partial(lower, channel_axis=channel_axis), macs=count_macs,
-    )  # fmt: skip
+        name,
+        partial(infer, channel_axis=channel_axis),
+        reference,
+        partial(lower, channel_axis=channel_axis),
+        macs=count_macs,
+    )
 
 
 OPDEFS = (

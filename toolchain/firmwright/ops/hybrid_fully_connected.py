@@ -64,9 +64,12 @@ def is_whole(call: OpCall) -> bool:
 
 @contextmanager
 def quantized_rows(
-    call: OpCall, b: Kernel, weight_scale: float | None, passes: QuantizePasses | None = None,
+    call: OpCall,
+    b: Kernel,
+    weight_scale: float | None,
+    passes: QuantizePasses | None = None,
     padding: int = 0,
-) -> Iterator[tuple[ArithExpr, tir.Buffer, QuantizedRow]]:  # fmt: skip
+) -> Iterator[tuple[ArithExpr, tir.Buffer, QuantizedRow]]:
     """Open a loop over the rows; yield the index, a view of the int8 row, its quantization.
 
     Rows with a scale of their own end with `padding` zeros.
@@ -86,9 +89,13 @@ def quantized_rows(
         values = b.view("whole", quantized, 0, (inputs,), access="w") if padding else quantized
         row = FloatRow(b.input(0), n * inputs, inputs)
         of_row = dynamic_range.quantize_row(
-            b, row, values, weight_scale=weight_scale,
-            asymmetric=bool(call.attrs["asymmetric"]), passes=passes,
-        )  # fmt: skip
+            b,
+            row,
+            values,
+            weight_scale=weight_scale,
+            asymmetric=bool(call.attrs["asymmetric"]),
+            passes=passes,
+        )
         yield n, quantized, of_row
 
 

@@ -104,9 +104,13 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _add_products(
-    call: OpCall, b: Kernel, sums: tir.Buffer, source: tuple[tir.Buffer, QuantizedRow], first: int,
+    call: OpCall,
+    b: Kernel,
+    sums: tir.Buffer,
+    source: tuple[tir.Buffer, QuantizedRow],
+    first: int,
     u: ArithExpr,
-) -> None:  # fmt: skip
+) -> None:
     quantized, row = source
     products = b.reg("products", INT32, _GATES)
     for gate in range(_GATES):

@@ -126,9 +126,13 @@ def _blocks(call: OpCall, deep: Sequence[int], flat: Sequence[int]) -> list[tupl
     block, (n, h, w, _), c = call.int_attr("block"), deep, flat[3]
     f, d = row_major_strides(flat), row_major_strides(deep)
     return [
-        (n, f[0], d[0]), (h, block * f[1], d[1]), (block, f[1], block * c),
-        (w, block * f[2], d[2]), (block, f[2], c), (c, 1, 1),
-    ]  # fmt: skip
+        (n, f[0], d[0]),
+        (h, block * f[1], d[1]),
+        (block, f[1], block * c),
+        (w, block * f[2], d[2]),
+        (block, f[2], c),
+        (c, 1, 1),
+    ]
 
 
 def _to_depth_copies(call: OpCall) -> Sequence[StridedCopy]:
@@ -282,31 +286,48 @@ def _batch_to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence
 
 OPDEFS: tuple[OpDef, ...] = (
     data_movement_op(
-        "mirror_pad", _mirror_shape, _mirror_copies, _mirror_reference,
+        "mirror_pad",
+        _mirror_shape,
+        _mirror_copies,
+        _mirror_reference,
         {"MIRROR_PAD": (2, _mirror_attrs)},
     ),
     data_movement_op(
-        "space_to_depth", _to_depth_shape, _to_depth_copies, _to_depth_reference,
+        "space_to_depth",
+        _to_depth_shape,
+        _to_depth_copies,
+        _to_depth_reference,
         {"SPACE_TO_DEPTH": (1, _block_attrs)},
     ),
     data_movement_op(
-        "depth_to_space", _to_space_shape, _to_space_copies, _to_space_reference,
+        "depth_to_space",
+        _to_space_shape,
+        _to_space_copies,
+        _to_space_reference,
         {"DEPTH_TO_SPACE": (1, _block_attrs)},
     ),
     data_movement_op(
-        "resize_nearest", _nearest_shape, _nearest_copies,
+        "resize_nearest",
+        _nearest_shape,
+        _nearest_copies,
         lambda call, arrays: [
             arrays[0][:, _nearest_indices(call, 0)][:, :, _nearest_indices(call, 1)]
         ],
         {"RESIZE_NEAREST_NEIGHBOR": (2, import_resize)},
     ),
     data_movement_op(
-        "space_to_batch_nd", _batch_shape, _to_batch_copies, _to_batch_reference,
+        "space_to_batch_nd",
+        _batch_shape,
+        _to_batch_copies,
+        _to_batch_reference,
         {"SPACE_TO_BATCH_ND": (3, _space_attrs)},
         lambda call: _zero_point(call) if any(call.ints_attr("margins")) else None,
     ),
     data_movement_op(
-        "batch_to_space_nd", _space_shape, _batch_to_space_copies, _batch_to_space_reference,
+        "batch_to_space_nd",
+        _space_shape,
+        _batch_to_space_copies,
+        _batch_to_space_reference,
         {"BATCH_TO_SPACE_ND": (3, _space_attrs)},
     ),
-)  # fmt: skip
+)

@@ -18,9 +18,13 @@ def no_attrs(context: ImportContext) -> Attrs:
 
 
 def importer(
-    op: str, inputs: int = 1, attrs: Callable[[ImportContext], Attrs] = no_attrs,
-    keep: tuple[int, ...] | None = None, *, outputs: int | None = 1,
-) -> Importer:  # fmt: skip
+    op: str,
+    inputs: int = 1,
+    attrs: Callable[[ImportContext], Attrs] = no_attrs,
+    keep: tuple[int, ...] | None = None,
+    *,
+    outputs: int | None = 1,
+) -> Importer:
     """Return an importer of `op` that keeps the inputs `keep`, by default all required ones."""
 
     def run(context: ImportContext) -> ImportedCall:

@@ -135,17 +135,24 @@ CONST_LOAD_WAIT = _constant_load(
 CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})
 
 SIFT_DOWN = Intrinsic(
-    name="sift_down", operands=(*pointers(INT64, "rw", entries=1), *inputs(INT32, "first", "size")),
-    meaning=sift_down, portable=read_sections(__file__)["sift_down"],
-    doc="Moves entry `first` of a heap of `size` entries below greater ones.", instructions=60,
-)  # fmt: skip
+    name="sift_down",
+    operands=(*pointers(INT64, "rw", entries=1), *inputs(INT32, "first", "size")),
+    meaning=sift_down,
+    portable=read_sections(__file__)["sift_down"],
+    doc="Moves entry `first` of a heap of `size` entries below greater ones.",
+    instructions=60,
+)
 
 COPY_8_WORDS = Intrinsic(
-    name="copy_8_words", operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),
-    meaning=lambda y, x: x, portable="for (int32_t i = 0; i < 8; ++i) {\n    y[i] = x[i];\n}",
-    doc="Copies eight words that do not overlap.", requires="dsp",
-    text={"gnu": read_sections(__file__)["copy_8_words_dsp"]}, instructions=2,
-)  # fmt: skip
+    name="copy_8_words",
+    operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),
+    meaning=lambda y, x: x,
+    portable="for (int32_t i = 0; i < 8; ++i) {\n    y[i] = x[i];\n}",
+    doc="Copies eight words that do not overlap.",
+    requires="dsp",
+    text={"gnu": read_sections(__file__)["copy_8_words_dsp"]},
+    instructions=2,
+)
 
 
 def _decode_weights(dst: Any, coded: Any, block: Any, count: Any) -> Any:
@@ -157,7 +164,8 @@ def _decode_weights(dst: Any, coded: Any, block: Any, count: Any) -> Any:
 DECODE_WEIGHTS = Intrinsic(
     name="decode_weights",
     operands=(
-        replace(_DST, extent=1, times="count"), *pointers(UINT16, coded=HEADER_WORDS),
+        replace(_DST, extent=1, times="count"),
+        *pointers(UINT16, coded=HEADER_WORDS),
         *inputs(INT32, "block", "count"),
     ),
     meaning=_decode_weights,
@@ -165,31 +173,50 @@ DECODE_WEIGHTS = Intrinsic(
     rare=read_sections(__file__)["decode_weights"],
     doc="Decodes a block of weights that have codes of three lengths.",
     count=lambda args: 20 * args[3],
-)  # fmt: skip
+)
 
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
-    **read_intrinsics(__file__, {
-        "bit_length": bit_length, "clz": leading_zeros, "dynamic_scale": dynamic_scale,
-        "dynamic_zero_point": dynamic_zero_point,
-        "exp2_below_f32": partial(np.exp2, dtype=np.float32),
-        "exp_f32": partial(np.exp, dtype=np.float32),
-        "float_of_bits": lambda x: np.asarray(x, np.int32).view(np.float32),
-        "nearest_even": lambda x: np.rint(x).astype(np.int32),
-        "nearest_int8": lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(np.int32),
-        "nearest_root": rounded_square_root, "power_i32": power, "reciprocal": reciprocal,
-        "requantize_exact": requantize_exact, "requantize_once": _requantize(quant.Rounding.ONCE),
-        "requantize_doubled": lambda x, multiplier, right: quant.rounding_divide_by_pot(
-            (np.asarray(x, np.int64) * multiplier + (1 << 31)) >> 32, right
-        ).astype(np.int32),
-        "requantize_twice": _requantize(quant.Rounding.TWICE), "round_f32": _round,
-        "tanh_f32": partial(np.tanh, dtype=np.float32),
-    }),
-    **FIXED_POINT_INTRINSICS, **FLOAT_FUNCTIONS,
+    **read_intrinsics(
+        __file__,
+        {
+            "bit_length": bit_length,
+            "clz": leading_zeros,
+            "dynamic_scale": dynamic_scale,
+            "dynamic_zero_point": dynamic_zero_point,
+            "exp2_below_f32": partial(np.exp2, dtype=np.float32),
+            "exp_f32": partial(np.exp, dtype=np.float32),
+            "float_of_bits": lambda x: np.asarray(x, np.int32).view(np.float32),
+            "nearest_even": lambda x: np.rint(x).astype(np.int32),
+            "nearest_int8": lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(
+                np.int32
+            ),
+            "nearest_root": rounded_square_root,
+            "power_i32": power,
+            "reciprocal": reciprocal,
+            "requantize_exact": requantize_exact,
+            "requantize_once": _requantize(quant.Rounding.ONCE),
+            "requantize_doubled": lambda x, multiplier, right: quant.rounding_divide_by_pot(
+                (np.asarray(x, np.int64) * multiplier + (1 << 31)) >> 32, right
+            ).astype(np.int32),
+            "requantize_twice": _requantize(quant.Rounding.TWICE),
+            "round_f32": _round,
+            "tanh_f32": partial(np.tanh, dtype=np.float32),
+        },
+    ),
+    **FIXED_POINT_INTRINSICS,
+    **FLOAT_FUNCTIONS,
     **{
         item.name: item
         for item in (
-            REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32, ADD_RUN, COPY_8_WORDS, SIFT_DOWN,
-            CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT, DECODE_WEIGHTS,
+            REQUANTIZE_FLOAT32,
+            REQUANTIZE_FOLDED_FLOAT32,
+            ADD_RUN,
+            COPY_8_WORDS,
+            SIFT_DOWN,
+            CONST_LOAD,
+            CONST_LOAD_START,
+            CONST_LOAD_WAIT,
+            DECODE_WEIGHTS,
         )
     },
-}  # fmt: skip
+}

@@ -62,10 +62,14 @@ _OF_TWO: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
 
 def _intrinsic(name: str, text: str, meaning: Callable[..., Any], doc: str, args: str) -> Intrinsic:
     return Intrinsic(
-        name=name, operands=inputs(FLOAT32, *args), result=FLOAT32,
-        meaning=_evaluate_in_double(meaning), portable=f"return {text};", doc=doc,
+        name=name,
+        operands=inputs(FLOAT32, *args),
+        result=FLOAT32,
+        meaning=_evaluate_in_double(meaning),
+        portable=f"return {text};",
+        doc=doc,
         instructions=12 if text == _RINT else _COST,
-    )  # fmt: skip
+    )
 
 
 FLOAT_FUNCTIONS: Mapping[str, Intrinsic] = {

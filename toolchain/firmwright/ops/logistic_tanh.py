@@ -30,9 +30,51 @@ from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 _INTEGER_BITS = 4
 _LAST = 255
 _ROUNDED_UP = (
-    4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41,
-    43, 44, 45, 46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
-)  # fmt: skip
+    4,
+    8,
+    12,
+    14,
+    15,
+    16,
+    17,
+    19,
+    20,
+    21,
+    22,
+    25,
+    27,
+    28,
+    29,
+    30,
+    31,
+    33,
+    34,
+    35,
+    37,
+    39,
+    40,
+    41,
+    43,
+    44,
+    45,
+    46,
+    49,
+    50,
+    54,
+    62,
+    63,
+    64,
+    66,
+    82,
+    86,
+    93,
+    100,
+    103,
+    112,
+    116,
+    135,
+    255,
+)
 """Entries of the reference's int16 table that exceed the nearest integer by one."""
 _LOG2_TOLERANCE = 1e-3
 _INPUT_SCALE_LIMIT = 32767 / (3 << 12)
@@ -179,13 +221,18 @@ _INTEGERS = {
 
 OPDEFS: tuple[OpDef, ...] = (
     elementwise.unary_op(
-        "logistic", "each", **_INTEGERS,
+        "logistic",
+        "each",
+        **_INTEGERS,
         float32=elementwise.ElementwiseKernel(
-            lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32), _lower_logistic,
+            lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32),
+            _lower_logistic,
         ),
     ),
     elementwise.unary_op(
-        "tanh", "each", **_INTEGERS,
+        "tanh",
+        "each",
+        **_INTEGERS,
         float32=elementwise.compute_float32(np.tanh, libm_function("tanh")),
     ),
-)  # fmt: skip
+)

@@ -53,9 +53,11 @@ RealRange = tuple[float, float]
 
 
 def build_lut(
-    function: Callable[[Array], Array], inputs: RealRange, outputs: RealRange,
+    function: Callable[[Array], Array],
+    inputs: RealRange,
+    outputs: RealRange,
     kind: type[np.floating] = np.float64,
-) -> Array:  # fmt: skip
+) -> Array:
     """Return the entries for real input and output ranges; every operation rounds to `kind`."""
     low, high, lowest, highest = (kind(value) for value in (*inputs, *outputs))
     step = (high - low) / kind(_STEPS)

@@ -344,6 +344,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    "lstm", infer, reference, lower, {"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": import_tflite},
+    "lstm",
+    infer,
+    reference,
+    lower,
+    {"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": import_tflite},
     macs=macs,
-)  # fmt: skip
+)

@@ -159,11 +159,17 @@ def _l2_attrs(context: ImportContext) -> Attrs:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "local_response_normalization", infer, reference, lower,
+        "local_response_normalization",
+        infer,
+        reference,
+        lower,
         {f"tflite:{BUILTIN}": importer(BUILTIN.lower(), 1, _local_attrs)},
     ),
     OpDef(
-        "l2_normalization", _infer_l2, _reference_l2, _lower_l2,
+        "l2_normalization",
+        _infer_l2,
+        _reference_l2,
+        _lower_l2,
         {"tflite:L2_NORMALIZATION": importer("l2_normalization", 1, _l2_attrs)},
     ),
-)  # fmt: skip
+)

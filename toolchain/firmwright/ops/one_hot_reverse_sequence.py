@@ -106,11 +106,17 @@ def _sequence_attrs(context: ImportContext) -> Attrs:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "one_hot", _hot_infer, _hot_reference, _hot_lower,
+        "one_hot",
+        _hot_infer,
+        _hot_reference,
+        _hot_lower,
         {"tflite:ONE_HOT": importer("one_hot", 4, _hot_attrs, (0, 2, 3))},
     ),
     OpDef(
-        "reverse_sequence", _sequence_infer, _sequence_reference, _sequence_lower,
+        "reverse_sequence",
+        _sequence_infer,
+        _sequence_reference,
+        _sequence_lower,
         {"tflite:REVERSE_SEQUENCE": importer("reverse_sequence", 2, _sequence_attrs)},
     ),
-)  # fmt: skip
+)

@@ -52,9 +52,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def lower_pool(
-    call: OpCall, b: Kernel, start: float, step: Callable[[ArithExpr, ArithExpr], ArithExpr],
+    call: OpCall,
+    b: Kernel,
+    start: float,
+    step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     finish: Callable[[conv_window.OutputPosition, ArithExpr], ArithExpr],
-) -> None:  # fmt: skip
+) -> None:
     """Emit for each output: acc = start; acc = step(acc, x) for each tap; y = finish(acc)."""
     dtype: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
     window = pool_window(call)
@@ -197,23 +200,32 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "max_pool2d", infer, _reference_max,
+        "max_pool2d",
+        infer,
+        _reference_max,
         lambda call, b: lower_pool(call, b, _lowest(call), builder.maximum, lambda at, acc: acc),
         {"tflite:MAX_POOL_2D": importer("max_pool2d", 1, _import_attrs)},
         row_access=lambda call: sliding_row_window(call, pool_window(call), _lowest(call)),
     ),
     OpDef(
-        "average_pool2d", infer, _reference_average, _lower_average,
+        "average_pool2d",
+        infer,
+        _reference_average,
+        _lower_average,
         {
             "tflite:AVERAGE_POOL_2D": importer(
-                "average_pool2d", 1,
+                "average_pool2d",
+                1,
                 lambda context: {**_import_attrs(context), **unsigned_attr(context)},
             ),
         },
         row_access=_average_row_access,
     ),
     OpDef(
-        "l2_pool2d", _infer_l2, _reference_l2, _lower_l2,
+        "l2_pool2d",
+        _infer_l2,
+        _reference_l2,
+        _lower_l2,
         {"tflite:L2_POOL_2D": importer("l2_pool2d", 1, _import_attrs)},
     ),
-)  # fmt: skip
+)

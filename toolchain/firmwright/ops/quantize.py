@@ -23,9 +23,11 @@ from firmwright.ops.row_windows import elementwise_row_window
 
 _FLOAT_OUTPUTS = (INT8, UINT8, INT16)
 _INTEGER_OUTPUTS = {
-    INT8: (INT8, UINT8, INT16, INT32), UINT8: (INT8, UINT8, INT16), INT16: (INT8, INT16, INT32),
+    INT8: (INT8, UINT8, INT16, INT32),
+    UINT8: (INT8, UINT8, INT16),
+    INT16: (INT8, INT16, INT32),
     INT32: (INT8, INT16),
-}  # fmt: skip
+}
 """Integer input type -> output types that TFLite supports."""
 
 
@@ -109,6 +111,10 @@ def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
 
 
 OPDEF = OpDef(
-    "quantize", infer, reference, lower, {"tflite:QUANTIZE": importer("quantize")},
+    "quantize",
+    infer,
+    reference,
+    lower,
+    {"tflite:QUANTIZE": importer("quantize")},
     row_access=elementwise_row_window,
-)  # fmt: skip
+)

@@ -68,9 +68,12 @@ def output_index(call: OpCall, index: Mapping[int, ArithExpr | int]) -> list[Ari
 
 
 def lower_reduction(
-    call: OpCall, b: Kernel, start: ArithExpr, step: Callable[[ArithExpr, ArithExpr], ArithExpr],
+    call: OpCall,
+    b: Kernel,
+    start: ArithExpr,
+    step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     finish: Callable[[ArithExpr, Mapping[int, ArithExpr | int]], ArithExpr],
-) -> None:  # fmt: skip
+) -> None:
     """Emit, for each output, loops that fold the elements into `start` by `step`, then `finish`."""
     x, axes = call.input(0), call.ints_attr("axes")
     index: dict[int, ArithExpr | int] = {}
@@ -141,9 +144,13 @@ def _mean_requantization(call: OpCall) -> Requantization:
     multiplier, shift = quantize_multiplier(x.scale / y.scale)
     extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)
     return Requantization(
-        ((multiplier << extra) // count,), (shift - extra,), Rounding.TWICE, y.zero_point,
-        call.output.dtype.min, call.output.dtype.max,
-    )  # fmt: skip
+        ((multiplier << extra) // count,),
+        (shift - extra,),
+        Rounding.TWICE,
+        y.zero_point,
+        call.output.dtype.min,
+        call.output.dtype.max,
+    )
 
 
 def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -200,9 +207,12 @@ def _lower_mean(call: OpCall, b: Kernel) -> None:
     if _is_quantized(call):
         start = -per_tensor_quant(call.input(0)).zero_point * reduced_count(call)
     lower_reduction(
-        call, b, ArithExpr(immediate(start, dtype)), lambda acc, item: acc + item.cast(dtype),
+        call,
+        b,
+        ArithExpr(immediate(start, dtype)),
+        lambda acc, item: acc + item.cast(dtype),
         finish,
-    )  # fmt: skip
+    )
 
 
 def _lowest(kind: DType) -> float:
@@ -214,9 +224,12 @@ def _greatest(kind: DType) -> float:
 
 
 def reduction_op(
-    name: str, dtypes: Sequence[DType], meaning: Any, start: Callable[[DType], float],
+    name: str,
+    dtypes: Sequence[DType],
+    meaning: Any,
+    start: Callable[[DType], float],
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
-) -> OpDef:  # fmt: skip
+) -> OpDef:
     """Build an operator that folds elements into `start`."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -314,7 +327,10 @@ def _lower_prod(call: OpCall, b: Kernel) -> None:
 OPDEFS: tuple[OpDef, ...] = (
     *tuple(
         OpDef(
-            name, _infer_mean, _reference_mean, _lower_mean,
+            name,
+            _infer_mean,
+            _reference_mean,
+            _lower_mean,
             {f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))},
             row_access=_row_reduction,
         )
@@ -325,4 +341,4 @@ OPDEFS: tuple[OpDef, ...] = (
     reduction_op("reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or")),
     reduction_op("reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and")),
     replace(_PLAIN, infer=_infer_prod, reference=_reference_prod, lower=_lower_prod),
-)  # fmt: skip
+)

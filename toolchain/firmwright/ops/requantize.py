@@ -145,9 +145,13 @@ def make_requantization(
     if len(set(pairs)) == 1:
         pairs = pairs[:1]
     return Requantization(
-        tuple(multiplier for multiplier, _ in pairs), tuple(shift for _, shift in pairs), rounding,
-        per_tensor_quant(output).zero_point, clamp_min, clamp_max,
-    )  # fmt: skip
+        tuple(multiplier for multiplier, _ in pairs),
+        tuple(shift for _, shift in pairs),
+        rounding,
+        per_tensor_quant(output).zero_point,
+        clamp_min,
+        clamp_max,
+    )
 
 
 def output_bounds(params: Requantization, low: Array, high: Array) -> tuple[Array, Array]:

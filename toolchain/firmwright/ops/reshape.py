@@ -33,14 +33,20 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "reshape", infer, reference, lower,
+        "reshape",
+        infer,
+        reference,
+        lower,
         dict.fromkeys(
-            ("tflite:RESHAPE", "tflite:SQUEEZE", "tflite:EXPAND_DIMS"), importer("reshape"),
+            ("tflite:RESHAPE", "tflite:SQUEEZE", "tflite:EXPAND_DIMS"),
+            importer("reshape"),
         ),
         is_view=True,
     ),
     OpDef(
-        "device_copy", lambda call: (call.input(0),), lambda call, arrays: (arrays[0].copy(),),
+        "device_copy",
+        lambda call: (call.input(0),),
+        lambda call, arrays: (arrays[0].copy(),),
         lower,
     ),
-)  # fmt: skip
+)

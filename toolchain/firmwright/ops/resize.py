@@ -218,8 +218,11 @@ def lower_resample(call: OpCall, b: Kernel) -> None:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "resize_bilinear", infer, reference, lower,
+        "resize_bilinear",
+        infer,
+        reference,
+        lower,
         {"tflite:RESIZE_BILINEAR": importer("resize_bilinear", 2, import_resize, (0,))},
     ),
     OpDef("resample", infer_resample, reference_resample, lower_resample),
-)  # fmt: skip
+)

@@ -49,7 +49,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    "select", infer, reference, lower,
+    "select",
+    infer,
+    reference,
+    lower,
     {"tflite:SELECT": import_tflite, "tflite:SELECT_V2": import_tflite},
     row_access=elementwise_row_window,
-)  # fmt: skip
+)

@@ -133,10 +133,16 @@ def _root_lower(call: OpCall, b: Kernel) -> None:
 
 
 _SUBTRACTION_OPTIONS = (
-    "alternate_one_minus_smoothing", "alternate_smoothing", "clamping", "min_signal_remaining",
-    "num_channels", "one_minus_smoothing", "smoothing", "smoothing_bits",
+    "alternate_one_minus_smoothing",
+    "alternate_smoothing",
+    "clamping",
+    "min_signal_remaining",
+    "num_channels",
+    "one_minus_smoothing",
+    "smoothing",
+    "smoothing_bits",
     "spectral_subtraction_bits",
-)  # fmt: skip
+)
 
 
 def _subtraction_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -211,9 +217,11 @@ def _import_subtraction(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1, outputs=2)
     state = ImplicitState("estimate", context.outputs[1], next_output=1)
     return ImportedCall(
-        "spectral_subtraction", int_options(context, *_SUBTRACTION_OPTIONS), (0,),
+        "spectral_subtraction",
+        int_options(context, *_SUBTRACTION_OPTIONS),
+        (0,),
         implicit_state=(state,),
-    )  # fmt: skip
+    )
 
 
 _SNR_BITS, _OUTPUT_BITS = 12, 6
@@ -319,25 +327,42 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
 _CUSTOM = "tflite:custom:SignalFilterBank"
 OPDEFS = (
     OpDef(
-        "filter_bank", _bank_infer, _bank_reference, _bank_lower,
+        "filter_bank",
+        _bank_infer,
+        _bank_reference,
+        _bank_lower,
         {_CUSTOM: options_importer("filter_bank", 6, "num_channels")},
     ),
     OpDef(
-        "filter_bank_square_root", _root_infer, _root_reference, _root_lower,
+        "filter_bank_square_root",
+        _root_infer,
+        _root_reference,
+        _root_lower,
         {f"{_CUSTOM}SquareRoot": options_importer("filter_bank_square_root", 2)},
     ),
     OpDef(
-        "spectral_subtraction", _subtraction_infer, _subtraction_reference, _subtraction_lower,
+        "spectral_subtraction",
+        _subtraction_infer,
+        _subtraction_reference,
+        _subtraction_lower,
         {f"{_CUSTOM}SpectralSubtraction": _import_subtraction},
     ),
     OpDef(
-        "pcan", _pcan_infer, _pcan_reference, _pcan_lower,
+        "pcan",
+        _pcan_infer,
+        _pcan_reference,
+        _pcan_lower,
         {"tflite:custom:SignalPCAN": options_importer("pcan", 3, "snr_shift")},
     ),
     OpDef(
-        "filter_bank_log", lambda call: (_per_channel_type(call, UINT32, INT16),),
-        _log_reference, _log_lower, {f"{_CUSTOM}Log": options_importer(
-            "filter_bank_log", 1, "input_correction_bits", "output_scale"
-        )},
+        "filter_bank_log",
+        lambda call: (_per_channel_type(call, UINT32, INT16),),
+        _log_reference,
+        _log_lower,
+        {
+            f"{_CUSTOM}Log": options_importer(
+                "filter_bank_log", 1, "input_correction_bits", "output_scale"
+            )
+        },
     ),
-)  # fmt: skip
+)

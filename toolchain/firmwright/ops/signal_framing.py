@@ -45,9 +45,12 @@ def _only_int16(call: OpCall) -> None:
 
 
 def _copy_loop(
-    b: Kernel, target: tir.Buffer, at: Sequence[ArithExpr | int], count: int,
+    b: Kernel,
+    target: tir.Buffer,
+    at: Sequence[ArithExpr | int],
+    count: int,
     value: Callable[[ArithExpr], ArithExpr],
-) -> None:  # fmt: skip
+) -> None:
     if count > 0:
         with b.for_("k", count) as k:
             b.store(target, [*at, k], value(k))
@@ -359,24 +362,38 @@ def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
-        "framer", _framer_infer, _framer_reference, _framer_lower,
+        "framer",
+        _framer_infer,
+        _framer_reference,
+        _framer_lower,
         {"tflite:custom:SignalFramer": _import_framer},
     ),
     OpDef(
-        "stacker", _stacker_infer, _stacker_reference, _stacker_lower,
+        "stacker",
+        _stacker_infer,
+        _stacker_reference,
+        _stacker_lower,
         {"tflite:custom:SignalStacker": _import_stacker},
     ),
     OpDef(
-        "delay", _delay_infer, _delay_reference, _delay_lower,
+        "delay",
+        _delay_infer,
+        _delay_reference,
+        _delay_lower,
         {"tflite:custom:SignalDelay": _import_delay},
     ),
     OpDef(
-        "overlap_add", _overlap_infer, _overlap_reference, _overlap_lower,
+        "overlap_add",
+        _overlap_infer,
+        _overlap_reference,
+        _overlap_lower,
         {"tflite:custom:SignalOverlapAdd": _import_overlap},
     ),
     OpDef(
-        "circular_buffer", _circular_infer,
+        "circular_buffer",
+        _circular_infer,
         lambda call, arrays: (np.concatenate([arrays[1][:, 1:], arrays[0]], axis=1),),
-        _circular_lower, {"tflite:custom:CIRCULAR_BUFFER": _import_circular},
+        _circular_lower,
+        {"tflite:custom:CIRCULAR_BUFFER": _import_circular},
     ),
-)  # fmt: skip
+)

@@ -122,19 +122,30 @@ def _energy_lower(call: OpCall, b: Kernel) -> None:
 
 OPDEFS = (
     OpDef(
-        "window", _window_infer, _window_reference, _window_lower,
+        "window",
+        _window_infer,
+        _window_reference,
+        _window_lower,
         {"tflite:custom:SignalWindow": options_importer("window", 2, "shift")},
         macs=lambda call: call.output.elements,
     ),
     OpDef(
-        "fft_auto_scale", _scale_infer, _scale_reference, _scale_lower,
+        "fft_auto_scale",
+        _scale_infer,
+        _scale_reference,
+        _scale_lower,
         {"tflite:custom:SignalFftAutoScale": options_importer("fft_auto_scale", 1, outputs=2)},
     ),
     OpDef(
-        "spectrum_energy", _energy_infer, _energy_reference, _energy_lower,
-        {"tflite:custom:SignalEnergy": options_importer(
-            "spectrum_energy", 1, "start_index", "end_index"
-        )},
+        "spectrum_energy",
+        _energy_infer,
+        _energy_reference,
+        _energy_lower,
+        {
+            "tflite:custom:SignalEnergy": options_importer(
+                "spectrum_energy", 1, "start_index", "end_index"
+            )
+        },
         macs=lambda call: 2 * call.output.elements,
     ),
-)  # fmt: skip
+)

@@ -427,7 +427,10 @@ def _saturate(value: ArithExpr) -> ArithExpr:
 OPDEFS: tuple[OpDef, ...] = (
     OpDef("softmax", infer, reference, lower, {"tflite:SOFTMAX": import_tflite}),
     OpDef(
-        "log_softmax", infer_log, reference_log, lower_log,
+        "log_softmax",
+        infer_log,
+        reference_log,
+        lower_log,
         {"tflite:LOG_SOFTMAX": importer("log_softmax", 1, lambda context: {"beta": 1.0})},
     ),
-)  # fmt: skip
+)

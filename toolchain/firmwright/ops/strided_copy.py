@@ -140,9 +140,10 @@ def _longest_run(copy: StridedCopy) -> StridedCopy | None:
     strided = [
         axis
         for axis in copy.axes
-        if axis.is_plain and min(axis.x_stride, axis.y_stride) > 0
+        if axis.is_plain
+        and min(axis.x_stride, axis.y_stride) > 0
         and 1 < max(axis.x_stride, axis.y_stride) <= _STEP_MAX
-    ]  # fmt: skip
+    ]
     run = max(strided, key=attrgetter("extent"), default=None)
     if run is None or run.extent < _RUN_MIN_ELEMENTS:
         return None
@@ -171,9 +172,11 @@ def _split_into_words(copy: StridedCopy, size: int) -> Sequence[tuple[StridedCop
     ]
     x_first, y_first, done = copy.x_offset, copy.y_offset, words * lanes
     by_words = replace(
-        copy, axes=(*divided, CopyAxis(words, 1, 1)), x_offset=x_first // lanes,
+        copy,
+        axes=(*divided, CopyAxis(words, 1, 1)),
+        x_offset=x_first // lanes,
         y_offset=y_first // lanes,
-    )  # fmt: skip
+    )
     if not rest:
         return [(by_words, lanes)]
     axes = (*outer, CopyAxis(rest, 1, 1))

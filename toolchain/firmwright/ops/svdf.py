@@ -135,9 +135,12 @@ def lower(call: OpCall, b: Kernel) -> None:
         if dynamic_range.is_hybrid(call):
             quantized = b.allocate("quantized", INT8, (inputs,))
             row = dynamic_range.quantize_row(
-                b, FloatRow(b.input(0), n * inputs, inputs), quantized,
-                weight_scale=_scale(call, 1), asymmetric=bool(call.attrs["asymmetric"]),
-            )  # fmt: skip
+                b,
+                FloatRow(b.input(0), n * inputs, inputs),
+                quantized,
+                weight_scale=_scale(call, 1),
+                asymmetric=bool(call.attrs["asymmetric"]),
+            )
             source = _FeatureSource(quantized, [], row)
         return partial(_feature, call, b, source, bias)
 

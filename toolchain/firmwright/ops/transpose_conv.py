@@ -126,6 +126,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
 
 
 OPDEF = OpDef(
-    "transpose_conv", infer, reference, partial(lower_convolution, taps=taps),
-    {"tflite:TRANSPOSE_CONV": import_tflite}, macs=macs,
-)  # fmt: skip
+    "transpose_conv",
+    infer,
+    reference,
+    partial(lower_convolution, taps=taps),
+    {"tflite:TRANSPOSE_CONV": import_tflite},
+    macs=macs,
+)

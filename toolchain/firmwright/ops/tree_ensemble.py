@@ -120,9 +120,13 @@ def ordered_bit_thresholds(forest: Forest) -> Array:
 
 
 def grid_key(
-    b: Builder, x: ArithExpr, scale: ArithExpr | float, low: ArithExpr | float,
-    high: ArithExpr | float, missing: ArithExpr | float,
-) -> ArithExpr:  # fmt: skip
+    b: Builder,
+    x: ArithExpr,
+    scale: ArithExpr | float,
+    low: ArithExpr | float,
+    high: ArithExpr | float,
+    missing: ArithExpr | float,
+) -> ArithExpr:
     """Return x * `scale`, clamped to [`low`, `high`] and rounded up; `missing` replaces NaN."""
     scaled = select(x.equal(x), x * scale, ArithExpr(as_expr(missing, FLOAT32)))
     limited = b.let("scaled", minimum(maximum(scaled, low), high))
@@ -300,9 +304,13 @@ def grid_key_params(
 
 
 def _walk(
-    b: Kernel, forest: Forest, leaves: LeafTable, thresholds: tir.Buffer, keys: tir.Buffer,
+    b: Kernel,
+    forest: Forest,
+    leaves: LeafTable,
+    thresholds: tir.Buffer,
+    keys: tir.Buffer,
     sums: tir.Buffer,
-) -> None:  # fmt: skip
+) -> None:
     words = (forest.left_counts.astype(np.int64) << _column_bits(forest)) | forest.columns
     branches = b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
     sizes = b.constant("sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32)

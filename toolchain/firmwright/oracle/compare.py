@@ -64,9 +64,12 @@ def compare_outputs(
 
 
 def compare_tensor(
-    sample: int, name: str, expected: NDArray[np.generic], actual: NDArray[np.generic],
+    sample: int,
+    name: str,
+    expected: NDArray[np.generic],
+    actual: NDArray[np.generic],
     tolerance: Tolerance = WHOLE_MODEL,
-) -> Comparison:  # fmt: skip
+) -> Comparison:
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         raise MismatchError(
             f"tensor {name!r} is {actual.dtype}{list(actual.shape)}, the reference has "

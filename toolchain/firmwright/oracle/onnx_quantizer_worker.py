@@ -22,12 +22,44 @@ OLDEST_OPSET = 13
 SOFTMAX_SCALE = 1 / 256
 """The only scale that the integer softmax supports, for values in 0..1."""
 OPERATORS = (
-    "Add", "AveragePool", "Clip", "Concat", "Conv", "ConvTranspose", "DepthToSpace", "Elu",
-    "Expand", "Flatten", "Gather", "Gelu", "Gemm", "GlobalAveragePool", "HardSigmoid",
-    "HardSwish", "LeakyRelu", "MatMul", "MaxPool", "Mish", "Mul", "Pad", "ReduceMean", "Relu",
-    "Reshape", "Resize", "Sigmoid", "Slice", "Softmax", "Softplus", "SpaceToDepth", "Split",
-    "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze",
-)  # fmt: skip
+    "Add",
+    "AveragePool",
+    "Clip",
+    "Concat",
+    "Conv",
+    "ConvTranspose",
+    "DepthToSpace",
+    "Elu",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Gelu",
+    "Gemm",
+    "GlobalAveragePool",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "MatMul",
+    "MaxPool",
+    "Mish",
+    "Mul",
+    "Pad",
+    "ReduceMean",
+    "Relu",
+    "Reshape",
+    "Resize",
+    "Sigmoid",
+    "Slice",
+    "Softmax",
+    "Softplus",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Sub",
+    "Tanh",
+    "Transpose",
+    "Unsqueeze",
+)
 """Operators with integer kernels; others remain float."""
 
 
@@ -46,14 +78,17 @@ def quantize(folder: Path) -> dict[str, Any]:
     try:
         nodes = _prepare(onnx, model, prepared)
         tools.quantize_static(
-            prepared, folder / "quantized.onnx", _reader(tools, samples),
-            op_types_to_quantize=list(OPERATORS), per_channel=bool(request["per_channel"]),
+            prepared,
+            folder / "quantized.onnx",
+            _reader(tools, samples),
+            op_types_to_quantize=list(OPERATORS),
+            per_channel=bool(request["per_channel"]),
             activation_type=tools.QuantType[request["activations"]],
             weight_type=tools.QuantType.QInt8,
             nodes_to_exclude=_excluded_node_names(nodes, request["exclude"]),
             calibrate_method=tools.CalibrationMethod[request["method"]],
             extra_options=_options(nodes, request["activations"]),
-        )  # fmt: skip
+        )
     except RequestError:
         raise
     except Exception as error:  # the bindings raise exceptions without a common base
@@ -61,12 +96,14 @@ def quantize(folder: Path) -> dict[str, Any]:
     excluded = _excluded_node_names(nodes, request["exclude"])
     rows = [
         {
-            "result": node.output[0], "op": node.op_type, "name": node.name,
+            "result": node.output[0],
+            "op": node.op_type,
+            "name": node.name,
             "inputs": list(node.input),
             "reason": _reason(node, excluded, {name for n in nodes for name in n.output}),
         }
         for node in nodes
-    ]  # fmt: skip
+    ]
     return {"version": importlib.metadata.version("onnxruntime"), "nodes": rows}
 
 

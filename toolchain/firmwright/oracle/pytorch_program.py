@@ -80,11 +80,12 @@ class PyTorchProgram:
         self._stored = {
             name: _stored(program, source)
             for table in (
-                signature.inputs_to_parameters, signature.inputs_to_buffers,
+                signature.inputs_to_parameters,
+                signature.inputs_to_buffers,
                 signature.inputs_to_lifted_tensor_constants,
             )
             for name, source in table.items()
-        }  # fmt: skip
+        }
         self._buffers = {source: name for name, source in signature.inputs_to_buffers.items()}
         self.input_names = [str(name) for name in signature.user_inputs]
         specs = [spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]

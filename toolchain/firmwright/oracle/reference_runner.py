@@ -64,10 +64,15 @@ class ReferenceResult:
 
 
 def run_reference(
-    model: bytes, inputs: Sequence[Mapping[str, Array]], numerics: RuntimeName, *,
-    layers: bool = False, subgraph: int = 0, integers: Mapping[str, Array] | None = None,
+    model: bytes,
+    inputs: Sequence[Mapping[str, Array]],
+    numerics: RuntimeName,
+    *,
+    layers: bool = False,
+    subgraph: int = 0,
+    integers: Mapping[str, Array] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
-) -> ReferenceResult:  # fmt: skip
+) -> ReferenceResult:
     """Run every sample of `inputs` with the reference runtime `numerics`.
 
     PyTorch uses `integers` (by name, samples on the leading axis) for floats near a rounding tie.
@@ -84,9 +89,11 @@ def run_reference(
     with tempfile.TemporaryDirectory(prefix="firmwright-oracle-") as name:
         folder = Path(name)
         request: dict[str, Any] = {
-            "numerics": numerics, "layers": layers, "subgraph": subgraph,
+            "numerics": numerics,
+            "layers": layers,
+            "subgraph": subgraph,
             "integers": list(integers or {}),
-        }  # fmt: skip
+        }
         if integers:
             arrays = {f"i{k}": value for k, value in enumerate(integers.values())}
             np.savez(folder / "integers.npz", **arrays)  # type: ignore[arg-type]  # its stub
@@ -99,14 +106,16 @@ def run_reference(
     layer_names = {int(index): str(name) for index, name in answer["layers"].items()}
     samples = range(len(inputs)) if layer_names else ()
     return ReferenceResult(
-        RUNTIME_TITLES[numerics], answer["version"],
+        RUNTIME_TITLES[numerics],
+        answer["version"],
         tuple(
             {name: arrays[f"o{position}"][k] for position, name in enumerate(answer["outputs"])}
             for k in range(len(inputs))
         ),
         tuple({index: arrays[f"t{index}"][k] for index in layer_names} for k in samples),
-        layer_names, tuple(answer["rounding"]),
-    )  # fmt: skip
+        layer_names,
+        tuple(answer["rounding"]),
+    )
 
 
 def write_request(
@@ -148,16 +157,22 @@ def _other_profile(tool: str) -> str:
 def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> None:
     command = python_command(f"firmwright.oracle.{module}", folder)
     status, printed = run_program(
-        command, oracle, timeout_s=timeout_s, hint="fewer samples.", folder=folder,
+        command,
+        oracle,
+        timeout_s=timeout_s,
+        hint="fewer samples.",
+        folder=folder,
         environment=_WORKER_ENVIRONMENT,
-    )  # fmt: skip
+    )
     if status == 0 and (folder / "answer.json").is_file():
         return
     raise ToolFailedError(
-        f"{oracle} crashed on this model ({_format_exit_status(status)}).", command=command,
-        exit_status=status, output=printed,
+        f"{oracle} crashed on this model ({_format_exit_status(status)}).",
+        command=command,
+        exit_status=status,
+        output=printed,
         hint=_other_profile(oracle),
-    )  # fmt: skip
+    )
 
 
 def _format_exit_status(status: int) -> str:

@@ -172,9 +172,11 @@ def _open(model: bytes, *, is_optimized: bool) -> tuple[Any, bytes]:
             options.optimized_model_filepath = str(path)
         try:
             session = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"],
+                model,
+                options,
+                providers=["CPUExecutionProvider"],
                 disabled_optimizers=LAYOUT_OPTIMIZERS + INEXACT_OPTIMIZERS,
-            )  # fmt: skip
+            )
         except Exception as error:  # its own exceptions have no common base
             raise RuntimeError(str(error)) from error
         return session, path.read_bytes() if is_optimized else model
@@ -314,9 +316,15 @@ def write_answer(folder: Path, work: Callable[[Path], dict[str, Any]]) -> int:
     except RequestError as error:
         answer = {"error": error.kind, "what": str(error)}
     except (
-        ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, struct.error,
-        TypeError, ValueError,
-    ) as error:  # fmt: skip
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        RuntimeError,
+        struct.error,
+        TypeError,
+        ValueError,
+    ) as error:
         # The runtimes and their schema readers raise these for models that they refuse.
         answer = {"error": "refused", "what": str(error) or type(error).__name__}
     (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8", newline="\n")

@@ -62,9 +62,14 @@ NO_METADATA = PackageMetadata()
 
 
 FOLDERS: Final[Mapping[str, str]] = {
-    "cmake": "model", "makefile": "model", "arduino": "src", "platformio": "src", "zephyr": "src",
-    "esp-idf": "src", "cmsis-pack": "src",
-}  # fmt: skip
+    "cmake": "model",
+    "makefile": "model",
+    "arduino": "src",
+    "platformio": "src",
+    "zephyr": "src",
+    "esp-idf": "src",
+    "cmsis-pack": "src",
+}
 """The folder of the model's C within a package of each format except mlf."""
 ARCHIVES: Final[Mapping[str, str]] = {
     "mlf": "{name}.tar",
@@ -183,11 +188,16 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
     compiler = exported.models[0].compiler
     shares = isinstance(summary, BundleSummary) and not summary.concurrent
     return {
-        "name": exported.name, "NAME": exported.name.upper(),
+        "name": exported.name,
+        "NAME": exported.name.upper(),
         "title": " and ".join(model["name"] for model in models),
-        "noun": "network" if len(models) == 1 else "networks", "package": exported.metadata,
-        "models": models, "summary": summary, "tool_version": exported.models[0].tool_version,
-        "compiler": " ".join([compiler["tool"], *compiler["flags"]]), "sources": sources,
+        "noun": "network" if len(models) == 1 else "networks",
+        "package": exported.metadata,
+        "models": models,
+        "summary": summary,
+        "tool_version": exported.models[0].tool_version,
+        "compiler": " ".join([compiler["tool"], *compiler["flags"]]),
+        "sources": sources,
         "objects": [file for file in files if file.is_object],
         "needs_math": any("#include <math.h>" in file.text for file in sources),
         "library_flags": list(dict.fromkeys(flag for file in sources for flag in file.flags)),
@@ -195,7 +205,7 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
         "prints_floats": any(t["is_float"] for model in models for t in model["outputs"]),
         "pool_names": list(dict.fromkeys(pool["name"] for m in models for pool in m["pools"])),
         "shares_memory": shares,
-    }  # fmt: skip
+    }
 
 
 def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str | bytes]:
@@ -230,25 +240,36 @@ def model_values(summary: CompilationSummary, devices: Mapping[str, str]) -> dic
     more += ["NULL"] * bool(summary.options.get("emit_probe_callback"))
     has_init = any(b.kind == "const" for b in (summary.plan.buffers if summary.plan else ()))
     return {
-        "name": name, "NAME": upper, "summary": summary,
+        "name": name,
+        "NAME": upper,
+        "summary": summary,
         "pools": [{"name": p, "macro": memory[p]} for p, scope in scopes.items() if scope is None],
         "const_pools": [
             {"name": pool, "macro": memory[pool], "scope": scope}
             for pool, scope in scopes.items()
             if scope in ("external", "port", "async")
         ],
-        "inputs": inputs, "outputs": outputs, "in_pools": io.mode == "arena",
+        "inputs": inputs,
+        "outputs": outputs,
+        "in_pools": io.mode == "arena",
         "buffers": [] if io.mode == "arena" else buffers,
-        "rows": inputs[0] if io.stream_input_rows else None, "is_linked": is_linked,
-        "more_arguments": "".join(f", {item}" for item in more), "has_init": has_init,
-        "has_state": bool(io.state), "is_pipelined": bool(io.pipeline_runs),
-        "needs_preparation": has_init or bool(io.state) or not is_linked, "devices": devices,
-    }  # fmt: skip
+        "rows": inputs[0] if io.stream_input_rows else None,
+        "is_linked": is_linked,
+        "more_arguments": "".join(f", {item}" for item in more),
+        "has_init": has_init,
+        "has_state": bool(io.state),
+        "is_pipelined": bool(io.pipeline_runs),
+        "needs_preparation": has_init or bool(io.state) or not is_linked,
+        "devices": devices,
+    }
 
 
 def _tensor(prefix: str, tensor: TensorSummary) -> dict[str, Any]:
     dtype = get_dtype(tensor.dtype)
     return {
-        "field": tensor.field, "macro": f"{prefix}_{tensor.field.upper()}", "c_type": dtype.c_type,
-        "is_float": dtype.is_float, "summary": tensor,
-    }  # fmt: skip
+        "field": tensor.field,
+        "macro": f"{prefix}_{tensor.field.upper()}",
+        "c_type": dtype.c_type,
+        "is_float": dtype.is_float,
+        "summary": tensor,
+    }

@@ -50,10 +50,13 @@ def sign_update(
         file = f"{name}_{region}.signed.bin"
         content[file] = _sign(payload, slots, slot_bytes, signing)
         entry = {
-            "type": "application" if number == 0 else "model", "board": board.name,
-            "image_index": str(number), "version_MCUBOOT": signing.version,
-            "size": len(content[file]), "file": file,
-        }  # fmt: skip
+            "type": "application" if number == 0 else "model",
+            "board": board.name,
+            "image_index": str(number),
+            "version_MCUBOOT": signing.version,
+            "size": len(content[file]),
+            "file": file,
+        }
         if slots.smp_server == "mcuboot":  # the image ids of MCUBOOT_SERIAL_DIRECT_IMAGE_UPLOAD
             entry["slot_index_primary"] = str(2 * number + 1)
             entry["slot_index_secondary"] = str(2 * number + 2)
@@ -73,8 +76,11 @@ def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSi
         command += [source, target]
         # --imgtool-args may name files relative to the current folder.
         run_program(
-            command, "imgtool", timeout_s=SIGN_TIMEOUT_S, folder=Path.cwd(),
+            command,
+            "imgtool",
+            timeout_s=SIGN_TIMEOUT_S,
+            folder=Path.cwd(),
             failure="imgtool did not sign the image.",
             hint="check --key, --package-version, --imgtool-args and the board's [mcuboot].",
-        )  # fmt: skip
+        )
         return target.read_bytes()

@@ -18,31 +18,47 @@ from firmwright.ir.tir.traversal import callees, prim_calls, used_constants, wal
 
 
 def summarize_compilation(
-    module: IRModule, board: str = "", *, model_id: str = "", tool_version: str = "",
-    compiler: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None,
-) -> CompilationSummary:  # fmt: skip
+    module: IRModule,
+    board: str = "",
+    *,
+    model_id: str = "",
+    tool_version: str = "",
+    compiler: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> CompilationSummary:
     """Summarize a planned `module`; `compiler` has the tool and flags of tuned sources."""
     main = module.aot_main
     plan = module.plan
     constants = _constants(module, main)
     operators = tuple(_operators(module, main))
     return CompilationSummary(
-        schema=METADATA_VERSION, abi=ABI, tool_version=tool_version, model=module.name,
-        model_id=model_id, source_sha256=str(module.attrs.get("source_sha256", "")), board=board,
+        schema=METADATA_VERSION,
+        abi=ABI,
+        tool_version=tool_version,
+        model=module.name,
+        model_id=model_id,
+        source_sha256=str(module.attrs.get("source_sha256", "")),
+        board=board,
         compiler=dict(compiler or {}),
         target={name: str(target) for name, target in sorted(module.targets.items())},
-        numerics=str(module.attrs.get("numerics", "litert")), options=dict(options or {}),
+        numerics=str(module.attrs.get("numerics", "litert")),
+        options=dict(options or {}),
         io=summaries.IoSummary(
-            module.io.mode, module.io.preserve_input, module.io.stream_input_rows,
+            module.io.mode,
+            module.io.preserve_input,
+            module.io.stream_input_rows,
             tuple(_tensor(tensor, plan) for tensor in module.io.inputs),
             tuple(_tensor(tensor, plan) for tensor in module.io.outputs),
-            tuple(_tensor(tensor, plan) for tensor in module.io.state), module.pipelined_runs,
+            tuple(_tensor(tensor, plan) for tensor in module.io.state),
+            module.pipelined_runs,
         ),
         workspace_bytes=plan.workspace_bytes if plan else 0,
         lower_bound_bytes=plan.lower_bound_bytes if plan else 0,
         optimality_gap_bytes=plan.optimality_gap_bytes if plan else 0,
-        scratch_bytes=_scratch_bytes(plan) if plan else 0, pools=_pools(module),
-        constants_bytes=sum(constant.size_bytes for constant in constants), constants=constants,
+        scratch_bytes=_scratch_bytes(plan) if plan else 0,
+        pools=_pools(module),
+        constants_bytes=sum(constant.size_bytes for constant in constants),
+        constants=constants,
         operators=operators,
         operator_count=1 + max((operator.index for operator in operators), default=-1),
         plan=_plan(plan, main) if plan else None,
@@ -51,13 +67,16 @@ def summarize_compilation(
             for row in cast("tuple[tuple[str, ...], ...]", module.attrs.get("rejections", ()))
         ),
         compressed_bytes=cast("int", module.attrs.get("compressed_bytes", 0)),
-    )  # fmt: skip
+    )
 
 
 def summarize_bundle(
-    models: Sequence[CompilationSummary], run_order: Sequence[str], plan: Plan | None, *,
+    models: Sequence[CompilationSummary],
+    run_order: Sequence[str],
+    plan: Plan | None,
+    *,
     model_id: str,
-) -> BundleSummary:  # fmt: skip
+) -> BundleSummary:
     pool_bytes: dict[str, int] = {}
     for model in models:
         for name, pool in model.pools.items():
@@ -71,25 +90,35 @@ def summarize_bundle(
         for constant in model.constants
     }
     return BundleSummary(
-        schema=METADATA_VERSION, model="+".join(model.model for model in models), model_id=model_id,
-        board=first.board, target=first.target, models=tuple(models), run_order=tuple(run_order),
-        concurrent=plan is None, workspace_bytes=sum(planned.values()),
+        schema=METADATA_VERSION,
+        model="+".join(model.model for model in models),
+        model_id=model_id,
+        board=first.board,
+        target=first.target,
+        models=tuple(models),
+        run_order=tuple(run_order),
+        concurrent=plan is None,
+        workspace_bytes=sum(planned.values()),
         lower_bound_bytes=bounds if plan is None else plan.lower_bound_bytes,
         pools={name: replace(first.pools[name], bytes=planned.get(name, 0)) for name in pool_bytes},
         constants_bytes=sum(distinct_constants.values()),
-    )  # fmt: skip
+    )
 
 
 def _tensor(tensor: IoTensor, plan: Plan | None) -> summaries.TensorSummary:
     quantization = tensor.type.quantization
     placement = plan.placements.get(tensor.buffer) if plan else None
     return summaries.TensorSummary(
-        name=tensor.name, field=tensor.buffer, dtype=tensor.type.dtype.name,
-        shape=tensor.type.shape, size_bytes=tensor.type.size_bytes,
+        name=tensor.name,
+        field=tensor.buffer,
+        dtype=tensor.type.dtype.name,
+        shape=tensor.type.shape,
+        size_bytes=tensor.type.size_bytes,
         scales=tuple(quantization.scales) if quantization else None,
         zero_points=tuple(quantization.zero_points) if quantization else None,
-        pool=placement.pool if placement else None, offset=placement.offset if placement else None,
-    )  # fmt: skip
+        pool=placement.pool if placement else None,
+        offset=placement.offset if placement else None,
+    )
 
 
 def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
@@ -125,12 +154,15 @@ def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[summaries.Opera
     for index, call in sorted(first_calls.items()):
         kernel = module.kernel(call.callee)
         yield summaries.OperatorSummary(
-            index=index, name=_result_name(kernel, call) or call.callee,
+            index=index,
+            name=_result_name(kernel, call) or call.callee,
             kind=str(kernel.attrs.get("op", call.callee)),
             macs=int(str(kernel.attrs.get("macs", 0))),
-            schedule=str(kernel.attrs.get("schedule", "")), kernel=kernel.code,
-            span=str(call.span) if call.span.file else "", tensor=call.span.tensor,
-        )  # fmt: skip
+            schedule=str(kernel.attrs.get("schedule", "")),
+            kernel=kernel.code,
+            span=str(call.span) if call.span.file else "",
+            tensor=call.span.tensor,
+        )
 
 
 def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
@@ -150,16 +182,21 @@ def _scratch_bytes(plan: Plan) -> int:
 
 def _plan(plan: Plan, main: tir.PrimFunc) -> summaries.PlanSummary:
     return summaries.PlanSummary(
-        plan.planner, tuple(_operator_by_time(main)),
+        plan.planner,
+        tuple(_operator_by_time(main)),
         tuple(
             summaries.PlannedBuffer(
-                name=info.name, kind=info.kind, pool=plan.placements[info.name].pool,
-                offset=plan.placements[info.name].offset, size_bytes=info.size_bytes,
-                alignment=info.alignment, live=tuple((live.first, live.end) for live in info.live),
+                name=info.name,
+                kind=info.kind,
+                pool=plan.placements[info.name].pool,
+                offset=plan.placements[info.name].offset,
+                size_bytes=info.size_bytes,
+                alignment=info.alignment,
+                live=tuple((live.first, live.end) for live in info.live),
             )
             for info in plan.buffers
         ),
-    )  # fmt: skip
+    )
 
 
 def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:

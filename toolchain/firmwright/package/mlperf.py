@@ -91,7 +91,12 @@ def make_mlperf_project(
     harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _ADDED}
     ticks_hz = board.run_hz if board.counter.unit == "cycles" else 1_000_000_000
     glue = render_template(
-        "firmwright.package", "mlperf/fwr_mlperf_task.c.j2", io=io, board=board, task=task,
-        vendor=VENDOR, units_per_second=task.clock_hz << task.pace or ticks_hz,
-    )  # fmt: skip
+        "firmwright.package",
+        "mlperf/fwr_mlperf_task.c.j2",
+        io=io,
+        board=board,
+        task=task,
+        vendor=VENDOR,
+        units_per_second=task.clock_hz << task.pace or ticks_hz,
+    )
     return replace_main_loop(project, {**harness, GLUE: glue})

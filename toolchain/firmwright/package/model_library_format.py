@@ -16,9 +16,12 @@ _DEVICE_CPU: Final = 1
 
 
 def build_mlf(
-    name: str, files: Iterable[PackageFile], summary: CompilationSummary, text: str,
+    name: str,
+    files: Iterable[PackageFile],
+    summary: CompilationSummary,
+    text: str,
     record: str | bytes,
-) -> SourceTree:  # fmt: skip
+) -> SourceTree:
     """Return the contents of the archive.
 
     `text` is the module's IR text, `record` the metadata.json of the compilation.
@@ -49,13 +52,16 @@ def _metadata(name: str, summary: CompilationSummary) -> str:
         "version": VERSION,
         "modules": {
             name: {
-                "model_name": name, "export_datetime": _DATE,
+                "model_name": name,
+                "export_datetime": _DATE,
                 "memory": {"functions": _functions(summary)},
-                "target": sorted(summary.target.values()), "executors": ["aot"],
-                "style": "full-model", "external_dependencies": [],
+                "target": sorted(summary.target.values()),
+                "executors": ["aot"],
+                "style": "full-model",
+                "external_dependencies": [],
             }
         },
-    }  # fmt: skip
+    }
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
 
 

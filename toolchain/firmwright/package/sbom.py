@@ -56,9 +56,12 @@ def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Any]
         body["metadata"]["timestamp"] = datetime.fromtimestamp(epoch_s, UTC).isoformat()
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
     return {
-        "bomFormat": "CycloneDX", "specVersion": SPEC_VERSION,
-        "serialNumber": uuid.UUID(bytes=digest[:16], version=4).urn, "version": 1, **body,
-    }  # fmt: skip
+        "bomFormat": "CycloneDX",
+        "specVersion": SPEC_VERSION,
+        "serialNumber": uuid.UUID(bytes=digest[:16], version=4).urn,
+        "version": 1,
+        **body,
+    }
 
 
 def _firmware(project: SbomInput) -> dict[str, Any]:

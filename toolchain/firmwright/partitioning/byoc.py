@@ -43,9 +43,11 @@ _NAMED_OPS = 4
 
 
 def partition_module(
-    module: IRModule, watch: PassTimer, names: Collection[str] | None = None,
+    module: IRModule,
+    watch: PassTimer,
+    names: Collection[str] | None = None,
     where: MatchCondition = match_always,
-) -> IRModule:  # fmt: skip
+) -> IRModule:
     """Assign open calls to the backends `names`, by default those for which this was not done.
 
     `where` is a condition on their matches; the other backends take offloaded calls only.
@@ -79,9 +81,11 @@ def run_pre_partition(
 
 
 def run_partition(
-    module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover,
+    module: IRModule,
+    watch: PassTimer,
+    choose: PartitionStrategy = greedy_cover,
     active: Sequence[ActiveBackend] | None = None,
-) -> IRModule:  # fmt: skip
+) -> IRModule:
     active = active_backends(module) if active is None else active
     names = [item.name for item in active if item.where is not _match_never]
     before, module = module, _partition_functions(module, active, choose)

@@ -150,9 +150,12 @@ class _PartitionSearch:
         return tuple(PartitionedProgram(k.parts(), k.count, k.peak_bytes) for k in complete)
 
     def _add(
-        self, candidate: PartitionCandidate, border: _Border, labels: Sequence[_PartialProgram],
+        self,
+        candidate: PartitionCandidate,
+        border: _Border,
+        labels: Sequence[_PartialProgram],
         waiting: list[dict[_Border, list[_PartialProgram]]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         covered, owners = border[0], dict(border[1])
         bits = sum(1 << i for i in candidate.group.calls)
         if covered & bits:

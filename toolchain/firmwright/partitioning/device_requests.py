@@ -28,9 +28,13 @@ DeviceAssignments = Sequence[tuple[str, str, str]]
 
 
 def apply_device_requests(
-    module: IRModule, board: Board, devices: Sequence[str], places: DeviceAssignments, *,
+    module: IRModule,
+    board: Board,
+    devices: Sequence[str],
+    places: DeviceAssignments,
+    *,
     fallback: bool,
-) -> IRModule:  # fmt: skip
+) -> IRModule:
     """Return the module with its devices, and the requests of its text and of `places`."""
     engines = tuple(filter(None, (engine_device(module, name) for name in module.targets)))
     if devices:

@@ -34,9 +34,11 @@ def listed_engines(module: IRModule) -> set[str]:
 
 
 def spread_over_instances(
-    function: Function, module: IRModule, groups: Sequence[CallGroup],
+    function: Function,
+    module: IRModule,
+    groups: Sequence[CallGroup],
     instances: Mapping[str, Sequence[str]],
-) -> list[CallGroup]:  # fmt: skip
+) -> list[CallGroup]:
     """Assign groups without annotated calls to `instances` of their targets."""
     if all(len(names) == 1 for names in instances.values()):
         return list(groups)

@@ -114,9 +114,13 @@ def _free(function: Function, item: ActiveBackend) -> set[int]:
 
 
 def _match(
-    entry: PatternEntry, index: int, item: ActiveBackend, function: Function, module: IRModule,
+    entry: PatternEntry,
+    index: int,
+    item: ActiveBackend,
+    function: Function,
+    module: IRModule,
     free: Collection[int],
-) -> CallGroup | None:  # fmt: skip
+) -> CallGroup | None:
     """Return the match of `entry` that ends at call `index`; None if its predicate rejects it."""
     calls = match_pattern(entry.pattern, index, PatternGraph(function, module, free))
     if calls is None:

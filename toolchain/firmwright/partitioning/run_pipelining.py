@@ -112,9 +112,12 @@ def _interleave(stages: Sequence[Sequence[_TimedCall]]) -> tuple[int, tuple[Call
 
 
 def _in_stages(
-    module: IRModule, entry: Function, calls: Sequence[_TimedCall], cut: int,
+    module: IRModule,
+    entry: Function,
+    calls: Sequence[_TimedCall],
+    cut: int,
     crossing: Sequence[Value],
-) -> IRModule:  # fmt: skip
+) -> IRModule:
     names = UniqueNamer((*(value.name for value in entry.values), *module.constants))
     state, constants = [], dict(module.constants)
     for value in crossing:

@@ -136,9 +136,13 @@ class Bundle:
 
 
 def compile_model(
-    model: IRModule, options: Options, *, source: bytes | None = None,
-    watch: PassObserver | None = None, stopwatch: PassTimer | None = None,
-) -> Compilation:  # fmt: skip
+    model: IRModule,
+    options: Options,
+    *,
+    source: bytes | None = None,
+    watch: PassObserver | None = None,
+    stopwatch: PassTimer | None = None,
+) -> Compilation:
     """Compile `model` for a board; `watch` is called with the module after every pass."""
     model.require_trust()
     raise_recursion_limit()
@@ -158,9 +162,12 @@ def _is_large(module: IRModule) -> bool:
 
 
 def _compile(
-    model: IRModule, options: Options, source: bytes | None, watch: PassObserver | None,
+    model: IRModule,
+    options: Options,
+    source: bytes | None,
+    watch: PassObserver | None,
     stopwatch: PassTimer | None,
-) -> Compilation:  # fmt: skip
+) -> Compilation:
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
     if options.update_of is not None:
@@ -199,15 +206,22 @@ def record_of(compiled: Compilation) -> ProgramRecord | None:
     """Return the choices of a compilation, with which `Options.update_of` compiles new weights."""
     summary = compiled.summary
     return compiled.record and replace(
-        compiled.record, name=summary.model, board=summary.board,
-        tool_version=summary.tool_version, options=summary.options,
-    )  # fmt: skip
+        compiled.record,
+        name=summary.model,
+        board=summary.board,
+        tool_version=summary.tool_version,
+        options=summary.options,
+    )
 
 
 def emit_compilation(
-    module: IRModule, imported: IRModule, board: Board, options: Options, source: bytes | None,
+    module: IRModule,
+    imported: IRModule,
+    board: Board,
+    options: Options,
+    source: bytes | None,
     record: ProgramRecord | None = None,
-) -> Compilation:  # fmt: skip
+) -> Compilation:
     intrinsics = collect_intrinsics(module, INTRINSICS)
     verify_module(module, op_table(), intrinsics)
     compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)
@@ -216,10 +230,13 @@ def emit_compilation(
     tree = emit_model(with_files, intrinsics, make_emit_options(board, options))
     resolved = _resolved(options, module, board)
     summary = summarize_compilation(
-        module, board.name, model_id=model_id(tree), tool_version=VERSION,
+        module,
+        board.name,
+        model_id=model_id(tree),
+        tool_version=VERSION,
         compiler={"tool": compiler[0], "flags": list(compiler[1])},
         options=serialize_options(resolved),
-    )  # fmt: skip
+    )
     tree = tree.merged(_metadata_file(summary, tree))
     return Compilation(module, imported, board, tree, summary, options, source, record=record)
 
@@ -264,11 +281,16 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     generated = frozenset[str]().union(*(generated_files(part.module) for part in parts))
     check_external_symbols(backend_files.files, generated)
     tree = emit_multi_model_firmware(
-        with_files, intrinsics, make_emit_options(parts[0].board, common), order=order,
+        with_files,
+        intrinsics,
+        make_emit_options(parts[0].board, common),
+        order=order,
         shared_bytes=shared.pool_bytes if shared else None,
-    )  # fmt: skip
+    )
     summary = summarize_bundle(
-        [part.summary for part in parts], [parts[index].module.name for index in order], shared,
+        [part.summary for part in parts],
+        [parts[index].module.name for index in order],
+        shared,
         model_id=model_id(tree),
-    )  # fmt: skip
+    )
     return Bundle(tuple(parts), tree.merged(_metadata_file(summary, tree)), summary)

@@ -24,12 +24,18 @@ _FLAGS = ("recompute", "compress_weights", "pipeline_runs", "weight_independent"
 def make_emit_options(board: Board, options: Options) -> EmitOptions:
     """Return the options of the generated C; raise UsageError if one is invalid."""
     return EmitOptions(
-        tool_version=VERSION, inline_asm=options.inline_asm, emit_step_api=options.emit_step_api,
-        emit_probe_callback=options.emit_probe_callback, emit_descriptor=options.emit_descriptor,
-        tvm_api=options.c_api == "tvm", notes=format_tuning_flags(board),
-        c_standard=options.c_standard, sections=options.sections, license=options.license,
+        tool_version=VERSION,
+        inline_asm=options.inline_asm,
+        emit_step_api=options.emit_step_api,
+        emit_probe_callback=options.emit_probe_callback,
+        emit_descriptor=options.emit_descriptor,
+        tvm_api=options.c_api == "tvm",
+        notes=format_tuning_flags(board),
+        c_standard=options.c_standard,
+        sections=options.sections,
+        license=options.license,
         constants_in_header=options.constants_in_header,
-    )  # fmt: skip
+    )
 
 
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:

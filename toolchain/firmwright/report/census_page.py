@@ -111,7 +111,12 @@ def count_statuses(entries: Sequence[CensusEntry]) -> dict[CensusStatus, int]:
 
 def render_census(entries: Sequence[CensusEntry], folder: str, board: str) -> str:
     return render_report_template(
-        "census.html.j2", entries=entries, folder=folder, board=board,
-        counts=count_statuses(entries), labels=STATUS_LABELS, totals=sum_entries(entries),
+        "census.html.j2",
+        entries=entries,
+        folder=folder,
+        board=board,
+        counts=count_statuses(entries),
+        labels=STATUS_LABELS,
+        totals=sum_entries(entries),
         limit=LIMIT,
-    )  # fmt: skip
+    )

@@ -33,11 +33,14 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
     facts = json.dumps({**report.as_json(), "occupied_bytes": occupied}, separators=(",", ":"))
     rows = earlier["operators"] if earlier is not None else ()
     return render_report_template(
-        "report.html.j2", report=report, earlier=earlier,
+        "report.html.j2",
+        report=report,
+        earlier=earlier,
         before={row.get("name"): row.get("count") for row in rows if isinstance(row, dict)},
         maps=[(pool, Markup(_map(report, pool.name))) for pool in report.pools],
         kinds=[(k, w) for k, w in KIND_LABELS.items() if any(b.kind == k for b in report.buffers)],
-        peak=peak, peak_bytes=occupied[peak] if occupied else 0,
+        peak=peak,
+        peak_bytes=occupied[peak] if occupied else 0,
         alive=sorted(
             (buffer for buffer in report.buffers if buffer.lives_at(peak)),
             key=lambda buffer: (-buffer.size_bytes, buffer.name),
@@ -45,9 +48,12 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
         next_peaks=sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))[:5],
         widest=_widest(report),
         heaviest=max((o.flash_bytes for o in report.operators), default=0) or 1,
-        flash=_flash(report), largest=_largest(report), kind_words=KIND_LABELS,
-        facts=Markup(facts.replace("<", "\\u003c")), script=Markup(report_file("report.js")),
-    )  # fmt: skip
+        flash=_flash(report),
+        largest=_largest(report),
+        kind_words=KIND_LABELS,
+        facts=Markup(facts.replace("<", "\\u003c")),
+        script=Markup(report_file("report.js")),
+    )
 
 
 def _map(report: BuildReport, pool: str) -> str:
@@ -55,10 +61,12 @@ def _map(report: BuildReport, pool: str) -> str:
     used_bytes = next(p.used_bytes for p in report.pools if p.name == pool)
     bound = report.lower_bound_bytes if len(report.pools) == 1 else None
     memory_map = MemoryMap(
-        title="", buffers=tuple(buffer for buffer in report.buffers if buffer.pool == pool),
+        title="",
+        buffers=tuple(buffer for buffer in report.buffers if buffer.pool == pool),
         kinds=tuple(report.kind_at(time) for time in range(len(report.operator_by_time))),
-        used_bytes=used_bytes, bound_label=format_bound(used_bytes, bound),
-    )  # fmt: skip
+        used_bytes=used_bytes,
+        bound_label=format_bound(used_bytes, bound),
+    )
     return render_svg(memory_map, MapPage(tuple(p.name for p in report.pools), number))
 
 

@@ -90,10 +90,12 @@ def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> Memor
     used_bytes = summary.pools[pool].bytes
     is_workspace = used_bytes == summary.workspace_bytes
     return MemoryMap(
-        title, tuple(buffer for buffer in plan.buffers if buffer.pool == pool),
-        tuple(kinds.get(index, "") for index in plan.operator_by_time), used_bytes,
+        title,
+        tuple(buffer for buffer in plan.buffers if buffer.pool == pool),
+        tuple(kinds.get(index, "") for index in plan.operator_by_time),
+        used_bytes,
         format_bound(used_bytes, summary.lower_bound_bytes if is_workspace else None),
-    )  # fmt: skip
+    )
 
 
 def format_bound(used_bytes: int, bound: int | None) -> str:
@@ -114,11 +116,16 @@ def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
     ticks = (n * 10**power for power in range(9) for n in (1, 2, 5))
     tick_bytes = next(size for size in ticks if drawn.used_bytes <= 6 * size)
     return render_report_template(
-        "memory_map.svg.j2", map=drawn, page=page, scale=scale,
+        "memory_map.svg.j2",
+        map=drawn,
+        page=page,
+        scale=scale,
         boxes=[(b, scale.box(b, live)) for b in drawn.buffers for live in b.live],
-        ticks=range(0, drawn.used_bytes + 1, tick_bytes), labels=KIND_LABELS, colors=KIND_COLORS,
+        ticks=range(0, drawn.used_bytes + 1, tick_bytes),
+        labels=KIND_LABELS,
+        colors=KIND_COLORS,
         letter=LETTER,
-    )  # fmt: skip
+    )
 
 
 def compilation_html(summary: CompilationSummary) -> str:

@@ -205,9 +205,13 @@ def fit_offset_form(
 
 @lru_cache(maxsize=256)  # a layer is fitted to offer its schedule, and to build it
 def _fit_offsets(
-    params: Requantization, lows: tuple[int, ...], highs: tuple[int, ...], biases: tuple[int, ...],
-    shift: int, offset_bits: int,
-) -> Array | None:  # fmt: skip
+    params: Requantization,
+    lows: tuple[int, ...],
+    highs: tuple[int, ...],
+    biases: tuple[int, ...],
+    shift: int,
+    offset_bits: int,
+) -> Array | None:
     low, high, bias = map(np.array, (lows, highs, biases))
     outputs, points, is_reached = _decisive_points(params, low, high + 1)
     exponents = 1 - FITTED_LEFT + shift + np.array(params.shifts)
@@ -264,9 +268,15 @@ def _multiplier_range(points: Array, need: Array, is_reached: Array) -> tuple[Ar
 
 
 def apply_folded_requantize(
-    folded: FoldedRequantize, shifted: ArithExpr, acc: ArithExpr, multiplier: ArithExpr,
-    addend: ArithExpr, sign: ArithExpr | None, dtype: DType, half: ArithExpr | None = None,
-) -> ArithExpr:  # fmt: skip
+    folded: FoldedRequantize,
+    shifted: ArithExpr,
+    acc: ArithExpr,
+    multiplier: ArithExpr,
+    addend: ArithExpr,
+    sign: ArithExpr | None,
+    dtype: DType,
+    half: ArithExpr | None = None,
+) -> ArithExpr:
     """Emit the folded form; `shifted` is acc << k, `acc` has its sign, `sign` may be -2 `half`."""
     base = addend
     if half is not None:

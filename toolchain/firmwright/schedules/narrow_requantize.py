@@ -32,11 +32,13 @@ INTRINSICS = (
     Intrinsic(
         "requantize_narrow",
         (*inputs(INT32, "acc", "coarse", "fine", "addend"), *immediates("split", "shift")),
-        _meaning, "return (acc * coarse + ((acc * fine) >> split) + addend) >> shift;",
-        doc="Requantization by products of 32 bits, before the bounds of the output.", result=INT32,
+        _meaning,
+        "return (acc * coarse + ((acc * fine) >> split) + addend) >> shift;",
+        doc="Requantization by products of 32 bits, before the bounds of the output.",
+        result=INT32,
         instructions=9,
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,9 +64,13 @@ def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
 
 
 def allocate_row_band(
-    b: Kernel, window: ConvWindow, source: tir.Buffer, outputs: int, zero_point: ArithExpr | int,
+    b: Kernel,
+    window: ConvWindow,
+    source: tir.Buffer,
+    outputs: int,
+    zero_point: ArithExpr | int,
     moves: RowMoves,
-) -> RowBand:  # fmt: skip
+) -> RowBand:
     columns, channels = band_width(window, outputs), source.shape[3]
     size = window.size[0] * sum(columns) * channels
     dtype = FLOAT32 if source.dtype == FLOAT32 else INT8

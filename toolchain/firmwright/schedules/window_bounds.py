@@ -80,9 +80,14 @@ def window_axes(op: OpCall) -> tuple[WindowAxis, WindowAxis]:
     window, x, y = window_of(op, op.input(1).shape[1:3]), op.input(0).shape, op.output.shape
     vertical, horizontal = (
         WindowAxis(
-            window.size[axis], window.stride[axis], window.padding[2 * axis], x[1 + axis],
-            range(y[1 + axis]), math.prod(x[2 + axis :]), math.prod(y[2 + axis :]),
+            window.size[axis],
+            window.stride[axis],
+            window.padding[2 * axis],
+            x[1 + axis],
+            range(y[1 + axis]),
+            math.prod(x[2 + axis :]),
+            math.prod(y[2 + axis :]),
         )
         for axis in (0, 1)
-    )  # fmt: skip
+    )
     return vertical, horizontal

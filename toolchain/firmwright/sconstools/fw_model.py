@@ -53,10 +53,12 @@ def _firmwright_model(env: Any, directory: str, model: str, **options: Any) -> A
 
 def _firmwright_firmware(env: Any, directory: str, sources: Any, variant: str = "release") -> Any:
     elf = env.Command(
-        f"{directory}/build/{variant}/firmware.elf", sources,
+        f"{directory}/build/{variant}/firmware.elf",
+        sources,
         Action(_build, "firmwright build $FIRMWRIGHT_DIRECTORY"),
-        FIRMWRIGHT_DIRECTORY=env.Dir(directory), FIRMWRIGHT_VARIANT=variant,
-    )  # fmt: skip
+        FIRMWRIGHT_DIRECTORY=env.Dir(directory),
+        FIRMWRIGHT_VARIANT=variant,
+    )
     env.Precious(elf)
     return elf
 

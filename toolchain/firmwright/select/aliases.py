@@ -75,9 +75,11 @@ def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int
 
 
 def find_state_aliases(
-    entry: Function, views: Collection[str], spans: Sequence[tuple[int, int]],
+    entry: Function,
+    views: Collection[str],
+    spans: Sequence[tuple[int, int]],
     updates: Callable[[int, Value], bool] = lambda index, state: False,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Map each value that can be computed in the memory of a state to that state, by name.
 
     Each (first, end) in `spans` is a range of fused calls. `updates(index, state)` returns whether

@@ -81,16 +81,21 @@ class _AotMainBuilder:
             attrs["pool_assignments"] = tuple(pools.items())
         functions["run"] = tir.PrimFunc("run", tuple(params), body, attrs)
         module = replace(
-            self.module, functions=functions, constants=constants,
+            self.module,
+            functions=functions,
+            constants=constants,
             io=replace(io, inputs=inputs, outputs=outputs, state=state),
             attrs={**self.module.attrs, "entry": "run"},
-        )  # fmt: skip
+        )
         return self._bind_requests(module, chosen, buffers, inliner)
 
     def _bind_requests(
-        self, module: IRModule, chosen: ChosenCandidates, buffers: Mapping[str, tir.Buffer],
+        self,
+        module: IRModule,
+        chosen: ChosenCandidates,
+        buffers: Mapping[str, tir.Buffer],
         inliner: ControlFlowInliner,
-    ) -> IRModule:  # fmt: skip
+    ) -> IRModule:
         if not module.requests:
             return module
         held = {**inliner.buffers_of, **{name: [b.name] for name, b in buffers.items()}}
@@ -103,9 +108,11 @@ class _AotMainBuilder:
         return bind_tensors(module, held, ComputingCalls(self.module, calls).by_request())
 
     def _statements(
-        self, chosen: ChosenCandidates, buffers: Mapping[str, tir.Buffer],
+        self,
+        chosen: ChosenCandidates,
+        buffers: Mapping[str, tir.Buffer],
         inliner: ControlFlowInliner,
-    ) -> tuple[list[tir.Stmt], dict[str, AnyFunction], dict[str, Constant]]:  # fmt: skip
+    ) -> tuple[list[tir.Stmt], dict[str, AnyFunction], dict[str, Constant]]:
         stmts: list[tir.Stmt] = []
         functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
         constants = dict(self.module.constants)
@@ -204,13 +211,15 @@ class _AotMainBuilder:
         streamed = {name for segment in self.segments for name in segment.streamed}
         own = {
             name: tir.Buffer(
-                self.names.unique(name), value.type.dtype, value.type.shape,
+                self.names.unique(name),
+                value.type.dtype,
+                value.type.shape,
                 scope="global" if value.constant is None else "const",
                 alignment=aliases.known_alignment(placed, value, TENSOR_ALIGNMENT),
             )
             for name, value in values.items()
             if name not in streamed and name not in in_place
-        }  # fmt: skip
+        }
         return own | {name: own[state] for name, state in in_place.items()}
 
     def _pools(self, buffers: Mapping[str, tir.Buffer]) -> dict[str, str]:

@@ -95,9 +95,11 @@ def _inexpensive(candidates: Sequence[LoweringCandidate]) -> list[LoweringCandid
 
 
 def fit_flash_budget(
-    candidates_per_call: CandidatesPerCall, budget_bytes: int, slack_bytes: int = 0,
+    candidates_per_call: CandidatesPerCall,
+    budget_bytes: int,
+    slack_bytes: int = 0,
     saved_bytes: int | None = None,
-) -> CandidatesPerCall:  # fmt: skip
+) -> CandidatesPerCall:
     """Limit each call's candidates so that the fastest program within the budget is among them.
 
     The bytes that this program leaves unused are shared among the calls; each call may use

@@ -69,9 +69,12 @@ class KernelSelector:
     """
 
     def __init__(
-        self, module: IRModule, candidates_per_call: CandidatesPerCall, rows_of: RowsOf,
+        self,
+        module: IRModule,
+        candidates_per_call: CandidatesPerCall,
+        rows_of: RowsOf,
         oracle: SelectionOracle,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.module, self.rows_of, self.oracle = module, rows_of, oracle
         self.goal = str(module.attrs.get("optimize", "balanced"))
         limit = module.attrs.get("flash_bytes")
@@ -162,9 +165,12 @@ class KernelSelector:
         if best.workspace_bytes < thresholds.STREAMED_BYTES_MIN:
             return best
         search = ProgramSearch(
-            self.module, best.calls, self.rows_of, self.oracle.estimate,
+            self.module,
+            best.calls,
+            self.rows_of,
+            self.oracle.estimate,
             streamed_percent=thresholds.STREAMED_NEED_PERCENT,
-        )  # fmt: skip
+        )
         limit = thresholds.STREAMED_TIME_PERCENT * best.time
         fast = [item for item in (best, *search.candidates()) if 100 * item.time <= limit]
         return min(fast, key=_balance)

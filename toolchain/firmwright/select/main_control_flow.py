@@ -31,9 +31,12 @@ def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
 
 
 def call_kernel(
-    kernel: tir.PrimFunc, values: Sequence[Value], buffers: Mapping[str, tir.Buffer], call: Call,
+    kernel: tir.PrimFunc,
+    values: Sequence[Value],
+    buffers: Mapping[str, tir.Buffer],
+    call: Call,
     op: int,
-) -> tir.PrimFuncCall:  # fmt: skip
+) -> tir.PrimFuncCall:
     args = tuple(
         pointer(buffers[value.name], param.role)
         for value, param in zip(values, kernel.params, strict=True)

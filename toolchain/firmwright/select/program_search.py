@@ -59,9 +59,12 @@ def memory_need_per_candidate(
 
 
 def refine_choice(
-    picks: CandidateIndices, goal: int, needs: Sequence[Sequence[int]], calls: Sequence[int],
+    picks: CandidateIndices,
+    goal: int,
+    needs: Sequence[Sequence[int]],
+    calls: Sequence[int],
     estimate_plan: EstimatePlan,
-) -> CandidateIndices:  # fmt: skip
+) -> CandidateIndices:
     """Change the choices of `calls` in `picks` to reduce the workspace towards `goal` bytes.
 
     `needs` has the bytes of each permitted candidate of each call. The number of trials is limited.

@@ -94,9 +94,12 @@ class RowStreamingPlan:
 
 
 def plan_row_streaming(
-    source: str, stages: Sequence[RowStage], tensors: Mapping[str, StreamedTensor], *,
+    source: str,
+    stages: Sequence[RowStage],
+    tensors: Mapping[str, StreamedTensor],
+    *,
     feed: bool = False,
-) -> RowStreamingPlan | None:  # fmt: skip
+) -> RowStreamingPlan | None:
     """Return the plan, or None if the rows of the stages are incompatible.
 
     With `feed` the source is not in memory as a whole.

@@ -132,14 +132,17 @@ class Backend:
     @cached_property
     def kind(self) -> target_kind.TargetKind:
         return target_kind.TargetKind(
-            self.name, self.doc or (type(self).__doc__ or "").strip().partition("\n")[0],
-            self.attrs, self.features, is_core=False,
+            self.name,
+            self.doc or (type(self).__doc__ or "").strip().partition("\n")[0],
+            self.attrs,
+            self.features,
+            is_core=False,
             hooks=target_kind.Hooks(
                 self._hook("generate"), self._hook("lower"), tuple(self.tir_to_runtime()) or None
             ),
             passes=self.passes,
             phases={name: tuple(passes) for name, passes in self.phases().items()},
-        )  # fmt: skip
+        )
 
     @cached_property
     def table(self) -> tuple[PatternEntry, ...]:

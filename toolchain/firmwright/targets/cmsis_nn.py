@@ -60,10 +60,18 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
     params, buffer, more = workspace_context(kernel, size)
     name = f"{'avgpool' if is_average else 'max_pool'}_{dtype_suffix(x.dtype)}"
     text = fill_text(
-        _C["pool"], buffer=buffer, name=name, x=c_shape(x.shape), y=c_shape(y.shape),
-        stride=c_tile(call.ints_attr("stride")), padding=c_tile((padding[0], padding[2])),
-        low=low, high=high, height=height, width=width,
-    )  # fmt: skip
+        _C["pool"],
+        buffer=buffer,
+        name=name,
+        x=c_shape(x.shape),
+        y=c_shape(y.shape),
+        stride=c_tile(call.ints_attr("stride")),
+        padding=c_tile((padding[0], padding[2])),
+        low=low,
+        high=high,
+        height=height,
+        width=width,
+    )
     kind = activation_pointer_type(x.dtype)
     heads = [f"const {kind}x", f"{kind}y", *params]
     write_wrapper_function(kernel, heads, text, [kernel.inputs[0], kernel.outputs[0], *more])
@@ -137,12 +145,20 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
     sums = 4 * columns if "mve" in core_features(kernel) and x.dtype == INT8 else 0
     params, buffer, more = workspace_context(kernel, sums)
     text = fill_text(
-        _C["batch_matmul"], buffer=buffer, left_offset=-per_tensor_quant(x).zero_point,
-        right_offset=-per_tensor_quant(other).zero_point, zero_point=step.zero_point,
-        low=step.clamp_min, high=step.clamp_max, multiplier=step.multipliers[0],
-        shift=step.shifts[0], x=c_shape(x.shape), y=c_shape(y.shape),
-        factor=c_shape((*other.shape[:-2], columns, depth)), suffix=dtype_suffix(x.dtype),
-    )  # fmt: skip
+        _C["batch_matmul"],
+        buffer=buffer,
+        left_offset=-per_tensor_quant(x).zero_point,
+        right_offset=-per_tensor_quant(other).zero_point,
+        zero_point=step.zero_point,
+        low=step.clamp_min,
+        high=step.clamp_max,
+        multiplier=step.multipliers[0],
+        shift=step.shifts[0],
+        x=c_shape(x.shape),
+        y=c_shape(y.shape),
+        factor=c_shape((*other.shape[:-2], columns, depth)),
+        suffix=dtype_suffix(x.dtype),
+    )
     kind = activation_pointer_type(x.dtype)
     heads = [f"const {kind}a", f"const {kind}b", f"{kind}y", *params]
     arguments = [kernel.inputs[0], factor, kernel.outputs[0], *more]
@@ -158,12 +174,19 @@ def transposed_rhs_shape(call: OpCall) -> tuple[int, int]:
 PATH_VARIABLE = "CMSIS_NN_PATH"
 HEADER = "Include/arm_nnfunctions.h"
 _WRITERS: Mapping[str, Callable[[BackendKernel, OpCall], None]] = {
-    "conv2d": layers.write_convolution, "depthwise_conv2d": layers.write_convolution,
-    "fully_connected": layers.write_fully_connected, "transpose_conv": layers.write_transpose_conv,
-    "svdf": layers.write_svdf, "lstm": layers.write_lstm, "average_pool2d": write_pool,
-    "max_pool2d": write_pool, "softmax": write_softmax, "add": write_add, "mul": write_mul,
+    "conv2d": layers.write_convolution,
+    "depthwise_conv2d": layers.write_convolution,
+    "fully_connected": layers.write_fully_connected,
+    "transpose_conv": layers.write_transpose_conv,
+    "svdf": layers.write_svdf,
+    "lstm": layers.write_lstm,
+    "average_pool2d": write_pool,
+    "max_pool2d": write_pool,
+    "softmax": write_softmax,
+    "add": write_add,
+    "mul": write_mul,
     "batch_matmul": write_batch_matmul,
-}  # fmt: skip
+}
 _WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
 
 

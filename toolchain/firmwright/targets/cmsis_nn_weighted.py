@@ -85,11 +85,17 @@ def _layer_values(call: OpCall) -> dict[str, object]:
     """Return the words that the texts of all layers with per-channel requantization contain."""
     step, x, w, y = _step(call), call.input(0), call.input(1), call.output
     return {
-        "input_offset": -per_tensor_quant(x).zero_point, "zero_point": step.zero_point,
-        "low": step.clamp_min, "high": step.clamp_max, "quant": _C["per_channel_quant"],
-        "x": c_shape(x.shape), "w": c_shape(w.shape), "y": c_shape(y.shape),
-        "channels": y.shape[-1], "suffix": dtype_suffix(x.dtype),
-    }  # fmt: skip
+        "input_offset": -per_tensor_quant(x).zero_point,
+        "zero_point": step.zero_point,
+        "low": step.clamp_min,
+        "high": step.clamp_max,
+        "quant": _C["per_channel_quant"],
+        "x": c_shape(x.shape),
+        "w": c_shape(w.shape),
+        "y": c_shape(y.shape),
+        "channels": y.shape[-1],
+        "suffix": dtype_suffix(x.dtype),
+    }
 
 
 def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
@@ -103,11 +109,18 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
         is_int32 = "false" if has_int64_sum(call) else "true"
         bias, bias_struct = "&sums", fill_text(_C["bias_struct"], is_int32=is_int32)
     text = fill_text(
-        _C["convolution"], **_layer_values(call), buffer=buffer, kind=kind, name=name, bias=bias,
+        _C["convolution"],
+        **_layer_values(call),
+        buffer=buffer,
+        kind=kind,
+        name=name,
+        bias=bias,
         multiple=f"{call.output.shape[3] // x.shape[3]}, " if is_depthwise else "",
-        stride=c_tile(call.ints_attr("stride")), padding=c_tile((padding[0], padding[2])),
-        dilation=c_tile(call.ints_attr("dilation")), bias_struct=bias_struct,
-    )  # fmt: skip
+        stride=c_tile(call.ints_attr("stride")),
+        padding=c_tile((padding[0], padding[2])),
+        dilation=c_tile(call.ints_attr("dilation")),
+        bias_struct=bias_struct,
+    )
     arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more]
     write_wrapper_function(kernel, [*_heads(call), *params], text, arguments)
 
@@ -119,9 +132,13 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
         kernel, reversed_weights_bytes(call), "turned"
     )
     text = fill_text(
-        _C["transpose_conv"], **_layer_values(call), buffer=buffer, reversed=other,
-        stride=c_tile(call.ints_attr("stride")), padding=c_tile(call.ints_attr("before")),
-    )  # fmt: skip
+        _C["transpose_conv"],
+        **_layer_values(call),
+        buffer=buffer,
+        reversed=other,
+        stride=c_tile(call.ints_attr("stride")),
+        padding=c_tile(call.ints_attr("before")),
+    )
     arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more, *filters]
     write_wrapper_function(kernel, [*_heads(call), *params, *reversed_params], text, arguments)
 
@@ -152,9 +169,14 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
         heads.append("const int32_t *sums")
         buffer = f"{{(void *)sums, {4 * outputs}}}"
     text = fill_text(
-        _C["fully_connected"], **values, name=name, buffer=buffer,
-        rows=rows, inputs=inputs, outputs=outputs,
-    )  # fmt: skip
+        _C["fully_connected"],
+        **values,
+        name=name,
+        buffer=buffer,
+        rows=rows,
+        inputs=inputs,
+        outputs=outputs,
+    )
     write_wrapper_function(kernel, heads, text, arguments)
 
 
@@ -171,13 +193,24 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
     x_buffer, before = kernel.inputs
     y, after = kernel.outputs
     text = fill_text(
-        _C["svdf"], first=one, second=two, rank=call.int_attr("rank"), batch=batch,
-        x_zero_point=per_tensor_quant(x).zero_point, zero_point=second.zero_point,
-        low=second.clamp_min, high=second.clamp_max, inputs=x.shape[1], filters=filters,
-        in_quant=f"{{{first.multipliers[0]}, {first.shifts[0]}}}", steps=steps, units=units,
-        out_quant=f"{{{second.multipliers[0]}, {second.shifts[0]}}}", state=filters * steps,
+        _C["svdf"],
+        first=one,
+        second=two,
+        rank=call.int_attr("rank"),
+        batch=batch,
+        x_zero_point=per_tensor_quant(x).zero_point,
+        zero_point=second.zero_point,
+        low=second.clamp_min,
+        high=second.clamp_max,
+        inputs=x.shape[1],
+        filters=filters,
+        in_quant=f"{{{first.multipliers[0]}, {first.shifts[0]}}}",
+        steps=steps,
+        units=units,
+        out_quant=f"{{{second.multipliers[0]}, {second.shifts[0]}}}",
+        state=filters * steps,
         state_bytes=2 * batch * filters * steps,
-    )  # fmt: skip
+    )
     heads = ["const int8_t *x", "const int16_t *before", "const int8_t *feature"]
     heads += ["const int16_t *time", "const int32_t *bias", "int8_t *y", "int16_t *after"]
     constants = [
@@ -216,10 +249,13 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
     kind, size = activation_pointer_type(x.dtype), x.dtype.size_bytes
     temporary = [kernel.workspace(name, batch * units, INT16) for name in ("first", "second")]
     text = fill_text(
-        _C["lstm"], numbers=", ".join(map(str, numbers)), suffix=dtype_suffix(x.dtype),
-        gates=", ".join(gate[0] for gate in gates), hidden_bytes=size * batch * units,
+        _C["lstm"],
+        numbers=", ".join(map(str, numbers)),
+        suffix=dtype_suffix(x.dtype),
+        gates=", ".join(gate[0] for gate in gates),
+        hidden_bytes=size * batch * units,
         cell_bytes=2 * batch * units,
-    )  # fmt: skip
+    )
     heads = [f"const {kind}x", f"const {kind}hidden", "const int16_t *cells", f"{kind}y"]
     heads += [f"{kind}hidden_after", "int16_t *cells_after"]
     heads += [head for _, items, _ in gates for head in items]

@@ -47,9 +47,11 @@ def _with_fpu(weights: CostWeights, column: str) -> CostWeights:
     cycles = {**weights.cycles, **_FPU["cycles"]} if weights.cycles else {}
     code_bytes = {kind: _FPU_CODE_BYTES * count for kind, count in _FPU[column].items()}
     return replace(
-        weights, instructions=instructions, cycles=cycles,
+        weights,
+        instructions=instructions,
+        cycles=cycles,
         code_bytes={**weights.code_bytes, **code_bytes},
-    )  # fmt: skip
+    )
 
 
 def _columns(text: str) -> dict[str, dict[str, float]]:

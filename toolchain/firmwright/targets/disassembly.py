@@ -11,10 +11,26 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 from firmwright.base.text_sections import read_sections
 
 InstructionKind: TypeAlias = Literal[
-    "alu", "if_then", "load", "store", "load_multiple", "store_multiple", "multiply",
-    "multiply_add", "multiply_long", "divide", "branch", "call", "loop", "float",
-    "float_multiply_add", "float_divide", "vector", "vector_load", "vector_store",
-]  # fmt: skip
+    "alu",
+    "if_then",
+    "load",
+    "store",
+    "load_multiple",
+    "store_multiple",
+    "multiply",
+    "multiply_add",
+    "multiply_long",
+    "divide",
+    "branch",
+    "call",
+    "loop",
+    "float",
+    "float_multiply_add",
+    "float_divide",
+    "vector",
+    "vector_load",
+    "vector_store",
+]
 INSTRUCTION_KINDS: Final[tuple[InstructionKind, ...]] = get_args(InstructionKind)
 Registers: TypeAlias = frozenset[str]
 _NONE: Final[Registers] = frozenset()
@@ -61,9 +77,12 @@ _ARM: Final = _kinds("arm", _CONDITION)
 _RISCV: Final = _kinds("riscv")
 _VARIANTS: Final = tuple(row.split(maxsplit=2) for row in _TABLES["variants"].splitlines())
 _LATE: Final = {
-    "store": slice(None), "vector_store": slice(None), "multiply_add": slice(3, None),
-    "multiply_long": slice(2), "float_multiply_add": slice(1),
-}  # fmt: skip
+    "store": slice(None),
+    "vector_store": slice(None),
+    "multiply_add": slice(3, None),
+    "multiply_long": slice(2),
+    "float_multiply_add": slice(1),
+}
 _EARLY: Final = re.compile(r"[us]bfx|rev|rbit|[us]xta|pkh|bfi")
 _TARGET: Final = re.compile(r"(?:^|[ ,])(?:0x)?([0-9a-f]+)$")
 _REGISTER: Final = re.compile(r"\b(?:[rsdq]\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
@@ -117,13 +136,19 @@ def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Ins
     variant = next(rows, "")
     target = _TARGET.search(operands) if kind in ("branch", "loop") else None
     return Instruction(
-        size_bytes, kind, words, writes | base, reads, address, base,
+        size_bytes,
+        kind,
+        words,
+        writes | base,
+        reads,
+        address,
+        base,
         early=frozenset(names[-1:] if variant == "shifted" or _EARLY.match(name) else ()),
         late=frozenset(names[_LATE.get(kind, slice(0))]),
         variant=variant,
         target=int(target[1], 16) if target else 0,
         text=text,
-    )  # fmt: skip
+    )
 
 
 def _split(

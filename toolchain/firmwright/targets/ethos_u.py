@@ -96,8 +96,10 @@ class EthosU(Backend):
             return ()
         _, architecture, macs = self.name.split("-")
         names = (
-            f"ETHOSU_ARCH={architecture}", f"ETHOSU_MACS={macs}", f"ETHOS{architecture.upper()}",
-        )  # fmt: skip
+            f"ETHOSU_ARCH={architecture}",
+            f"ETHOSU_MACS={macs}",
+            f"ETHOS{architecture.upper()}",
+        )
         return [f"-D{name}" for name in (*names, "ETHOSU_LOG_ENABLE=0", "NDEBUG")]
 
     def rejections(self, function: Function, module: IRModule, target: Target) -> Mapping[str, str]:
@@ -217,13 +219,21 @@ def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
             rows.append(f"{{{buffer.name}, {offset}, {buffer.size_bytes}}}")
         tensors.append(", ".join(rows))
     text = fill_text(
-        _TEXT["call"], head=c_function_head(f"void {kernel.symbol}(", params),
-        operators=len(kernel.calls), target=kernel.target.kind, symbol=kernel.symbol,
-        commands_size=len(program.commands), weights_size=len(program.weights),
-        arena_size=program.arena_bytes, fast_size=program.fast_bytes, inputs=tensors[0],
-        input_count=len(kernel.inputs), outputs=tensors[1], output_count=len(kernel.outputs),
+        _TEXT["call"],
+        head=c_function_head(f"void {kernel.symbol}(", params),
+        operators=len(kernel.calls),
+        target=kernel.target.kind,
+        symbol=kernel.symbol,
+        commands_size=len(program.commands),
+        weights_size=len(program.weights),
+        arena_size=program.arena_bytes,
+        fast_size=program.fast_bytes,
+        inputs=tensors[0],
+        input_count=len(kernel.inputs),
+        outputs=tensors[1],
+        output_count=len(kernel.outputs),
         **values,
-    )  # fmt: skip
+    )
     kernel.file(f"{kernel.symbol}.c", text + "\n")
     kernel.extern(kernel.symbol, arguments)
 

@@ -31,10 +31,12 @@ _TABLES: Final = read_sections(__file__, ".txt")
 LIBRARY_LOOPS: Final = dict(row.split() for row in _TABLES["library_loops"].splitlines())
 """The largest number of repetitions of any loop in functions of libgcc."""
 _TOKENS: Final = {
-    "@R": r"([a-z]\w*)", "@V": r"(-?\w+(?:\(\w+, \w+\))?)", "@T": r"([0-9a-f]+)(?: .*)?",
+    "@R": r"([a-z]\w*)",
+    "@V": r"(-?\w+(?:\(\w+, \w+\))?)",
+    "@T": r"([0-9a-f]+)(?: .*)?",
     "@A": r"\[(\w+)(?:, (-?\w+(?:\(\w+, \w+\))?))?\]",
     "@C": r"(eq|ne|cs|hs|cc|lo|mi|pl|vs|vc|hi|ls|ltu|geu|gtu|leu|lt|ge|gt|le)",
-}  # fmt: skip
+}
 _ALIASES: Final = {"sl": "r10", "fp": "r11", "ip": "r12"}
 _REGISTER: Final = re.compile(r"\b(?:r\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
 _SEVERAL: Final = re.compile(r"(v?)(push|pop|ldm|stm)(ia|db)?(?:\S* (\w+)(!?),)? \{(.*)\}")
@@ -307,9 +309,14 @@ class BlockCompiler:
         return Block(end[0], names["step"], tuple(addresses), address, end[2])
 
     def _end(
-        self, lines: list[str], instruction: Instruction, address: int, condition: str, *,
+        self,
+        lines: list[str],
+        instruction: Instruction,
+        address: int,
+        condition: str,
+        *,
         is_taken: bool,
-    ) -> _End | None:  # fmt: skip
+    ) -> _End | None:
         """Add an instruction; return how it ends a block, or None if it does not."""
         is_arm, kind = self._code.is_arm, instruction.kind
         text = _read_text(instruction, address, condition)

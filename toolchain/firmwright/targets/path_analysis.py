@@ -52,9 +52,15 @@ class _State:
 
     def copy(self, address: int) -> "_State":
         return _State(
-            address, self.entry, dict(self.values), dict(self.stack), self.frames,
-            self.instructions, self.begin, dict(self.iterations),
-        )  # fmt: skip
+            address,
+            self.entry,
+            dict(self.values),
+            dict(self.stack),
+            self.frames,
+            self.instructions,
+            self.begin,
+            dict(self.iterations),
+        )
 
     def meet(self, other: "_State") -> None:
         mine, others = self.values, other.values

@@ -21,9 +21,18 @@ from firmwright.targets.target_kind import Hooks, PassSelection, TargetKind
 
 _RECORDS = "backends"
 _PLAIN = (
-    "name", "doc", "device", "wait", "bus_master", "visible_pools", "pools", "check",
-    "data_version", "estimated_by", "emulated_by",
-)  # fmt: skip
+    "name",
+    "doc",
+    "device",
+    "wait",
+    "bus_master",
+    "visible_pools",
+    "pools",
+    "check",
+    "data_version",
+    "estimated_by",
+    "emulated_by",
+)
 _NOT_SAVED = ("meaning", "count")
 
 
@@ -114,18 +123,25 @@ def with_records(module: IRModule, records: Mapping[str, SavedBackend]) -> IRMod
 
 
 def make_record(
-    target: Target, backend: Backend, intrinsics: Sequence[Intrinsic], files: Sequence[str],
+    target: Target,
+    backend: Backend,
+    intrinsics: Sequence[Intrinsic],
+    files: Sequence[str],
     symbols: Collection[str],
-) -> SavedBackend:  # fmt: skip
+) -> SavedBackend:
     """Record a backend with the intrinsics, library files and C functions that its kernels use."""
     kind = backend.kind
     hook = kind.hooks.tir_to_runtime or ()
     data = {
-        **{name: getattr(backend, name) for name in _PLAIN}, "features": kind.features(target),
-        "phases": kind.phases, "passes": kind.passes,
+        **{name: getattr(backend, name) for name in _PLAIN},
+        "features": kind.features(target),
+        "phases": kind.phases,
+        "passes": kind.passes,
         "tir_to_runtime": hook if isinstance(hook, tuple) else (hook,),
-        "intrinsics": tuple(intrinsics), "files": tuple(files), "symbols": frozenset(symbols),
-    }  # fmt: skip
+        "intrinsics": tuple(intrinsics),
+        "files": tuple(files),
+        "symbols": frozenset(symbols),
+    }
     return SavedBackend(tuple((name, _to_attr(item)) for name, item in data.items() if item))
 
 

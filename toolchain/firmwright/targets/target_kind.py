@@ -41,8 +41,10 @@ ModuleHook: TypeAlias = "Pass | tuple[Pass, ...]"
 Hook: TypeAlias = "ModuleHook | FunctionHook"
 HookName: TypeAlias = Literal["relay_to_runtime", "relay_to_tir", "tir_to_runtime"]
 BACKEND_METHODS: Mapping[HookName, str] = {
-    "relay_to_runtime": "generate", "relay_to_tir": "lower", "tir_to_runtime": "tir_to_runtime",
-}  # fmt: skip
+    "relay_to_runtime": "generate",
+    "relay_to_tir": "lower",
+    "tir_to_runtime": "tir_to_runtime",
+}
 """Methods of backends by the hook, which messages name."""
 
 

@@ -26,9 +26,15 @@ from firmwright.ops.conv_window import same_padding
 Table = Mapping[str, Any]
 """Fields of a table of the schema by name, tables as pairs (name, fields)."""
 _SCALARS = {
-    "i8": "Int8", "u8": "Uint8", "bool": "Bool", "i32": "Int32", "u32": "Uint32", "f32": "Float32",
-    "i64": "Int64", "u64": "Uint64",
-}  # fmt: skip
+    "i8": "Int8",
+    "u8": "Uint8",
+    "bool": "Bool",
+    "i32": "Int32",
+    "u32": "Uint32",
+    "f32": "Float32",
+    "i64": "Int64",
+    "u64": "Uint64",
+}
 _OLD_CODE_MAX = 127
 _PAIRS = {"stride": "stride_{0}", "dilation": "dilation_{0}_factor", "size": "filter_{1}"}
 """Attributes of (height, width) with the names of their fields."""
@@ -61,10 +67,23 @@ def _pad_inputs(call: OpCall, inputs: list[Any]) -> list[Any]:
 
 
 _SAME_NAME = (
-    "add", "sub", "mul", "maximum", "minimum", "abs", "relu", "relu6",
-    "relu_n1_to_1", "leaky_relu", "hard_swish", "logistic", "tanh", "concatenation", "softmax",
+    "add",
+    "sub",
+    "mul",
+    "maximum",
+    "minimum",
+    "abs",
+    "relu",
+    "relu6",
+    "relu_n1_to_1",
+    "leaky_relu",
+    "hard_swish",
+    "logistic",
+    "tanh",
+    "concatenation",
+    "softmax",
     "quantize",
-)  # fmt: skip
+)
 _OPERATORS = {
     "conv2d": _TfliteOperator("CONV_2D"),
     "depthwise_conv2d": _TfliteOperator("DEPTHWISE_CONV_2D"),
@@ -123,11 +142,13 @@ class _ModelWriter:
     def _add(self, name: str, kind: TensorType, stored: Array | None = None) -> int:
         self.tensors.append(
             {
-                "name": name, "shape": kind.shape, "type": kind.dtype.name,
+                "name": name,
+                "shape": kind.shape,
+                "type": kind.dtype.name,
                 "buffer": 0 if stored is None else len(self.buffers),
                 **({"quantization": _quantization(q)} if (q := kind.quantization) else {}),
             }
-        )  # fmt: skip
+        )
         if stored is not None:
             self.buffers.append({"data": np.frombuffer(stored.tobytes(), np.uint8)})
         return len(self.tensors) - 1
@@ -185,17 +206,22 @@ class _ModelWriter:
         number = {own: key for key, own in OPTION_TABLES.items()}.get(table, 0)
         options = {key: value for key, value in values.items() if key in TABLES.get(table, {})}
         return {
-            "opcode_index": self.codes.index(name), "inputs": inputs, "outputs": outputs,
+            "opcode_index": self.codes.index(name),
+            "inputs": inputs,
+            "outputs": outputs,
             "builtin_options_type": number,
             **({"builtin_options": (table, options)} if number else {}),
-        }  # fmt: skip
+        }
 
     def file(
         self, operators: Sequence[Table], inputs: Sequence[int], outputs: Sequence[int]
     ) -> bytes:
         subgraph = {
-            "tensors": self.tensors, "inputs": inputs, "outputs": outputs, "operators": operators,
-        }  # fmt: skip
+            "tensors": self.tensors,
+            "inputs": inputs,
+            "outputs": outputs,
+            "operators": operators,
+        }
         codes = [OPERATORS.index(name) for name in self.codes]
         model = {
             "version": SCHEMA_VERSION,
@@ -230,9 +256,11 @@ def _option_values(call: OpCall) -> dict[str, Any]:
         for axis, value in zip("hw", attrs.get(attr, ()), strict=False):
             values[pattern.format(axis, {"h": "height", "w": "width"}[axis])] = value
     values |= {
-        "stride_h": values.get("stride_h", 1), "stride_w": values.get("stride_w", 1),
-        "num_splits": len(call.outputs), "new_shape": call.output.shape,
-    }  # fmt: skip
+        "stride_h": values.get("stride_h", 1),
+        "stride_w": values.get("stride_w", 1),
+        "num_splits": len(call.outputs),
+        "new_shape": call.output.shape,
+    }
     if call.op == "depthwise_conv2d":
         values["depth_multiplier"] = call.output.shape[3] // call.input(0).shape[3]
     if call.op == "transpose_conv":

@@ -66,12 +66,14 @@ def compile_region(model: bytes, options: VelaOptions) -> NpuProgram:
         run_vela(model, options, Path(folder), "raw")
         with np.load(next(Path(folder).glob("*_vela.npz"))) as data:
             return NpuProgram(
-                commands=data["cmd_data"].tobytes(), weights=data["weight_data"].tobytes(),
-                arena_bytes=int(data["scratch_size"]), fast_bytes=int(data["scratch_fast_size"]),
+                commands=data["cmd_data"].tobytes(),
+                weights=data["weight_data"].tobytes(),
+                arena_bytes=int(data["scratch_size"]),
+                fast_bytes=int(data["scratch_fast_size"]),
                 inputs=tuple(map(int, data["input_offset"])),
                 outputs=tuple(map(int, data["output_offset"])),
                 cycles=_estimated_cycles(Path(folder)),
-            )  # fmt: skip
+            )
 
 
 @lru_cache(maxsize=8)

@@ -65,9 +65,12 @@ class CollageResult:
 
 
 def search_collage(
-    model: Model, options: Options, setup: MeasurementSetup | None, at: MeasurementContext,
+    model: Model,
+    options: Options,
+    setup: MeasurementSetup | None,
+    at: MeasurementContext,
     cost_log: RegionCostLog,
-) -> CollageResult:  # fmt: skip
+) -> CollageResult:
     """Search for a partition of the open calls; raise UsageError without backends."""
     devices = tuple(name for name in options.devices if is_core(name) or is_copy_device(name))
     options = replace(options, pipeline_runs=False, devices=devices)  # whole single runs
@@ -110,10 +113,16 @@ class _CollageSearch:
             parts = self._parts(searched, self._programs(searched, strategies[best]))
         targets = ", ".join(map(str, self.module.targets.values()))
         result = partition_result.PartitionResult(
-            model=self.model.name, board=self.options.board, targets=targets,
-            goal=self.options.optimize, method=self.at.method, unit=self._unit(), chosen=best,
-            parts=parts, totals=totals,
-        )  # fmt: skip
+            model=self.model.name,
+            board=self.options.board,
+            targets=targets,
+            goal=self.options.optimize,
+            method=self.at.method,
+            unit=self._unit(),
+            chosen=best,
+            parts=parts,
+            totals=totals,
+        )
         return CollageResult(result, make_portable(self.model, modules[best], self.options))
 
     def _run_partition(self, choose: PartitionStrategy) -> IRModule:

@@ -180,9 +180,11 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int]
 
 
 def measure_operators(
-    compiled: Compilation, setup: MeasurementSetup, sample: Mapping[str, Any],
+    compiled: Compilation,
+    setup: MeasurementSetup,
+    sample: Mapping[str, Any],
     after_run: Callable[[ModelSession], None] = lambda session: None,
-) -> tuple[dict[int, int], str]:  # fmt: skip
+) -> tuple[dict[int, int], str]:
     """Run `sample`; return the counts of the operators with code (views have none) and the unit.
 
     `after_run` is called with the open session.

@@ -40,9 +40,12 @@ class RegionCostRecord:
     def line(self) -> str:
         part, target, goal, context = self.key
         head = {
-            "schema": REGION_COST_SCHEMA, "part": part, "target": target, "goal": goal,
+            "schema": REGION_COST_SCHEMA,
+            "part": part,
+            "target": target,
+            "goal": goal,
             "what": self.what,
-        }  # fmt: skip
+        }
         return json.dumps({**head, **asdict(self.cost), **asdict(context)})
 
 

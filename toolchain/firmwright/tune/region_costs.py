@@ -158,11 +158,21 @@ class RegionCostEstimator:
 
 def isolated_region_options(options: Options) -> Options:
     return replace(
-        options, name="", optimize="balanced" if options.optimize == "ram" else options.optimize,
-        planner="greedy_by_size", io_buffers="arena", preserve_input=False, stream_input_rows=False,
-        recompute=False, ram_bytes=None, flash_bytes=None, pool_assignments=(),
-        device_assignments=(), offload=(), passes=(),
-    )  # fmt: skip
+        options,
+        name="",
+        optimize="balanced" if options.optimize == "ram" else options.optimize,
+        planner="greedy_by_size",
+        io_buffers="arena",
+        preserve_input=False,
+        stream_input_rows=False,
+        recompute=False,
+        ram_bytes=None,
+        flash_bytes=None,
+        pool_assignments=(),
+        device_assignments=(),
+        offload=(),
+        passes=(),
+    )
 
 
 def run_passes_before_reordering(module: IRModule, options: Options) -> IRModule:

@@ -149,9 +149,13 @@ class _LayerSearch:
 
 
 def tune(
-    model: Model, options: Options, setup: MeasurementSetup, plan: SearchOptions,
-    log_writer: TuningLogWriter, executor: Executor,
-) -> TuningResult:  # fmt: skip
+    model: Model,
+    options: Options,
+    setup: MeasurementSetup,
+    plan: SearchOptions,
+    log_writer: TuningLogWriter,
+    executor: Executor,
+) -> TuningResult:
     layers, untuned = _layers(model, options)
     at = executor.call(kernel_measurement.measurement_context, options, setup.method)
     total = sum(min(len(layer.choices), plan.trials) for layer in layers)
@@ -203,9 +207,16 @@ def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
     guess = next(iter(layer.offered))
     best_count, best = min(counts, default=(0, guess))
     return LayerSearchResult(
-        layer.description, layer.calls, len(layer.seen), len(layer.choices),
-        len(layer.seen) - len(counts), best, best_count, guess, layer.seen.get(guess) or 0,
-    )  # fmt: skip
+        layer.description,
+        layer.calls,
+        len(layer.seen),
+        len(layer.choices),
+        len(layer.seen) - len(counts),
+        best,
+        best_count,
+        guess,
+        layer.seen.get(guess) or 0,
+    )
 
 
 # ---- rounds --------------------------------------------------------------------------------------
@@ -244,9 +255,15 @@ class _SearchRun:
             for key, result in zip(keys_of_task, results, strict=True):
                 digest, kernel, choice, at = key
                 measurement = Measurement(
-                    digest, kernel, choice, result.status, result.count, result.unit,
-                    order[key][0].description, at,
-                )  # fmt: skip
+                    digest,
+                    kernel,
+                    choice,
+                    result.status,
+                    result.count,
+                    result.unit,
+                    order[key][0].description,
+                    at,
+                )
                 self.log_writer.record_early(measurement)
             self.measured += len(results)
             self._log_progress()
@@ -396,5 +413,7 @@ def _is_neighbor(a: ConfiguredSchedule, b: ConfiguredSchedule) -> bool:
 
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "random": propose_random, "evolutionary": propose_by_mutation, "model": propose_by_cost_model,
-}  # fmt: skip
+    "random": propose_random,
+    "evolutionary": propose_by_mutation,
+    "model": propose_by_cost_model,
+}

@@ -146,9 +146,11 @@ def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, int]:
 
 
 def _candidates(
-    module: IRModule, traffic: Mapping[str, MemoryTraffic], pools: Sequence[PoolInfo],
+    module: IRModule,
+    traffic: Mapping[str, MemoryTraffic],
+    pools: Sequence[PoolInfo],
     program: PoolInfo,
-) -> list[_Candidate]:  # fmt: skip
+) -> list[_Candidate]:
     candidates = [
         _Candidate(
             name,

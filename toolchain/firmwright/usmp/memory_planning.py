@@ -73,9 +73,11 @@ def plan_memory(
 
 
 def place_buffers(
-    planner: Planner, buffers: Sequence[BufferInfo], constraints: Constraints,
+    planner: Planner,
+    buffers: Sequence[BufferInfo],
+    constraints: Constraints,
     pools: Sequence[PoolInfo],
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return a plan with first pools only, else with all pools; DoesNotFitError if none fits."""
     if can_rank_pools(buffers, pools):
         with suppress(DoesNotFitError):
@@ -85,9 +87,12 @@ def place_buffers(
 
 
 def _rank_pools_by_traffic(
-    module: IRModule, main: tir.PrimFunc, buffers: Sequence[BufferInfo], constraints: Constraints,
+    module: IRModule,
+    main: tir.PrimFunc,
+    buffers: Sequence[BufferInfo],
+    constraints: Constraints,
     plan_names: Mapping[str, str],
-) -> tuple[BufferInfo, ...]:  # fmt: skip
+) -> tuple[BufferInfo, ...]:
     if not can_rank_pools(buffers, module.pools):
         return tuple(buffers)
     moved = count_traffic(main, module.functions)
@@ -136,9 +141,11 @@ _UNIT = MemoryTraffic(4, 4, 1, 1)
 
 
 def rank_pools(
-    buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo],
+    buffers: Sequence[BufferInfo],
+    constraints: Constraints,
+    pools: Sequence[PoolInfo],
     traffic: Mapping[str, MemoryTraffic],
-) -> tuple[BufferInfo, ...]:  # fmt: skip
+) -> tuple[BufferInfo, ...]:
     if not can_rank_pools(buffers, pools):
         return tuple(buffers)
     ranked = sorted(_candidates(buffers, pools), key=lambda pool: transfer_cycles(_UNIT, pool))
@@ -170,9 +177,12 @@ def first_choice_only(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
 
 
 def _assign_to_pool(
-    buffers: Sequence[BufferInfo], constraints: Constraints, pool: PoolInfo,
-    slower: PoolInfo | None, traffic: Mapping[str, MemoryTraffic],
-) -> list[BufferInfo]:  # fmt: skip
+    buffers: Sequence[BufferInfo],
+    constraints: Constraints,
+    pool: PoolInfo,
+    slower: PoolInfo | None,
+    traffic: Mapping[str, MemoryTraffic],
+) -> list[BufferInfo]:
     """Return all buffers if they fit in `pool`, else those that save the most cycles per byte."""
     able = [buffer for buffer in buffers if pool.name in buffer.pools]
     if slower is None or _has_room(able, constraints, pool):

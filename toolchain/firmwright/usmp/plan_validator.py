@@ -8,9 +8,11 @@ from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan
 
 
 def check_plan(
-    plan: Plan, buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]],
+    plan: Plan,
+    buffers: Sequence[BufferInfo],
+    constraints: Sequence[OffsetConstraint[str]],
     pools: Sequence[PoolInfo],
-) -> None:  # fmt: skip
+) -> None:
     """Raise InternalError, naming the buffer or pair at fault, unless `plan` is valid.
 
     Every buffer is in a permitted, writable pool, aligned and within the limit; all constraints
@@ -22,9 +24,11 @@ def check_plan(
 
 
 def _defects(
-    plan: Plan, buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]],
+    plan: Plan,
+    buffers: Sequence[BufferInfo],
+    constraints: Sequence[OffsetConstraint[str]],
     pools: Mapping[str, PoolInfo],
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yield the defects; only the first is certain, as later checks rely on earlier ones."""
     placed = sorted(plan.placements)
     expected = sorted(buffer.name for buffer in buffers)

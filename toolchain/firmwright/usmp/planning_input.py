@@ -167,9 +167,13 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
 
 
 def _pairs_in_call(
-    flow: ControlFlowGraph, call: tir.PrimFuncCall, kernel: tir.PrimFunc, time: int,
-    last: frozenset[str], cache: InplaceCache,
-) -> list[InplacePair]:  # fmt: skip
+    flow: ControlFlowGraph,
+    call: tir.PrimFuncCall,
+    kernel: tir.PrimFunc,
+    time: int,
+    last: frozenset[str],
+    cache: InplaceCache,
+) -> list[InplacePair]:
     """Return the pairs of an input and an output of this call that may overlap.
 
     The input must be in `last` (read for the last time), and both arguments must be whole buffers
@@ -196,9 +200,11 @@ def _pairs_in_call(
 
 
 def _pairs_in_loop(
-    flow: ControlFlowGraph, loop: CfgLoop, live: Mapping[str, tuple[LiveRange, ...]],
+    flow: ControlFlowGraph,
+    loop: CfgLoop,
+    live: Mapping[str, tuple[LiveRange, ...]],
     cache: InplaceCache,
-) -> list[InplacePair]:  # fmt: skip
+) -> list[InplacePair]:
     """Return the pairs of a read-only and a written buffer of a loop that may overlap.
 
     Both are live together only in the loop. Buffers accessed through views and loops with calls on
@@ -243,9 +249,11 @@ _ONE_PLACE = 1 << 40
 
 
 def find_overlays(
-    module: IRModule, flow: ControlFlowGraph, live: Mapping[str, tuple[LiveRange, ...]],
+    module: IRModule,
+    flow: ControlFlowGraph,
+    live: Mapping[str, tuple[LiveRange, ...]],
     at_exit: Collection[str],
-) -> Iterator[InplacePair]:  # fmt: skip
+) -> Iterator[InplacePair]:
     times = ((without_phase(node.call), node.time) for node in flow.nodes if node.call is not None)
     for call, own in group_pairs(times).items():
         kernel = module.functions.get(call.callee)
@@ -256,9 +264,13 @@ def find_overlays(
 
 
 def _pairs(
-    flow: ControlFlowGraph, call: tir.PrimFuncCall, kernel: tir.PrimFunc, span: LiveRange,
-    live: Mapping[str, tuple[LiveRange, ...]], at_exit: Collection[str],
-) -> Iterator[InplacePair]:  # fmt: skip
+    flow: ControlFlowGraph,
+    call: tir.PrimFuncCall,
+    kernel: tir.PrimFunc,
+    span: LiveRange,
+    live: Mapping[str, tuple[LiveRange, ...]],
+    at_exit: Collection[str],
+) -> Iterator[InplacePair]:
     """Yield the pairs of workspace and tensor, then those of inputs and outputs."""
     args = {
         param.name: (arg.buffer, flow.roots[arg.buffer.name], param.role)

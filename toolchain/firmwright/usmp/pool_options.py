@@ -56,9 +56,12 @@ def with_program_memory_speed(module: IRModule, board: Board, asked: PoolOptions
 
 
 def resolve_buffer_pools(
-    board: Board, asked: Sequence[PoolInfo], reserved: Collection[str], ram_bytes: int | None,
+    board: Board,
+    asked: Sequence[PoolInfo],
+    reserved: Collection[str],
+    ram_bytes: int | None,
     targets: Collection[str] = (),
-) -> tuple[PoolInfo, ...]:  # fmt: skip
+) -> tuple[PoolInfo, ...]:
     """Return the board's or the requested pools, limited to `ram_bytes` writable bytes in all.
 
     Pools in `reserved` (for constants or functions) are excluded, as are pools of engines without

@@ -26,9 +26,15 @@ _EXPANSION_MAX = 64
 _MEMORY_BYTES_MAX = 8 << 30
 """Addresses of the child process; TensorFlow itself takes up to 3 GB."""
 _ZIP_DAMAGE: Final = (
-    zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, OSError, RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
     ValueError,
-)  # fmt: skip
+)
 
 
 def is_keras(data: bytes) -> bool:
@@ -47,16 +53,21 @@ def convert_keras(data: bytes, file: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="firmwright-keras-") as name:
         folder = Path(name)
         source, target, answer = (
-            folder / f"model{suffix}", folder / "model.tflite", folder / "answer.json",
-        )  # fmt: skip
+            folder / f"model{suffix}",
+            folder / "model.tflite",
+            folder / "answer.json",
+        )
         source.write_bytes(data)
         memory = str(scaled_limit(_MEMORY_BYTES_MAX))
         command = python_command("firmwright.frontends.keras.child", folder, source, memory)
         log.info("converting %s by TensorFlow", file)
         status, printed = run_program(
-            command, "TensorFlow", timeout_s=_TIMEOUT_S, where=file,
+            command,
+            "TensorFlow",
+            timeout_s=_TIMEOUT_S,
+            where=file,
             environment={"TF_CPP_MIN_LOG_LEVEL": "3"},
-        )  # fmt: skip
+        )
         if not answer.is_file():
             what = f"TensorFlow crashed on {file}."
             raise ToolFailedError(what, exit_status=status, output=printed)

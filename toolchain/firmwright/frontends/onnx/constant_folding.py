@@ -19,9 +19,14 @@ FOLDED_ELEMENTS_MAX: Final = 1 << 22
 CONSTANT_ELEMENTS_MAX: Final = 1 << 28
 """The elements of all results of a model together."""
 _RANDOM: Final = (
-    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
     "RandomUniformLike",
-)  # fmt: skip
+)
 """Results differ from run to run; the importer of Dropout accepts it outside of training."""
 _NEVER_FOLDED: Final = ("DequantizeLinear", "If", "Loop", "Scan", "SequenceMap", *_RANDOM)
 _SHAPE_ELEMENTS_MAX: Final = 4096

@@ -13,9 +13,15 @@ from firmwright.frontends.onnx import protobuf
 from firmwright.frontends.onnx.protobuf import Message, PlainNode
 
 _WINDOW = (
-    "auto_pad", "ceil_mode", "count_include_pad", "dilations", "group", "kernel_shape", "pads",
+    "auto_pad",
+    "ceil_mode",
+    "count_include_pad",
+    "dilations",
+    "group",
+    "kernel_shape",
+    "pads",
     "strides",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

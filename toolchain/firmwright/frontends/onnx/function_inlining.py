@@ -15,10 +15,30 @@ _WIDENED_FROM = 11
 """Since this opset, operators except those in _REDEFINED have only gained element types."""
 _REDEFINED = ("Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze")
 _SAME_SINCE = 9
-_WIDENED_OPERATORS = frozenset({
-    "Abs", "Add", "Cast", "Concat", "Div", "Exp", "Flatten", "Gemm", "Identity", "Log",
-    "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
-})  # fmt: skip
+_WIDENED_OPERATORS = frozenset(
+    {
+        "Abs",
+        "Add",
+        "Cast",
+        "Concat",
+        "Div",
+        "Exp",
+        "Flatten",
+        "Gemm",
+        "Identity",
+        "Log",
+        "MatMul",
+        "Mul",
+        "Neg",
+        "Relu",
+        "Reshape",
+        "Sigmoid",
+        "Sqrt",
+        "Sub",
+        "Tanh",
+        "Transpose",
+    }
+)
 """Operators that have only gained element types since opset _SAME_SINCE."""
 
 

@@ -48,9 +48,12 @@ log = logging.getLogger(__name__)
 
 
 def import_onnx(
-    data: bytes, file: str, name: str, ops: OpTable,
+    data: bytes,
+    file: str,
+    name: str,
+    ops: OpTable,
     is_claimed: CustomOpPredicate = accept_no_custom_op,
-) -> IRModule:  # fmt: skip
+) -> IRModule:
     """Return the module of a preprocessed model; raise UnsupportedError for unsupported items."""
     model, digest = read_onnx(data, file), hashlib.sha256(data).hexdigest()
     module = import_onnx_model(model, digest, name, ops, is_claimed=is_claimed)
@@ -58,9 +61,14 @@ def import_onnx(
 
 
 def import_onnx_model(
-    model: OnnxModel, digest: str, name: str, ops: OpTable, items: Sequence[UnsupportedItem] = (),
-    hint: str = "", is_claimed: CustomOpPredicate = accept_no_custom_op,
-) -> IRModule:  # fmt: skip
+    model: OnnxModel,
+    digest: str,
+    name: str,
+    ops: OpTable,
+    items: Sequence[UnsupportedItem] = (),
+    hint: str = "",
+    is_claimed: CustomOpPredicate = accept_no_custom_op,
+) -> IRModule:
     """Return the module of a decoded model; report its unsupported items with `items`."""
     importer = _OnnxImporter(model, CallEmitter(ops), cache(is_claimed), hint, list(items))
     functions = {"main": importer.run()}
@@ -164,8 +172,13 @@ class _OnnxImporter:
             symbol = f" {item.shape[0]}" if str(item.shape[0]).isidentifier() else ""
             log.warning(
                 "%s: the batch size%s of input %s is taken as 1; --input-shape %s=%s states it.",
-                self.model.file, symbol, item.name, item.name, sizes, extra={"once": True},
-            )  # fmt: skip
+                self.model.file,
+                symbol,
+                item.name,
+                item.name,
+                sizes,
+                extra={"once": True},
+            )
             return (1, *item.fixed_sizes)
         if open_axes:
             names = ", ".join(f"{axis} ({item.shape[axis]})" for axis in open_axes)
@@ -280,10 +293,13 @@ class _OnnxImporter:
         value_infos = {item.name: item for item in self.model.values}
         declared = [value_infos[y].declared_type if y in value_infos else None for y in c.outputs]
         results = self.emitter.multi_call(
-            "custom", *c.inputs, declared=tuple(kind for kind in declared if kind is not None),
-            domain=c.node.domain, name=c.node.op_type,
+            "custom",
+            *c.inputs,
+            declared=tuple(kind for kind in declared if kind is not None),
+            domain=c.node.domain,
+            name=c.node.op_type,
             data=json.dumps(c.attrs, sort_keys=True, default=str).encode().hex(),
-        )  # fmt: skip
+        )
         if len(results) != len(c.outputs):
             raise NotSupportedError("neither the file nor a type rule determines its result types")
         return results

@@ -90,9 +90,13 @@ class CallEmitter:
         return self._known[id(tensor)][1]
 
     def call(
-        self, op: str, /, *inputs: OnnxValue | None, result: TensorType | DType | None = None,
+        self,
+        op: str,
+        /,
+        *inputs: OnnxValue | None,
+        result: TensorType | DType | None = None,
         **attrs: Attr,
-    ) -> OnnxValue:  # fmt: skip
+    ) -> OnnxValue:
         """Emit a call of `op` with one result.
 
         `result` is the result's dtype, or a type for the properties that are not inferred; the

@@ -53,9 +53,13 @@ def with_current_opset(model: Message, file: str) -> Message:
         newer = converter.convert_version(model, OPSET_MIN)
     # The converter is C++: without an adapter it raises RuntimeError or an error of its own.
     except (
-        RuntimeError, ValueError, IndexError, TypeError, converter.ConvertError,
+        RuntimeError,
+        ValueError,
+        IndexError,
+        TypeError,
+        converter.ConvertError,
         shapes.InferenceError,
-    ):  # fmt: skip
+    ):
         return model
     graphs = list(_graphs(newer.graph))
     if versions[0] < 9 and any(node.op_type == "Scan" for g in graphs for node in g.node):

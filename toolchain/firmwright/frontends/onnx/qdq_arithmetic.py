@@ -191,9 +191,13 @@ def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> dict[str,
             if (least <= most).all():
                 table = tuple(np.clip(ideal, least, most).tolist())
                 return {
-                    "multiplier": multiplier, "table": table, "shift": shift, "window": window,
-                    "low": x.low, "high": x.high,
-                }  # fmt: skip
+                    "multiplier": multiplier,
+                    "table": table,
+                    "shift": shift,
+                    "window": window,
+                    "low": x.low,
+                    "high": x.high,
+                }
     return None
 
 
@@ -223,9 +227,13 @@ def fit_product(x: BinaryOperands, results: Array) -> dict[str, Attr] | None:
             lowest, highest = int(least.max()), int(most.min())
             if lowest <= highest:
                 return {
-                    "multiplier": usual + change, "addend": min(max(ideal, lowest), highest),
-                    "shift": shift, "window": window, "low": x.low, "high": x.high,
-                }  # fmt: skip
+                    "multiplier": usual + change,
+                    "addend": min(max(ideal, lowest), highest),
+                    "shift": shift,
+                    "window": window,
+                    "low": x.low,
+                    "high": x.high,
+                }
     return None
 
 
@@ -262,13 +270,15 @@ def softmax_steps(scale: float, largest: float, count: int) -> str:
         )
     bits = _FLOAT_BITS + 1 + math.ceil(math.log2(counted))
     unit = 2.0 ** (bits - math.frexp(largest)[1])
-    return "; ".join([
-        f"steps = min(a / b * {steps!r}, {_STEPS_MAX!r})",
-        "under = floor(steps)",
-        f"limited = min(a, b * {2 * _STEPS_MAX / counted!r})",
-        f"doubled = int64(limited * {unit!r}) * {2 * int(steps)}",
-        f"tie = (2 * int64(under) + 1) * int64(b * {unit!r})",
-        "is_above = doubled - tie + (int64(under) & 1) > 0",
-        "exact = under + where(is_above, 1.0, 0.0)",
-        f"where(abs(steps - under - 0.5) < {_NEAR_TIE!r}, exact, rint(steps))",
-    ])  # fmt: skip
+    return "; ".join(
+        [
+            f"steps = min(a / b * {steps!r}, {_STEPS_MAX!r})",
+            "under = floor(steps)",
+            f"limited = min(a, b * {2 * _STEPS_MAX / counted!r})",
+            f"doubled = int64(limited * {unit!r}) * {2 * int(steps)}",
+            f"tie = (2 * int64(under) + 1) * int64(b * {unit!r})",
+            "is_above = doubled - tie + (int64(under) & 1) > 0",
+            "exact = under + where(is_above, 1.0, 0.0)",
+            f"where(abs(steps - under - 0.5) < {_NEAR_TIE!r}, exact, rint(steps))",
+        ]
+    )

@@ -7,14 +7,40 @@ from firmwright.frontends.onnx.node_context import ConstantValue, Importer, Node
 from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QuantizedValue
 from firmwright.ir.graph.nodes import Value
 
-DATA_MOVEMENT_OPERATORS = frozenset({
-    "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool",
-    "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
-    "Unsqueeze",
-})  # fmt: skip
-_PROPAGATING_OPERATORS = frozenset({
-    "Dropout", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
-})  # fmt: skip
+DATA_MOVEMENT_OPERATORS = frozenset(
+    {
+        "Concat",
+        "DepthToSpace",
+        "Dropout",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Pad",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+_PROPAGATING_OPERATORS = frozenset(
+    {
+        "Dropout",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
 """Operators that ONNX Runtime computes on integers even if no QuantizeLinear follows."""
 
 

@@ -79,9 +79,12 @@ def _fuse_conv_nd(
     centered = emit.expression(f"int32(a) - {quantization_of(x).zero_point}", x)
     weights = w.array.astype(np.int32) - quant.zero_points[0]
     total = conv.emit_conv_nd(
-        f.c, window, centered, replace(w, array=weights, quantization=None),
+        f.c,
+        window,
+        centered,
+        replace(w, array=weights, quantization=None),
         replace(bias, quantization=None),
-    )  # fmt: skip
+    )
     steps = np.array(quant.scales, np.float32) * np.float32(quantization_of(x).scale)
     factors = emit.const((steps / np.float32(target.scale)).reshape(-1, *(1,) * len(window.size)))
     low, high = f.limits
@@ -146,9 +149,14 @@ def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
     if bias is None:
         return None
     return f.c.emit.call(
-        "fully_connected", x, weights, bias, activation=f.activation or "none", keep_dims=True,
+        "fully_connected",
+        x,
+        weights,
+        bias,
+        activation=f.activation or "none",
+        keep_dims=True,
         result=f.target.type,
-    )  # fmt: skip
+    )
 
 
 def _fuse_variable_product(f: Fusion, x: Value, transposed: bool) -> OnnxValue | None:
@@ -237,11 +245,14 @@ def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
     quant, offset = quantization_of(x), UNSIGNED_OFFSET * target.is_unsigned
     check_range(float(np.abs(target.steps(every_value(x))).max()))
     return pooling.emit_pool(
-        "average", c, window, target.type,
+        "average",
+        c,
+        window,
+        target.type,
         term=f"float32(int32(a) - {quant.zero_point}) * {quant.scale!r}",
         final=f"int8(min(max(rint(a / {target.scale!r} + {float(target.zero_point + offset)!r}) - "
         f"{float(offset)!r}, {float(INT8.min)!r}), {float(INT8.max)!r}))",
-    )  # fmt: skip
+    )
 
 
 def _fuse_resize(f: Fusion) -> OnnxValue | None:
@@ -291,14 +302,20 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
 
 
 FUSION_RULES: Mapping[str, FusionRule] = {
-    "Add": _fuse_binary, "AveragePool": _fuse_average_pool, "Concat": _fuse_concat,
+    "Add": _fuse_binary,
+    "AveragePool": _fuse_average_pool,
+    "Concat": _fuse_concat,
     **dict.fromkeys(("Conv", "QLinearConv"), partial(_fuse_conv, 0)),
     "ConvTranspose": partial(_fuse_conv, 1),
     **dict.fromkeys(("Gemm", "MatMul", "QLinearMatMul"), _fuse_fully_connected),
-    "GlobalAveragePool": _fuse_mean, "Mul": _fuse_binary,
-    "ReduceMean": partial(_fuse_reduction, "mean"), "ReduceSum": partial(_fuse_reduction, "sum"),
-    "Resize": _fuse_resize, "Softmax": _fuse_softmax, "Sub": _fuse_binary,
-}  # fmt: skip
+    "GlobalAveragePool": _fuse_mean,
+    "Mul": _fuse_binary,
+    "ReduceMean": partial(_fuse_reduction, "mean"),
+    "ReduceSum": partial(_fuse_reduction, "sum"),
+    "Resize": _fuse_resize,
+    "Softmax": _fuse_softmax,
+    "Sub": _fuse_binary,
+}
 _CLAMPING_OPERATORS = frozenset({"Add", "Mul", "Sub"})
 _LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 

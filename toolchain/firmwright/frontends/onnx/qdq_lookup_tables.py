@@ -11,12 +11,47 @@ from firmwright.frontends.onnx.qdq import QdqParameters
 from firmwright.frontends.onnx.qdq_arithmetic import IntegerKernelError
 from firmwright.ir.graph.nodes import Value
 
-ELEMENTWISE_OPERATORS = frozenset({
-    "Abs", "Add", "Celu", "Ceil", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu",
-    "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu",
-    "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
-    "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu",
-})  # fmt: skip
+ELEMENTWISE_OPERATORS = frozenset(
+    {
+        "Abs",
+        "Add",
+        "Celu",
+        "Ceil",
+        "Clip",
+        "Cos",
+        "Div",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "LeakyRelu",
+        "Log",
+        "Max",
+        "Min",
+        "Mish",
+        "Mul",
+        "Neg",
+        "PRelu",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Sub",
+        "Swish",
+        "Tanh",
+        "ThresholdedRelu",
+    }
+)
 """Operators that become tables if all inputs but one are constants of one element."""
 _SIGMOID_SCALE_MIN = 2.0**-20
 """ONNX Runtime's sigmoid is a quotient of polynomials with an absolute error near 2^-24."""

@@ -103,8 +103,11 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     ordered = _ordered_nodes(graph)
     _check_names(graph, ordered, file)
     updates = declared_state(model, file)
-    initial = {item.name: _initial_state(_tensor(item), file) for item in graph.input
-               if item.name in updates and item.name not in initializers}  # fmt: skip
+    initial = {
+        item.name: _initial_state(_tensor(item), file)
+        for item in graph.input
+        if item.name in updates and item.name not in initializers
+    }
     initializers |= initial
     inputs = tuple(_tensor(item) for item in graph.input if item.name not in initializers)
     following = set(updates.values())
@@ -112,9 +115,17 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     expanded, titles = expand_contrib_operators(ordered)
     nodes = fuse_dynamic_products(expanded, initializers)
     return OnnxModel(
-        file, opsets, inputs, outputs, initializers, nodes, tuple(model.functions),
-        (*outputs, *map(_tensor, graph.value_info)), titles, updates,
-    )  # fmt: skip
+        file,
+        opsets,
+        inputs,
+        outputs,
+        initializers,
+        nodes,
+        tuple(model.functions),
+        (*outputs, *map(_tensor, graph.value_info)),
+        titles,
+        updates,
+    )
 
 
 def declared_state(model: Message, file: str) -> dict[str, str]:
@@ -238,9 +249,11 @@ def _fused(
         is_same = scaling.op_type == "Mul" and len(own) == 1 and own[0] in constants
         if is_same and _is_plain(product, quantized, constants):
             return onnx_package().helper.make_node(
-                "DynamicQuantizeMatMul", [quantized.input[0], product.input[1], own[0]],
-                list(node.output), domain="com.microsoft",
-            )  # fmt: skip
+                "DynamicQuantizeMatMul",
+                [quantized.input[0], product.input[1], own[0]],
+                list(node.output),
+                domain="com.microsoft",
+            )
     return None
 
 

@@ -22,9 +22,19 @@ _ZIP_MARK = b"PK\x03\x04"
 _EXPANSION_MAX = 64
 """The largest ratio of a member's size to the archive's size; torch stores without compression."""
 DTYPES: Mapping[int, str] = {
-    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32",
-    8: "float64", 12: "bool", 28: "uint16", 29: "uint32", 30: "uint64",
-}  # fmt: skip
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    12: "bool",
+    28: "uint16",
+    29: "uint32",
+    30: "uint64",
+}
 """The element types by their number in the archive."""
 _SAVE_HINT = (
     "save it again: torch.export.save(torch.export.export(model.eval(), inputs), 'model.pt2') "
@@ -55,9 +65,19 @@ def read_archive(data: bytes, file: str) -> ProgramArchive:
         raise ModelError(f"the archive has {error}.", where=file) from error
     # The classes of damage that zipfile and zlib report.
     except (
-        zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError,
-        OverflowError, UnicodeError, ValueError, LookupError, TypeError, AttributeError,
-    ) as error:  # fmt: skip
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        OSError,
+        OverflowError,
+        UnicodeError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:
         text = str(error) or type(error).__name__
         raise ModelError.broken(f"it is not a readable archive ({text[:80]}).", file) from error
 
@@ -125,8 +145,11 @@ class _Archive:
         sizes, strides = ([int(item["as_int"]) for item in meta[k]] for k in ("sizes", "strides"))
         view = _strided(
             np.frombuffer(self.bytes(path), np.dtype(dtype).newbyteorder("<")),
-            sizes, strides, int(meta["storage_offset"]["as_int"]), where,
-        )  # fmt: skip
+            sizes,
+            strides,
+            int(meta["storage_offset"]["as_int"]),
+            where,
+        )
         self.expanded.spend(max(0, view.nbytes - self.members[path].file_size))
         return np.array(view, dtype=view.dtype.newbyteorder("="))
 

@@ -31,12 +31,36 @@ ONNX_OPSET = 21
 _HINT = (
     "`program.run_decompositions()` before torch.export.save replaces many operators by basic ones."
 )
-_VIEWS = frozenset({
-    "alias", "chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten",
-    "movedim", "narrow", "permute", "reshape", "select", "slice", "split", "split_with_sizes",
-    "squeeze", "swapaxes", "t", "transpose", "unbind", "unflatten", "unfold", "unsqueeze", "view",
-    "view_as",
-})  # fmt: skip
+_VIEWS = frozenset(
+    {
+        "alias",
+        "chunk",
+        "contiguous",
+        "detach",
+        "diagonal",
+        "expand",
+        "expand_as",
+        "flatten",
+        "movedim",
+        "narrow",
+        "permute",
+        "reshape",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "swapaxes",
+        "t",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unfold",
+        "unsqueeze",
+        "view",
+        "view_as",
+    }
+)
 """Operators with results in the memory of their first argument."""
 
 
@@ -83,9 +107,15 @@ class _ProgramTranslator:
         }
         outputs = tuple(self.output(name) for name in program.outputs)
         model = OnnxModel(
-            self.file, {"": ONNX_OPSET}, tuple(self.info(name) for name in program.inputs),
-            outputs, writer.constants, tuple(writer.nodes), titles=writer.titles, updates=updates,
-        )  # fmt: skip
+            self.file,
+            {"": ONNX_OPSET},
+            tuple(self.info(name) for name in program.inputs),
+            outputs,
+            writer.constants,
+            tuple(writer.nodes),
+            titles=writer.titles,
+            updates=updates,
+        )
         return model, self.items
 
     def info(self, name: str, own: str = "") -> OnnxValueInfo:

@@ -53,11 +53,12 @@ def _recompute_results_after_last_exit(function: Function) -> Function:
 
     body = [
         replace(
-            call, inputs=tuple(v and now(v) for v in call.inputs),
+            call,
+            inputs=tuple(v and now(v) for v in call.inputs),
             outputs=tuple(map(now, call.outputs)),
         )
         for call in function.body
-    ]  # fmt: skip
+    ]
     span = body[last].span
     copies = [Call("reshape", (now(value),), (value,), {}, span) for value in early]
     state = tuple(replace(s, value=now(s.value), next=now(s.next)) for s in function.state)

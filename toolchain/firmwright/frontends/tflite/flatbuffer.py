@@ -22,9 +22,16 @@ _BUDGET_PER_BYTE = 4
 _BUDGET_BASE = 1 << 16
 
 _FORMATS = {
-    "i8": "b", "u8": "B", "bool": "B", "u16": "H", "i32": "i", "u32": "I", "f32": "f", "i64": "q",
+    "i8": "b",
+    "u8": "B",
+    "bool": "B",
+    "u16": "H",
+    "i32": "i",
+    "u32": "I",
+    "f32": "f",
+    "i64": "q",
     "u64": "Q",
-}  # fmt: skip
+}
 _ACTIVATIONS = ENUMERATIONS["Activation"]
 _SCALARS = {kind: struct.Struct(f"<{code}") for kind, code in _FORMATS.items()}
 

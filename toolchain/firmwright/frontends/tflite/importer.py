@@ -44,9 +44,14 @@ _KNOWN_BYTES = 1 << 16
 
 
 def import_model(
-    raw: RawModel, name: str, imports: Mapping[str, OpDef], data: bytes, ops: OpTable,
-    signature: str = "", is_claimed: CustomOpPredicate = accept_no_custom_op,
-) -> IRModule:  # fmt: skip
+    raw: RawModel,
+    name: str,
+    imports: Mapping[str, OpDef],
+    data: bytes,
+    ops: OpTable,
+    signature: str = "",
+    is_claimed: CustomOpPredicate = accept_no_custom_op,
+) -> IRModule:
     """Return the module of `raw`'s first subgraph, or of the subgraph of `signature`.
 
     `imports` maps `tflite:NAME` to operators, `is_claimed` selects operators imported as `custom`,
@@ -388,9 +393,12 @@ class _SubgraphImporter:
         return shared, list(changed)
 
     def _branch_function(
-        self, attr: str, index: int, variables: Mapping[Hashable, Variable],
+        self,
+        attr: str,
+        index: int,
+        variables: Mapping[Hashable, Variable],
         assigned: Sequence[Hashable],
-    ) -> str:  # fmt: skip
+    ) -> str:
         table, function = self.session.branches[index]
         name = f"{attr}_{index}" + (f"_{len(self.session.functions)}" if variables else "")
         if name not in self.session.functions:

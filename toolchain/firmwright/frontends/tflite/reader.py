@@ -128,13 +128,18 @@ def _subgraph(
         name = tensors[first].name if 0 <= first < len(tensors) else ""
         op, version = _pick(opcodes, operator, "opcode_index")
         node = RawNode(
-            op, version, operator.integers("inputs"), written_here, _options(operator, op),
-            Span(table.buffer.file, index, k, name), operator.blob("custom_options"),
+            op,
+            version,
+            operator.integers("inputs"),
+            written_here,
+            _options(operator, op),
+            Span(table.buffer.file, index, k, name),
+            operator.blob("custom_options"),
             tuple(
                 k if 0 <= k < len(tensors) else decoded_model.NO_TENSOR
                 for k in operator.integers("intermediates")
             ),
-        )  # fmt: skip
+        )
         nodes.append(node)
     return RawSubgraph(table.text("name"), tensors, inputs, outputs, tuple(nodes))
 
@@ -170,9 +175,16 @@ def _tensor(
     if len(signature) != len(shape):
         signature = ()
     return RawTensor(
-        index, table.text("name"), shape, dtype, _quantization(table, shape, dtype),
-        data if is_constant else None, bool(table.integer("is_variable")), sparse, signature,
-    )  # fmt: skip
+        index,
+        table.text("name"),
+        shape,
+        dtype,
+        _quantization(table, shape, dtype),
+        data if is_constant else None,
+        bool(table.integer("is_variable")),
+        sparse,
+        signature,
+    )
 
 
 def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:

@@ -20,9 +20,19 @@ BYTE_TABLE = "byte_table"
 """Name of inserted nodes: an operator of this compiler, as TFLite has no lookup operator."""
 _OFFSET = 128
 _STORED_NUMBERS = frozenset(
-    ("ASSIGN_VARIABLE", "BITWISE_XOR", "CALL_ONCE", "CAST", "IF", "READ_VARIABLE", "RIGHT_SHIFT",
-     "SCATTER_ND", "WHILE", "ZEROS_LIKE")
-)  # fmt: skip
+    (
+        "ASSIGN_VARIABLE",
+        "BITWISE_XOR",
+        "CALL_ONCE",
+        "CAST",
+        "IF",
+        "READ_VARIABLE",
+        "RIGHT_SHIFT",
+        "SCATTER_ND",
+        "WHILE",
+        "ZEROS_LIKE",
+    )
+)
 """Operators that read or write numbers as stored."""
 _DETECTIONS = "custom:TFLite_Detection_PostProcess"
 _EITHER = frozenset(("QUANTIZE", "DEQUANTIZE", _DETECTIONS))
@@ -197,5 +207,6 @@ def _resize(rewrite: _Rewrite, node: RawNode) -> RawNode:
 
 
 _REPLACEMENTS: Mapping[str, Callable[[_Rewrite, RawNode], RawNode]] = {
-    "CONCATENATION": _concatenation, "RESIZE_BILINEAR": _resize,
-}  # fmt: skip
+    "CONCATENATION": _concatenation,
+    "RESIZE_BILINEAR": _resize,
+}

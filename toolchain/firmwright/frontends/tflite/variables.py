@@ -74,9 +74,12 @@ class VariableTable:
         return tuple(states)
 
     def with_operands(
-        self, function: Function, index: int, variables: Mapping[Hashable, Variable],
+        self,
+        function: Function,
+        index: int,
+        variables: Mapping[Hashable, Variable],
         assigned: Sequence[Hashable],
-    ) -> Function:  # fmt: skip
+    ) -> Function:
         """Return a function with `variables` as more operands and `assigned` as more results."""
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {}

@@ -20,9 +20,12 @@ from firmwright.ir.tir.intrinsic import IntrinsicTable
 
 
 def evaluate_graph(
-    module: IRModule, inputs: Mapping[str, Array], ops: OpTable, intrinsics: IntrinsicTable,
+    module: IRModule,
+    inputs: Mapping[str, Array],
+    ops: OpTable,
+    intrinsics: IntrinsicTable,
     state: Mapping[str, Array] | None = None,
-) -> dict[str, Array]:  # fmt: skip
+) -> dict[str, Array]:
     """Return every value of the entry function by name, inputs included.
 
     `state` is the state by value name, as returned by `initial_state` or `next_state`. Raises
@@ -121,11 +124,16 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
     values = (*call.inputs, *call.outputs)
     scopes = tuple("" if v is None else v.virtual_device.memory_scope for v in values)
     return OpCall(
-        call.op, tuple(None if value is None else value.type for value in call.inputs),
-        tuple(value.type for value in call.outputs), call.attrs, constants, numerics_of(module),
-        scopes if any(scopes) else (), bool(module.attrs.get(ANY_WEIGHTS)),
+        call.op,
+        tuple(None if value is None else value.type for value in call.inputs),
+        tuple(value.type for value in call.outputs),
+        call.attrs,
+        constants,
+        numerics_of(module),
+        scopes if any(scopes) else (),
+        bool(module.attrs.get(ANY_WEIGHTS)),
         bool(module.attrs.get(ALL_CHANNELS)),
-    )  # fmt: skip
+    )
 
 
 def _array(module: IRModule, value: Value | None, values: Mapping[str, Array]) -> Array:

@@ -232,9 +232,11 @@ def _match_call(
 
 
 def _match_inputs(
-    patterns: tuple[Pattern, ...], values: tuple[Value | None, ...], graph: PatternGraph,
+    patterns: tuple[Pattern, ...],
+    values: tuple[Value | None, ...],
+    graph: PatternGraph,
     state: _PartialMatch,
-) -> Iterator[_PartialMatch]:  # fmt: skip
+) -> Iterator[_PartialMatch]:
     if not patterns:
         yield state
         return

@@ -211,9 +211,12 @@ class Builder:
         """Add a linked constant (an `allocate_const` around the whole body)."""
         array = np.asarray(values)
         buffer = tir.Buffer(
-            self.unique(name), dtype, tuple(int(n) for n in array.shape), scope="const",
+            self.unique(name),
+            dtype,
+            tuple(int(n) for n in array.shape),
+            scope="const",
             alignment=alignment or dtype.size_bytes,
-        )  # fmt: skip
+        )
         key = f"{self.name}.{buffer.name}"
         self.constants[key] = Constant.from_array(key, array, dtype)
         self._wrappers.append((buffer, key))
@@ -248,10 +251,17 @@ class Builder:
         return buffer
 
     def view(
-        self, name: str, source: tir.Buffer, offset: ExprLike, shape: Sequence[int], *,
-        dtype: DType | None = None, strides: Sequence[int] | None = None,
-        access: tir.AccessMode = "r", alignment: int = 1,
-    ) -> tir.Buffer:  # fmt: skip
+        self,
+        name: str,
+        source: tir.Buffer,
+        offset: ExprLike,
+        shape: Sequence[int],
+        *,
+        dtype: DType | None = None,
+        strides: Sequence[int] | None = None,
+        access: tir.AccessMode = "r",
+        alignment: int = 1,
+    ) -> tir.Buffer:
         """Declare a typed view of `source` that starts at flat element `offset`."""
         kind = dtype or source.dtype
         steps = tuple(strides) if strides is not None else None

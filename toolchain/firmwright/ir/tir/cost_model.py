@@ -57,9 +57,11 @@ class Cost:
 
 
 def estimate_cost(
-    func: tir.PrimFunc, intrinsics: IntrinsicTable, weights: CostWeights = GENERIC_WEIGHTS,
+    func: tir.PrimFunc,
+    intrinsics: IntrinsicTable,
+    weights: CostWeights = GENERIC_WEIGHTS,
     arguments: Mapping[str, int] = NO_ARGUMENTS,
-) -> Cost:  # fmt: skip
+) -> Cost:
     """Predict the cost of `func`; `arguments` gives the values of its scalar parameters."""
     counts = count_operations(func, intrinsics, weights.instructions, weights.registers, arguments)
     return Cost(

@@ -16,17 +16,23 @@ LaneValue: TypeAlias = "int | Ints | None"
 BinaryFunction: TypeAlias = Callable[[Any, Any], Any]
 
 SCALAR_FUNCTIONS: Mapping[str, BinaryFunction] = {
-    "min": min, "max": max, "shl": operator.lshift, "shr": operator.rshift, "and": operator.and_,
+    "min": min,
+    "max": max,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+    "and": operator.and_,
     "or": operator.or_,
     **{
         name: getattr(operator, name)
         for name in ("add", "sub", "mul", "xor", "lt", "le", "gt", "ge", "eq", "ne")
     },
-}  # fmt: skip
+}
 """Functions of the binary operators except division and remainder."""
 ARRAY_FUNCTIONS: Mapping[str, BinaryFunction] = {
-    **SCALAR_FUNCTIONS, "min": np.minimum, "max": np.maximum,
-}  # fmt: skip
+    **SCALAR_FUNCTIONS,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 
 
 def evaluate_lanes(node: tir.Expr, values: Mapping[str, LaneValue]) -> LaneValue:

@@ -38,10 +38,14 @@ WHILE_STEPS_MAX = 1 << 24
 
 
 def interpret(
-    func: tir.PrimFunc, args: Mapping[str, Argument], intrinsics: IntrinsicTable,
+    func: tir.PrimFunc,
+    args: Mapping[str, Argument],
+    intrinsics: IntrinsicTable,
     functions: Mapping[str, tir.PrimFunc] | None = None,
-    constants: Mapping[str, Constant] | None = None, *, check_overflow: bool = True,
-) -> None:  # fmt: skip
+    constants: Mapping[str, Constant] | None = None,
+    *,
+    check_overflow: bool = True,
+) -> None:
     """Run `func` on `args`, which has a value per parameter name, and write outputs in place.
 
     `functions` are the possible callees, `constants` the module's table. Without `check_overflow`

@@ -106,10 +106,14 @@ def read_intrinsics(
         declared = [operand.split() for operand in function["operands"].split(", ")]
         feature = next((each for each in _FEATURES if f"{name}_{each}" in sections), "")
         intrinsics[name] = Intrinsic(
-            name, tuple(Operand(word, "in", _TYPES[c_type]) for c_type, word in declared), meaning,
+            name,
+            tuple(Operand(word, "in", _TYPES[c_type]) for c_type, word in declared),
+            meaning,
             portable=re.sub(r"^ {4}", "", function["body"], flags=re.MULTILINE),
-            doc=function["doc"], result=_TYPES[function["result"]], requires=feature or requires,
+            doc=function["doc"],
+            result=_TYPES[function["result"]],
+            requires=feature or requires,
             text={"gnu": sections[f"{name}_{feature}"]} if feature else {},
             instructions=int(function["count"] or 1),
-        )  # fmt: skip
+        )
     return intrinsics

@@ -82,9 +82,11 @@ class _SerialError(Exception):
 
 
 def is_parallel(
-    loop: tir.For, scope: LoopScope, intrinsics: IntrinsicTable,
+    loop: tir.For,
+    scope: LoopScope,
+    intrinsics: IntrinsicTable,
     private: frozenset[str] = frozenset(),
-) -> bool:  # fmt: skip
+) -> bool:
     """Return whether iterations of `loop` are independent, with memories `private` in each."""
     try:
         collector = _AccessCollector(scope, intrinsics)

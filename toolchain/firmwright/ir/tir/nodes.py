@@ -26,9 +26,25 @@ from firmwright.base.dtypes import BOOL, HANDLE, DType
 from firmwright.ir.core import Attr, Span
 
 BinaryOp: TypeAlias = Literal[
-    "add", "sub", "mul", "div", "mod", "min", "max", "shl", "shr", "and", "or", "xor",
-    "lt", "le", "gt", "ge", "eq", "ne",
-]  # fmt: skip
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "mod",
+    "min",
+    "max",
+    "shl",
+    "shr",
+    "and",
+    "or",
+    "xor",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+]
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 ForKind: TypeAlias = Literal["serial", "unrolled", "vectorized"]
 AccessMode: TypeAlias = Literal["r", "w", "rw"]

@@ -33,9 +33,11 @@ _RARE = 1 / 16
 """Share of channels whose multiplier is odd (schedules/epilogue.py)."""
 _ARITHMETIC = {
     **dict.fromkeys(("add", "sub", "and", "or", "xor"), "alu"),
-    **dict.fromkeys(("shl", "shr"), "shift"), "mul": "multiply",
-    **dict.fromkeys(("div", "mod"), "divide"), **dict.fromkeys(("min", "max"), "clamp"),
-}  # fmt: skip
+    **dict.fromkeys(("shl", "shr"), "shift"),
+    "mul": "multiply",
+    **dict.fromkeys(("div", "mod"), "divide"),
+    **dict.fromkeys(("min", "max"), "clamp"),
+}
 NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
 """Number of values that a loop can keep in the registers of a core with sixteen."""
@@ -53,9 +55,12 @@ class OperationCounts:
 
 
 def count_operations(
-    func: tir.PrimFunc, intrinsics: IntrinsicTable, priced: Mapping[str, float] | None = None,
-    registers: int = REGISTERS, arguments: Mapping[str, int] = NO_ARGUMENTS,
-) -> OperationCounts:  # fmt: skip
+    func: tir.PrimFunc,
+    intrinsics: IntrinsicTable,
+    priced: Mapping[str, float] | None = None,
+    registers: int = REGISTERS,
+    arguments: Mapping[str, int] = NO_ARGUMENTS,
+) -> OperationCounts:
     """Count the operations of `func`, without callees.
 
     `arguments` gives the values of scalar parameters. The intrinsics in `priced` count under their

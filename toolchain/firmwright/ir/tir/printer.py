@@ -26,11 +26,23 @@ from firmwright.ir.syntax import IRWriter, format_attrs, format_shape, format_sp
 from firmwright.ir.tir.traversal import walk
 
 OPERATORS: dict[str, tuple[str, int]] = {
-    "or": ("|", 4), "xor": ("^", 5), "and": ("&", 6),
-    "lt": ("<", 3), "le": ("<=", 3), "gt": (">", 3), "ge": (">=", 3), "eq": ("==", 3),
-    "ne": ("!=", 3), "shl": ("<<", 7), "shr": (">>", 7), "add": ("+", 8), "sub": ("-", 8),
-    "mul": ("*", 9), "div": ("/", 9), "mod": ("%", 9),
-}  # fmt: skip
+    "or": ("|", 4),
+    "xor": ("^", 5),
+    "and": ("&", 6),
+    "lt": ("<", 3),
+    "le": ("<=", 3),
+    "gt": (">", 3),
+    "ge": (">=", 3),
+    "eq": ("==", 3),
+    "ne": ("!=", 3),
+    "shl": ("<<", 7),
+    "shr": (">>", 7),
+    "add": ("+", 8),
+    "sub": ("-", 8),
+    "mul": ("*", 9),
+    "div": ("/", 9),
+    "mod": ("%", 9),
+}
 """Symbol and precedence of each infix operator; higher binds tighter."""
 LOGICAL: dict[str, tuple[str, int]] = {"or": ("||", 1), "and": ("&&", 2)}
 """Symbols of `or` and `and` on conditions."""

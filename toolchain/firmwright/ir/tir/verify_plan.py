@@ -18,9 +18,11 @@ from firmwright.ir.tir.traversal import statements, used_buffers
 
 def diagnose_plan(plan: Plan, module: IRModule) -> list[str]:
     diagnostics = chain(
-        _diagnose_pools(plan, module), _diagnose_placements(plan), _diagnose_unrelated_pairs(plan),
+        _diagnose_pools(plan, module),
+        _diagnose_placements(plan),
+        _diagnose_unrelated_pairs(plan),
         _diagnose_views(plan, module),
-    )  # fmt: skip
+    )
     return [f"plan: {problem}" for problem in diagnostics]
 
 

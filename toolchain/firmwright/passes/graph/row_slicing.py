@@ -105,8 +105,11 @@ def _slice_input(
     counts = (1, last - begin, *x.type.shape[2:])
     part = replace(x, name=names.unique(f"{x.name}_rows"), type=replace(x.type, shape=counts))
     attrs: dict[str, Attr] = {
-        "begin": (0, begin, 0, 0), "strides": (1, 1, 1, 1), "counts": counts, "shrunk": (),
-    }  # fmt: skip
+        "begin": (0, begin, 0, 0),
+        "strides": (1, 1, 1, 1),
+        "counts": counts,
+        "shrunk": (),
+    }
     return part, Call("strided_slice", (x,), (part,), attrs, span)
 
 

@@ -310,10 +310,14 @@ def _same_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
 
 
 _ATTRS: Mapping[str, Callable[[Call, Perm], dict[str, Attr]]] = {
-    **dict.fromkeys(ELEMENTWISE, _same_attrs), **dict.fromkeys(REDUCTIONS, _reduction_attrs),
-    **dict.fromkeys(ALONG_AN_AXIS, _along_axis_attrs), "byte_table": _same_attrs, "pad": _pad_attrs,
-    "softmax": _same_attrs, "strided_slice": _slice_attrs,
-}  # fmt: skip
+    **dict.fromkeys(ELEMENTWISE, _same_attrs),
+    **dict.fromkeys(REDUCTIONS, _reduction_attrs),
+    **dict.fromkeys(ALONG_AN_AXIS, _along_axis_attrs),
+    "byte_table": _same_attrs,
+    "pad": _pad_attrs,
+    "softmax": _same_attrs,
+    "strided_slice": _slice_attrs,
+}
 """Operators that take any layout, and the attributes of their calls when applied to sources."""
 _FIRST_INPUT_ONLY = ALONG_AN_AXIS - {"concatenation"} | {"byte_table", "pad", "strided_slice"}
 """Operators that read only their first input in the layout of the output."""

@@ -30,10 +30,12 @@ def map_values(function: Function, change: Callable[[Value], Value]) -> Function
         return replace(call, inputs=inputs, outputs=tuple(map(change, call.outputs)))
 
     return replace(
-        function, params=tuple(map(change, function.params)),
-        body=tuple(map(changed, function.body)), results=tuple(map(change, function.results)),
+        function,
+        params=tuple(map(change, function.params)),
+        body=tuple(map(changed, function.body)),
+        results=tuple(map(change, function.results)),
         state=tuple(
             replace(state, value=change(state.value), next=change(state.next))
             for state in function.state
         ),
-    )  # fmt: skip
+    )

@@ -44,9 +44,11 @@ def padded_size_bytes(constant: Constant) -> int:
 
 
 def _first_with_room(
-    pools: Sequence[PoolInfo], used_bytes: dict[str, int], constant: Constant,
+    pools: Sequence[PoolInfo],
+    used_bytes: dict[str, int],
+    constant: Constant,
     constants: dict[str, Constant],
-) -> str:  # fmt: skip
+) -> str:
     for pool in pools:
         need = used_bytes[pool.name] + padded_size_bytes(constant)
         if pool.size_bytes is None or need <= pool.size_bytes:

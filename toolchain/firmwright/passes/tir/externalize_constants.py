@@ -75,9 +75,10 @@ class _MainConstants:
 
 
 def redirect_calls(
-    module: IRModule, functions: Mapping[str, AnyFunction],
+    module: IRModule,
+    functions: Mapping[str, AnyFunction],
     calls: Mapping[str, tuple[str, ExtraArguments]],
-) -> IRModule:  # fmt: skip
+) -> IRModule:
     """Return `module` with `functions` and other calls in its main, itself without `calls`."""
     if not calls:
         return module

@@ -164,9 +164,11 @@ def _similar_kernels(
 
 
 def _members(
-    module: IRModule, kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable,
+    module: IRModule,
+    kernels: Sequence[tir.PrimFunc],
+    intrinsics: IntrinsicTable,
     price: EstimateCost,
-) -> Iterator[_SharedKernel]:  # fmt: skip
+) -> Iterator[_SharedKernel]:
     for func in kernels:
         flat = flatten_buffers(func)
         if flat is not None and not diagnose_prim_func(flat, module, intrinsics):

@@ -86,10 +86,13 @@ def _comparison(node: tir.Binary, bounds: Bounds) -> tir.Expr:
         return node
     low, high = difference
     always, never = {
-        "lt": (high < 0, low >= 0), "le": (high <= 0, low > 0), "gt": (low > 0, high <= 0),
-        "ge": (low >= 0, high < 0), "eq": (low == high == 0, low > 0 or high < 0),
+        "lt": (high < 0, low >= 0),
+        "le": (high <= 0, low > 0),
+        "gt": (low > 0, high <= 0),
+        "ge": (low >= 0, high < 0),
+        "eq": (low == high == 0, low > 0 or high < 0),
         "ne": (low > 0 or high < 0, low == high == 0),
-    }[node.op]  # fmt: skip
+    }[node.op]
     return _bool(always) if always or never else node
 
 

@@ -90,9 +90,17 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     block = block_pixels(int(config["pixels"]), op.output.elements // op.output.shape[3])
     channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
     gemm = plan_gemm(
-        b, layout, kernel, bias, params, channels, block, weight_zero_point(op),
-        is_int4="weights" in config, is_shared="code" in config,
-    )  # fmt: skip
+        b,
+        layout,
+        kernel,
+        bias,
+        params,
+        channels,
+        block,
+        weight_zero_point(op),
+        is_int4="weights" in config,
+        is_shared="code" in config,
+    )
     if "steps" in config:
         gemm = replace(gemm, steps=int(config["steps"]))
     source = Im2colSource(b.input(0), layout, per_tensor_quant(op.input(0)).zero_point)
@@ -117,9 +125,14 @@ class Im2colSource:
 
 
 def convolve_in_blocks(
-    b: Kernel, source: Im2colSource, gemm: GemmKernel, shape: Sequence[int],
-    first: ArithExpr | int = 0, *, backward: bool = False,
-) -> None:  # fmt: skip
+    b: Kernel,
+    source: Im2colSource,
+    gemm: GemmKernel,
+    shape: Sequence[int],
+    first: ArithExpr | int = 0,
+    *,
+    backward: bool = False,
+) -> None:
     """Convolve block by block; the output of `shape` begins at output pixel `first`."""
     layout, window, block = source.layout, source.layout.window, gemm.pixels
     _, out_height, out_width, _ = shape
@@ -155,9 +168,13 @@ def convolve_in_blocks(
 
 
 def _position(
-    b: Kernel, window: ConvWindow, row: ArithExpr, column: ArithExpr,
-    shape: Sequence[int], is_shared: bool = False,
-) -> Position:  # fmt: skip
+    b: Kernel,
+    window: ConvWindow,
+    row: ArithExpr,
+    column: ArithExpr,
+    shape: Sequence[int],
+    is_shared: bool = False,
+) -> Position:
     """Return the origin (n, y, x) of an output's window; `row` counts through the batch."""
     batch, height, _, _ = shape
     n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
@@ -213,15 +230,24 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
 
 SCHEDULES = (
     dsp_schedule(
-        "dsp.conv2d.im2col", "conv2d", configs=_configs, build=_build, space=_space,
-        short_loops=_short_loops, takes_weight_zero_point=True,
+        "dsp.conv2d.im2col",
+        "conv2d",
+        configs=_configs,
+        build=_build,
+        space=_space,
+        short_loops=_short_loops,
+        takes_weight_zero_point=True,
     ),
     dsp_schedule(
-        "dsp.fully_connected.rows", "fully_connected",
-        configs=_matrix_configs, build=_build_matrix, space=_matrix_space,
-        short_loops=_short_loops, takes_weight_zero_point=True,
+        "dsp.fully_connected.rows",
+        "fully_connected",
+        configs=_matrix_configs,
+        build=_build_matrix,
+        space=_matrix_space,
+        short_loops=_short_loops,
+        takes_weight_zero_point=True,
     ),
     dsp_schedule(
         "dsp.conv2d.shared_im2col", "conv2d", configs=_shared_configs, build=_build, goal="size"
     ),
-)  # fmt: skip
+)

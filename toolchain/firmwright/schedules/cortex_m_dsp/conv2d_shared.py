@@ -73,8 +73,13 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     assert table is not None
     (top, _, left, _), window = layout.window.padding, layout.window
     small = [
-        per_tensor_quant(op.input(0)).zero_point & 255, *window.size, *window.stride, top, left, 0,
-    ]  # fmt: skip
+        per_tensor_quant(op.input(0)).zero_point & 255,
+        *window.size,
+        *window.stride,
+        top,
+        left,
+        0,
+    ]
     _, rows, across, outputs = b.y.shape
     sizes = (*window.input_size, across)
     if window.pointwise:  # like one row
@@ -145,11 +150,14 @@ def _count(args: Sequence[int]) -> int:
 
 INTRINSICS = (
     layer_tables.layer_intrinsic(
-        __file__, "conv2d_shared",
+        __file__,
+        "conv2d_shared",
         (*pointers(UINT32, "rw", columns=_PIXELS), *pointers(UINT32, table=_HEADER)),
-        _meaning, _count, 265,
+        _meaning,
+        _count,
+        265,
     ),
-)  # fmt: skip
+)
 SCHEDULES = (
     dsp_schedule("dsp.conv2d.shared", "conv2d", configs=_configs, build=_build, goal="size"),
 )

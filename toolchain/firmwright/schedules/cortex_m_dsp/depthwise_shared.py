@@ -130,10 +130,14 @@ def _count(args: Sequence[int]) -> int:
 
 INTRINSICS = (
     layer_tables.layer_intrinsic(
-        __file__, "depthwise_shared",
-        (*pointers(INT8, "rw", band=1), *pointers(UINT8, table=_HEADER)), _meaning, _count, 168,
+        __file__,
+        "depthwise_shared",
+        (*pointers(INT8, "rw", band=1), *pointers(UINT8, table=_HEADER)),
+        _meaning,
+        _count,
+        168,
     ),
-)  # fmt: skip
+)
 SCHEDULES = (
     dsp_schedule(
         "dsp.depthwise.shared", "depthwise_conv2d", configs=_configs, build=_build, goal="size"

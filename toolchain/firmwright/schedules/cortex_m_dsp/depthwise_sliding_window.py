@@ -221,9 +221,13 @@ def _pack(taps: Array) -> Array:
 
 
 def _group(
-    b: Kernel, layer: _SlidingLayer, channel: _ChannelRegisters, at: Position, outputs: range,
+    b: Kernel,
+    layer: _SlidingLayer,
+    channel: _ChannelRegisters,
+    at: Position,
+    outputs: range,
     valid: range,
-) -> None:  # fmt: skip
+) -> None:
     n, source, target = at
     along, across = layer.along, layer.across
     x_batch = layer.x.elements // layer.x.shape[0]
@@ -291,16 +295,23 @@ class _SlideEmitter:
         along, across, b = self.layer.along, self.layer.across, self.b
         first, last = lines[0].index, lines[-1].index
         window = b.view(
-            f"{label}_lines", self.layer.x, x_start + first * along.input_step,
-            (last - first + 1, len(self.valid)), strides=(along.input_step, across.input_step),
-        )  # fmt: skip
+            f"{label}_lines",
+            self.layer.x,
+            x_start + first * along.input_step,
+            (last - first + 1, len(self.valid)),
+            strides=(along.input_step, across.input_step),
+        )
         ended = [output for line in lines for output in line.ends]
         y = None
         if ended:
             y = b.view(
-                f"{label}_out", self.layer.y, y_start + ended[0] * along.output_step,
-                (len(ended),), strides=(along.output_step,), access="w",
-            )  # fmt: skip
+                f"{label}_out",
+                self.layer.y,
+                y_start + ended[0] * along.output_step,
+                (len(ended),),
+                strides=(along.output_step,),
+                access="w",
+            )
         for line in lines:
             self._line(window, line, line.index - first, label)
             for output in line.ends:
@@ -360,9 +371,11 @@ class _SlideEmitter:
 
 
 def _with_zero_points(
-    layer: _SlidingLayer, channel: _ChannelRegisters, bias: ArithExpr,
+    layer: _SlidingLayer,
+    channel: _ChannelRegisters,
+    bias: ArithExpr,
     taps: Sequence[tuple[int, int]],
-) -> ArithExpr:  # fmt: skip
+) -> ArithExpr:
     """Return `bias` plus zero point times weight for every omitted tap (along, across)."""
     zero_point = ArithExpr(immediate(layer.zero_point & 0xFFFF, UINT32))
     for line, tap in taps:
@@ -373,7 +386,10 @@ def _with_zero_points(
 
 SCHEDULES = (
     dsp_schedule(
-        "dsp.depthwise.sliding_window", "depthwise_conv2d", configs=_configs, build=_build,
+        "dsp.depthwise.sliding_window",
+        "depthwise_conv2d",
+        configs=_configs,
+        build=_build,
         takes_weight_zero_point=True,
     ),
-)  # fmt: skip
+)

@@ -62,9 +62,12 @@ class ChannelEpilogue(Protocol):
         """Bind the values common to all channels."""
 
     def bind_channel(
-        self, b: Kernel, index: ArithExpr, place: int = 0,
+        self,
+        b: Kernel,
+        index: ArithExpr,
+        place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> FinishElement:  # fmt: skip
+    ) -> FinishElement:
         """Bind the values of channel `index`; return a function from accumulator to element."""
 
 
@@ -126,9 +129,14 @@ class GemmKernel:
             self._store(b, self._multiply(b, x, index, is_bytes=True), at, index, y or b.y)
 
     def _multiply(
-        self, b: Kernel, columns: tir.Buffer, index: ArithExpr,
-        corrections: tir.Buffer | None = None, *, is_bytes: bool = False,
-    ) -> tir.Buffer:  # fmt: skip
+        self,
+        b: Kernel,
+        columns: tir.Buffer,
+        index: ArithExpr,
+        corrections: tir.Buffer | None = None,
+        *,
+        is_bytes: bool = False,
+    ) -> tir.Buffer:
         """Return the accumulators of tile `index`, acc[channel * pixels + pixel], bias included."""
         acc = b.reg("acc", INT32, self.block * self.pixels)
         for channel in range(self.block):
@@ -173,9 +181,16 @@ class GemmKernel:
         return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
 
     def _evaluate(
-        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr, kind: str,
-        words: int, weights: int, pixels: int,
-    ) -> None:  # fmt: skip
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: tir.Buffer,
+        index: ArithExpr,
+        kind: str,
+        words: int,
+        weights: int,
+        pixels: int,
+    ) -> None:
         """Emit micro-kernel `kind`, of `words` steps that read `weights` and `pixels` words."""
         limit = MAX_UNROLL // 2 if kind == "bytes_8x1" else MAX_UNROLL
         steps = default_unroll(words, min(self.steps or limit, limit))
@@ -251,18 +266,31 @@ class GemmKernel:
             channel = b.let(f"channel{place}", self.order.channel(b, row))
             finish = self.epilogue.bind_channel(b, row, place, shared)
             y = b.view(
-                f"out{place}", target, at * self.outputs + channel, (self.pixels,),
-                strides=(self.outputs,), access="w",
-            )  # fmt: skip
+                f"out{place}",
+                target,
+                at * self.outputs + channel,
+                (self.pixels,),
+                strides=(self.outputs,),
+                access="w",
+            )
             for form in by_arithmetic(b, finish):
                 for pixel in range(self.pixels):
                     b.store(y, [pixel], form(b.load(acc, [place * self.pixels + pixel])))
 
 
 def plan_gemm(
-    b: Kernel, layout: Im2colLayout, kernel: Array, bias: Array, params: Requantization, block: int,
-    pixels: int, zero_point: int = 0, *, is_int4: bool = False, is_shared: bool = False,
-) -> GemmKernel:  # fmt: skip
+    b: Kernel,
+    layout: Im2colLayout,
+    kernel: Array,
+    bias: Array,
+    params: Requantization,
+    block: int,
+    pixels: int,
+    zero_point: int = 0,
+    *,
+    is_int4: bool = False,
+    is_shared: bool = False,
+) -> GemmKernel:
     """Plan `kernel` [outputs, rows, columns, channels] in tiles of `block` x `pixels`.
 
     The weights are relative to `zero_point`, and so is the zero point's share of the bias. With
@@ -325,9 +353,12 @@ def fits_int4(layout: Im2colLayout, kernel: Array, bias: Array) -> bool:
 
 
 def plan_gemm_without_bias(
-    b: Kernel, layout: Im2colLayout, kernel: Array,
-    end: Callable[[ChannelOrder, bool], ChannelEpilogue], block: int,
-) -> GemmKernel:  # fmt: skip
+    b: Kernel,
+    layout: Im2colLayout,
+    kernel: Array,
+    end: Callable[[ChannelOrder, bool], ChannelEpilogue],
+    block: int,
+) -> GemmKernel:
     """Plan the raw sums of `kernel` in tiles of `block` channels.
 
     `end` builds the epilogue from the channel order and whether channels are paired.

@@ -108,9 +108,12 @@ class DequantizeEpilogue:
         return None
 
     def bind_channel(
-        self, b: Kernel, index: ArithExpr, place: int = 0,
+        self,
+        b: Kernel,
+        index: ArithExpr,
+        place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> FinishElement:  # fmt: skip
+    ) -> FinishElement:
         bias: ArithExpr | None = None
         if self.bias is not None:
             bias = b.let(f"channel_bias{place}", b.load(self.bias, [index]))
@@ -138,9 +141,14 @@ class DequantizeEpilogue:
 
 
 def _make_end(
-    op: OpCall, b: Kernel, activations: QuantizedRow, bias: Array | None, scales: Array | None, *,
+    op: OpCall,
+    b: Kernel,
+    activations: QuantizedRow,
+    bias: Array | None,
+    scales: Array | None,
+    *,
     joins_scales: bool = False,
-) -> Callable[[ChannelOrder, bool], DequantizeEpilogue]:  # fmt: skip
+) -> Callable[[ChannelOrder, bool], DequantizeEpilogue]:
     kernel = weights_of(op)
     totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
     sums = None if activations.offset is None else totals
@@ -150,9 +158,14 @@ def _make_end(
             return None if values is None else b.constant(name, values[list(order.rows)], dtype)
 
         return DequantizeEpilogue(
-            activations, table("bias", bias), table("sums", sums, INT32), table("scales", scales),
-            op.str_attr("activation"), is_paired, joins_scales,
-        )  # fmt: skip
+            activations,
+            table("bias", bias),
+            table("sums", sums, INT32),
+            table("scales", scales),
+            op.str_attr("activation"),
+            is_paired,
+            joins_scales,
+        )
 
     return end
 
@@ -160,7 +173,9 @@ def _make_end(
 SCHEDULES = (
     dsp_schedule("dsp.hybrid_conv2d.im2col", "hybrid_conv2d", configs=_configs, build=_build),
     dsp_schedule(
-        "dsp.hybrid_fully_connected.rows", "hybrid_fully_connected", configs=_matrix_configs,
+        "dsp.hybrid_fully_connected.rows",
+        "hybrid_fully_connected",
+        configs=_matrix_configs,
         build=_build_matrix,
     ),
-)  # fmt: skip
+)

@@ -154,9 +154,12 @@ class Im2colPacker:
             yield iy, ky * self.layout.words_per_row
 
     def _runs(
-        self, offsets: Sequence[ArithExpr], run: int, word: ArithExpr,
+        self,
+        offsets: Sequence[ArithExpr],
+        run: int,
+        word: ArithExpr,
         pixels: Sequence[ArithExpr | int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         groups, tail = divmod(run, 4)
         if groups:
             self._groups(offsets, groups, word, pixels)
@@ -165,9 +168,12 @@ class Im2colPacker:
                 self._tail(at + groups * 4, tail, word + groups * 2, pixel)
 
     def _groups(
-        self, offsets: Sequence[ArithExpr], groups: int, word: ArithExpr,
+        self,
+        offsets: Sequence[ArithExpr],
+        groups: int,
+        word: ArithExpr,
         pixels: Sequence[ArithExpr | int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         b = self.b
         alignment = 4 if self.layout.channels % 4 == 0 else 1
         with Nest() as enter:
@@ -228,9 +234,15 @@ class Im2colPacker:
         b, layout, pixels = self.b, self.layout, self.columns.shape[1]
         groups = layout.row_elements // 4
         halves = b.view(
-            "halves", self.columns, word * pixels + pixel, (layout.words_per_row, 2), dtype=INT16,
-            strides=(2 * pixels, 1), access="w", alignment=4,
-        )  # fmt: skip
+            "halves",
+            self.columns,
+            word * pixels + pixel,
+            (layout.words_per_row, 2),
+            dtype=INT16,
+            strides=(2 * pixels, 1),
+            access="w",
+            alignment=4,
+        )
         if groups:
             with b.for_("k", 4 * groups) as k:
                 place = ((k >> 2) * 2 + (k & 1), (k >> 1) & 1)
@@ -245,9 +257,13 @@ class Im2colPacker:
                 self._element(at, halves, place, kx, c)
 
     def _element(
-        self, at: Position, halves: tir.Buffer, place: tuple[ArithExpr, ArithExpr], kx: ArithExpr,
+        self,
+        at: Position,
+        halves: tir.Buffer,
+        place: tuple[ArithExpr, ArithExpr],
+        kx: ArithExpr,
         c: ArithExpr,
-    ) -> None:  # fmt: skip
+    ) -> None:
         b = self.b
         n, iy, left = at
         height, width = self.layout.window.input_size

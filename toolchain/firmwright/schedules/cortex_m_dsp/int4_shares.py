@@ -39,13 +39,17 @@ def _int4_shares(steps: int) -> Intrinsic:
     return Intrinsic(
         name=f"int4_shares_{steps}",
         operands=(
-            *pointers(UINT32, x=4 * steps), *(Operand(f"s{i}", "inout", INT32) for i in range(4)),
+            *pointers(UINT32, x=4 * steps),
+            *(Operand(f"s{i}", "inout", INT32) for i in range(4)),
         ),
-        meaning=_shares_meaning, portable=fill_text(_C["portable"], steps=steps),
-        doc=f"Adds -8 times the values of four columns of {steps} words.", requires="dsp",
+        meaning=_shares_meaning,
+        portable=fill_text(_C["portable"], steps=steps),
+        doc=f"Adds -8 times the values of four columns of {steps} words.",
+        requires="dsp",
         text={"gnu": fill_text(_C["body"], steps=steps)},
-        definitions=(_INT4_SHARES, repeat_macro(steps)), instructions=5 * steps + 2,
-    )  # fmt: skip
+        definitions=(_INT4_SHARES, repeat_macro(steps)),
+        instructions=5 * steps + 2,
+    )
 
 
 INTRINSICS = tuple(_int4_shares(steps) for steps in range(1, MAX_UNROLL + 1))

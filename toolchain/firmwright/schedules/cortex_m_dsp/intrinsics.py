@@ -89,10 +89,19 @@ def _half_unit(multiplier: Any) -> Any:
 
 
 _MEANINGS: Mapping[str, Callable[..., Any]] = {
-    "smlad": _smlad, "smlabb": _multiply_halves(0, 0), "smlabt": _multiply_halves(0, 1),
-    "smlatt": _multiply_halves(1, 1), "smmla": _smmla, "sxtb16": _extend_bytes(0),
-    "sxtab16": _add_bytes(0), "sxtb16_ror8": _extend_bytes(1), "sxtab16_ror8": _add_bytes(1),
-    "pkhbt": _join, "sadd16": _combine_halves(np.add), "ssub16": _combine_halves(np.subtract),
-    "smax8": _smax8, "half_unit": _half_unit,
-}  # fmt: skip
+    "smlad": _smlad,
+    "smlabb": _multiply_halves(0, 0),
+    "smlabt": _multiply_halves(0, 1),
+    "smlatt": _multiply_halves(1, 1),
+    "smmla": _smmla,
+    "sxtb16": _extend_bytes(0),
+    "sxtab16": _add_bytes(0),
+    "sxtb16_ror8": _extend_bytes(1),
+    "sxtab16_ror8": _add_bytes(1),
+    "pkhbt": _join,
+    "sadd16": _combine_halves(np.add),
+    "ssub16": _combine_halves(np.subtract),
+    "smax8": _smax8,
+    "half_unit": _half_unit,
+}
 INTRINSICS = tuple(map(_with_instruction, read_intrinsics(__file__, _MEANINGS, "dsp").values()))

@@ -21,31 +21,47 @@ from firmwright.schedules.folded_requantize import FITTED_LEFT, read_offset_form
 
 
 def layer_intrinsic(
-    module: str, name: str, buffers: Sequence[Operand], meaning: Callable[..., Any],
-    count: Callable[[Sequence[int]], int], instructions: int,
-) -> Intrinsic:  # fmt: skip
+    module: str,
+    name: str,
+    buffers: Sequence[Operand],
+    meaning: Callable[..., Any],
+    count: Callable[[Sequence[int]], int],
+    instructions: int,
+) -> Intrinsic:
     """Return the intrinsic of scratch memory and a table (`buffers`), input and output.
 
     Its text is in the file of `module` (`__file__`); `instructions` are those in its code.
     """
     sections = read_sections(module)
     return Intrinsic(
-        name, (*buffers, *pointers(INT8, x=1), *pointers(INT8, "w", y=1)), meaning,
-        insert_sections(sections, "body"), "Computes all outputs of a layer.", requires="dsp",
+        name,
+        (*buffers, *pointers(INT8, x=1), *pointers(INT8, "w", y=1)),
+        meaning,
+        insert_sections(sections, "body"),
+        "Computes all outputs of a layer.",
+        requires="dsp",
         text={"gnu": insert_sections(sections, "body", "_dsp")},
-        definitions=(sections["assembly"],), count=count, instructions=instructions,
-    )  # fmt: skip
+        definitions=(sections["assembly"],),
+        count=count,
+        instructions=instructions,
+    )
 
 
 def emit_layer(
-    b: Kernel, name: str, scratch: tir.Buffer, table: tir.Buffer, reads: tuple[Ints, Ints],
+    b: Kernel,
+    name: str,
+    scratch: tir.Buffer,
+    table: tir.Buffer,
+    reads: tuple[Ints, Ints],
     writes: tuple[Ints, Ints],
-) -> None:  # fmt: skip
+) -> None:
     """Emit the intrinsic `name`; in each step it reads a range of x, then writes one of y."""
     args = (
-        b.pointer(scratch, 0, scratch.elements, "rw"), b.pointer(table, 0, table.elements),
-        b.pointer(b.input(0), 0, b.input(0).elements), b.pointer(b.y, 0, b.y.elements, "w"),
-    )  # fmt: skip
+        b.pointer(scratch, 0, scratch.elements, "rw"),
+        b.pointer(table, 0, table.elements),
+        b.pointer(b.input(0), 0, b.input(0).elements),
+        b.pointer(b.y, 0, b.y.elements, "w"),
+    )
     b.evaluate(name, args)
     distances = excluded_distances(reads, writes)
     b.transform = lambda func: replace(func, attrs={**func.attrs, "inplace_distances": distances})

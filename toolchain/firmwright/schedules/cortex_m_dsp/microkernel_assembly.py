@@ -51,9 +51,14 @@ class DspMicrokernel:
 def _microkernel(kind: str, pairs: int, pixels: int, instructions: int) -> DspMicrokernel:
     name = f"{kind}_{2 * pairs}x{pixels}"
     return DspMicrokernel(
-        kind, pairs, pixels, _STEPS[name], _STEPS[f"{name}_narrow"], instructions,
+        kind,
+        pairs,
+        pixels,
+        _STEPS[name],
+        _STEPS[f"{name}_narrow"],
+        instructions,
         fpu=_STEPS.get(f"{name}_fpu", ""),
-    )  # fmt: skip
+    )
 
 
 _STEPS = read_sections(__file__, ".txt")

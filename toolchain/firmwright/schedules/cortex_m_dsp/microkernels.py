@@ -232,18 +232,22 @@ def _loop(plain: Intrinsic, shape: DspMicrokernel, steps: int) -> Intrinsic:
         f"{_POINTERS}\n{shape.macro}_LOOP(STEPS_{steps}({next_}, {next_}));"
     )
     return replace(
-        plain, name=f"{shape.name}_loop_{steps}",
+        plain,
+        name=f"{shape.name}_loop_{steps}",
         operands=(
             *(replace(one, extent=one.extent // steps, times="steps") for one in (w, x)),
-            *inputs(INT32, "steps"), *sums,
+            *inputs(INT32, "steps"),
+            *sums,
         ),
-        meaning=run, portable=plain.portable.replace(f"i < {steps};", "i < steps;"),
-        doc=f"Repeats {plain.doc}", text={"gnu": body},
+        meaning=run,
+        portable=plain.portable.replace(f"i < {steps};", "i < steps;"),
+        doc=f"Repeats {plain.doc}",
+        text={"gnu": body},
         definitions=_definitions(shape, steps, is_loop=True),
         count=lambda args: (
             (each + _LOOP_INSTRUCTIONS) * (args[2] // steps) + plain.instructions - each
         ),
-    )  # fmt: skip
+    )
 
 
 def signed_part(bits: Any, size: int) -> Any:
@@ -296,13 +300,21 @@ def _portable(shape: DspMicrokernel, steps: int) -> str:
     declared += [f"const uint32_t {name} = w[{first} + 1];" for name in names[1:]]
     even = lanes if shape.has_wide_weights else low_bytes
     odd = high_bytes if shape.kind == "mac" else lanes
-    return fill_text(_C["portable"],
-        start="0" if shape.is_fresh else ", ".join(_ACCUMULATORS), steps=steps,
-        pairs=shape.pairs, pixels=shape.pixels, words="\n".join(" " * 8 + x for x in declared),
-        pair_sums=_times(2 * shape.pixels, "pair"), column=_times(shape.pixels, "i"),
-        a0=even[0].format(names[0]), a1=even[1].format(names[0]),
-        b0=odd[0].format(names[-1]), b1=odd[1].format(names[-1]), results=_RESULTS,
-    )  # fmt: skip
+    return fill_text(
+        _C["portable"],
+        start="0" if shape.is_fresh else ", ".join(_ACCUMULATORS),
+        steps=steps,
+        pairs=shape.pairs,
+        pixels=shape.pixels,
+        words="\n".join(" " * 8 + x for x in declared),
+        pair_sums=_times(2 * shape.pixels, "pair"),
+        column=_times(shape.pixels, "i"),
+        a0=even[0].format(names[0]),
+        a1=even[1].format(names[0]),
+        b0=odd[0].format(names[-1]),
+        b1=odd[1].format(names[-1]),
+        results=_RESULTS,
+    )
 
 
 def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:
@@ -313,11 +325,14 @@ def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:
             *pointers(UINT32, w=shape.words * steps, x=shape.column_words * steps),
             *(Operand(c, "out" if shape.is_fresh else "inout", INT32) for c in _ACCUMULATORS),
         ),
-        meaning=_meaning(shape), portable=_portable(shape, steps),
+        meaning=_meaning(shape),
+        portable=_portable(shape, steps),
         doc=f"{steps} steps of {shape.channels} channels x {shape.pixels} pixels{packing}.",
-        requires="dsp", text={"gnu": _body(shape, steps)}, definitions=_definitions(shape, steps),
+        requires="dsp",
+        text={"gnu": _body(shape, steps)},
+        definitions=_definitions(shape, steps),
         instructions=shape.instructions * steps,
-    )  # fmt: skip
+    )
 
 
 _BYTES_PORTABLE = "\n".join([_C["bytes_portable"], _RESULTS])
@@ -376,22 +391,27 @@ def _int4_intrinsic(steps: int, *, is_end: bool) -> Intrinsic:
         portable.insert(1, _C["int4_end_portable"])
         body = body.replace("));", f") INT4_2X4_END({32 * steps}));")
     return replace(
-        plain, name=plain.name + "_end" * is_end,
+        plain,
+        name=plain.name + "_end" * is_end,
         operands=(*pointers(UINT32, w=steps, x=8 * steps + 4 * is_end), *plain.operands[2:]),
-        meaning=partial(_int4_meaning, steps), portable=fill_text("\n".join(portable), steps=steps),
+        meaning=partial(_int4_meaning, steps),
+        portable=fill_text("\n".join(portable), steps=steps),
         doc=f"{4 * steps} taps of 2 channels x 4 pixels, int4 weights{', separated' * is_end}.",
-        text={"gnu": body}, instructions=shape.instructions * steps + 1 + 10 * is_end,
-    )  # fmt: skip
+        text={"gnu": body},
+        instructions=shape.instructions * steps + 1 + 10 * is_end,
+    )
 
 
 EXTRACT_ODD_SUM = Intrinsic(
-    "extract_odd_sum", inputs(INT32, "odd", "even"),
+    "extract_odd_sum",
+    inputs(INT32, "odd", "even"),
     lambda odd, even: (
         (np.asarray(odd, np.int64) - np.asarray(even, np.int64)).astype(np.uint32).astype(np.int32)
     ),
     portable="return (int32_t)((uint32_t)odd - (uint32_t)even);",
-    doc="256 times the odd sum: the odd accumulator less the even sum.", result=INT32,
-)  # fmt: skip
+    doc="256 times the odd sum: the odd accumulator less the even sum.",
+    result=INT32,
+)
 
 
 def default_unroll(words: int, limit: int = MAX_UNROLL) -> int:

@@ -37,9 +37,12 @@ class _BiasEpilogue:
         return None
 
     def bind_channel(
-        self, b: Kernel, index: ArithExpr, place: int = 0,
+        self,
+        b: Kernel,
+        index: ArithExpr,
+        place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> FinishElement:  # fmt: skip
+    ) -> FinishElement:
         bias, is_odd = b.load(self.bias, [index]), self.is_paired and place % 2 == 1
         return lambda total: self.convert(
             bias + (total >> _ODD_SHIFT if is_odd else total), index, place

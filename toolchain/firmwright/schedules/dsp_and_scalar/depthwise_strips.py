@@ -125,9 +125,13 @@ class _Strips:
                         b.store(y, [pixel, first + c], finish(total))
 
     def _window(
-        self, b: Kernel, acc: tir.Buffer, taps: tuple[range, range], at: Position,
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        taps: tuple[range, range],
+        at: Position,
         block: tuple[ArithExpr, ArithExpr, int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Accumulate `taps` of `block`: its number, first input channel and channels."""
         window, (rows, columns) = self.window, taps
         n, oy, ox = at
@@ -146,9 +150,13 @@ class _Strips:
                 self._row(b, acc, columns, (n, iy, left), (ky, *block))
 
     def _row(
-        self, b: Kernel, acc: tir.Buffer, columns: range, origin: Position,
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: range,
+        origin: Position,
         at: tuple[ArithExpr, ArithExpr, ArithExpr, int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Accumulate one window row; `origin` is the input of its first valid tap."""
         n, iy, left = origin
         ky, block, source, lanes = at

@@ -78,9 +78,13 @@ def _pack_rows(flat: Array, rows: int) -> Array:
 
 
 def _add_four_taps(
-    b: Kernel, acc: tir.Buffer, columns: tir.Buffer, weights: tir.Buffer, group: ArithExpr,
+    b: Kernel,
+    acc: tir.Buffer,
+    columns: tir.Buffer,
+    weights: tir.Buffer,
+    group: ArithExpr,
     step: ArithExpr,
-) -> None:  # fmt: skip
+) -> None:
     pixels, rows = range(columns.shape[0]), weights.shape[2]
     pairs = [
         [b.let("x", b.load(columns, [pixel, step, half])) for half in range(len(_HALVES))]
@@ -97,9 +101,13 @@ def _add_four_taps(
 
 
 def _add_tap(
-    b: Kernel, acc: tir.Buffer, columns: tir.Buffer, weights: tir.Buffer, group: ArithExpr,
+    b: Kernel,
+    acc: tir.Buffer,
+    columns: tir.Buffer,
+    weights: tir.Buffer,
+    group: ArithExpr,
     step: ArithExpr,
-) -> None:  # fmt: skip
+) -> None:
     pixels, rows = range(columns.shape[0]), weights.shape[2]
     x = [b.let("x", b.load_i32(columns, [pixel, step, 0])) for pixel in pixels]
     for row in range(rows):
@@ -164,16 +172,25 @@ class _Int16Gemm:
             b.store(sums, [pixel * self.rows + row], value)
 
     def _store(
-        self, b: Kernel, y: tir.Buffer, sums: tir.Buffer, first: ArithExpr, row: int,
+        self,
+        b: Kernel,
+        y: tir.Buffer,
+        sums: tir.Buffer,
+        first: ArithExpr,
+        row: int,
         finish: FinishElement,
-    ) -> None:  # fmt: skip
+    ) -> None:
         for pixel in range(self.pixels):
             b.store(y, [pixel, first + row], finish(b.load(sums, [pixel * self.rows + row])))
 
     def _accumulate(
-        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, group: ArithExpr,
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        columns: tir.Buffer,
+        group: ArithExpr,
         start: ArithExpr | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         longest = max(8 // self.microkernel.taps, 1)
         factors = (self.chunk,) if self.chunk <= _SHORT else (longest, 2)
         with b.unrolled("i", self.chunk, *factors) as step:
@@ -197,10 +214,15 @@ def _plan_gemm(
     starts = (min(start, outputs - rows) for start in range(0, outputs, rows))
     packed = microkernel.pack(flat[[start + row for start in starts for row in range(rows)]], rows)
     return _Int16Gemm(
-        microkernel, b.constant("weights", packed, microkernel.weight_dtype),
-        plan_int16_accumulation(b, op, kernel), outputs, pixels, rows, steps,
+        microkernel,
+        b.constant("weights", packed, microkernel.weight_dtype),
+        plan_int16_accumulation(b, op, kernel),
+        outputs,
+        pixels,
+        rows,
+        steps,
         longest_dividing_chunk(flat, steps),
-    )  # fmt: skip
+    )
 
 
 def _build(microkernel: _Int16Microkernel, op: OpCall, config: Config, b: Kernel) -> None:

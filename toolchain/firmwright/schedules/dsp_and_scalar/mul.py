@@ -69,11 +69,13 @@ def _build_product(op: OpCall, config: Config, b: Kernel) -> None:
     ]
     with loop_over_elements(b, *_UNROLL, sources=sources) as (loaded, store):
         values = [
-            value.cast(INT32) - per_tensor_quant(op.input(index)).zero_point if constant is None
-            else value.cast(INT32) if constant.size > 1
+            value.cast(INT32) - per_tensor_quant(op.input(index)).zero_point
+            if constant is None
+            else value.cast(INT32)
+            if constant.size > 1
             else ArithExpr(immediate(int(constant.reshape(-1)[0]), INT32))
             for index, (value, constant) in enumerate(zip(loaded, constants, strict=True))
-        ]  # fmt: skip
+        ]
         is_scaled = any(constant is not None for constant in constants)
         right = values[1] if is_scaled else values[1] * (1 << folded.left[0])
         total = b.let("total", values[0] * right)
@@ -82,8 +84,12 @@ def _build_product(op: OpCall, config: Config, b: Kernel) -> None:
 
 SCHEDULES = tuple(
     Schedule(
-        f"{feature}.mul.folded", "mul", frozenset({feature}), _product_configs, _build_product,
+        f"{feature}.mul.folded",
+        "mul",
+        frozenset({feature}),
+        _product_configs,
+        _build_product,
         disable_scheduling=True,
     )
     for feature in ("dsp", "mla", "rvm")
-)  # fmt: skip
+)

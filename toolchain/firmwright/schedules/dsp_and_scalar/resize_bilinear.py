@@ -22,8 +22,12 @@ def _build(feature: str, op: OpCall, config: Config, b: Kernel) -> None:
 
 SCHEDULES = tuple(
     Schedule(
-        f"{feature}.resize_bilinear.rows", "resize_bilinear", frozenset({feature}),
-        lambda op: ({},), partial(_build, feature), time_max=0.95,
+        f"{feature}.resize_bilinear.rows",
+        "resize_bilinear",
+        frozenset({feature}),
+        lambda op: ({},),
+        partial(_build, feature),
+        time_max=0.95,
     )
     for _, feature in FLOAT_FAMILIES
-)  # fmt: skip
+)

@@ -50,8 +50,12 @@ def _build(family: MicrokernelFamily | None, op: OpCall, config: Config, b: Kern
 
 SCHEDULES = tuple(
     Schedule(
-        f"{name}.svdf.features", "svdf", frozenset({name}), for_inputs_of(INT8),
-        partial(_build, family), disable_scheduling=True,
+        f"{name}.svdf.features",
+        "svdf",
+        frozenset({name}),
+        for_inputs_of(INT8),
+        partial(_build, family),
+        disable_scheduling=True,
     )
     for name, family in (("dsp", None), ("mla", MLA_FAMILY), ("rvm", RV32M_FAMILY))
-)  # fmt: skip
+)

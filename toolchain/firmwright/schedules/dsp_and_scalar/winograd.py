@@ -111,9 +111,14 @@ def _make_epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
 
 
 def _store_output_tiles(
-    b: Kernel, products: tir.Buffer, bias: ArithExpr, at: Position, channel: ArithExpr,
-    start: ArithExpr | int, finish: FinishElement,
-) -> None:  # fmt: skip
+    b: Kernel,
+    products: tir.Buffer,
+    bias: ArithExpr,
+    at: Position,
+    channel: ArithExpr,
+    start: ArithExpr | int,
+    finish: FinishElement,
+) -> None:
     """Store Y = A' M A of the tiles of one output channel, from `products` [point, start + tile].
 
     `at` (n, y, x) is the output of the first tile.
@@ -184,9 +189,12 @@ class _WinogradLayer:
     m: tir.Buffer
 
     def transform(
-        self, word: ArithExpr, load: Callable[[int, int], ArithExpr], transform: _Transform,
+        self,
+        word: ArithExpr,
+        load: Callable[[int, int], ArithExpr],
+        transform: _Transform,
         dtype: DType,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Compute u[4 i + j, word, tile] = (B' d B)[i, j]; `load` gives d[row, column]."""
         b, vertical = self.b, dict[int, list[ArithExpr]]()
         for column in range(_COLUMNS + 2):
@@ -201,9 +209,12 @@ class _WinogradLayer:
                     b.store(self.u, [4 * i + j, word, (column - 3) // 2], stored)
 
     def finish(
-        self, at: Position, channel: ArithExpr, start: ArithExpr | int,
+        self,
+        at: Position,
+        channel: ArithExpr,
+        start: ArithExpr | int,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Compute, requantize and store the outputs of one channel from products at `start`."""
         b = self.b
         finish = self.epilogue.bind_channel(b, channel, 0, shared)
@@ -342,9 +353,12 @@ def _transform_values(d: Sequence[ArithExpr]) -> list[ArithExpr]:
 
 
 def _multiply_rows(
-    layer: _WinogradLayer, family: MicrokernelFamily, shape: ScalarMicrokernel, zeros: tir.Buffer,
+    layer: _WinogradLayer,
+    family: MicrokernelFamily,
+    shape: ScalarMicrokernel,
+    zeros: tir.Buffer,
     block: ArithExpr,
-) -> None:  # fmt: skip
+) -> None:
     b, channels = layer.b, layer.channels
     with b.for_("point", _POINTS) as point:
         acc = b.reg("acc", INT32, shape.sums)
@@ -362,10 +376,14 @@ SCHEDULES = (
     dsp_schedule("dsp.conv2d.winograd", "conv2d", configs=_dsp_configs, build=_build_dsp),
     *(
         Schedule(
-            f"{family.name}.conv2d.winograd", "conv2d", frozenset({family.name}),
-            partial(_scalar_configs, family), partial(_build_scalar, family),
-            disable_scheduling=True, goal="speed",
+            f"{family.name}.conv2d.winograd",
+            "conv2d",
+            frozenset({family.name}),
+            partial(_scalar_configs, family),
+            partial(_build_scalar, family),
+            disable_scheduling=True,
+            goal="speed",
         )
         for family in (MLA_FAMILY, RV32M_FAMILY)
     ),
-)  # fmt: skip
+)

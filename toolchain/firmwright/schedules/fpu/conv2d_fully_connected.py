@@ -49,9 +49,15 @@ class FloatGemmKernel:
     strides: tuple[int, int]
 
     def emit(
-        self, b: Kernel, at: ArithExpr, x: tir.Buffer, start: ArithExpr | int, pitch: int,
-        rows: int = 1, row_pitch: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        b: Kernel,
+        at: ArithExpr,
+        x: tir.Buffer,
+        start: ArithExpr | int,
+        pitch: int,
+        rows: int = 1,
+        row_pitch: int = 0,
+    ) -> None:
         """Compute all channels of the pixels from `at`, whose windows are in `x` from `start`.
 
         Windows are `pitch` elements apart and their `rows` are `row_pitch` apart.
@@ -77,9 +83,13 @@ class FloatGemmKernel:
     ) -> None:
         first = b.let("first", channel)
         y = b.view(
-            "out", b.y, at * self.strides[0] + first * self.strides[1], (tile.pixels, tile.lanes),
-            strides=self.strides, access="w",
-        )  # fmt: skip
+            "out",
+            b.y,
+            at * self.strides[0] + first * self.strides[1],
+            (tile.pixels, tile.lanes),
+            strides=self.strides,
+            access="w",
+        )
         lanes = range(tile.lanes)
         bias = [b.let("channel_bias", b.load(self.bias, [first + lane])) for lane in lanes]
         for pixel, lane in product(range(tile.pixels), lanes):
@@ -108,10 +118,15 @@ def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -
         for first, count, lanes in channel_groups(outputs, tile.lanes)
     ]
     return FloatGemmKernel(
-        style, tile, outputs, depth, b.constant("weights", np.concatenate(groups), FLOAT32),
-        b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32), op.str_attr("activation"),
+        style,
+        tile,
+        outputs,
+        depth,
+        b.constant("weights", np.concatenate(groups), FLOAT32),
+        b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32),
+        op.str_attr("activation"),
         (outputs, 1),
-    )  # fmt: skip
+    )
 
 
 def _matrix(op: OpCall, *, is_scattered: bool) -> Array:
@@ -129,9 +144,14 @@ def tile_of(config: Config) -> FpuTile:
 
 
 def tile_configs(
-    outputs: int, pixels: int, depth: int, packing: float, row: int = 0, rows: int = 1,
+    outputs: int,
+    pixels: int,
+    depth: int,
+    packing: float,
+    row: int = 0,
+    rows: int = 1,
     band: float = 0.0,
-) -> Sequence[Config]:  # fmt: skip
+) -> Sequence[Config]:
     """Return the cheapest configuration and, if it differs, the cheapest of one pixel.
 
     `packing` is the cost of packing the window of a pixel, in cycles; 0: windows are contiguous. If
@@ -260,9 +280,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
     width, pitch = b.y.shape[2], window.stride[1] * x.shape[3]
     rows = window_rows(b, window, 0, _MOVES)
     with rows as (source, start, distance, row), pixel_blocks(b, width, block) as at:
-        gemm.emit(
-            b, row * width + at, source, start + at * pitch, pitch, window.size[0], distance
-        )  # fmt: skip
+        gemm.emit(b, row * width + at, source, start + at * pitch, pitch, window.size[0], distance)
 
 
 def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
@@ -279,10 +297,17 @@ def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> Non
 _OPS = ("conv2d", "fully_connected", "transpose_conv")
 SCHEDULES = tuple(
     Schedule(
-        schedule_name(style, op) + (".pixel" if goal else ""), op, requires,
-        partial(_configs, style, goal), partial(_build, style), disable_scheduling=True, goal=goal,
+        schedule_name(style, op) + (".pixel" if goal else ""),
+        op,
+        requires,
+        partial(_configs, style, goal),
+        partial(_build, style),
+        disable_scheduling=True,
+        goal=goal,
     )
     for style, requires in STYLE_FEATURES.items()
-    for op, goal in (*((op, "") for op in _OPS),
-                     ("depthwise_conv2d", "") if style == "soft" else ("conv2d", "ram"))
-)  # fmt: skip
+    for op, goal in (
+        *((op, "") for op in _OPS),
+        ("depthwise_conv2d", "") if style == "soft" else ("conv2d", "ram"),
+    )
+)

@@ -80,8 +80,12 @@ def _pack_window(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr, p: A
 
 SCHEDULES = tuple(
     Schedule(
-        schedule_name(style, "conv_nd"), "conv_nd", requires, partial(_configs, style),
-        partial(_build, style), disable_scheduling=True,
+        schedule_name(style, "conv_nd"),
+        "conv_nd",
+        requires,
+        partial(_configs, style),
+        partial(_build, style),
+        disable_scheduling=True,
     )
     for style, requires in STYLE_FEATURES.items()
-)  # fmt: skip
+)

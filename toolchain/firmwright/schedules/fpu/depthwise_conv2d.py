@@ -85,8 +85,10 @@ class _FloatOutputRow:
                 if position not in inputs:
                     at = shift * columns.stride + (first + kx)
                     inputs[position] = b.let("x", b.load(self.x, [ky - self.rows.start, at]))
-            taps = [(inputs[ky, first + kx], self.weights[ky][kx])
-                    for ky, kx in product(self.rows, valid)]  # fmt: skip
+            taps = [
+                (inputs[ky, first + kx], self.weights[ky][kx])
+                for ky, kx in product(self.rows, valid)
+            ]
             total = self._sum(taps) + self.bias
             b.store(self.y, [shift + output], activated(total, self.activation))
 
@@ -122,7 +124,7 @@ def _build(style: str, op: OpCall, config: Config, b: Kernel) -> None:
                 x, y = _windows(op, b, (n, top, oy, c), len(taps))
                 row = _FloatOutputRow(
                     style, columns, taps, weights, channel_bias, op.str_attr("activation"), x, y
-                )  # fmt: skip
+                )
                 _strip_by_strip(b, row)
 
 
@@ -153,10 +155,14 @@ def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:
 
 SCHEDULES = tuple(
     Schedule(
-        f"fpu.depthwise.{style}", op, requires, _configs, partial(_build, style),
+        f"fpu.depthwise.{style}",
+        op,
+        requires,
+        _configs,
+        partial(_build, style),
         disable_scheduling=True,
     )
     for style, requires in STYLE_FEATURES.items()
     if style != "soft"
     for op in ("depthwise_conv2d", "conv2d")
-)  # fmt: skip
+)

@@ -34,9 +34,13 @@ _PRODUCT, _ZERO, _SCALED = "soft_multiply_f32", "soft_zero_f32", "soft_scaled_f3
 _EXTREMES = {"max": "soft_max_f32", "min": "soft_min_f32"}
 _LESS, _LESS_EQUAL, _EQUAL = "soft_less_f32", "soft_less_equal_f32", "soft_equal_f32"
 _COMPARISONS: dict[str, tuple[str, Literal["eq", "ne"], bool]] = {
-    "lt": (_LESS, "ne", False), "gt": (_LESS, "ne", True), "le": (_LESS_EQUAL, "ne", False),
-    "ge": (_LESS_EQUAL, "ne", True), "eq": (_EQUAL, "ne", False), "ne": (_EQUAL, "eq", False),
-}  # fmt: skip
+    "lt": (_LESS, "ne", False),
+    "gt": (_LESS, "ne", True),
+    "le": (_LESS_EQUAL, "ne", False),
+    "ge": (_LESS_EQUAL, "ne", True),
+    "eq": (_EQUAL, "ne", False),
+    "ne": (_EQUAL, "eq", False),
+}
 """The function of a comparison, whether its result is not or is 0, and if arguments are swapped."""
 _MOST = 1 << 21
 """Maximum size of a limit or offset; sums of a few such numbers are exact in float32."""
@@ -45,11 +49,29 @@ _LEAST = -float(1 << 23)
 _LIMITS = frozenset({"min", "max"})
 _FORMULAS = {"expression": "formula", "reduction": "formula", "pool_nd": "final"}
 _WITH_FUNCTIONS = {
-    *_FORMULAS, "ceil", "cos", "detections", "detections_by_class", "elu", "exp", "floor",
-    "floor_div", "floor_mod", "gelu", "hybrid_lstm", "l2_normalization",
-    "local_response_normalization", "log", "log_softmax", "lstm", "quantize", "round", "rsqrt",
-    "sin", "sqrt",
-}  # fmt: skip
+    *_FORMULAS,
+    "ceil",
+    "cos",
+    "detections",
+    "detections_by_class",
+    "elu",
+    "exp",
+    "floor",
+    "floor_div",
+    "floor_mod",
+    "gelu",
+    "hybrid_lstm",
+    "l2_normalization",
+    "local_response_normalization",
+    "log",
+    "log_softmax",
+    "lstm",
+    "quantize",
+    "round",
+    "rsqrt",
+    "sin",
+    "sqrt",
+}
 _TIME_MAX = 0.9
 
 
@@ -180,9 +202,13 @@ _SOFT_OPS = op_table().keys() - WITH_KERNELS - {"conv_nd", "transpose_conv"} | {
 _OPS = {"fpu": _WITH_FUNCTIONS, "soft_float": _SOFT_OPS}
 SCHEDULES = tuple(
     Schedule(
-        f"{family}.{op}.in_line", op, frozenset({feature}), partial(_configs, family),
-        partial(_build, family, feature), time_max=_TIME_MAX,
+        f"{family}.{op}.in_line",
+        op,
+        frozenset({feature}),
+        partial(_configs, family),
+        partial(_build, family, feature),
+        time_max=_TIME_MAX,
     )
     for family, feature in FLOAT_FAMILIES
     for op in sorted(_OPS[family])
-)  # fmt: skip
+)

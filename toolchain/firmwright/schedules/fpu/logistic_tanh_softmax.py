@@ -78,8 +78,10 @@ def _build_softmax(name: str, op: OpCall, b: Kernel) -> None:
 
 _Build: TypeAlias = Callable[[str, OpCall, Kernel], None]
 _BUILDS: dict[str, _Build] = {
-    "logistic": _build_logistic, "tanh": _build_tanh, "softmax": _build_softmax,
-}  # fmt: skip
+    "logistic": _build_logistic,
+    "tanh": _build_tanh,
+    "softmax": _build_softmax,
+}
 
 
 def _build(build: _Build, feature: str, op: OpCall, config: Config, b: Kernel) -> None:
@@ -94,9 +96,12 @@ _MEANINGS: dict[str, Callable[[Any], Any]] = {
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 SCHEDULES = tuple(
     Schedule(
-        f"{family}.{op}.exponentials", op, frozenset({feature}), for_inputs_of(FLOAT32),
+        f"{family}.{op}.exponentials",
+        op,
+        frozenset({feature}),
+        for_inputs_of(FLOAT32),
         partial(_build, build, feature),
     )
     for family, feature in FLOAT_FAMILIES
     for op, build in _BUILDS.items()
-)  # fmt: skip
+)

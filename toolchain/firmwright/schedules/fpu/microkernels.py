@@ -160,15 +160,19 @@ def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> 
         outputs.append('[rows] "+r"(rows)')
         inputs.append('[jump] "rI"(4 * jump)')
     clobbers = _registers(tile.first_free, _REGISTERS - tile.first_free)
-    return "\n".join([
-        "int32_t rounds;" if rounds else "(void)steps;",
-        *counted,
-        "__asm__ volatile(",
-        *string_lines(lines),
-        *wrap_assembly("    : ", outputs),
-        *wrap_assembly("    : ", inputs),
-        *wrap_assembly("    : ", [*(f'"{each}"' for each in clobbers), '"cc"', '"memory"'], ");"),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "int32_t rounds;" if rounds else "(void)steps;",
+            *counted,
+            "__asm__ volatile(",
+            *string_lines(lines),
+            *wrap_assembly("    : ", outputs),
+            *wrap_assembly("    : ", inputs),
+            *wrap_assembly(
+                "    : ", [*(f'"{each}"' for each in clobbers), '"cc"', '"memory"'], ");"
+            ),
+        ]
+    )
 
 
 def _meaning(
@@ -210,14 +214,20 @@ def _block(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) ->
         ),
         meaning=partial(_meaning, tile),
         portable=fill_text(
-            _C["portable"], sums=tile.sums, lanes=tile.lanes, pixels=tile.pixels,
-            rows="rows" if tall else 1, row="(steps + jump)" if tall else "steps",
+            _C["portable"],
+            sums=tile.sums,
+            lanes=tile.lanes,
+            pixels=tile.pixels,
+            rows="rows" if tall else 1,
+            row="(steps + jump)" if tall else "steps",
             results="\n".join(f"c{i} = sums[{i}];" for i in range(tile.sums)),
         ),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
-        requires="fpu", text={"gnu": _text(style, tile, steps, tall=tall)},
-        instructions=count((0, 0, steps, 0, 1, 0)), count=count,
-    )  # fmt: skip
+        requires="fpu",
+        text={"gnu": _text(style, tile, steps, tall=tall)},
+        instructions=count((0, 0, steps, 0, 1, 0)),
+        count=count,
+    )
 
 
 def _vmla(total: Any, a: Any, b: Any) -> Any:
@@ -230,14 +240,18 @@ COPY_F32 = Intrinsic(
     operands=(*pointers(FLOAT32, "w", y=1), *pointers(FLOAT32, x=1), *immediates("count")),
     meaning=lambda y, x, count: np.asarray(x)[: int(count)],
     portable="for (int32_t i = 0; i < count; ++i) {\n    y[i] = x[i];\n}",
-    doc="Copies `count` words that do not overlap.", requires="fpu", text={"gnu": _C["copy"]},
+    doc="Copies `count` words that do not overlap.",
+    requires="fpu",
+    text={"gnu": _C["copy"]},
     count=lambda args: args[2] // 8 + 2,
-)  # fmt: skip
+)
 
 _SOFT = Intrinsic(
     name=_SOFT_DOT,
     operands=(
-        *pointers(FLOAT32, w=0, x=0), *inputs(INT32, "steps"), Operand("c0", "out", FLOAT32),
+        *pointers(FLOAT32, w=0, x=0),
+        *inputs(INT32, "steps"),
+        Operand("c0", "out", FLOAT32),
     ),
     meaning=lambda w, x, steps, *_: _meaning(SOFT_TILE, w, x, steps, 0)[0] + np.float32(0),
     portable=_C["soft_dot"],
@@ -245,7 +259,7 @@ _SOFT = Intrinsic(
     requires="mla",
     text={"gnu": _C["soft_dot_mla"]},
     count=lambda args: _SOFT_STEP * args[2],
-)  # fmt: skip
+)
 
 _RELU = "fpu_relu_f32"
 """A relu in a core register, where the sign is a mask."""
@@ -260,9 +274,9 @@ def activated(value: ArithExpr, activation: str) -> ArithExpr:
 INTRINSICS = (
     COPY_F32,
     _SOFT,
-    *read_intrinsics(__file__, {
-        _RELU: lambda x: np.maximum(x, np.float32(0)), "vmla_f32": _vmla
-    }).values(),
+    *read_intrinsics(
+        __file__, {_RELU: lambda x: np.maximum(x, np.float32(0)), "vmla_f32": _vmla}
+    ).values(),
     *(
         _block(style, tile, steps, tall=tall)
         for style in ("separate", "chained")
@@ -271,4 +285,4 @@ INTRINSICS = (
         for tall in (False, True)
         if not tall or (tile.pixels > 1 and steps > STEPS_PER_ITERATION)
     ),
-)  # fmt: skip
+)

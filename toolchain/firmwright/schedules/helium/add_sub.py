@@ -61,10 +61,13 @@ def make_sum(
     return Intrinsic(
         f"{requires}_{name}_{dtype.name}",
         (*pointers(dtype, a=1, b=1), *pointers(dtype, "w", y=1), *immediates(*names)),
-        partial(_meaning, sign, dtype), fill_text(portable, **values),
-        f"Rescaled {name} of `count` elements.", requires=requires, text={"gnu": text},
+        partial(_meaning, sign, dtype),
+        fill_text(portable, **values),
+        f"Rescaled {name} of `count` elements.",
+        requires=requires,
+        text={"gnu": text},
         count=lambda args: _executed(args, lanes, sign),
-    )  # fmt: skip
+    )
 
 
 def _text(name: str, sign: int, dtype: DType) -> str:
@@ -115,15 +118,25 @@ def build_sum(op: OpCall, config: Config, b: Kernel, family: str = "mve") -> Non
             b.pointer(b.input(0), 0, count),
             b.pointer(b.input(1), 0, count),
             b.pointer(b.y, 0, count, "w"),
-            *terms, output.multipliers[0], output.shifts[0], zero, low, high, away, count,
+            *terms,
+            output.multipliers[0],
+            output.shifts[0],
+            zero,
+            low,
+            high,
+            away,
+            count,
         ],
-    )  # fmt: skip
+    )
 
 
 SCHEDULES = tuple(
     Schedule(
-        f"helium.{name}.vectors", name, frozenset({"mve"}),
-        partial(sum_configs, dtypes=(INT8, INT16)), build_sum,
+        f"helium.{name}.vectors",
+        name,
+        frozenset({"mve"}),
+        partial(sum_configs, dtypes=(INT8, INT16)),
+        build_sum,
     )
     for name in ("add", "sub", "mul")
-)  # fmt: skip
+)

@@ -39,11 +39,18 @@ def _meaning(x: Any, rows: Any, columns: Any, row_step: Any, step: Any) -> tuple
 
 WINDOW_SUM = Intrinsic(
     "mve_sum_8",
-    (*pointers(INT8, x=_CHANNELS), *immediates("rows", "columns", "row_step", "step"),
-     *(Operand(f"c{i}", "out", INT32) for i in range(_CHANNELS))),
-    _meaning, _PORTABLE, "Sums of eight channels over a window.", requires="mve",
-    text={"gnu": _TEXT}, count=lambda args: 10 + args[1] * (4 + 4 * args[2]),
-)  # fmt: skip
+    (
+        *pointers(INT8, x=_CHANNELS),
+        *immediates("rows", "columns", "row_step", "step"),
+        *(Operand(f"c{i}", "out", INT32) for i in range(_CHANNELS)),
+    ),
+    _meaning,
+    _PORTABLE,
+    "Sums of eight channels over a window.",
+    requires="mve",
+    text={"gnu": _TEXT},
+    count=lambda args: 10 + args[1] * (4 + 4 * args[2]),
+)
 
 
 def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
@@ -55,10 +62,13 @@ def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
 ADD_PIXEL_ROW = Intrinsic(
     "mve_add_row",
     (*pointers(INT32, "rw", acc=1), *pointers(INT8, x=1), *immediates("pixels", "channels")),
-    _add_meaning, _C["add_portable"], "Adds pixels to one sum a channel.",
-    requires="mve", text={"gnu": _C["add_text"]},
+    _add_meaning,
+    _C["add_portable"],
+    "Adds pixels to one sum a channel.",
+    requires="mve",
+    text={"gnu": _C["add_text"]},
     count=lambda args: 6 + -(-args[3] // 4) * (9 + 7 * args[2]),
-)  # fmt: skip
+)
 
 INTRINSICS = (WINDOW_SUM, ADD_PIXEL_ROW)
 
@@ -108,7 +118,11 @@ def _take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
 
 SCHEDULES = (
     Schedule(
-        "helium.average_pool2d.sums", "average_pool2d", frozenset({"mve"}), _configs, _build,
+        "helium.average_pool2d.sums",
+        "average_pool2d",
+        frozenset({"mve"}),
+        _configs,
+        _build,
         fold=_take_rows,
     ),
-)  # fmt: skip
+)

@@ -49,15 +49,20 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kind = config.get("weights", "shares_int8" if zero_point else "int8")
     pack = dot_product_loop.pack_int4_rows if kind == "int4" else dot_product_loop.pack_weight_rows
     gemm = BlockGemm(
-        f"mve_gemm_{kind}", b.constant("weights", pack(flat, starts, _CHANNELS), INT8),
-        [b.constant("parameters", table, INT32)], channels, flat.shape[1],
+        f"mve_gemm_{kind}",
+        b.constant("weights", pack(flat, starts, _CHANNELS), INT8),
+        [b.constant("parameters", table, INT32)],
+        channels,
+        flat.shape[1],
         vector_requantize.epilogue_settings(params, min(channels, _CHANNELS)),
         weight_zero_point=zero_point,
-    )  # fmt: skip
+    )
     convolve_two_pixels(
-        b, ConvolutionInput(b.input(0), window, per_tensor_quant(op.input(0)).zero_point), gemm,
+        b,
+        ConvolutionInput(b.input(0), window, per_tensor_quant(op.input(0)).zero_point),
+        gemm,
         op.output.shape,
-    )  # fmt: skip
+    )
 
 
 class TwoPixelGemm(Protocol):
@@ -70,9 +75,12 @@ class TwoPixelGemm(Protocol):
         """Return a copy for columns of `taps` values."""
 
     def emit(
-        self, b: Kernel, source: tir.Buffer, columns: Sequence[ArithExpr],
+        self,
+        b: Kernel,
+        source: tir.Buffer,
+        columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Multiply columns at offsets `columns` of `source`; store output pixels `pixels`."""
 
 
@@ -107,9 +115,12 @@ class BlockGemm:
         return total.value
 
     def emit(
-        self, b: Kernel, source: tir.Buffer, columns: Sequence[ArithExpr],
+        self,
+        b: Kernel,
+        source: tir.Buffer,
+        columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
-    ) -> None:  # fmt: skip
+    ) -> None:
         lanes = min(self.channels, _CHANNELS)
         blocks = self.packed.shape[0]
         if self.first is not None:
@@ -129,9 +140,13 @@ class BlockGemm:
                 [
                     row_of(self.packed),
                     *(b.pointer(source, column, self.taps) for column in columns),
-                    *map(row_of, self.tables), *outputs, *self.settings, *shares, self.taps,
+                    *map(row_of, self.tables),
+                    *outputs,
+                    *self.settings,
+                    *shares,
+                    self.taps,
                 ],
-            )  # fmt: skip
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +255,10 @@ def channel_block_starts(channels: int) -> list[int]:
 
 SCHEDULES = vector_requantize.int8_schedules(
     helium_schedule(
-        "helium.conv2d.im2col", "conv2d", configs=_configs, build=_build,
+        "helium.conv2d.im2col",
+        "conv2d",
+        configs=_configs,
+        build=_build,
         takes_weight_zero_point=True,
     ),
-)  # fmt: skip
+)

@@ -160,8 +160,10 @@ def _layer(
         b.constant("weights", _packed(kernel, starts, block), dtype),
         b.constant("bias", np.stack([_by_block(row, starts, order) for row in rows]), INT32),
         b.constant("scales", np.hstack([_by_block(v, starts, order) for v in scales]), INT32),
-        count, block, _settings(op, min(count, block)),
-    )  # fmt: skip
+        count,
+        block,
+        _settings(op, min(count, block)),
+    )
 
 
 def _params(op: OpCall) -> Requantization:
@@ -193,9 +195,13 @@ def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Arr
 
 
 def _pixels(
-    b: Kernel, layer: _ChannelGroupLayer, group: int, spans: tuple[ValidTapRun, ValidTapRun],
-    at: Position, pixels: int,
-) -> None:  # fmt: skip
+    b: Kernel,
+    layer: _ChannelGroupLayer,
+    group: int,
+    spans: tuple[ValidTapRun, ValidTapRun],
+    at: Position,
+    pixels: int,
+) -> None:
     window, count = layer.window, layer.channels
     down, across = (span.taps for span in spans)
     n, oy, ox = at
@@ -214,22 +220,28 @@ def _pixels(
         b.evaluate(
             name,
             [
-                b.pointer(b.input(0), source + channel, reach + (pixels - 1) * pixel_step), weights,
+                b.pointer(b.input(0), source + channel, reach + (pixels - 1) * pixel_step),
+                weights,
                 b.pointer(layer.bias, layer.bias_block(block, group) * layer.block, layer.block),
                 b.pointer(layer.parameters, block * (2 * layer.block), 2 * layer.block),
                 *(
                     b.pointer(b.y, target + channel + p * count, layer.lanes, "w")
                     for p in range(pixels)
                 ),
-                *layer.settings, *steps, *([pixel_step, *geometry] if geometry else []),
+                *layer.settings,
+                *steps,
+                *([pixel_step, *geometry] if geometry else []),
             ],
-        )  # fmt: skip
+        )
 
 
 def _form(
-    b: Kernel, layer: _ChannelGroupLayer, taps: tuple[range, range],
-    at: tuple[ArithExpr, ArithExpr], pixels: int,
-) -> tuple[str, tir.AccessPtr, list[int]]:  # fmt: skip
+    b: Kernel,
+    layer: _ChannelGroupLayer,
+    taps: tuple[range, range],
+    at: tuple[ArithExpr, ArithExpr],
+    pixels: int,
+) -> tuple[str, tir.AccessPtr, list[int]]:
     """Return the micro-kernel's name, the weights pointer and the geometry for `taps`."""
     down, across = taps
     count, width = layer.channels, layer.window.size[1]
@@ -251,7 +263,10 @@ def _form(
 
 SCHEDULES = vector_requantize.int8_schedules(
     helium_schedule(
-        "helium.depthwise.channels", "depthwise_conv2d", configs=_configs, build=_build,
+        "helium.depthwise.channels",
+        "depthwise_conv2d",
+        configs=_configs,
+        build=_build,
         takes_weight_zero_point=True,
     ),
-)  # fmt: skip
+)

@@ -63,13 +63,17 @@ def _plane_meaning(plane: Any, x: Any, *rest: Any) -> Any:
 COPY_PLANE = Intrinsic(
     name="mve_copy_plane",
     operands=(
-        *pointers(INT8, "rw", plane=1), *pointers(INT8, x=1),
+        *pointers(INT8, "rw", plane=1),
+        *pointers(INT8, x=1),
         *immediates("rows", "columns", "row_step", "column_step", "pitch"),
     ),
-    meaning=_plane_meaning, portable=_C["plane_portable"], doc="Copies one channel to a plane.",
-    requires="mve", text={"gnu": _C["plane_text"]},
+    meaning=_plane_meaning,
+    portable=_C["plane_portable"],
+    doc="Copies one channel to a plane.",
+    requires="mve",
+    text={"gnu": _C["plane_text"]},
     count=lambda args: plane_copy_instructions(args[2], args[3]),
-)  # fmt: skip
+)
 
 # ---- windows ------------------------------------------------------------------------------------
 
@@ -135,14 +139,21 @@ def _window(groups: int) -> Intrinsic:
     return Intrinsic(
         name=f"mve_depthwise_plane_{groups}",
         operands=(
-            *pointers(INT8, plane=1, w=1), *pointers(UINT8, table=LANES * (1 + 4 // groups)),
-            *pointers(UINT32, places=4), *pointers(INT32, q=3), *pointers(INT8, "rw", y=1),
-            *vector_requantize.EPILOGUE_OPERANDS, *immediates(*geometry),
+            *pointers(INT8, plane=1, w=1),
+            *pointers(UINT8, table=LANES * (1 + 4 // groups)),
+            *pointers(UINT32, places=4),
+            *pointers(INT32, q=3),
+            *pointers(INT8, "rw", y=1),
+            *vector_requantize.EPILOGUE_OPERANDS,
+            *immediates(*geometry),
         ),
-        meaning=lambda *args: _meaning(groups, *args), portable=_portable(groups),
-        doc="All outputs of one filter from its channel's plane.", requires="mve",
-        text={"gnu": _text(groups)}, count=lambda args: window_instructions(groups, *args[9:15]),
-    )  # fmt: skip
+        meaning=lambda *args: _meaning(groups, *args),
+        portable=_portable(groups),
+        doc="All outputs of one filter from its channel's plane.",
+        requires="mve",
+        text={"gnu": _text(groups)},
+        count=lambda args: window_instructions(groups, *args[9:15]),
+    )
 
 
 INTRINSICS = (COPY_PLANE, *map(_window, GROUP_COUNTS))
@@ -176,9 +187,9 @@ class _PlaneAxis:
         return (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     def window(self, outputs: int) -> list[int]:
-        return sorted({
-            o * self.stride + k * self.dilation for o in range(outputs) for k in range(self.taps)
-        })  # fmt: skip
+        return sorted(
+            {o * self.stride + k * self.dilation for o in range(outputs) for k in range(self.taps)}
+        )
 
     def tap(self, output: int, position: int) -> int | None:
         """Return the weight offset of the tap of `output` at `position`, or None."""
@@ -271,9 +282,17 @@ def _axis(op: OpCall, window: ConvWindow, axis: int) -> _PlaneAxis:
     start, stop = max(begin, 0), min(end, window.input_size[axis])
     across = (x[2], y[2], window.size[1]) if axis == 0 else (1, 1, 1)
     return _PlaneAxis(
-        outputs, taps, stride, dilation, start - begin, max(stop - start, 0), start,
-        across[0] * x[3], across[1] * y[3], across[2],
-    )  # fmt: skip
+        outputs,
+        taps,
+        stride,
+        dilation,
+        start - begin,
+        max(stop - start, 0),
+        start,
+        across[0] * x[3],
+        across[1] * y[3],
+        across[2],
+    )
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -308,11 +327,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
                 [
                     b.pointer(plane, 0, size),
                     b.pointer(weights, index * weights.shape[1], weights.shape[1]),
-                    b.pointer(table, 0, table.elements), b.pointer(places, 0, _OUTPUTS),
-                    b.pointer(parameters, index * 3, 3), b.pointer(b.y, y_start, y_last + 1, "rw"),
-                    *vector_requantize.epilogue_settings(params, layout.lanes), *_geometry(layout),
+                    b.pointer(table, 0, table.elements),
+                    b.pointer(places, 0, _OUTPUTS),
+                    b.pointer(parameters, index * 3, 3),
+                    b.pointer(b.y, y_start, y_last + 1, "rw"),
+                    *vector_requantize.epilogue_settings(params, layout.lanes),
+                    *_geometry(layout),
                 ],
-            )  # fmt: skip
+            )
 
 
 def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: ArithExpr) -> None:
@@ -325,9 +347,13 @@ def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: Ari
         [
             b.pointer(plane, margin, extent, "rw"),
             b.pointer(b.input(0), source, reach),
-            outer.inside, inner.inside, outer.x_step, inner.x_step, inner.length,
+            outer.inside,
+            inner.inside,
+            outer.x_step,
+            inner.x_step,
+            inner.length,
         ],
-    )  # fmt: skip
+    )
 
 
 def _geometry(layout: _GatherLayout) -> list[int]:

@@ -38,22 +38,31 @@ int16x8_t {name} = vqaddq_n_s16(vreinterpretq_s16_s32({v}), (int16_t)zero_point)
 
 _PRODUCTS = (
     (
-        "vldrb.8 %q[v], [%[taps]], STEP", "vmullb.s8 %q[even], %q[x], %q[v]",
+        "vldrb.8 %q[v], [%[taps]], STEP",
+        "vmullb.s8 %q[even], %q[x], %q[v]",
         "vmullt.s8 %q[odd], %q[x], %q[v]",
     ),
     (
-        "vldrb.8 %q[v], [%[taps]]", "vmullt.s8 %q[v], %q[x], %q[v]",
-        "vadd.i16 %q[odd], %q[odd], %q[v]", "vldrb.8 %q[v], [%[taps]], STEP",
-        "vmullb.s8 %q[x], %q[x], %q[v]", "vadd.i16 %q[even], %q[even], %q[x]",
+        "vldrb.8 %q[v], [%[taps]]",
+        "vmullt.s8 %q[v], %q[x], %q[v]",
+        "vadd.i16 %q[odd], %q[odd], %q[v]",
+        "vldrb.8 %q[v], [%[taps]], STEP",
+        "vmullb.s8 %q[x], %q[x], %q[v]",
+        "vadd.i16 %q[even], %q[even], %q[x]",
     ),
-)  # fmt: skip
+)
 """Code of both taps of a pair; no register is left for both products of the second."""
 
 _WIDENED = (
-    "vmovlb.s16 %q[x], %q[even]", "vmovlt.s16 %q[v], %q[even]", "vadd.i32 %q[a], %q[a], %q[x]",
-    "vadd.i32 %q[b], %q[b], %q[v]", "vmovlb.s16 %q[x], %q[odd]", "vmovlt.s16 %q[v], %q[odd]",
-    "vadd.i32 %q[c], %q[c], %q[x]", "vadd.i32 %q[d], %q[d], %q[v]",
-)  # fmt: skip
+    "vmovlb.s16 %q[x], %q[even]",
+    "vmovlt.s16 %q[v], %q[even]",
+    "vadd.i32 %q[a], %q[a], %q[x]",
+    "vadd.i32 %q[b], %q[b], %q[v]",
+    "vmovlb.s16 %q[x], %q[odd]",
+    "vmovlt.s16 %q[v], %q[odd]",
+    "vadd.i32 %q[c], %q[c], %q[x]",
+    "vadd.i32 %q[d], %q[d], %q[v]",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +130,13 @@ def _portable(taps: VisibleTaps) -> str:
     # Sixteen parameters of each kind follow each other.
     step = vector_requantize.PORTABLE.replace("at + 4", "at").replace("at + 8", "at + 16")
     return fill_text(
-        _C["portable"], step=indent(step, " " * 4), places=places, rows=taps.rows,
-        columns=taps.columns, width=taps.width,
-    )  # fmt: skip
+        _C["portable"],
+        step=indent(step, " " * 4),
+        places=places,
+        rows=taps.rows,
+        columns=taps.columns,
+        width=taps.width,
+    )
 
 
 def _meaning(taps: VisibleTaps, *args: Any) -> Any:
@@ -145,14 +158,19 @@ def _taps(taps: VisibleTaps) -> Intrinsic:
     return Intrinsic(
         name=taps.name,
         operands=(
-            *pointers(INT8, x=1, w=reach), *pointers(INT32, bias=CHANNELS, q=2 * CHANNELS),
-            *pointers(INT8, "w", y=CHANNELS), *vector_requantize.EPILOGUE_OPERANDS,
+            *pointers(INT8, x=1, w=reach),
+            *pointers(INT32, bias=CHANNELS, q=2 * CHANNELS),
+            *pointers(INT8, "w", y=CHANNELS),
+            *vector_requantize.EPILOGUE_OPERANDS,
             *immediates("x_row", "x_column"),
         ),
-        meaning=lambda *args: _meaning(taps, *args), portable=_portable(taps),
-        doc=f"{taps.rows} x {taps.columns} taps of sixteen channels.", requires="mve",
-        text={"gnu": _text(taps)}, count=lambda args: taps.instructions(args[8]),
-    )  # fmt: skip
+        meaning=lambda *args: _meaning(taps, *args),
+        portable=_portable(taps),
+        doc=f"{taps.rows} x {taps.columns} taps of sixteen channels.",
+        requires="mve",
+        text={"gnu": _text(taps)},
+        count=lambda args: taps.instructions(args[8]),
+    )
 
 
 INTRINSICS = tuple(

@@ -63,10 +63,13 @@ def _stored(p: int, dtype: DType) -> str:
     value, is_int8 = _VALUE.format(p=p), dtype == INT8
     return fill_text(
         _C["stored"],
-        p=p, value=f"vqaddq_n_s16({value}, (int16_t)zero_point)" if is_int8 else value,
-        min=dtype.min, max=dtype.max, narrowed=_NARROWED if is_int8 else "",
+        p=p,
+        value=f"vqaddq_n_s16({value}, (int16_t)zero_point)" if is_int8 else value,
+        min=dtype.min,
+        max=dtype.max,
+        narrowed=_NARROWED if is_int8 else "",
         store="vstrb" if is_int8 else "vstrh",
-    )  # fmt: skip
+    )
 
 
 def _text(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> str:
@@ -95,9 +98,13 @@ def _portable(pixels: int, columns: int, dtype: DType) -> str:
     step = vector_requantize.PORTABLE if dtype == INT8 else int16_dot.STEP_PORTABLE
     # Eight parameters of each kind follow each other.
     return fill_text(
-        _C["portable"], step=indent(step.replace("at + 4", "at"), " " * 8), pixels=pixels,
-        columns=columns, results=", ".join(f"y{p}" for p in range(pixels)), output=dtype.c_type,
-    )  # fmt: skip
+        _C["portable"],
+        step=indent(step.replace("at + 4", "at"), " " * 8),
+        pixels=pixels,
+        columns=columns,
+        results=", ".join(f"y{p}" for p in range(pixels)),
+        output=dtype.c_type,
+    )
 
 
 def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
@@ -141,16 +148,20 @@ def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> I
     return Intrinsic(
         name=microkernel_name(pixels, columns, dtype, weight_dtype),
         operands=(
-            *pointers(dtype, x=1), *pointers(weight_dtype, w=1),
+            *pointers(dtype, x=1),
+            *pointers(weight_dtype, w=1),
             *pointers(INT32, bias=CHANNELS, q=2 * CHANNELS),
-            *(Operand(f"y{p}", "ptr", dtype, "w", 1) for p in range(pixels)), *ending,
+            *(Operand(f"y{p}", "ptr", dtype, "w", 1) for p in range(pixels)),
+            *ending,
             *immediates(*_GEOMETRY),
         ),
         meaning=lambda *args: _meaning(pixels, columns, *args),
         portable=_portable(pixels, columns, dtype),
-        doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.", requires="mve",
-        text={"gnu": _text(pixels, columns, dtype, weight_dtype)}, count=count,
-    )  # fmt: skip
+        doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.",
+        requires="mve",
+        text={"gnu": _text(pixels, columns, dtype, weight_dtype)},
+        count=count,
+    )
 
 
 INTRINSICS = tuple(

@@ -165,15 +165,17 @@ class DotProductLoop:
             inputs.append(f'[rest] "r"({values})')
         elif not self.deep:
             declared.append("(void)taps;")
-        return "\n".join([
-            "int32x4_t first, second;",
-            *declared,
-            "__asm__ volatile(",
-            body,
-            f'    : [first] "=w"(first), [second] "=w"(second), {", ".join(outputs)}',
-            f"    : {', '.join(inputs)}".rstrip(),
-            f"    : {CLOBBERS});",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                "int32x4_t first, second;",
+                *declared,
+                "__asm__ volatile(",
+                body,
+                f'    : [first] "=w"(first), [second] "=w"(second), {", ".join(outputs)}',
+                f"    : {', '.join(inputs)}".rstrip(),
+                f"    : {CLOBBERS});",
+            ]
+        )
 
     def instructions(
         self, columns: tuple[str, ...], taps: int, lanes: LaneFormat = INT8_LANES
@@ -252,12 +254,14 @@ second = vaddq_n_s32(second, share1);"""
 
 def _text(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool) -> str:
     endings = (("first", "y0"), ("second", "y1"))
-    return "\n".join([
-        loop.frame(PAIR, lanes),
-        *([_ADDED_SHARES] if has_shares else []),
-        vector_requantize.PARAMETER_LOADS,
-        *(vector_requantize.requantize_assembly(vector, target) for vector, target in endings),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            loop.frame(PAIR, lanes),
+            *([_ADDED_SHARES] if has_shares else []),
+            vector_requantize.PARAMETER_LOADS,
+            *(vector_requantize.requantize_assembly(vector, target) for vector, target in endings),
+        ]
+    )
 
 
 def unpack_weights(w: Any, rows: int, taps: int) -> Any:
@@ -302,16 +306,21 @@ def _product(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool = Fals
         name=f"mve_gemm_{kind}_{loop.suffix}",
         operands=(
             *pointers(INT8, w=size, x0=loop.least_taps, x1=loop.least_taps),
-            *pointers(INT32, q=vector_requantize.PARAMETERS), *pointers(INT8, "w", y0=1, y1=1),
-            *vector_requantize.EPILOGUE_OPERANDS, *shares, *immediates("taps"),
+            *pointers(INT32, q=vector_requantize.PARAMETERS),
+            *pointers(INT8, "w", y0=1, y1=1),
+            *vector_requantize.EPILOGUE_OPERANDS,
+            *shares,
+            *immediates("taps"),
         ),
         meaning=partial(_meaning, unpack_int4_weights if lanes.is_int4 else unpack_weights),
         portable=fill_text(
-            _C["portable"], step=indent(vector_requantize.PORTABLE, " " * 8),
+            _C["portable"],
+            step=indent(vector_requantize.PORTABLE, " " * 8),
             product=_C["int4_product" if lanes.is_int4 else "product"].rstrip(),
             share=" + (p == 0 ? share0 : share1)" if has_shares else "",
         ),
-        doc="Four channels of two pixels: products over a column, requantised.", requires="mve",
+        doc="Four channels of two pixels: products over a column, requantised.",
+        requires="mve",
         text={"gnu": _text(loop, lanes, has_shares=has_shares)},
         count=lambda args: (
             loop.instructions(PAIR, args[-1], lanes)
@@ -319,7 +328,7 @@ def _product(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool = Fals
             + 8
             + len(shares)
         ),
-    )  # fmt: skip
+    )
 
 
 SUM = Intrinsic(
@@ -327,9 +336,11 @@ SUM = Intrinsic(
     operands=(*pointers(INT8, x=1), *immediates("count"), Operand("total", "out", INT32)),
     meaning=lambda x, count, *_: np.asarray(x, np.int64)[:count].sum(axis=0),
     portable="total = 0;\nfor (int32_t i = 0; i < count; ++i) {\n    total += x[i];\n}",
-    doc="The sum of `count` values.", requires="mve", text={"gnu": _C["sum_text"]},
+    doc="The sum of `count` values.",
+    requires="mve",
+    text={"gnu": _C["sum_text"]},
     count=lambda args: 6 + args[1] // 16 * 4,
-)  # fmt: skip
+)
 
 INTRINSICS = (
     SUM,

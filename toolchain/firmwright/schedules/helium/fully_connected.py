@@ -42,13 +42,15 @@ _PORTABLE = fill_text(_C["portable"], product=_C["product"])
 _INT4_PORTABLE = fill_text(_C["portable"], product=_C["int4_product"])
 
 
-_CHANNELS_PORTABLE = "\n".join([
-    *_PORTABLE.splitlines()[:1],
-    "    const int32_t at = r / 4 * 12 + r % 4;",
-    *_PORTABLE.replace("q[r]", "q[at]").splitlines()[1:5],
-    indent(vector_requantize.PORTABLE, "    "),
-    *_PORTABLE.splitlines()[-2:],
-])  # fmt: skip
+_CHANNELS_PORTABLE = "\n".join(
+    [
+        *_PORTABLE.splitlines()[:1],
+        "    const int32_t at = r / 4 * 12 + r % 4;",
+        *_PORTABLE.replace("q[r]", "q[at]").splitlines()[1:5],
+        indent(vector_requantize.PORTABLE, "    "),
+        *_PORTABLE.splitlines()[-2:],
+    ]
+)
 
 IMMEDIATES = ("multiplier", "left", "addend", "sign", "shift", "low", "high", "lanes", "taps")
 
@@ -60,13 +62,15 @@ def _ending(vector: str, number: int, target: str, lanes: str) -> str:
 
 def _text(loop: DotProductLoop, lanes: LaneFormat) -> str:
     second = _ending("second", 1, "y + 4", "lanes - 4")
-    return "\n".join([
-        loop.frame(("x",), lanes),
-        _ending("first", 0, "y", "lanes"),
-        "if (lanes > 4) {",
-        *("    " + line for line in second.splitlines()),
-        "}",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            loop.frame(("x",), lanes),
+            _ending("first", 0, "y", "lanes"),
+            "if (lanes > 4) {",
+            *("    " + line for line in second.splitlines()),
+            "}",
+        ]
+    )
 
 
 def _channels_text(loop: DotProductLoop) -> str:
@@ -277,13 +281,18 @@ def _biases(b: Kernel, table: tir.Buffer, column: tir.AccessPtr, zero_point: int
 
 SCHEDULES = (
     helium_schedule(
-        "helium.fully_connected.rows", "fully_connected", configs=_configs, build=_build,
+        "helium.fully_connected.rows",
+        "fully_connected",
+        configs=_configs,
+        build=_build,
         takes_weight_zero_point=True,
     ),
     vector_requantize.int8_schedules(
         helium_schedule(
-            "helium.fully_connected.channels", "fully_connected", build=_build_float32,
+            "helium.fully_connected.channels",
+            "fully_connected",
+            build=_build_float32,
             configs=lambda op: ({},) if vector_requantize.supports_int8_layer(op) else (),
         )
     )[1],
-)  # fmt: skip
+)

@@ -26,9 +26,13 @@ _C = read_sections(__file__)
 
 
 def copy_bytes(
-    b: Kernel, target: tir.Buffer, at: ArithExpr | int, source: tir.Buffer, start: ArithExpr,
+    b: Kernel,
+    target: tir.Buffer,
+    at: ArithExpr | int,
+    source: tir.Buffer,
+    start: ArithExpr,
     count: int,
-) -> None:  # fmt: skip
+) -> None:
     for first, vectors, last in _pieces(count):
         elements = VECTOR_BYTES * (vectors - 1) + last
         y = b.pointer(target, at + first, elements, "w")
@@ -55,9 +59,15 @@ def fill_buffer(b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: in
 
 
 def gather_bytes(
-    b: Kernel, target: tir.Buffer, at: ArithExpr | int, source: tir.Buffer, start: ArithExpr,
-    reach: int, offsets: tir.Buffer, count: int,
-) -> None:  # fmt: skip
+    b: Kernel,
+    target: tir.Buffer,
+    at: ArithExpr | int,
+    source: tir.Buffer,
+    start: ArithExpr,
+    reach: int,
+    offsets: tir.Buffer,
+    count: int,
+) -> None:
     for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
         elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
         vectors = -(-elements // GATHER_LANES)
@@ -77,9 +87,14 @@ def _pieces(count: int) -> list[tuple[int, int, int]]:
 
 
 def _move(
-    kind: str, name: str, verb: str, vectors: int, sources: tuple[Operand, ...], assignment: str,
+    kind: str,
+    name: str,
+    verb: str,
+    vectors: int,
+    sources: tuple[Operand, ...],
+    assignment: str,
     meaning: Callable[..., Any],
-) -> Intrinsic:  # fmt: skip
+) -> Intrinsic:
     """Return an intrinsic that stores the bytes of `vectors` by the C `assignment` to y[i].
 
     The assembly of all vectors but the last, which has `last` bytes, advances pointers.
@@ -88,20 +103,27 @@ def _move(
     block = fill_text(_C[f"{kind}_block"], steps="\n".join(string_lines(lines * (vectors - 1))))
     return Intrinsic(
         f"mve_{name}_{vectors}",
-        (*pointers(INT8, "w", y=count + 1), *sources, *immediates("last")), meaning,
+        (*pointers(INT8, "w", y=count + 1), *sources, *immediates("last")),
+        meaning,
         f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    {assignment};\n}}",
-        f"{verb} {count} + last bytes.", requires="mve",
+        f"{verb} {count} + last bytes.",
+        requires="mve",
         text={"gnu": _C[kind].replace("$block\n", f"{block}\n" if count else "")},
         instructions=len(lines) * vectors + (3 if kind == "fill" else 2),
-    )  # fmt: skip
+    )
 
 
 def _copy(vectors: int) -> Intrinsic:
     count = VECTOR_BYTES * (vectors - 1)
     return _move(
-        "copy", "copy", "Copies", vectors, pointers(INT8, x=count + 1), "y[i] = x[i]",
+        "copy",
+        "copy",
+        "Copies",
+        vectors,
+        pointers(INT8, x=count + 1),
+        "y[i] = x[i]",
         lambda y, x, last: np.asarray(x)[: count + last],
-    )  # fmt: skip
+    )
 
 
 def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
@@ -111,9 +133,14 @@ def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
         return np.zeros_like(np.asarray(y)[: count + last]) + np.asarray(value).astype(np.int8)
 
     return _move(
-        "fill", "fill" if kind == "imm" else "fill_by", "Fills", vectors,
-        (Operand("value", kind, INT32),), "y[i] = (int8_t)value", meaning,
-    )  # fmt: skip
+        "fill",
+        "fill" if kind == "imm" else "fill_by",
+        "Fills",
+        vectors,
+        (Operand("value", kind, INT32),),
+        "y[i] = (int8_t)value",
+        meaning,
+    )
 
 
 def _gather(vectors: int) -> Intrinsic:

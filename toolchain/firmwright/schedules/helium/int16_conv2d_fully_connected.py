@@ -55,9 +55,11 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
     gemm = BlockGemm(
         "mve_gemm_int16",
         b.constant("weights", pack_weight_rows(flat, starts, _CHANNELS, int16_dot.WIDTH), INT8),
-        [b.constant("parameters", table, INT32)], len(flat), 2 * flat.shape[1],
+        [b.constant("parameters", table, INT32)],
+        len(flat),
+        2 * flat.shape[1],
         [*int16_dot.epilogue_settings(params), lanes],
-    )  # fmt: skip
+    )
     _convolve(op, b, gemm)
 
 
@@ -85,9 +87,12 @@ class _Int16RowGemm:
         return replace(self, taps=taps)
 
     def emit(
-        self, b: Kernel, source: tir.Buffer, columns: Sequence[ArithExpr],
+        self,
+        b: Kernel,
+        source: tir.Buffer,
+        columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
-    ) -> None:  # fmt: skip
+    ) -> None:
         for column, pixel in zip(columns, pixels, strict=True):
             self.pixel(b, source, column, pixel)
 
@@ -110,9 +115,13 @@ class _Int16RowGemm:
                 b.store(y, [i], finish(total))
 
     def _in_chunks(
-        self, b: Kernel, y: tir.Buffer, source: tir.Buffer, column: ArithExpr,
+        self,
+        b: Kernel,
+        y: tir.Buffer,
+        source: tir.Buffer,
+        column: ArithExpr,
         at: tuple[ArithExpr, ArithExpr],
-    ) -> None:  # fmt: skip
+    ) -> None:
         block, row = at
         steps, count, size = self.packed.shape[1], y.shape[0], BYTES_PER_STEP * self.chunk
         total = b.reg("total", INT64, count)
@@ -130,18 +139,26 @@ class _Int16RowGemm:
             b.store(y, [i], finish(b.load(total, [i])))
 
     def _chunk(
-        self, b: Kernel, total: tir.Buffer, source: tir.Buffer, column: ArithExpr,
+        self,
+        b: Kernel,
+        total: tir.Buffer,
+        source: tir.Buffer,
+        column: ArithExpr,
         at: tuple[ArithExpr, int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         sums = b.reg("sum", INT32, int16_dot.ROWS)
         self._products(b, sums, source, column, at)
         for i in range(total.elements):
             b.store(total, [i], b.load(total, [i]) + b.load(sums, [i]).cast(INT64))
 
     def _products(
-        self, b: Kernel, sums: tir.Buffer, source: tir.Buffer, column: ArithExpr,
+        self,
+        b: Kernel,
+        sums: tir.Buffer,
+        source: tir.Buffer,
+        column: ArithExpr,
         at: tuple[ArithExpr, int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Multiply the chunk at `at` (first weight step, bytes of the column)."""
         first, taps = at
         step = int16_dot.ROWS * int16_dot.WIDTH
@@ -177,14 +194,18 @@ def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 INT16_ROW_RULE = helium_schedule(
-    "helium.conv2d.int16_rows", "conv2d", build=_build_rows,
+    "helium.conv2d.int16_rows",
+    "conv2d",
+    build=_build_rows,
     configs=lambda op: () if _conv_configs(op) else for_inputs_of(INT16)(op),
-)  # fmt: skip
+)
 SCHEDULES = (
     INT16_ROW_RULE,
     helium_schedule("helium.conv2d.int16", "conv2d", configs=_conv_configs, build=_build_conv),
     helium_schedule(
-        "helium.fully_connected.int16", "fully_connected", configs=for_inputs_of(INT16),
+        "helium.fully_connected.int16",
+        "fully_connected",
+        configs=for_inputs_of(INT16),
         build=_build_matrix,
     ),
-)  # fmt: skip
+)

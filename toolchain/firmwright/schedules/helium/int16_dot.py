@@ -51,15 +51,17 @@ def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "sh
 
 
 def _product_text(loop: DotProductLoop) -> str:
-    return "\n".join([
-        loop.frame(dot_product_loop.PAIR, dot_product_loop.INT16_LANES),
-        vector_requantize.PARAMETER_LOADS,
-        *(
-            f"{v} = vaddq_s32({v}, bias);\n{scale_assembly(v)}\n"
-            + vector_requantize.store_assembly(v, y, "lanes", INT16)
-            for v, y in (("first", "y0"), ("second", "y1"))
-        ),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            loop.frame(dot_product_loop.PAIR, dot_product_loop.INT16_LANES),
+            vector_requantize.PARAMETER_LOADS,
+            *(
+                f"{v} = vaddq_s32({v}, bias);\n{scale_assembly(v)}\n"
+                + vector_requantize.store_assembly(v, y, "lanes", INT16)
+                for v, y in (("first", "y0"), ("second", "y1"))
+            ),
+        ]
+    )
 
 
 def unpack_int16_column(column: Any) -> Any:
@@ -93,58 +95,74 @@ def _product_meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: 
     table = np.asarray(q, np.int64)
     return tuple(
         requantize_to_int16(
-            _sums(w, x, vector_requantize.CHANNELS, taps) + table[:4], table[4:8], table[8:12],
+            _sums(w, x, vector_requantize.CHANNELS, taps) + table[:4],
+            table[4:8],
+            table[8:12],
             settings,
         )[:lanes]
         for x in (x0, x1)
-    )  # fmt: skip
+    )
 
 
 def _product(loop: DotProductLoop) -> Intrinsic:
     weights = (loop.head + loop.tail) * WIDTH * vector_requantize.CHANNELS
     return Intrinsic(
         f"mve_gemm_int16_{loop.suffix}",
-        (*pointers(INT8, w=weights, x0=loop.least_taps, x1=loop.least_taps),
-         *pointers(INT32, q=vector_requantize.PARAMETERS), *pointers(INT16, "w", y0=1, y1=1),
-         *EPILOGUE_OPERANDS),
-        _product_meaning, _PORTABLE,
+        (
+            *pointers(INT8, w=weights, x0=loop.least_taps, x1=loop.least_taps),
+            *pointers(INT32, q=vector_requantize.PARAMETERS),
+            *pointers(INT16, "w", y0=1, y1=1),
+            *EPILOGUE_OPERANDS,
+        ),
+        _product_meaning,
+        _PORTABLE,
         "Four channels of two pixels: products over a column of int16, requantised.",
-        requires="mve", text={"gnu": _product_text(loop)},
+        requires="mve",
+        text={"gnu": _product_text(loop)},
         count=lambda args: loop.instructions(dot_product_loop.PAIR, args[-1]) + 24,
-    )  # fmt: skip
+    )
 
 
-_ROWS_PORTABLE = "\n".join([
-    f"int32_t sums[{ROWS}] = {{0}};",
-    "for (int32_t k = 0; k < taps / 2; ++k) {",
-    "    int16_t value;",
-    "    memcpy(&value, x + 2 * k, sizeof value);",
-    f"    for (int32_t r = 0; r < {ROWS}; ++r) {{",
-    f"        sums[r] += w[k / 8 * {WIDTH * ROWS} + 8 * r + k % 8] * value;",
-    "    }",
-    "}",
-    *(f"c{i} = sums[{i}];" for i in range(ROWS)),
-])  # fmt: skip
+_ROWS_PORTABLE = "\n".join(
+    [
+        f"int32_t sums[{ROWS}] = {{0}};",
+        "for (int32_t k = 0; k < taps / 2; ++k) {",
+        "    int16_t value;",
+        "    memcpy(&value, x + 2 * k, sizeof value);",
+        f"    for (int32_t r = 0; r < {ROWS}; ++r) {{",
+        f"        sums[r] += w[k / 8 * {WIDTH * ROWS} + 8 * r + k % 8] * value;",
+        "    }",
+        "}",
+        *(f"c{i} = sums[{i}];" for i in range(ROWS)),
+    ]
+)
 
 
 def _rows_text(loop: DotProductLoop) -> str:
     lanes = ((vector, lane) for vector in ("first", "second") for lane in range(4))
-    return "\n".join([
-        loop.frame(("x",), dot_product_loop.INT16_LANES),
-        *(f"c{i} = vgetq_lane_s32({v}, {lane});" for i, (v, lane) in enumerate(lanes)),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            loop.frame(("x",), dot_product_loop.INT16_LANES),
+            *(f"c{i} = vgetq_lane_s32({v}, {lane});" for i, (v, lane) in enumerate(lanes)),
+        ]
+    )
 
 
 def _rows(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
         f"mve_rows_int16_{loop.suffix}",
-        (*pointers(INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps),
-         *immediates("taps"), *(Operand(f"c{i}", "out", INT32) for i in range(ROWS))),
+        (
+            *pointers(INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps),
+            *immediates("taps"),
+            *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
+        ),
         lambda w, x, taps, *_: tuple(_sums(w, x, ROWS, taps).astype(np.int32)),
-        _ROWS_PORTABLE, "Eight rows of weights: products with a column of int16.",
-        requires="mve", text={"gnu": _rows_text(loop)},
+        _ROWS_PORTABLE,
+        "Eight rows of weights: products with a column of int16.",
+        requires="mve",
+        text={"gnu": _rows_text(loop)},
         count=lambda args: loop.instructions(("x",), args[2]) + 16,
-    )  # fmt: skip
+    )
 
 
 INTRINSICS = tuple(

@@ -27,15 +27,19 @@ def _lookup(op: str) -> Intrinsic:
 
     return Intrinsic(
         f"mve_{op}_int16",
-        (*pointers(INT16, "w", y=1), *pointers(INT16, x=1), *pointers(UINT16, table=257),
-         *immediates("multiplier", "shift", "count")),
+        (
+            *pointers(INT16, "w", y=1),
+            *pointers(INT16, x=1),
+            *pointers(UINT16, table=257),
+            *immediates("multiplier", "shift", "count"),
+        ),
         meaning,
         fill_text(_C["portable"], **_NUMBERS[op]),
         f"{op} of `count` values.",
         requires="mve",
         text={"gnu": fill_text(_C["text"], **_NUMBERS[op])},
         count=lambda args: 20 + -(-args[5] // 4) * 22,
-    )  # fmt: skip
+    )
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:

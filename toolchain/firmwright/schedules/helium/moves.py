@@ -99,43 +99,88 @@ def _gathered(y: Any, x: Any, places: Any, size: int, words: int, step: int, cou
 
 
 def _move(
-    name: str, dtype: DType, numbers: str, meaning: Callable[..., Any], doc: str, section: str,
-    cost: float, places: int = 0, **values: object,
-) -> Intrinsic:  # fmt: skip
+    name: str,
+    dtype: DType,
+    numbers: str,
+    meaning: Callable[..., Any],
+    doc: str,
+    section: str,
+    cost: float,
+    places: int = 0,
+    **values: object,
+) -> Intrinsic:
     """Return an intrinsic that executes about `cost` instructions for each element."""
     return Intrinsic(
         f"mve_{name}",
-        (*pointers(dtype, "rw", y=1), *pointers(dtype, x=1),
-         *(pointers(INT32, places=1) * places), *immediates(*numbers.split())),
+        (
+            *pointers(dtype, "rw", y=1),
+            *pointers(dtype, x=1),
+            *(pointers(INT32, places=1) * places),
+            *immediates(*numbers.split()),
+        ),
         meaning,
         _C[f"{section}_portable"],
         doc,
         requires="mve",
         text={"gnu": fill_text(_C[section], **values)},
         count=lambda args: 12 + round(args[-1] * cost),
-    )  # fmt: skip
+    )
 
 
 INTRINSICS = (
     *(
-        _move(f"copy_{dtype.name}", dtype, "y_step x_step count", _strided,
-              "Copies `count` elements with strides.", "copy", 6 / lanes, n=lanes,
-              bits=128 // lanes, c=letter, shifted="" if dtype == UINT8 else "_shifted")
+        _move(
+            f"copy_{dtype.name}",
+            dtype,
+            "y_step x_step count",
+            _strided,
+            "Copies `count` elements with strides.",
+            "copy",
+            6 / lanes,
+            n=lanes,
+            bits=128 // lanes,
+            c=letter,
+            shifted="" if dtype == UINT8 else "_shifted",
+        )
         for dtype, lanes, letter in ((UINT8, 8, "b"), (UINT16, 8, "h"), (UINT32, 4, "w"))
     ),
-    _move("flip_signs", UINT8, "count", lambda y, x, count: np.asarray(x)[:count] ^ 0x80,
-          "Inverts the sign bits of `count` bytes.", "flips", 0.25),
-    _move("gather_words", UINT32, "size words step count", _gathered,
-          "Copies slices of a few words, those at `count` indices.", "gather", 4, 1),
-)  # fmt: skip
+    _move(
+        "flip_signs",
+        UINT8,
+        "count",
+        lambda y, x, count: np.asarray(x)[:count] ^ 0x80,
+        "Inverts the sign bits of `count` bytes.",
+        "flips",
+        0.25,
+    ),
+    _move(
+        "gather_words",
+        UINT32,
+        "size words step count",
+        _gathered,
+        "Copies slices of a few words, those at `count` indices.",
+        "gather",
+        4,
+        1,
+    ),
+)
 SCHEDULES = (
     *(
-        helium_schedule(f"helium.{op}.vectors", op, configs=lambda op: ({},), build=_build,
-                        time_max=_TIME_MAX)
+        helium_schedule(
+            f"helium.{op}.vectors", op, configs=lambda op: ({},), build=_build, time_max=_TIME_MAX
+        )
         for op in _OPS.split()
     ),
-    helium_schedule("helium.quantize.signs", "quantize", build=_build_flips,
-                    configs=lambda op: ({},) if flips_sign_bits(op) else ()),
-    helium_schedule("helium.dynamic_gather.words", "dynamic_gather", build=_build_gather,
-                    configs=lambda op: ({},) if _slice_words(op) else ()),
-)  # fmt: skip
+    helium_schedule(
+        "helium.quantize.signs",
+        "quantize",
+        build=_build_flips,
+        configs=lambda op: ({},) if flips_sign_bits(op) else (),
+    ),
+    helium_schedule(
+        "helium.dynamic_gather.words",
+        "dynamic_gather",
+        build=_build_gather,
+        configs=lambda op: ({},) if _slice_words(op) else (),
+    ),
+)

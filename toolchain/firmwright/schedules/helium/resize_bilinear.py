@@ -31,22 +31,45 @@ def _interpolate(dtype: DType, lane: int) -> Intrinsic:
     kind = "float" if dtype == FLOAT32 else "int"
     v, size = f"{kind[0].replace('i', 's')}{lane}", {1: "b", 2: "h", 4: "w"}[dtype.size_bytes]
     step, tail = (
-        indent(fill_text(_C[f"step_{kind}"], v=v, vector=f"{kind}{lane}x{128 // lane}_t",
-                         scalar=f"int{lane}_t", sign=lane - 1, load=f"vldr{size}q{z}_{v}",
-                         inside=", inside" if z else ""), "    ")
+        indent(
+            fill_text(
+                _C[f"step_{kind}"],
+                v=v,
+                vector=f"{kind}{lane}x{128 // lane}_t",
+                scalar=f"int{lane}_t",
+                sign=lane - 1,
+                load=f"vldr{size}q{z}_{v}",
+                inside=", inside" if z else "",
+            ),
+            "    ",
+        )
         for z in ("", "_z")
-    )  # fmt: skip
+    )
     return Intrinsic(
         f"mve_interpolate_{dtype.name}_{lane}",
-        (*pointers(dtype, "w", y=1), *pointers(dtype, a=1, b=1, c=1, d=1),
-         *inputs(FLOAT32 if dtype == FLOAT32 else INT32, "up", "down", "to_left", "to_right"),
-         *immediates("bits", "count")),
-        _meaning, fill_text(_C[f"portable_{kind}"], element=dtype.c_type),
-        "Interpolates `count` channels between four pixels.", requires="mvefp",
-        text={"gnu": fill_text(_C["text"], store_p=f"vstr{size}q_p_{v}", store=f"vstr{size}q_{v}",
-                               step=step, tail=tail, n=128 // lane, lane=lane)},
+        (
+            *pointers(dtype, "w", y=1),
+            *pointers(dtype, a=1, b=1, c=1, d=1),
+            *inputs(FLOAT32 if dtype == FLOAT32 else INT32, "up", "down", "to_left", "to_right"),
+            *immediates("bits", "count"),
+        ),
+        _meaning,
+        fill_text(_C[f"portable_{kind}"], element=dtype.c_type),
+        "Interpolates `count` channels between four pixels.",
+        requires="mvefp",
+        text={
+            "gnu": fill_text(
+                _C["text"],
+                store_p=f"vstr{size}q_p_{v}",
+                store=f"vstr{size}q_{v}",
+                step=step,
+                tail=tail,
+                n=128 // lane,
+                lane=lane,
+            )
+        },
         count=lambda args: 6 - args[-1] * lane // -128 * 17,
-    )  # fmt: skip
+    )
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -68,7 +91,10 @@ _KINDS = ((INT8, 16), (INT8, 32), (INT16, 32), (FLOAT32, 32))
 INTRINSICS = tuple(_interpolate(*kind) for kind in _KINDS)
 SCHEDULES = (
     Schedule(
-        "helium.resize_bilinear.channels", "resize_bilinear", frozenset({"mvefp"}),
-        lambda op: ({},) if sum_dtype(op) != INT64 else (), _build,
+        "helium.resize_bilinear.channels",
+        "resize_bilinear",
+        frozenset({"mvefp"}),
+        lambda op: ({},) if sum_dtype(op) != INT64 else (),
+        _build,
     ),
-)  # fmt: skip
+)

@@ -68,9 +68,14 @@ def store_assembly(vector: str, target: str, lanes: str, dtype: DType = INT8) ->
     store = "vstrb" if dtype == INT8 else "vstrh"
     return fill_text(
         _C["stored"],
-        v=vector, y=target, lanes=lanes, min=dtype.min, max=dtype.max, store=store,
+        v=vector,
+        y=target,
+        lanes=lanes,
+        min=dtype.min,
+        max=dtype.max,
+        store=store,
         narrowed=NARROWED[dtype],
-    )  # fmt: skip
+    )
 
 
 def supports_requantize(params: Requantization) -> bool:
@@ -100,10 +105,12 @@ def int8_schedules(schedule: Schedule) -> tuple[Schedule, Schedule]:
     return (
         replace(schedule, configs=lambda op: () if op.numerics == "onnx" else configs(op)),
         replace(
-            schedule, name=f"{schedule.name}.float32", requires=frozenset({"mve", "mvefp"}),
+            schedule,
+            name=f"{schedule.name}.float32",
+            requires=frozenset({"mve", "mvefp"}),
             configs=lambda op: configs(op) if op.numerics == "onnx" else (),
         ),
-    )  # fmt: skip
+    )
 
 
 def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
@@ -122,11 +129,13 @@ def rounding_mode(params: Requantization) -> int:
 def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Array:
     """Return the table [block, 12] for blocks with first channels `starts`."""
     channels = len(bias)
-    table = np.stack([
-        bias.astype(np.int64),
-        np.broadcast_to(np.array(params.multipliers, np.int64), channels),
-        np.broadcast_to(np.array(params.shifts, np.int64), channels),
-    ])  # fmt: skip
+    table = np.stack(
+        [
+            bias.astype(np.int64),
+            np.broadcast_to(np.array(params.multipliers, np.int64), channels),
+            np.broadcast_to(np.array(params.shifts, np.int64), channels),
+        ]
+    )
     index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), channels - 1)
     return np.ascontiguousarray(table[:, index].transpose(1, 0, 2)).reshape(len(starts), -1)
 

@@ -81,9 +81,11 @@ class _FloatVectorGemm:
                         b.pointer(b.y, (at + pixel) * self.outputs + channel, lanes, "w")
                         for pixel in range(tile.pixels)
                     ),
-                    self.activation, lanes, self.depth,
+                    self.activation,
+                    lanes,
+                    self.depth,
                 ],
-            )  # fmt: skip
+            )
 
 
 def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) -> _FloatVectorGemm:
@@ -93,11 +95,14 @@ def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) ->
     last = max(outputs - tile.lanes, 0)
     starts = [min(start, last) for start in range(0, outputs, tile.lanes)]
     return _FloatVectorGemm(
-        style, tile, outputs, depth,
+        style,
+        tile,
+        outputs,
+        depth,
         b.constant("weights", _packed(flat.T, starts, tile.lanes), FLOAT32),
         b.constant("bias", _packed(bias_of(op, "float32"), starts, tile.lanes), FLOAT32),
         accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")],
-    )  # fmt: skip
+    )
 
 
 def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
@@ -143,9 +148,12 @@ def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> Non
 
 SCHEDULES = tuple(
     helium_float_schedule(
-        f"helium.{op}.{style}", op, configs=partial(_configs, style), build=partial(_build, style),
+        f"helium.{op}.{style}",
+        op,
+        configs=partial(_configs, style),
+        build=partial(_build, style),
         fuses=style == "fused",
     )
     for style in accumulate_f32.ACCUMULATE_STYLES
     for op in ("conv2d", "fully_connected")
-)  # fmt: skip
+)

@@ -129,20 +129,28 @@ def _text(strip: Strip) -> str:
     names = [f"s{i}" for i in range(strip.outputs)]
     lines = [
         *(f"vmov.i32 %q[{name}], #0" for name in names),
-        "wls lr, %[rows], 2f", "1:", *strip.row(), "le lr, 1b", "2:",
-    ]  # fmt: skip
+        "wls lr, %[rows], 2f",
+        "1:",
+        *strip.row(),
+        "le lr, 1b",
+        "2:",
+    ]
     outputs = [*(f'[{name}] "=w"({name})' for name in names), '[w] "+r"(at_w)', '[x] "+r"(at_x)']
     back = len(strip.reach) - 1
     inputs = ['[rows] "r"(rows)', f'[row] "r"(4 * (x_row - {back} * x_column))']
     inputs += ['[column] "r"(4 * x_column)'] if back else []
     clobbers = [*strip.clobbered(), "lr", "cc", "memory"]
     body = [
-        "const float *at_w = w;", "const float *at_x = x;", f"float32x4_t {', '.join(names)};",
-        "__asm__ volatile(", *string_lines(lines), *wrap_assembly("    : ", outputs),
+        "const float *at_w = w;",
+        "const float *at_x = x;",
+        f"float32x4_t {', '.join(names)};",
+        "__asm__ volatile(",
+        *string_lines(lines),
+        *wrap_assembly("    : ", outputs),
         *wrap_assembly("    : ", inputs),
         *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
         "const float32x4_t biases = vldrwq_f32(bias);",
-    ]  # fmt: skip
+    ]
     for place, name in enumerate(names):
         body.append(f"{name} = vaddq_f32({name}, biases);")
         body += accumulate_f32.emit_vector_activation(name).splitlines()
@@ -158,10 +166,17 @@ def _portable(strip: Strip) -> str:
     first, last = strip.reach[0], strip.reach[-1]
     place = f"{strip.stride} * p + k" if strip.stride > 1 else "p + k"
     return fill_text(
-        _C["portable"], outputs=strip.outputs, names=names, lanes=VECTOR_LANES,
-        columns=strip.columns, place=place, first=first, last=last, term=term,
+        _C["portable"],
+        outputs=strip.outputs,
+        names=names,
+        lanes=VECTOR_LANES,
+        columns=strip.columns,
+        place=place,
+        first=first,
+        last=last,
+        term=term,
         limit=indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8),
-    )  # fmt: skip
+    )
 
 
 def _meaning(strip: Strip, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, ...]:
@@ -183,14 +198,18 @@ def _meaning(strip: Strip, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, 
 def _strip_intrinsic(strip: Strip) -> Intrinsic:
     return Intrinsic(
         strip.name,
-        (*pointers(FLOAT32, x=VECTOR_LANES, w=VECTOR_LANES * strip.columns, bias=VECTOR_LANES),
-         *(Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES) for p in range(strip.outputs)),
-         *immediates("activation", "rows", "x_row", "x_column")),
-        partial(_meaning, strip), _portable(strip),
+        (
+            *pointers(FLOAT32, x=VECTOR_LANES, w=VECTOR_LANES * strip.columns, bias=VECTOR_LANES),
+            *(Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES) for p in range(strip.outputs)),
+            *immediates("activation", "rows", "x_row", "x_column"),
+        ),
+        partial(_meaning, strip),
+        _portable(strip),
         f"{strip.outputs} outputs of four channels, windows of {strip.columns} columns.",
-        requires="mvefp", text={"gnu": _text(strip)},
+        requires="mvefp",
+        text={"gnu": _text(strip)},
         count=lambda args: strip.instructions(args[-3], args[-4]),
-    )  # fmt: skip
+    )
 
 
 INTRINSICS = tuple(
@@ -318,8 +337,11 @@ def _places(b: Kernel, run: _StripRun) -> Iterator[ArithExpr]:
 
 SCHEDULES = tuple(
     helium_float_schedule(
-        f"helium.depthwise.{style}", "depthwise_conv2d", configs=partial(_configs, style),
-        build=partial(_build, style), fuses=style == "fused",
+        f"helium.depthwise.{style}",
+        "depthwise_conv2d",
+        configs=partial(_configs, style),
+        build=partial(_build, style),
+        fuses=style == "fused",
     )
     for style in ACCUMULATE_STYLES
-)  # fmt: skip
+)

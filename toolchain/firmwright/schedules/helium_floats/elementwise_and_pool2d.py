@@ -52,14 +52,18 @@ def _pairs(op: str) -> Intrinsic:
     scalar, vector = (indent(limit, " " * 4) for limit in _limits())
     return Intrinsic(
         f"mve_{op}_f32",
-        (*pointers(FLOAT32, a=1, b=1), *pointers(FLOAT32, "w", y=1),
-         *immediates("activation", "count")),
+        (
+            *pointers(FLOAT32, a=1, b=1),
+            *pointers(FLOAT32, "w", y=1),
+            *immediates("activation", "count"),
+        ),
         partial(_pairs_meaning, op),
         fill_text(_C["pairs_portable"], sign=_SIGNS[op], limit=scalar),
-        f"{op} of `count` elements.", requires="mvefp",
+        f"{op} of `count` elements.",
+        requires="mvefp",
         text={"gnu": fill_text(_C["pairs_text"], op=op, limit=vector)},
         count=lambda args: 10 + args[4] // 4 * (6 + activation_instructions(args[3])),
-    )  # fmt: skip
+    )
 
 
 def _pairs_configs(op: OpCall) -> Sequence[Config]:
@@ -99,9 +103,10 @@ def _pool(op: str) -> Intrinsic:
         partial(_pool_meaning, op),
         fill_text(_C[f"{op}_portable"], limit=indent(scalar, " " * 4)),
         f"The {'mean' if op == 'average' else 'greatest'} of a window, four channels.",
-        requires="mvefp", text={"gnu": fill_text(_C[f"{op}_text"], limit=vector, stored=stored)},
+        requires="mvefp",
+        text={"gnu": fill_text(_C[f"{op}_text"], limit=vector, stored=stored)},
         count=lambda args: 12 + args[2] * (3 + 5 * args[3]),
-    )  # fmt: skip
+    )
 
 
 def _pool_configs(op: OpCall) -> Sequence[Config]:
@@ -142,10 +147,13 @@ def _build_hard_swish(op: OpCall, config: Config, b: Kernel) -> None:
 _HARD_SWISH = Intrinsic(
     "mve_hard_swish_f32",
     (*pointers(FLOAT32, x=1), *pointers(FLOAT32, "w", y=1), *immediates("count")),
-    _hard_swish_meaning, _C["hard_swish_portable"], "hard_swish of `count` elements.",
-    requires="mvefp", text={"gnu": _C["hard_swish_text"]},
+    _hard_swish_meaning,
+    _C["hard_swish_portable"],
+    "hard_swish of `count` elements.",
+    requires="mvefp",
+    text={"gnu": _C["hard_swish_text"]},
     count=lambda args: 10 + -(-args[2] // 4) * 23,
-)  # fmt: skip
+)
 INTRINSICS = (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()), _HARD_SWISH)
 
 _NEEDED = frozenset({"mvefp"})

@@ -45,12 +45,19 @@ def _ends_meaning(x: Any, count: Any, *_: Any) -> tuple[Any, Any]:
 
 MIN_MAX = Intrinsic(
     "mve_min_max_f32",
-    (*pointers(FLOAT32, x=1), *immediates("count"), Operand("least", "out", UINT32),
-     Operand("most", "out", INT32)),
-    _ends_meaning, _C["ends_portable"],
-    "Bits of the least and of the greatest of `count` values and 0.", requires="mvefp",
-    text={"gnu": _C["ends_text"]}, count=lambda args: 12 + args[1] // 4 * 5,
-)  # fmt: skip
+    (
+        *pointers(FLOAT32, x=1),
+        *immediates("count"),
+        Operand("least", "out", UINT32),
+        Operand("most", "out", INT32),
+    ),
+    _ends_meaning,
+    _C["ends_portable"],
+    "Bits of the least and of the greatest of `count` values and 0.",
+    requires="mvefp",
+    text={"gnu": _C["ends_text"]},
+    count=lambda args: 12 + args[1] // 4 * 5,
+)
 
 
 _WHOLE, _REST = (
@@ -68,13 +75,20 @@ def _quantize_meaning(y: Any, x: Any, inverse: Any, offset: Any, moves: Any, cou
 
 QUANTIZE = Intrinsic(
     "mve_quantize_f32",
-    (*pointers(INT8, "w", y=1), *pointers(FLOAT32, x=1), *inputs(FLOAT32, "inverse"),
-     *inputs(INT32, "offset"), *immediates("moves", "count")),
-    _quantize_meaning, _C["quantize_portable"],
+    (
+        *pointers(INT8, "w", y=1),
+        *pointers(FLOAT32, x=1),
+        *inputs(FLOAT32, "inverse"),
+        *inputs(INT32, "offset"),
+        *immediates("moves", "count"),
+    ),
+    _quantize_meaning,
+    _C["quantize_portable"],
     "The int8 nearest to each of `count` values, times `inverse`, plus `offset`.",
-    requires="mvefp", text={"gnu": fill_text(_C["quantize_text"], whole=_WHOLE, rest=_REST)},
+    requires="mvefp",
+    text={"gnu": fill_text(_C["quantize_text"], whole=_WHOLE, rest=_REST)},
     count=lambda args: 12 + args[-1] // 4 * 10,
-)  # fmt: skip
+)
 
 
 def _ends(b: Kernel, row: FloatRow, low: Register, high: Register) -> None:
@@ -150,19 +164,31 @@ def _meaning(w: Any, x0: Any, x1: Any, totals: Any, q: Any, *rest: Any) -> tuple
 def _scaled(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
         f"mve_gemm_hybrid_{loop.suffix}",
-        (*pointers(INT8, w=(loop.head + loop.tail) * dot_product_loop.BYTES_PER_STEP * CHANNELS,
-                   x0=loop.least_taps, x1=loop.least_taps),
-         *pointers(INT32, totals=CHANNELS), *pointers(FLOAT32, q=2 * CHANNELS),
-         *pointers(FLOAT32, "w", y0=1, y1=1), *inputs(FLOAT32, "scale"),
-         *inputs(INT32, "zero_point"), *immediates("activation", "lanes", "taps")),
-        _meaning, _PORTABLE, "Four channels of two pixels: products over a column, as floats.",
-        requires="mvefp", text={"gnu": _text(loop)},
+        (
+            *pointers(
+                INT8,
+                w=(loop.head + loop.tail) * dot_product_loop.BYTES_PER_STEP * CHANNELS,
+                x0=loop.least_taps,
+                x1=loop.least_taps,
+            ),
+            *pointers(INT32, totals=CHANNELS),
+            *pointers(FLOAT32, q=2 * CHANNELS),
+            *pointers(FLOAT32, "w", y0=1, y1=1),
+            *inputs(FLOAT32, "scale"),
+            *inputs(INT32, "zero_point"),
+            *immediates("activation", "lanes", "taps"),
+        ),
+        _meaning,
+        _PORTABLE,
+        "Four channels of two pixels: products over a column, as floats.",
+        requires="mvefp",
+        text={"gnu": _text(loop)},
         count=lambda args: (
             loop.instructions(dot_product_loop.PAIR, args[-1])
             + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))
             + 8
         ),
-    )  # fmt: skip
+    )
 
 
 INTRINSICS = (MIN_MAX, QUANTIZE, *map(_scaled, dot_product_loop.DOT_PRODUCT_LOOPS))
@@ -228,11 +254,19 @@ def _by_block(values: Array, starts: Sequence[int]) -> Array:
 _FEATURES = frozenset({"mve", "mvefp"})
 SCHEDULES = (
     Schedule(
-        "helium.hybrid_conv2d.im2col", "hybrid_conv2d", _FEATURES, lambda op: ({},), _build,
+        "helium.hybrid_conv2d.im2col",
+        "hybrid_conv2d",
+        _FEATURES,
+        lambda op: ({},),
+        _build,
         disable_scheduling=True,
     ),
     Schedule(
-        "helium.hybrid_fully_connected.rows", "hybrid_fully_connected", _FEATURES,
-        _matrix_configs, _build_matrix, disable_scheduling=True,
+        "helium.hybrid_fully_connected.rows",
+        "hybrid_fully_connected",
+        _FEATURES,
+        _matrix_configs,
+        _build_matrix,
+        disable_scheduling=True,
     ),
-)  # fmt: skip
+)

@@ -97,25 +97,34 @@ def _text(style: AccumulateStyle, tile: VectorTile) -> str:
     step = tile.step(style)
     lines = [
         *(f"vmov.i32 %q[s{i}], #0" for i in range(tile.sums)),
-        "wls lr, %[rounds], 2f", "1:", *step * _ROUND, "le lr, 1b",
-        "2: wls lr, %[rest], 4f", "3:", *step, "le lr, 3b", "4:",
-    ]  # fmt: skip
+        "wls lr, %[rounds], 2f",
+        "1:",
+        *step * _ROUND,
+        "le lr, 1b",
+        "2: wls lr, %[rest], 4f",
+        "3:",
+        *step,
+        "le lr, 3b",
+        "4:",
+    ]
     sums = [f"s{i}" for i in range(tile.sums)]
     outputs = [f'[{name}] "=w"({name})' for name in sums]
     outputs += ['[w] "+r"(at_w)', '[x] "+r"(at_x)']
     vectors = range(4 if style == "separate" else 6, 8)
     clobbers = [*_VALUES[: tile.pixels], "lr", *(f"q{q}" for q in vectors), "cc", "memory"]
-    return "\n".join([
-        "const float *at_w = w;",
-        "const float *at_x = x;",
-        f"float32x4_t {', '.join(sums)};",
-        "__asm__ volatile(",
-        *string_lines(lines),
-        *wrap_assembly("    : ", outputs),
-        f'    : [rounds] "r"(steps / {_ROUND}), [rest] "r"(steps % {_ROUND})',
-        *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
-        *_ending(tile),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "const float *at_w = w;",
+            "const float *at_x = x;",
+            f"float32x4_t {', '.join(sums)};",
+            "__asm__ volatile(",
+            *string_lines(lines),
+            *wrap_assembly("    : ", outputs),
+            f'    : [rounds] "r"(steps / {_ROUND}), [rest] "r"(steps % {_ROUND})',
+            *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
+            *_ending(tile),
+        ]
+    )
 
 
 def _ending(tile: VectorTile) -> list[str]:
@@ -137,9 +146,12 @@ def _portable(style: AccumulateStyle, tile: VectorTile) -> str:
     x, w = f"x[{tile.pixels} * i + p]", f"w[{tile.lanes} * i + lane]"
     term = accumulate_f32.PORTABLE_ACCUMULATE[style].format(x=x, w=w, total="sum")
     return fill_text(
-        _C["portable"], pixels=tile.pixels, names=names, term=term,
+        _C["portable"],
+        pixels=tile.pixels,
+        names=names,
+        term=term,
         limit=indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8),
-    )  # fmt: skip
+    )
 
 
 def _meaning(
@@ -160,14 +172,18 @@ def _meaning(
 def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
     return Intrinsic(
         microkernel_name(style, tile),
-        (*pointers(FLOAT32, w=tile.lanes, x=tile.pixels, bias=tile.lanes),
-         *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(tile.pixels)),
-         *immediates("activation", "lanes", "steps")),
-        partial(_meaning, style, tile), _portable(style, tile),
+        (
+            *pointers(FLOAT32, w=tile.lanes, x=tile.pixels, bias=tile.lanes),
+            *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(tile.pixels)),
+            *immediates("activation", "lanes", "steps"),
+        ),
+        partial(_meaning, style, tile),
+        _portable(style, tile),
         f"Products of {tile.lanes} channels times {tile.pixels} pixels, biased and cut.",
-        requires="mvefp", text={"gnu": _text(style, tile)},
+        requires="mvefp",
+        text={"gnu": _text(style, tile)},
         count=lambda args: microkernel_instructions(style, tile, args[-1], args[-3]),
-    )  # fmt: skip
+    )
 
 
 _SPREAD = _C["spread"]
@@ -176,15 +192,28 @@ _SPREAD = _C["spread"]
 def _column_text(pixels: int, *, zero: bool) -> str:
     names = {"pixels": pixels, "step": 4 * VECTOR_LANES * pixels}
     if zero:
-        return fill_text(_SPREAD,
-            **names, source="const float32x4_t zeros = vdupq_n_f32(0.0f);\n", load="",
-            value="%q[zeros]", moving="", inputs='[zeros] "w"(zeros), ', clobbers="", tail="zeros",
-        )  # fmt: skip
-    return fill_text(_SPREAD,
-        **names, source="const float *from = x;\n", value="q0", inputs="", clobbers='"q0", ',
-        load='    "vldrw.u32 q0, [%[from]], #16\\n\\t"\n', moving='[from] "+r"(from), ',
+        return fill_text(
+            _SPREAD,
+            **names,
+            source="const float32x4_t zeros = vdupq_n_f32(0.0f);\n",
+            load="",
+            value="%q[zeros]",
+            moving="",
+            inputs='[zeros] "w"(zeros), ',
+            clobbers="",
+            tail="zeros",
+        )
+    return fill_text(
+        _SPREAD,
+        **names,
+        source="const float *from = x;\n",
+        value="q0",
+        inputs="",
+        clobbers='"q0", ',
+        load='    "vldrw.u32 q0, [%[from]], #16\\n\\t"\n',
+        moving='[from] "+r"(from), ',
         tail="vldrwq_z_f32(from, inside)",
-    )  # fmt: skip
+    )
 
 
 def _column_meaning(pixels: int, y: Any, *rest: Any) -> Any:
@@ -198,14 +227,18 @@ def _column(pixels: int, *, zero: bool) -> Intrinsic:
     value = "0.0f" if zero else "x[i]"
     return Intrinsic(
         f"mve_{'zero' if zero else 'spread'}_f32_{pixels}",
-        (*pointers(FLOAT32, "rw", y=1), *(() if zero else pointers(FLOAT32, x=1)),
-         *immediates("count")),
+        (
+            *pointers(FLOAT32, "rw", y=1),
+            *(() if zero else pointers(FLOAT32, x=1)),
+            *immediates("count"),
+        ),
         partial(_column_meaning, pixels),
         f"for (int32_t i = 0; i < count; ++i) {{\n    y[{pixels} * i] = {value};\n}}",
         f"Every {pixels}th element from y on := {'0' if zero else 'those of x'}.",
-        requires="mvefp", text={"gnu": _column_text(pixels, zero=zero)},
+        requires="mvefp",
+        text={"gnu": _column_text(pixels, zero=zero)},
         count=lambda args: 5 + args[-1] // 4 * (3 + (not zero)) + 4 * (args[-1] % 4 > 0),
-    )  # fmt: skip
+    )
 
 
 INTRINSICS = (

@@ -15,8 +15,11 @@ INTRINSICS = tuple(
 )
 SCHEDULES = tuple(
     Schedule(
-        f"rvv.{name}.vectors", name, frozenset({"rvv"}), sum_configs,
+        f"rvv.{name}.vectors",
+        name,
+        frozenset({"rvv"}),
+        sum_configs,
         partial(build_sum, family="rvv"),
     )
     for name, _ in OPERATORS
-)  # fmt: skip
+)

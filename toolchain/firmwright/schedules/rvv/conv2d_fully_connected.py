@@ -58,18 +58,22 @@ class ChannelLoop:
         finish = vector_requantize.requantize_text
         if self.group:
             return fill_text(
-                _C["grouped"], group=self.group, add=indent(_C["add"], " " * 16),
+                _C["grouped"],
+                group=self.group,
+                add=indent(_C["add"], " " * 16),
                 add_one=indent(_C["add"], " " * 12),
                 first=indent(finish([("sum0", "y + at")], 8, "at", "vl0"), " " * 8),
                 second=indent(finish([("sum1", "y + at + vl0")], 8, "at + vl0", "vl1"), " " * 8),
-            )  # fmt: skip
+            )
         names, pixels = lmul_names(self.lmul), range(self.pixels)
         product = "sum{0} = __riscv_vwmacc_vx_i32{m}(sum{0}, value[k{1}], tap, vl);"
         steps = ["", *(f" + {p} * pixel_step" for p in pixels[1:])]
         tap = fill_text(
-            _C["tap"], products="\n".join(product.format(p, steps[p], **names) for p in pixels),
-            sums=", ".join(f'"+vr"(sum{p})' for p in pixels), **names,
-        )  # fmt: skip
+            _C["tap"],
+            products="\n".join(product.format(p, steps[p], **names) for p in pixels),
+            sums=", ".join(f'"+vr"(sum{p})' for p in pixels),
+            **names,
+        )
         return fill_text(
             _C["pixels"],
             start="\n".join(f"    vint32{names['m']}_t sum{p} = sum0;" for p in pixels[1:]),

@@ -30,9 +30,11 @@ def _text(pixels: int) -> str:
         for p in range(pixels)
     ]
     return fill_text(
-        _C["text"], start=start, products=indent("\n".join(products), " " * 12),
+        _C["text"],
+        start=start,
+        products=indent("\n".join(products), " " * 12),
         finish=block_text(sums, 8),
-    )  # fmt: skip
+    )
 
 
 def _count(pixels: int, rows: int, columns: int, channels: int) -> int:

@@ -44,11 +44,15 @@ ROW_MOVES = RowMoves(
 
 def _move(name: str, source: Sequence[Operand], meaning: Callable[..., Any]) -> Intrinsic:
     return Intrinsic(
-        name=f"rvv_{name}", operands=(*pointers(INT8, "w", y=1), *source, *immediates("count")),
-        meaning=meaning, portable=_C[f"{name}_portable"],
-        doc=f"{name.capitalize()} of `count` bytes.", requires="rvv", text={"gnu": _C[name]},
+        name=f"rvv_{name}",
+        operands=(*pointers(INT8, "w", y=1), *source, *immediates("count")),
+        meaning=meaning,
+        portable=_C[f"{name}_portable"],
+        doc=f"{name.capitalize()} of `count` bytes.",
+        requires="rvv",
+        text={"gnu": _C[name]},
         count=lambda args: 4 + 6 * -(-args[2] // 128),
-    )  # fmt: skip
+    )
 
 
 INTRINSICS = (
@@ -62,9 +66,15 @@ INTRINSICS = (
 
 
 def emit_window_kernel(
-    b: Kernel, op: OpCall, window: ConvWindow, name: str, flat: Array, pixels: int,
-    columns: tuple[int, int, int], repeats: int = 1,
-) -> None:  # fmt: skip
+    b: Kernel,
+    op: OpCall,
+    window: ConvWindow,
+    name: str,
+    flat: Array,
+    pixels: int,
+    columns: tuple[int, int, int],
+    repeats: int = 1,
+) -> None:
     """Compute a layer with weights `flat` [channel, tap], `pixels` at a time.
 
     `columns` are the taps of a window row, their distance, and the values read at each. With
@@ -124,18 +134,24 @@ def make_intrinsic(
     return Intrinsic(
         name,
         operands=(
-            *pointers(INT8, w=1, x=1), *pointers(INT32, q=2), *pointers(UINT16, s=1),
+            *pointers(INT8, w=1, x=1),
+            *pointers(INT32, q=2),
+            *pointers(UINT16, s=1),
             *pointers(INT8, "w", y=pixels),
             *immediates(*_STEPS, "zero_point", "low", "high", "rounding"),
         ),
         meaning=meaning,
         portable=fill_text(
-            _C["portable"], pixels=pixels, c=" + c" if by_channel else "",
+            _C["portable"],
+            pixels=pixels,
+            c=" + c" if by_channel else "",
             requantize=indent(vector_requantize.PORTABLE, " " * 8),
         ),
-        doc="Products of windows and the weights of all channels, requantised.", requires="rvv",
-        text={"gnu": text}, count=lambda args: count(args[6], args[7], args[10]),
-    )  # fmt: skip
+        doc="Products of windows and the weights of all channels, requantised.",
+        requires="rvv",
+        text={"gnu": text},
+        count=lambda args: count(args[6], args[7], args[10]),
+    )
 
 
 def block_text(sums: Sequence[tuple[str, str]], lmul: int) -> str:

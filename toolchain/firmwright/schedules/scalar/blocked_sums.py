@@ -66,11 +66,16 @@ SCHEDULES = (
         for size, needed in _FEATURES.items()
     ),
     _schedule(
-        "scalar.batch_matmul.blocks", "batch_matmul", _FEATURES[2],
+        "scalar.batch_matmul.blocks",
+        "batch_matmul",
+        _FEATURES[2],
         lambda op: ({},) if max(_block(op)) > 1 else (),
     ),
     _schedule(
-        "scalar.transpose_conv.lanes", "transpose_conv", _FEATURES[2],
-        lambda op: ({},) if op.input(1).shape[0] >= _LANES else (), takes_weight_zero_point=True,
+        "scalar.transpose_conv.lanes",
+        "transpose_conv",
+        _FEATURES[2],
+        lambda op: ({},) if op.input(1).shape[0] >= _LANES else (),
+        takes_weight_zero_point=True,
     ),
-)  # fmt: skip
+)

@@ -91,9 +91,13 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def pack_columns(
-    b: Kernel, op: OpCall, zero_point: int, window: ConvWindow, at: ArithExpr,
+    b: Kernel,
+    op: OpCall,
+    zero_point: int,
+    window: ConvWindow,
+    at: ArithExpr,
     shape: tuple[int, int],
-) -> tir.Buffer:  # fmt: skip
+) -> tir.Buffer:
     """Return the windows of output pixels, starting at `at`, packed one per row."""
     if window.pointwise:
         return b.view("pixels", b.input(0), at * shape[1], shape)
@@ -151,30 +155,48 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFami
 _FAMILIES = (MLA_FAMILY, RV32M_FAMILY)
 SCHEDULES = (
     Schedule(
-        "scalar.conv2d.blocks", "conv2d", frozenset(), _conv_configs, _build,
-        disable_scheduling=True, space=_conv_space, takes_weight_zero_point=True,
+        "scalar.conv2d.blocks",
+        "conv2d",
+        frozenset(),
+        _conv_configs,
+        _build,
+        disable_scheduling=True,
+        space=_conv_space,
+        takes_weight_zero_point=True,
     ),
     *(
         Schedule(
-            f"{family.name}.conv2d.blocks", "conv2d", frozenset({family.name}),
-            partial(_block_configs, family=family), partial(_build_blocks, family=family),
-            disable_scheduling=True, space=partial(_block_space, family=family),
+            f"{family.name}.conv2d.blocks",
+            "conv2d",
+            frozenset({family.name}),
+            partial(_block_configs, family=family),
+            partial(_build_blocks, family=family),
+            disable_scheduling=True,
+            space=partial(_block_space, family=family),
             takes_weight_zero_point=True,
         )
         for family in _FAMILIES
     ),
     Schedule(
-        "scalar.fully_connected.groups", "fully_connected", frozenset(),
-        lambda op: ({},) if _supports(op) else (), _build, disable_scheduling=True,
+        "scalar.fully_connected.groups",
+        "fully_connected",
+        frozenset(),
+        lambda op: ({},) if _supports(op) else (),
+        _build,
+        disable_scheduling=True,
         space=_matrix_space,
         takes_weight_zero_point=True,
     ),
     *(
         Schedule(
-            f"{family.name}.fully_connected.blocks", "fully_connected", frozenset({family.name}),
-            _matrix_block_configs, partial(_build_blocks, family=family),
-            disable_scheduling=True, takes_weight_zero_point=True,
+            f"{family.name}.fully_connected.blocks",
+            "fully_connected",
+            frozenset({family.name}),
+            _matrix_block_configs,
+            partial(_build_blocks, family=family),
+            disable_scheduling=True,
+            takes_weight_zero_point=True,
         )
         for family in _FAMILIES
     ),
-)  # fmt: skip
+)

@@ -218,12 +218,19 @@ def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExp
 
 SCHEDULES = (
     Schedule(
-        "scalar.depthwise.channel", "depthwise_conv2d", frozenset(), _configs, _build,
+        "scalar.depthwise.channel",
+        "depthwise_conv2d",
+        frozenset(),
+        _configs,
+        _build,
         takes_weight_zero_point=True,
     ),
     Schedule(
-        "thumb1.depthwise.channel", "depthwise_conv2d", frozenset({"thumb1"}),
+        "thumb1.depthwise.channel",
+        "depthwise_conv2d",
+        frozenset({"thumb1"}),
         lambda op: _configs(op) if op.input(0).dtype == INT8 else (),
-        partial(_build, in_32_bits=True), takes_weight_zero_point=True,
+        partial(_build, in_32_bits=True),
+        takes_weight_zero_point=True,
     ),
-)  # fmt: skip
+)

@@ -56,10 +56,16 @@ class ScalarGemm:
 
 
 def plan_scalar_gemm(
-    b: Kernel, op: OpCall, weights: Array, params: Requantization, rows_for: Callable[[int], int],
-    dtype: DType = INT8, offset: int = 0,
-    encode: Callable[[Array, Array], tuple[Array, Array]] | None = None, in_32_bits: bool = False,
-) -> ScalarGemm:  # fmt: skip
+    b: Kernel,
+    op: OpCall,
+    weights: Array,
+    params: Requantization,
+    rows_for: Callable[[int], int],
+    dtype: DType = INT8,
+    offset: int = 0,
+    encode: Callable[[Array, Array], tuple[Array, Array]] | None = None,
+    in_32_bits: bool = False,
+) -> ScalarGemm:
     """Plan a layer with `weights` [output, tap] relative to their zero point.
 
     They are stored as `dtype` with `offset` added, which the caller has to correct.
@@ -100,9 +106,13 @@ def plan_scalar_gemm(
 
 
 def emit_scalar_gemm(
-    b: Kernel, gemm: ScalarGemm, family: MicrokernelFamily, pixels: int, columns: tir.Buffer,
+    b: Kernel,
+    gemm: ScalarGemm,
+    family: MicrokernelFamily,
+    pixels: int,
+    columns: tir.Buffer,
     at: ArithExpr,
-) -> None:  # fmt: skip
+) -> None:
     """Compute all channels of `pixels` pixels, starting at `at`, with micro-kernels of `family`."""
     shape = ScalarMicrokernel("bytes", gemm.rows, pixels, family.unrolled(gemm.depth))
     gemm.constants.emit_stores(b, at, pixels)

@@ -39,9 +39,12 @@ def pack_int4_weights(weights: Array) -> Array:
 
 
 def _add_row(
-    b: Kernel, acc: Register, count: int, byte: Callable[[ArithExpr | int], ArithExpr],
+    b: Kernel,
+    acc: Register,
+    count: int,
+    byte: Callable[[ArithExpr | int], ArithExpr],
     x: Callable[[ArithExpr | int], ArithExpr],
-) -> None:  # fmt: skip
+) -> None:
     """Add `count` products to `acc`; `x` returns int32 values, `byte` a pair of weights."""
 
     def add(both: ArithExpr, first: ArithExpr | int, halves: int) -> None:
@@ -69,9 +72,12 @@ def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
         with b.for_("o", outputs) as o:
             acc = b.register("acc", wide, b.load(bias, [o]))
             _add_row(
-                b, acc, inputs, lambda pair: b.load_i32(halves, [o, pair]),
+                b,
+                acc,
+                inputs,
+                lambda pair: b.load_i32(halves, [o, pair]),
                 lambda i: b.load_i32(row, [i]),
-            )  # fmt: skip
+            )
             b.store(out, [o], finish(acc.value, o))
 
 
@@ -87,9 +93,12 @@ def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
         acc = b.register("acc", wide, b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix):
             _add_row(
-                b, acc, inputs, lambda pair: b.load_i32(halves, [oc, ky, kx, pair]),
+                b,
+                acc,
+                inputs,
+                lambda pair: b.load_i32(halves, [oc, ky, kx, pair]),
                 lambda i: b.load_i32(b.input(0), [at.n, iy, ix, i]) - zero_point,
-            )  # fmt: skip
+            )
         b.store(b.y, [at.n, at.oy, at.ox, oc], finish(acc.value, oc))
 
 

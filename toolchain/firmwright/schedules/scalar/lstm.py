@@ -45,7 +45,10 @@ def lower_packed(op: OpCall, b: Kernel) -> None:
 
 SCHEDULES = (
     Schedule(
-        "scalar.lstm.packed", "lstm", frozenset(), lambda op: ({},),
+        "scalar.lstm.packed",
+        "lstm",
+        frozenset(),
+        lambda op: ({},),
         lambda op, config, b: lower_packed(op, b),
     ),
-)  # fmt: skip
+)

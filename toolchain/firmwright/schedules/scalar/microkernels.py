@@ -115,10 +115,14 @@ def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Any, ...]]:
 
 
 def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Intrinsic:
-    portable = fill_text(_C["portable"],
-        count=shape.sums, rows=shape.rows, pixels=shape.pixels, step=shape.step,
+    portable = fill_text(
+        _C["portable"],
+        count=shape.sums,
+        rows=shape.rows,
+        pixels=shape.pixels,
+        step=shape.step,
         results="\n".join(f"c{i} = sums[{i}];" for i in range(shape.sums)),
-    )  # fmt: skip
+    )
     return Intrinsic(
         name=family.block(shape),
         operands=(

@@ -35,9 +35,13 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     with output_positions(b, op.output.shape) as at:
         first = (at.n * rows + at.oy * window.stride[0]) * cols + at.ox * window.stride[1]
         taps = b.view(
-            "taps", b.input(0), first * channels, (height, width, channels),
-            strides=(cols * channels, channels, 1), dtype=kind,
-        )  # fmt: skip
+            "taps",
+            b.input(0),
+            first * channels,
+            (height, width, channels),
+            strides=(cols * channels, channels, 1),
+            dtype=kind,
+        )
         with b.for_("c", channels) as c:
             most = b.register("most", wide, b.load(taps, [0, 0, c]).cast(wide))
             if width * height <= _MAX_UNROLLED:

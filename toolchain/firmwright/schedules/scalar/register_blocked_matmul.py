@@ -54,9 +54,15 @@ class ScalarLayerPlan:
 
 
 def plan_scalar_layer(
-    b: Kernel, op: OpCall, weights: Array, params: Requantization | None,
-    channels: Sequence[int] | None = None, *, may_bake: bool = False, in_32_bits: bool = False,
-) -> ScalarLayerPlan:  # fmt: skip
+    b: Kernel,
+    op: OpCall,
+    weights: Array,
+    params: Requantization | None,
+    channels: Sequence[int] | None = None,
+    *,
+    may_bake: bool = False,
+    in_32_bits: bool = False,
+) -> ScalarLayerPlan:
     """Plan `op` with `weights` [output channels, taps]; only int8 has `params`.
 
     `channels` selects rows; `params` then covers only these. With `may_bake`, the left shift of
@@ -135,9 +141,13 @@ def multiply_columns(
 
 
 def _multiply_group(
-    b: Kernel, matrix: PackedMatrix, columns: tir.Buffer, first: ArithExpr, lanes: int,
+    b: Kernel,
+    matrix: PackedMatrix,
+    columns: tir.Buffer,
+    first: ArithExpr,
+    lanes: int,
     store: StoreOutput,
-) -> None:  # fmt: skip
+) -> None:
     count = columns.shape[0]
     acc = b.reg("acc", matrix.layer.sum_dtype, lanes * count)
     for lane in range(lanes):

@@ -60,28 +60,37 @@ def _text(shape: ScalarMicrokernel) -> str:
     ]
     clobbers = [*_COLUMNS[: shape.pixels], _WEIGHT, *([_PRODUCT] if shape.pixels > 1 else [])]
     return fill_text(
-        _C["frame"], ahead=shape.step, unused="" if has_pixels else "(void)pixel;\n",
+        _C["frame"],
+        ahead=shape.step,
+        unused="" if has_pixels else "(void)pixel;\n",
         macro=" \\\n".join(["#define STEP(X, W)", *body]),
-        begin="\n".join(string_lines(_begin(shape))), uses="    " + " ".join(places),
-        x_bytes=size * shape.step * shape.unroll, w_bytes=size * shape.rows * shape.unroll,
+        begin="\n".join(string_lines(_begin(shape))),
+        uses="    " + " ".join(places),
+        x_bytes=size * shape.step * shape.unroll,
+        w_bytes=size * shape.rows * shape.unroll,
         sums=",\n      ".join(", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)),
         offsets="".join(f", {item}" for item in offsets),
         clobbers=", ".join(f'"{name}"' for name in clobbers),
-    )  # fmt: skip
+    )
 
 
 RV32M_FAMILY = MicrokernelFamily(
     "rvm",
     "rvm",
     shapes=(
-        ("bytes", 4, 4), ("bytes", 4, 3), ("bytes", 8, 2), ("bytes", 16, 1), ("bytes", 8, 1),
-        ("bytes", 4, 1), ("tiles", 4, 4),
+        ("bytes", 4, 4),
+        ("bytes", 4, 3),
+        ("bytes", 8, 2),
+        ("bytes", 16, 1),
+        ("bytes", 8, 1),
+        ("bytes", 4, 1),
+        ("tiles", 4, 4),
     ),
     most_unrolled=4,
     reach=2047,
     text=_text,
     step_instructions=lambda shape: len(_step(shape)),
     loop_instructions=3,
-)  # fmt: skip
+)
 
 INTRINSICS = microkernels.make_microkernels(RV32M_FAMILY)

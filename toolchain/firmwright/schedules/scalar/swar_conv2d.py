@@ -130,9 +130,14 @@ def _build(op: OpCall, config: Config, b: Kernel, family: str) -> None:
     kernel = weight_offsets(op)
     flat, params = kernel.reshape(len(kernel), -1), epilogue.layer_requantization(op)
     gemm = plan_scalar_gemm(
-        b, op, flat, params, lambda computed: 1, encode=pack_streams,
+        b,
+        op,
+        flat,
+        params,
+        lambda computed: 1,
+        encode=pack_streams,
         in_32_bits=family == "thumb1",
-    )  # fmt: skip
+    )
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
     segments = round(float(np.mean([len(divide_row(row)) for row in flat.tolist()])))
     words = b.allocate("words", INT32, (gemm.depth, WORDS))
@@ -176,8 +181,12 @@ def _emit_channels(
 
 SCHEDULES = tuple(
     Schedule(
-        f"{family}.conv2d.swar", "conv2d", frozenset({family}), _configs,
-        partial(_build, family=family), disable_scheduling=True,
+        f"{family}.conv2d.swar",
+        "conv2d",
+        frozenset({family}),
+        _configs,
+        partial(_build, family=family),
+        disable_scheduling=True,
     )
     for family in _COSTS
-)  # fmt: skip
+)

@@ -70,10 +70,13 @@ def _quoted(lines: list[str]) -> str:
 
 def _text(unroll: int) -> str:
     return fill_text(
-        _C["text"], begin=_quoted(_begin()),
-        steps="\n".join(_quoted(_step(step)) for step in range(unroll)), end=_quoted(_end()),
-        unroll=unroll, w_bytes=ROWS * unroll,
-    )  # fmt: skip
+        _C["text"],
+        begin=_quoted(_begin()),
+        steps="\n".join(_quoted(_step(step)) for step in range(unroll)),
+        end=_quoted(_end()),
+        unroll=unroll,
+        w_bytes=ROWS * unroll,
+    )
 
 
 def _meaning(w: Any, x: Any, start: Any, _: Any, steps: int) -> Any:
@@ -101,14 +104,19 @@ def _block(unroll: int) -> Intrinsic:
     return Intrinsic(
         name=f"thumb1_8x1_{unroll}",
         operands=(
-            *pointers(UINT8, w=ROWS * unroll), *pointers(INT8, x=unroll),
-            *pointers(INT32, start=ROWS), *pointers(INT32, "w", sums=ROWS), *immediates("steps"),
+            *pointers(UINT8, w=ROWS * unroll),
+            *pointers(INT8, x=unroll),
+            *pointers(INT32, start=ROWS),
+            *pointers(INT32, "w", sums=ROWS),
+            *immediates("steps"),
         ),
-        meaning=_meaning, portable=_C["portable"],
+        meaning=_meaning,
+        portable=_C["portable"],
         doc="Products of 8 rows of weights, each 128 too large, with a column of `steps` elements.",
-        requires="thumb1", text={"gnu": _text(unroll)},
+        requires="thumb1",
+        text={"gnu": _text(unroll)},
         count=lambda args: _executed(unroll, args[-1]),
-    )  # fmt: skip
+    )
 
 
 INTRINSICS = tuple(map(_block, range(1, MAX_UNROLL + 1)))

@@ -114,7 +114,11 @@ MLA_FAMILY = MicrokernelFamily(
     "mla",
     "mla",
     shapes=(
-        ("bytes", 2, 4), ("bytes", 2, 3), ("bytes", 4, 2), ("bytes", 8, 1), ("bytes", 4, 1),
+        ("bytes", 2, 4),
+        ("bytes", 2, 3),
+        ("bytes", 4, 2),
+        ("bytes", 8, 1),
+        ("bytes", 4, 1),
         ("tiles", 2, 4),
     ),
     most_unrolled=8,
@@ -122,6 +126,6 @@ MLA_FAMILY = MicrokernelFamily(
     text=_text,
     step_instructions=lambda shape: len(_step(shape)),
     loop_instructions=2,
-)  # fmt: skip
+)
 
 INTRINSICS = microkernels.make_microkernels(MLA_FAMILY)

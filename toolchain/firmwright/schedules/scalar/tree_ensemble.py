@@ -76,9 +76,14 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
 
 class _TreeEmitter:
     def __init__(
-        self, b: Kernel, forest: trees.Forest, thresholds: Array, leaves: Array, keys: tir.Buffer,
+        self,
+        b: Kernel,
+        forest: trees.Forest,
+        thresholds: Array,
+        leaves: Array,
+        keys: tir.Buffer,
         sums: tir.Buffer,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.b, self.keys, self.sums = b, keys, sums
         self.columns, self.left_counts = forest.columns.tolist(), forest.left_counts.tolist()
         self.thresholds, self.leaves = thresholds.tolist(), leaves.tolist()

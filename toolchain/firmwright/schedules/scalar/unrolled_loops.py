@@ -95,11 +95,16 @@ def _build_loops(op: OpCall, config: Config, b: Kernel) -> None:
 
 SCHEDULES = tuple(
     Schedule(
-        f"scalar.{op}.{name}", op, frozenset({feature}), lambda op: ({},), build,
+        f"scalar.{op}.{name}",
+        op,
+        frozenset({feature}),
+        lambda op: ({},),
+        build,
         time_max=_TIME_MAX,
     )
     for op in sorted(op_table().keys() - WITH_KERNELS)
     for name, feature, build in (
-        ("unrolled", "offsets", _build), ("requantized", "thumb1", _build_loops)
+        ("unrolled", "offsets", _build),
+        ("requantized", "thumb1", _build_loops),
     )
-)  # fmt: skip
+)

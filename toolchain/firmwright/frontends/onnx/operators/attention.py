@@ -31,16 +31,30 @@ class Heads:
 
 
 def emit_attention(
-    emit: CallEmitter, h: Heads, *, scale: float, causal: bool, offset: int,
+    emit: CallEmitter,
+    h: Heads,
+    *,
+    scale: float,
+    causal: bool,
+    offset: int,
     keys_in_use: OnnxValue | None = None,
-) -> OnnxValue:  # fmt: skip
+) -> OnnxValue:
     """Emit attention without a mask; the result is [batch, length, heads * size]."""
     batch, heads, length, size = h.query.shape
     query = emit.reshape(emit.transpose(h.query, (0, 2, 1, 3)), (batch, length, heads * size))
     return emit.call(
-        "attention", query, h.key, h.value, keys_in_use, heads=heads, kv_heads=h.key.shape[1],
-        scale=scale, causal=causal, offset=offset, heads_first=True,
-    )  # fmt: skip
+        "attention",
+        query,
+        h.key,
+        h.value,
+        keys_in_use,
+        heads=heads,
+        kv_heads=h.key.shape[1],
+        scale=scale,
+        causal=causal,
+        offset=offset,
+        heads_first=True,
+    )
 
 
 def _attention(c: NodeContext) -> Sequence[OnnxValue]:
@@ -57,10 +71,18 @@ def _attention(c: NodeContext) -> Sequence[OnnxValue]:
     if is_flat:
         key, value = (_integer_source(emit, c.input(k)) for k in (1, 2))
         y = emit.call(
-            "attention", c.input(0), key, value, c.optional(6), heads=heads,
-            kv_heads=int(c.attr("kv_num_heads")), scale=scale, causal=causal, offset=offset,
+            "attention",
+            c.input(0),
+            key,
+            value,
+            c.optional(6),
+            heads=heads,
+            kv_heads=int(c.attr("kv_num_heads")),
+            scale=scale,
+            causal=causal,
+            offset=offset,
             heads_first=False,
-        )  # fmt: skip
+        )
     else:
         parts = ([x for x in (before, c.input(k)) if x] for k, before in enumerate(past, 1))
         key, value = (emit.concat(x, 2) for x in parts)

@@ -17,9 +17,11 @@ _ROUNDS_MAX = 256
 
 def _constant(c: NodeContext) -> OnnxValue:
     for name, kind in (
-        ("value_int", np.int64), ("value_ints", np.int64),
-        ("value_float", np.float32), ("value_floats", np.float32),
-    ):  # fmt: skip
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+    ):
         if c.attr(name) is not None:
             return c.emit.const(np.asarray(c.attr(name), kind), "value")
     value = c.attr("value")
@@ -131,6 +133,9 @@ def _axes_attr(c: NodeContext, name: str, ranks: Sequence[int]) -> list[int]:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "Constant": _constant, "ConstantOfShape": _constant_of_shape, "If": _if, "Loop": _loop,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "If": _if,
+    "Loop": _loop,
     "Scan": _scan,
-}  # fmt: skip
+}

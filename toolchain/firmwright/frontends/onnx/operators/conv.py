@@ -180,15 +180,24 @@ def _conv(c: NodeContext) -> OnnxValue:
 
 def emit_conv_nd(c: NodeContext, window: Window, *inputs: OnnxValue) -> OnnxValue:
     return c.emit.call(
-        "conv_nd", *inputs, stride=window.stride, dilation=window.dilation, before=window.before,
-        groups=int(c.attr("group", 1)), outputs=window.outputs(inputs[0].shape[2:]),
-    )  # fmt: skip
+        "conv_nd",
+        *inputs,
+        stride=window.stride,
+        dilation=window.dilation,
+        before=window.before,
+        groups=int(c.attr("group", 1)),
+        outputs=window.outputs(inputs[0].shape[2:]),
+    )
 
 
 def emit_conv2d(
-    c: NodeContext, x: OnnxValue, constants: ConstantFilters, window: Window,
-    result: TensorType | None = None, activation: str = "none",
-) -> OnnxValue:  # fmt: skip
+    c: NodeContext,
+    x: OnnxValue,
+    constants: ConstantFilters,
+    window: Window,
+    result: TensorType | None = None,
+    activation: str = "none",
+) -> OnnxValue:
     """Emit conv2d or depthwise_conv2d calls; `result` is the type of a quantized result."""
     emit, groups = c.emit, int(c.attr("group", 1))
     image, filters = to_nhwc(emit, x), _filters_to_ohwi(constants.w.array)
@@ -243,16 +252,25 @@ def _conv_transpose(c: NodeContext) -> OnnxValue:
     window, outputs = _transposed_geometry(c, c.shape(1)[2:], c.shape(0)[2:])
     bias = [c.input(2)] if c.has(2) else []
     return c.emit.call(
-        "conv_transpose_nd", c.input(0), c.input(1), *bias, stride=window.stride,
-        dilation=window.dilation, before=window.before, groups=int(c.attr("group", 1)),
+        "conv_transpose_nd",
+        c.input(0),
+        c.input(1),
+        *bias,
+        stride=window.stride,
+        dilation=window.dilation,
+        before=window.before,
+        groups=int(c.attr("group", 1)),
         outputs=outputs,
-    )  # fmt: skip
+    )
 
 
 def emit_transpose_conv2d(
-    c: NodeContext, x: OnnxValue, constants: ConstantFilters, result: TensorType,
+    c: NodeContext,
+    x: OnnxValue,
+    constants: ConstantFilters,
+    result: TensorType,
     activation: str = "none",
-) -> OnnxValue | None:  # fmt: skip
+) -> OnnxValue | None:
     """Emit transpose_conv; return None if it does not have the node's form."""
     w, inputs = constants.w, x.shape[2:]
     window, outputs = _transposed_geometry(c, w.shape[2:], inputs)
@@ -267,11 +285,13 @@ def emit_transpose_conv2d(
     filters = _filters_to_ohwi(w.array.swapaxes(0, 1))
     first = replace(constants, w=replace(w, quantization=quant))
     y = c.emit.call(
-        "transpose_conv", *first.operands(to_nhwc(c.emit, x), filters),
+        "transpose_conv",
+        *first.operands(to_nhwc(c.emit, x), filters),
         result=replace(result, shape=(x.shape[0], *rows, *outputs, filters.shape[0])),
-        stride=(*rows, *window.stride), before=(*((0,) * len(rows)), *window.before),
+        stride=(*rows, *window.stride),
+        before=(*((0,) * len(rows)), *window.before),
         activation=activation,
-    )  # fmt: skip
+    )
     return to_nchw(c.emit, y, len(x.shape))
 
 
@@ -307,5 +327,7 @@ def _transposed_geometry(
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "Conv": _conv, "ConvInteger": _conv_integer, "ConvTranspose": _conv_transpose,
-}  # fmt: skip
+    "Conv": _conv,
+    "ConvInteger": _conv_integer,
+    "ConvTranspose": _conv_transpose,
+}

@@ -257,14 +257,26 @@ def _one_hot(c: NodeContext) -> OnnxValue:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "BitCast": _bit_cast, "Concat": _concat, "DepthToSpace": partial(_move_blocks, True),
+    "BitCast": _bit_cast,
+    "Concat": _concat,
+    "DepthToSpace": partial(_move_blocks, True),
     "Expand": lambda c: c.emit.broadcast(
         c.input(0), np.broadcast_shapes(c.shape(0), c.ints(1, "shapes"))
     ),
-    "EyeLike": _eye_like, "Flatten": _flatten, "OneHot": _one_hot, "Pad": _pad, "Reshape": _reshape,
-    "ReverseSequence": _reverse_sequence, "Shape": _shape,
+    "EyeLike": _eye_like,
+    "Flatten": _flatten,
+    "OneHot": _one_hot,
+    "Pad": _pad,
+    "Reshape": _reshape,
+    "ReverseSequence": _reverse_sequence,
+    "Shape": _shape,
     "Size": lambda c: c.emit.const(np.array(math.prod(c.shape(0)), np.int64), "size"),
-    "Slice": _slice, "SpaceToDepth": partial(_move_blocks, False), "Split": _split,
-    "Squeeze": _squeeze, "Tile": _tile, "Transpose": _transpose, "Trilu": _trilu,
+    "Slice": _slice,
+    "SpaceToDepth": partial(_move_blocks, False),
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Trilu": _trilu,
     "Unsqueeze": _unsqueeze,
-}  # fmt: skip
+}

@@ -176,9 +176,19 @@ IMPORTERS: Mapping[str, Importer] = {
     "Cast": lambda c: c.emit.cast(
         c.input(0), node_context.supported_dtype(dtype_name(int(c.attr("to", 0))))
     ),
-    "CastLike": lambda c: c.emit.cast(c.input(0), c.dtype(1)), "Clip": _clip, "Dropout": _dropout,
-    "Gelu": _gelu, "Identity": lambda c: c.input(0), "IsInf": _is_inf,
-    "Max": partial(_variadic, "max(a, b)"), "Mean": _mean, "Min": partial(_variadic, "min(a, b)"),
-    "Mod": _mod, "PRelu": _prelu, "Pow": _pow, "Relu": _relu, "Sign": _sign,
+    "CastLike": lambda c: c.emit.cast(c.input(0), c.dtype(1)),
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Gelu": _gelu,
+    "Identity": lambda c: c.input(0),
+    "IsInf": _is_inf,
+    "Max": partial(_variadic, "max(a, b)"),
+    "Mean": _mean,
+    "Min": partial(_variadic, "min(a, b)"),
+    "Mod": _mod,
+    "PRelu": _prelu,
+    "Pow": _pow,
+    "Relu": _relu,
+    "Sign": _sign,
     "Sum": partial(_variadic, "a + b"),
-}  # fmt: skip
+}

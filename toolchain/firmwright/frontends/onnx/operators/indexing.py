@@ -102,13 +102,17 @@ def _tensor_scatter(c: NodeContext) -> OnnxValue:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "ArgMax": partial(_arg_min_max, False), "ArgMin": partial(_arg_min_max, True),
-    "Compress": _compress, "CumProd": partial(_cumulative, "mul"),
-    "CumSum": partial(_cumulative, "add"), "Gather": _gather,
+    "ArgMax": partial(_arg_min_max, False),
+    "ArgMin": partial(_arg_min_max, True),
+    "Compress": _compress,
+    "CumProd": partial(_cumulative, "mul"),
+    "CumSum": partial(_cumulative, "add"),
+    "Gather": _gather,
     "GatherElements": partial(_dynamic, "dynamic_gather", "elements"),
     "GatherND": partial(_dynamic, "dynamic_gather", "slices"),
     "Scatter": partial(_dynamic, "dynamic_scatter", "elements"),
     "ScatterElements": partial(_dynamic, "dynamic_scatter", "elements"),
-    "ScatterND": partial(_dynamic, "dynamic_scatter", "slices"), "TensorScatter": _tensor_scatter,
+    "ScatterND": partial(_dynamic, "dynamic_scatter", "slices"),
+    "TensorScatter": _tensor_scatter,
     "TopK": _top_k,
-}  # fmt: skip
+}

@@ -107,9 +107,15 @@ def _dynamic_quantize_matmul(c: NodeContext) -> OnnxValue:
     )
     weights = ConstantValue(np.ascontiguousarray(w.T), f"{c.emit.stem}/weights", quantization)
     return c.emit.call(
-        "hybrid_fully_connected", c.input(0), weights, activation="none", keep_dims=True,
-        asymmetric=True, whole=True, result=FLOAT32,
-    )  # fmt: skip
+        "hybrid_fully_connected",
+        c.input(0),
+        weights,
+        activation="none",
+        keep_dims=True,
+        asymmetric=True,
+        whole=True,
+        result=FLOAT32,
+    )
 
 
 def _parse_equation(c: NodeContext) -> tuple[list[str], str]:
@@ -173,6 +179,9 @@ def _align_axes(c: NodeContext, x: OnnxValue, term: str, order: str) -> OnnxValu
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "Einsum": _einsum, "Gemm": _gemm, "MatMul": import_matmul, "MatMulInteger": _matmul_integer,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "MatMul": import_matmul,
+    "MatMulInteger": _matmul_integer,
     "com.microsoft:DynamicQuantizeMatMul": _dynamic_quantize_matmul,
-}  # fmt: skip
+}

@@ -155,8 +155,11 @@ def _query_key_value(c: NodeContext) -> list[OnnxValue]:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "SimplifiedLayerNormalization": import_rms_normalization, "com.microsoft:Attention": _attention,
-    "com.microsoft:DequantizeLinear": import_dequantize, "com.microsoft:FusedMatMul": _fused_matmul,
+    "SimplifiedLayerNormalization": import_rms_normalization,
+    "com.microsoft:Attention": _attention,
+    "com.microsoft:DequantizeLinear": import_dequantize,
+    "com.microsoft:FusedMatMul": _fused_matmul,
     "com.microsoft:MultiHeadAttention": _multi_head_attention,
-    "com.microsoft:QuantizeLinear": import_quantize, "com.microsoft:TransposeMatMul": _fused_matmul,
-}  # fmt: skip
+    "com.microsoft:QuantizeLinear": import_quantize,
+    "com.microsoft:TransposeMatMul": _fused_matmul,
+}

@@ -181,13 +181,20 @@ def _label_map(c: NodeContext, part: str) -> Array:
     raise NotSupportedError("labels that are strings")
 
 
-IMPORTERS: Mapping[str, Importer] = ml_importers({
-    "ArrayFeatureExtractor": _extractor,
-    "Binarizer": lambda c: c.emit.expression(
-        f"where(a > {c.attr('threshold', 0.0)!r}, 1.0, 0.0)", c.input(0)
-    ),
-    "Imputer": _imputer, "LabelEncoder": _label_encoder, "LinearClassifier": _linear_classifier,
-    "LinearRegressor": lambda c: apply_post_transform(c, _linear(c, int(c.attr("targets", 1)))),
-    "Normalizer": _normalizer, "OneHotEncoder": _one_hot, "SVMClassifier": _svm_classifier,
-    "SVMRegressor": _svm_regressor, "Scaler": _scaler,
-})  # fmt: skip
+IMPORTERS: Mapping[str, Importer] = ml_importers(
+    {
+        "ArrayFeatureExtractor": _extractor,
+        "Binarizer": lambda c: c.emit.expression(
+            f"where(a > {c.attr('threshold', 0.0)!r}, 1.0, 0.0)", c.input(0)
+        ),
+        "Imputer": _imputer,
+        "LabelEncoder": _label_encoder,
+        "LinearClassifier": _linear_classifier,
+        "LinearRegressor": lambda c: apply_post_transform(c, _linear(c, int(c.attr("targets", 1)))),
+        "Normalizer": _normalizer,
+        "OneHotEncoder": _one_hot,
+        "SVMClassifier": _svm_classifier,
+        "SVMRegressor": _svm_regressor,
+        "Scaler": _scaler,
+    }
+)

@@ -58,9 +58,13 @@ def emit_pool(
     if not is_defined and _covers_padding_only(window, c.shape(0)[2:], outputs):
         raise NotSupportedError("a window that covers padding only")
     attrs: dict[str, Attr] = {
-        "kind": kind, "size": window.size, "stride": window.stride, "dilation": window.dilation,
-        "before": window.before, "outputs": outputs,
-    }  # fmt: skip
+        "kind": kind,
+        "size": window.size,
+        "stride": window.stride,
+        "dilation": window.dilation,
+        "before": window.before,
+        "outputs": outputs,
+    }
     if kind == "average":
         pairs = zip(window.before, window.size if result else window.after, strict=True)
         counts = c.attr("count_include_pad", 0)
@@ -137,9 +141,16 @@ def _local_response(c: NodeContext) -> OnnxValue:
     before, extents = (size - 1) // 2, (shape[1], math.prod(shape[2:]))
     square = c.emit.expression("a * a", c.emit.reshape(x, (shape[0], 1, *extents)))
     mean = c.emit.call(
-        "pool_nd", square, kind="average", size=(size, 1), stride=(1, 1), dilation=(1, 1),
-        before=(before, 0), outputs=extents, padded=(before, size - 1 - before, 0, 0),
-    )  # fmt: skip
+        "pool_nd",
+        square,
+        kind="average",
+        size=(size, 1),
+        stride=(1, 1),
+        dilation=(1, 1),
+        before=(before, 0),
+        outputs=extents,
+        padded=(before, size - 1 - before, 0, 0),
+    )
     alpha, beta, bias = (
         float(c.attr(name, default))
         for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
@@ -150,7 +161,10 @@ def _local_response(c: NodeContext) -> OnnxValue:
 
 IMPORTERS: Mapping[str, Importer] = {
     "AveragePool": partial(_pool, "average"),
-    "GlobalAveragePool": partial(_global_pool, "mean", "a mean"), "GlobalLpPool": _global_norm,
-    "GlobalMaxPool": partial(_global_pool, "reduce_max", "an extreme"), "LRN": _local_response,
-    "LpPool": _norm_pool, "MaxPool": _max_pool,
-}  # fmt: skip
+    "GlobalAveragePool": partial(_global_pool, "mean", "a mean"),
+    "GlobalLpPool": _global_norm,
+    "GlobalMaxPool": partial(_global_pool, "reduce_max", "an extreme"),
+    "LRN": _local_response,
+    "LpPool": _norm_pool,
+    "MaxPool": _max_pool,
+}

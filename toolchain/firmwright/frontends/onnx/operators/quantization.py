@@ -113,7 +113,9 @@ def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "DequantizeLinear": import_dequantize, "DynamicQuantizeLinear": _dynamic_quantize,
-    "QLinearConv": _qlinear_conv, "QLinearMatMul": _qlinear_matmul,
+    "DequantizeLinear": import_dequantize,
+    "DynamicQuantizeLinear": _dynamic_quantize,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
     "QuantizeLinear": import_quantize,
-}  # fmt: skip
+}

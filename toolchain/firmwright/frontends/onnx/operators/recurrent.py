@@ -150,9 +150,11 @@ class _Recurrence:
         return range(self.steps)[::-1]
 
     def unroll(
-        self, directions: Iterable[_Direction], make_step: Callable[[_Direction], _Step],
+        self,
+        directions: Iterable[_Direction],
+        make_step: Callable[[_Direction], _Step],
         states: int,
-    ) -> list[OnnxValue]:  # fmt: skip
+    ) -> list[OnnxValue]:
         """Return Y [t, d, b, h], and the last states [d, b, h]."""
         emit = self.c.emit
         outputs, last_states = [], []

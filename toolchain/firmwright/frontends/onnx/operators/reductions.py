@@ -221,16 +221,24 @@ def _mean_variance_normalization(c: NodeContext) -> OnnxValue:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "BatchNormalization": _batch_normalization, "GroupNormalization": _group_normalization,
-    "Hardmax": _hardmax, "InstanceNormalization": _instance_normalization,
-    "LayerNormalization": _layer_normalization, "LogSoftmax": _log_softmax,
-    "LpNormalization": _lp_normalization, "MeanVarianceNormalization": _mean_variance_normalization,
+    "BatchNormalization": _batch_normalization,
+    "GroupNormalization": _group_normalization,
+    "Hardmax": _hardmax,
+    "InstanceNormalization": _instance_normalization,
+    "LayerNormalization": _layer_normalization,
+    "LogSoftmax": _log_softmax,
+    "LpNormalization": _lp_normalization,
+    "MeanVarianceNormalization": _mean_variance_normalization,
     "RMSNormalization": import_rms_normalization,
     "ReduceL1": partial(_reduce, "abs(a)", "add", "a"),
     "ReduceL2": partial(_reduce, "a * a", "add", "sqrt(a)"),
-    "ReduceLogSum": partial(_reduce, "a", "add", "log(a)"), "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": partial(_reduce_min_max, "max"), "ReduceMean": _mean,
-    "ReduceMin": partial(_reduce_min_max, "min"), "ReduceProd": partial(_reduce, "a", "mul", "a"),
+    "ReduceLogSum": partial(_reduce, "a", "add", "log(a)"),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceMax": partial(_reduce_min_max, "max"),
+    "ReduceMean": _mean,
+    "ReduceMin": partial(_reduce_min_max, "min"),
+    "ReduceProd": partial(_reduce, "a", "mul", "a"),
     "ReduceSum": partial(_reduce, "a", "add", "a"),
-    "ReduceSumSquare": partial(_reduce, "a * a", "add", "a"), "Softmax": _softmax,
-}  # fmt: skip
+    "ReduceSumSquare": partial(_reduce, "a * a", "add", "a"),
+    "Softmax": _softmax,
+}

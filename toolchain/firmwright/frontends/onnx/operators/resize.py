@@ -263,10 +263,14 @@ def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
     elements = math.prod(axis.length for axis in spatial)
     unchanged = all(axis.is_copied for axis in axes if axis not in spatial)
     if (
-        c.attr("mode") != "linear" or c.attr("antialias", 0) or not spatial or not unchanged
-        or elements >= 1 << 16 or min(axis.outputs for axis in axes) < 1
+        c.attr("mode") != "linear"
+        or c.attr("antialias", 0)
+        or not spatial
+        or not unchanged
+        or elements >= 1 << 16
+        or min(axis.outputs for axis in axes) < 1
         or all(axis.outputs == axis.length for axis in axes)
-    ):  # fmt: skip
+    ):
         return None
     # [outputs, 1 << axes], the corners in order, of which that along the last axis varies fastest
     places, weights = np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32)
@@ -277,9 +281,12 @@ def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
         weights = _outer(np.multiply, shares, weights)
     before, after = x.shape[: spatial[0].number], x.shape[spatial[-1].number + 1 :]
     y = c.emit.call(
-        "resample", c.emit.reshape(x, (math.prod(before), elements, math.prod(after))),
-        c.emit.const(places.astype(np.uint16), "places"), c.emit.const(weights, "weights"), axis=1,
-    )  # fmt: skip
+        "resample",
+        c.emit.reshape(x, (math.prod(before), elements, math.prod(after))),
+        c.emit.const(places.astype(np.uint16), "places"),
+        c.emit.const(weights, "weights"),
+        axis=1,
+    )
     y = c.emit.reshape(y, [axis.outputs for axis in axes])
     return _fill_outside(c, y, spatial)
 

@@ -22,9 +22,14 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
 from firmwright.ops.tree_ensemble import quantize_leaves
 
 _MODE_NAMES = (
-    "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",
+    "BRANCH_LEQ",
+    "BRANCH_LT",
+    "BRANCH_GTE",
+    "BRANCH_GT",
+    "BRANCH_EQ",
+    "BRANCH_NEQ",
     "BRANCH_MEMBER",
-)  # fmt: skip
+)
 _SWAPPED = {"BRANCH_GT": "BRANCH_LEQ", "BRANCH_GTE": "BRANCH_LT"}
 Key: TypeAlias = tuple[int, int]
 
@@ -105,9 +110,16 @@ def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]
     trees, ids = column("treeids"), column("nodeids")
     modes = column("modes", "LEAF")
     rows = zip(
-        trees, ids, modes, column("featureids"), column("values", 0.0), column("truenodeids"),
-        column("falsenodeids"), column("missing_value_tracks_true"), strict=True,
-    )  # fmt: skip
+        trees,
+        ids,
+        modes,
+        column("featureids"),
+        column("values", 0.0),
+        column("truenodeids"),
+        column("falsenodeids"),
+        column("missing_value_tracks_true"),
+        strict=True,
+    )
     branches: dict[Key, _TreeNode | None] = {}
     for tree, number, mode, feature, value, true, false, missing in rows:
         node = _TreeNode(mode, feature, value, (tree, true), (tree, false), bool(missing))
@@ -152,9 +164,11 @@ def _emit_tree_ensemble(
     parts = (
         ("features", flattened.features, np.int32),
         ("thresholds", flattened.thresholds, np.float32),
-        ("lefts", flattened.left_counts, np.int32), ("missing", flattened.missing, np.int8),
-        ("sizes", flattened.sizes, np.int32), ("leaves", leaves, np.int32),
-    )  # fmt: skip
+        ("lefts", flattened.left_counts, np.int32),
+        ("missing", flattened.missing, np.int8),
+        ("sizes", flattened.sizes, np.int32),
+        ("leaves", leaves, np.int32),
+    )
     tables = [c.emit.const(np.asarray(data, kind), name) for name, data, kind in parts]
     start_values = tuple(int(base) for base in whole)
     return c.emit.call("tree_ensemble", x, *tables, exponent=exponent, bases=start_values)
@@ -231,8 +245,10 @@ def _ensemble(c: NodeContext) -> OnnxValue:
     return apply_post_transform(c, _emit_tree_ensemble(c, flattened, values, ()))
 
 
-IMPORTERS: Mapping[str, Importer] = ml_importers({
-    "TreeEnsemble": _ensemble,
-    "TreeEnsembleClassifier": _classifier,
-    "TreeEnsembleRegressor": _regressor,
-})  # fmt: skip
+IMPORTERS: Mapping[str, Importer] = ml_importers(
+    {
+        "TreeEnsemble": _ensemble,
+        "TreeEnsembleClassifier": _classifier,
+        "TreeEnsembleRegressor": _regressor,
+    }
+)

@@ -48,10 +48,14 @@ def _conv(transposed: bool, t: NodeTranslation) -> str:
 def _emit_pool(op: str, x: str, rank: int, t: NodeTranslation, **attrs: object) -> str:
     size = t.ints("kernel_size", rank)
     return t.emit(
-        op, x, kernel_shape=tuple(size), strides=tuple(t.ints("stride", rank, size)),
+        op,
+        x,
+        kernel_shape=tuple(size),
+        strides=tuple(t.ints("stride", rank, size)),
         pads=tuple(t.ints("padding", rank, [0] * rank)) * 2,
-        ceil_mode=int(t.arg("ceil_mode", False)), **attrs,
-    )  # fmt: skip
+        ceil_mode=int(t.arg("ceil_mode", False)),
+        **attrs,
+    )
 
 
 def _max_pool(rank: int, t: NodeTranslation) -> Sequence[str]:

@@ -88,9 +88,24 @@ def _nothing(t: NodeTranslation) -> Sequence[str]:
 
 
 TRANSLATORS: Translators = {
-    "_assert_scalar": _nothing, "_assert_tensor_metadata": _nothing, "_to_copy": _to,
-    "alias": _same, "alpha_dropout": _dropout, "clone": _same, "contiguous": _same, "copy": _copy,
-    "detach": _same, "div": _div, "dropout": _dropout, "elu": _elu, "feature_dropout": _dropout,
-    "glu": _glu, "lift_fresh_copy": _same, "prelu": _prelu, "softplus": _softplus,
-    "sym_size": _nothing, "to": _to, "type_as": _to,
-}  # fmt: skip
+    "_assert_scalar": _nothing,
+    "_assert_tensor_metadata": _nothing,
+    "_to_copy": _to,
+    "alias": _same,
+    "alpha_dropout": _dropout,
+    "clone": _same,
+    "contiguous": _same,
+    "copy": _copy,
+    "detach": _same,
+    "div": _div,
+    "dropout": _dropout,
+    "elu": _elu,
+    "feature_dropout": _dropout,
+    "glu": _glu,
+    "lift_fresh_copy": _same,
+    "prelu": _prelu,
+    "softplus": _softplus,
+    "sym_size": _nothing,
+    "to": _to,
+    "type_as": _to,
+}

@@ -74,8 +74,13 @@ def _repeated_heads(t: NodeTranslation, x: str, shape: tuple[int, ...], heads: i
 
 
 TRANSLATORS: Translators = {
-    "addmm": _addmm, "bmm": _bmm, "dot": _bmm,
+    "addmm": _addmm,
+    "bmm": _bmm,
+    "dot": _bmm,
     "einsum": lambda t: t.emit("Einsum", *t.tensors("tensors"), equation=t.arg("equation")),
-    "linear": _linear, "matmul": _bmm, "mm": lambda t: _product(t, "self", "mat2"), "mv": _bmm,
+    "linear": _linear,
+    "matmul": _bmm,
+    "mm": lambda t: _product(t, "self", "mat2"),
+    "mv": _bmm,
     "scaled_dot_product_attention": _attention,
-}  # fmt: skip
+}

@@ -55,9 +55,14 @@ def _layer(op: str, activation: str, t: NodeTranslation) -> Sequence[str]:
 
 
 def _emit_layer(
-    op: str, activation: str, t: NodeTranslation, x: str, sets: Sequence[Sequence[str]],
-    states: Sequence[str], hidden: int,
-) -> tuple[str, ...]:  # fmt: skip
+    op: str,
+    activation: str,
+    t: NodeTranslation,
+    x: str,
+    sets: Sequence[Sequence[str]],
+    states: Sequence[str],
+    hidden: int,
+) -> tuple[str, ...]:
     """Emit one layer with the parameters (weights, recurrent weights, biases) per direction."""
 
     def stacked(parts: Sequence[str], shape: Sequence[int]) -> str:
@@ -95,8 +100,10 @@ def _cell(op: str, activation: str, t: NodeTranslation) -> Sequence[str]:
 
 TRANSLATORS: dict[str, Translator] = {}
 for _name, _op, _activation in (
-    ("gru", "GRU", ""), ("lstm", "LSTM", ""), ("rnn_relu", "RNN", "Relu"),
+    ("gru", "GRU", ""),
+    ("lstm", "LSTM", ""),
+    ("rnn_relu", "RNN", "Relu"),
     ("rnn_tanh", "RNN", "Tanh"),
-):  # fmt: skip
+):
     TRANSLATORS[_name] = partial(_layer, _op, _activation)
     TRANSLATORS[f"{_name}_cell"] = partial(_cell, _op, _activation)

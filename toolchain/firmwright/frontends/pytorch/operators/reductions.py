@@ -102,9 +102,14 @@ def _batch_norm(t: NodeTranslation) -> Sequence[str]:
         raise NotSupportedError("normalization of a model in training mode; use model.eval()")
     scale, bias = _parameters(t, t.shape("input")[1])
     y = t.emit(
-        "BatchNormalization", t.tensor("input"), scale, bias, t.tensor("running_mean"),
-        t.tensor("running_var"), epsilon=float(t.arg("eps", 1e-5)),
-    )  # fmt: skip
+        "BatchNormalization",
+        t.tensor("input"),
+        scale,
+        bias,
+        t.tensor("running_mean"),
+        t.tensor("running_var"),
+        epsilon=float(t.arg("eps", 1e-5)),
+    )
     return [y]
 
 
@@ -147,16 +152,30 @@ def _instance_norm(t: NodeTranslation) -> str:
 
 
 TRANSLATORS: Translators = {
-    "all": partial(_any, "ReduceMin"), "amax": partial(_reduce, "ReduceMax"),
-    "amin": partial(_reduce, "ReduceMin"), "any": partial(_any, "ReduceMax"),
-    "argmax": partial(_arg_extreme, "ArgMax"), "argmin": partial(_arg_extreme, "ArgMin"),
-    "batch_norm": _batch_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
-    "layer_norm": _layer_norm, "linalg_vector_norm": _norm,
+    "all": partial(_any, "ReduceMin"),
+    "amax": partial(_reduce, "ReduceMax"),
+    "amin": partial(_reduce, "ReduceMin"),
+    "any": partial(_any, "ReduceMax"),
+    "argmax": partial(_arg_extreme, "ArgMax"),
+    "argmin": partial(_arg_extreme, "ArgMin"),
+    "batch_norm": _batch_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "layer_norm": _layer_norm,
+    "linalg_vector_norm": _norm,
     "logsumexp": partial(_reduce, "ReduceLogSumExp"),
-    "max": partial(_extreme, "ReduceMax", "ArgMax"), "mean": _mean,
-    "min": partial(_extreme, "ReduceMin", "ArgMin"), "_native_batch_norm_legit": _batch_norm,
-    "_native_batch_norm_legit_no_training": _batch_norm, "native_group_norm": _group_norm,
-    "native_layer_norm": _layer_norm, "norm": _norm, "prod": partial(_reduce, "ReduceProd"),
-    "rms_norm": _rms_norm, "std": partial(_variance, True), "sum": partial(_reduce, "ReduceSum"),
-    "topk": _top_k, "var": partial(_variance, False),
-}  # fmt: skip
+    "max": partial(_extreme, "ReduceMax", "ArgMax"),
+    "mean": _mean,
+    "min": partial(_extreme, "ReduceMin", "ArgMin"),
+    "_native_batch_norm_legit": _batch_norm,
+    "_native_batch_norm_legit_no_training": _batch_norm,
+    "native_group_norm": _group_norm,
+    "native_layer_norm": _layer_norm,
+    "norm": _norm,
+    "prod": partial(_reduce, "ReduceProd"),
+    "rms_norm": _rms_norm,
+    "std": partial(_variance, True),
+    "sum": partial(_reduce, "ReduceSum"),
+    "topk": _top_k,
+    "var": partial(_variance, False),
+}
