@@ -27,14 +27,14 @@ def run(args: argparse.Namespace) -> Outcome:
     options = arguments.compile_options(args)
     tasks = [
         CensusTask(
-            path.relative_to(args.folder).as_posix(),
-            str(path),
-            path.stat().st_size,
-            options,
-            args.samples,
-            args.profile,
-            args.timeout,
-            path.read_bytes() if args.scheduler else None,
+            name=path.relative_to(args.folder).as_posix(),
+            path=str(path),
+            size_bytes=path.stat().st_size,
+            options=options,
+            samples=args.samples,
+            with_profile=args.profile,
+            timeout_s=args.timeout,
+            content=path.read_bytes() if args.scheduler else None,
         )
         for path in find_model_files(args.folder, "**/*")
     ]

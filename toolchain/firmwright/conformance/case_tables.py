@@ -146,14 +146,14 @@ def _tensor(
             scales = tuple(float32(float(scale)) for scale in listed.split("|") if scale)
     points = tuple(int(point) for point in (match["zero_points"] or "").split("|") if point)
     return CaseTensor(
-        shape,
-        dtype,
-        scales,
-        points * len(scales) if len(points) == 1 else points,
-        axis,
-        _constant(match["data"], dtype, shape, rng) if match["data"] else None,
-        bool(match["state"]),
-        (int(match["low"]), int(match["high"])) if match["low"] else None,
+        shape=shape,
+        dtype=dtype,
+        scales=scales,
+        zero_points=points * len(scales) if len(points) == 1 else points,
+        axis=axis,
+        data=_constant(match["data"], dtype, shape, rng) if match["data"] else None,
+        is_state=bool(match["state"]),
+        value_range=(int(match["low"]), int(match["high"])) if match["low"] else None,
     )
 
 

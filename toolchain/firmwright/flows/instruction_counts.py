@@ -175,7 +175,16 @@ def measure_instructions(
             raise ToolMissingError(what, where=board.name, hint=hint) from error
         cells, steps = counter.read(), counter.steps()
     tick = -(-resolution.numerator // resolution.denominator)
-    counts = _counts(compiled, image, code, root, cells, timed, timer, tick)
+    counts = _counts(
+        compiled=compiled,
+        image=image,
+        code=code,
+        root=root,
+        cells=cells,
+        timed=timed,
+        timer=timer,
+        resolution=tick,
+    )
     if skipped is not None:
         return _with_emulated(compiled, counts)
     return with_second_core(counts, build_timeline(compiled, traced, steps)) if traced else counts

@@ -162,7 +162,16 @@ class _ModuleParser(SyntaxParser):
                     plan = self._plan()
         listed = tuple(pools.values())
         return IRModule(
-            name, functions, constants, targets, listed, io, plan, attrs, files, tuple(requests)
+            name=name,
+            functions=functions,
+            constants=constants,
+            targets=targets,
+            pools=listed,
+            io=io,
+            plan=plan,
+            attrs=attrs,
+            files=files,
+            requests=tuple(requests),
         )
 
     def _entry(self, table: dict[str, T], what: str, read: Callable[[str], T]) -> None:

@@ -52,14 +52,14 @@ class _State:
 
     def copy(self, address: int) -> "_State":
         return _State(
-            address,
-            self.entry,
-            dict(self.values),
-            dict(self.stack),
-            self.frames,
-            self.instructions,
-            self.begin,
-            dict(self.iterations),
+            address=address,
+            entry=self.entry,
+            values=dict(self.values),
+            stack=dict(self.stack),
+            frames=self.frames,
+            instructions=self.instructions,
+            begin=self.begin,
+            iterations=dict(self.iterations),
         )
 
     def meet(self, other: "_State") -> None:

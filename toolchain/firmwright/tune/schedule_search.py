@@ -207,15 +207,15 @@ def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
     guess = next(iter(layer.offered))
     best_count, best = min(counts, default=(0, guess))
     return LayerSearchResult(
-        layer.description,
-        layer.calls,
-        len(layer.seen),
-        len(layer.choices),
-        len(layer.seen) - len(counts),
-        best,
-        best_count,
-        guess,
-        layer.seen.get(guess) or 0,
+        description=layer.description,
+        calls=layer.calls,
+        tried=len(layer.seen),
+        space=len(layer.choices),
+        bad=len(layer.seen) - len(counts),
+        best=best,
+        best_count=best_count,
+        guess=guess,
+        guess_count=layer.seen.get(guess) or 0,
     )
 
 
@@ -255,14 +255,14 @@ class _SearchRun:
             for key, result in zip(keys_of_task, results, strict=True):
                 digest, kernel, choice, at = key
                 measurement = Measurement(
-                    digest,
-                    kernel,
-                    choice,
-                    result.status,
-                    result.count,
-                    result.unit,
-                    order[key][0].description,
-                    at,
+                    layer=digest,
+                    kernel=kernel,
+                    choice=choice,
+                    status=result.status,
+                    count=result.count,
+                    unit=result.unit,
+                    what=order[key][0].description,
+                    at=at,
                 )
                 self.log_writer.record_early(measurement)
             self.measured += len(results)

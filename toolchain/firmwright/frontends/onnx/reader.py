@@ -115,16 +115,16 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     expanded, titles = expand_contrib_operators(ordered)
     nodes = fuse_dynamic_products(expanded, initializers)
     return OnnxModel(
-        file,
-        opsets,
-        inputs,
-        outputs,
-        initializers,
-        nodes,
-        tuple(model.functions),
-        (*outputs, *map(_tensor, graph.value_info)),
-        titles,
-        updates,
+        file=file,
+        opsets=opsets,
+        inputs=inputs,
+        outputs=outputs,
+        initializers=initializers,
+        nodes=nodes,
+        functions=tuple(model.functions),
+        values=(*outputs, *map(_tensor, graph.value_info)),
+        titles=titles,
+        updates=updates,
     )
 
 

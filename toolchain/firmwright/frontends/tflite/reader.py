@@ -128,14 +128,14 @@ def _subgraph(
         name = tensors[first].name if 0 <= first < len(tensors) else ""
         op, version = _pick(opcodes, operator, "opcode_index")
         node = RawNode(
-            op,
-            version,
-            operator.integers("inputs"),
-            written_here,
-            _options(operator, op),
-            Span(table.buffer.file, index, k, name),
-            operator.blob("custom_options"),
-            tuple(
+            op=op,
+            version=version,
+            inputs=operator.integers("inputs"),
+            outputs=written_here,
+            options=_options(operator, op),
+            span=Span(table.buffer.file, index, k, name),
+            custom_options=operator.blob("custom_options"),
+            intermediates=tuple(
                 k if 0 <= k < len(tensors) else decoded_model.NO_TENSOR
                 for k in operator.integers("intermediates")
             ),
@@ -175,15 +175,15 @@ def _tensor(
     if len(signature) != len(shape):
         signature = ()
     return RawTensor(
-        index,
-        table.text("name"),
-        shape,
-        dtype,
-        _quantization(table, shape, dtype),
-        data if is_constant else None,
-        bool(table.integer("is_variable")),
-        sparse,
-        signature,
+        index=index,
+        name=table.text("name"),
+        shape=shape,
+        dtype=dtype,
+        quantization=_quantization(table, shape, dtype),
+        buffer=data if is_constant else None,
+        is_variable=bool(table.integer("is_variable")),
+        is_sparse=sparse,
+        shape_signature=signature,
     )
 
 

@@ -124,15 +124,15 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
     values = (*call.inputs, *call.outputs)
     scopes = tuple("" if v is None else v.virtual_device.memory_scope for v in values)
     return OpCall(
-        call.op,
-        tuple(None if value is None else value.type for value in call.inputs),
-        tuple(value.type for value in call.outputs),
-        call.attrs,
-        constants,
-        numerics_of(module),
-        scopes if any(scopes) else (),
-        bool(module.attrs.get(ANY_WEIGHTS)),
-        bool(module.attrs.get(ALL_CHANNELS)),
+        op=call.op,
+        inputs=tuple(None if value is None else value.type for value in call.inputs),
+        outputs=tuple(value.type for value in call.outputs),
+        attrs=call.attrs,
+        constants=constants,
+        numerics=numerics_of(module),
+        scopes=scopes if any(scopes) else (),
+        any_weights=bool(module.attrs.get(ANY_WEIGHTS)),
+        all_channels=bool(module.attrs.get(ALL_CHANNELS)),
     )
 
 

@@ -90,14 +90,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     block = block_pixels(int(config["pixels"]), op.output.elements // op.output.shape[3])
     channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
     gemm = plan_gemm(
-        b,
-        layout,
-        kernel,
-        bias,
-        params,
-        channels,
-        block,
-        weight_zero_point(op),
+        b=b,
+        layout=layout,
+        kernel=kernel,
+        bias=bias,
+        params=params,
+        block=channels,
+        pixels=block,
+        zero_point=weight_zero_point(op),
         is_int4="weights" in config,
         is_shared="code" in config,
     )
@@ -214,7 +214,16 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     kernel, params = matrix.reshape(outputs, 1, 1, depth), fully_connected.requantization_of(op)
     rows, offset = int(config["rows"]), weight_zero_point(op)
-    gemm = plan_gemm(b, layout, kernel, bias, params, rows, 1, offset)
+    gemm = plan_gemm(
+        b=b,
+        layout=layout,
+        kernel=kernel,
+        bias=bias,
+        params=params,
+        block=rows,
+        pixels=1,
+        zero_point=offset,
+    )
     if "steps" in config:
         gemm = replace(gemm, steps=int(config["steps"]))
     with b.for_("n", op.output.elements // outputs) as n:

@@ -147,14 +147,32 @@ class GemmKernel:
                     total = self._corrected(start, b.load(corrections, [pixel]), channel)
                 b.store(acc, [channel * self.pixels + pixel], total)
         if is_bytes and self.is_paired:
-            self._evaluate(b, acc, columns, index, "bytes_8x1", self.words // 2, 8, 1)
+            self._evaluate(
+                b=b,
+                acc=acc,
+                columns=columns,
+                index=index,
+                kind="bytes_8x1",
+                words=self.words // 2,
+                weights=8,
+                pixels=1,
+            )
         elif is_bytes:
             self._multiply_byte_steps(b, acc, columns, index)
         elif self.is_int4:
             self._multiply_int4(b, acc, columns, index)
         elif self._assembly:
             words, pairs = self.weights.shape[1], self.block // 2
-            self._evaluate(b, acc, columns, index, self._assembly, words, pairs, self.pixels)
+            self._evaluate(
+                b=b,
+                acc=acc,
+                columns=columns,
+                index=index,
+                kind=self._assembly,
+                words=words,
+                weights=pairs,
+                pixels=self.pixels,
+            )
         else:
             self._multiply_steps(b, acc, columns, index)
         if self.is_paired and not self.is_int4:

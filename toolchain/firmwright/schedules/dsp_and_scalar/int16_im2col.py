@@ -214,14 +214,14 @@ def _plan_gemm(
     starts = (min(start, outputs - rows) for start in range(0, outputs, rows))
     packed = microkernel.pack(flat[[start + row for start in starts for row in range(rows)]], rows)
     return _Int16Gemm(
-        microkernel,
-        b.constant("weights", packed, microkernel.weight_dtype),
-        plan_int16_accumulation(b, op, kernel),
-        outputs,
-        pixels,
-        rows,
-        steps,
-        longest_dividing_chunk(flat, steps),
+        microkernel=microkernel,
+        weights=b.constant("weights", packed, microkernel.weight_dtype),
+        sums=plan_int16_accumulation(b, op, kernel),
+        outputs=outputs,
+        pixels=pixels,
+        rows=rows,
+        steps=steps,
+        chunk=longest_dividing_chunk(flat, steps),
     )
 
 

@@ -241,7 +241,16 @@ def _build_dsp(op: OpCall, config: Config, b: Kernel) -> None:
     m = b.allocate("m", INT32, (_POINTS, _COLUMNS), 8)
     extents = (batch, -(-height // 2), width // _COLUMNS)
     with b.loops("n pair group", extents) as (n, row_pair, group):
-        layer = _WinogradLayer(b, channels, weights, bias, epilogue, patch, u, m)
+        layer = _WinogradLayer(
+            b=b,
+            channels=channels,
+            weights=weights,
+            bias=bias,
+            epilogue=epilogue,
+            patch=patch,
+            u=u,
+            m=m,
+        )
         at = (n, row_pair * 2, group * _COLUMNS)
         _copy_input_patch(b, patch, at)
         _transform_pairs(layer, is_looped=is_looped)
@@ -336,7 +345,16 @@ def _build_scalar(family: MicrokernelFamily, op: OpCall, config: Config, b: Kern
     extents = (batch, height // 2, width // _COLUMNS)
     with b.loops("n pair group", extents) as (n, pair, group):
         at = (n, pair * 2, group * _COLUMNS)
-        layer = _WinogradLayer(b, channels, weights, bias, _make_epilogue(b, op), patch, u, m)
+        layer = _WinogradLayer(
+            b=b,
+            channels=channels,
+            weights=weights,
+            bias=bias,
+            epilogue=_make_epilogue(b, op),
+            patch=patch,
+            u=u,
+            m=m,
+        )
         _copy_input_patch(b, patch, at)
         d = b.view("bytes", patch, 0, (4, _COLUMNS + 2, channels), dtype=INT8)
         with b.for_("c", channels) as c:

@@ -118,14 +118,14 @@ def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -
         for first, count, lanes in channel_groups(outputs, tile.lanes)
     ]
     return FloatGemmKernel(
-        style,
-        tile,
-        outputs,
-        depth,
-        b.constant("weights", np.concatenate(groups), FLOAT32),
-        b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32),
-        op.str_attr("activation"),
-        (outputs, 1),
+        style=style,
+        tile=tile,
+        outputs=outputs,
+        depth=depth,
+        weights=b.constant("weights", np.concatenate(groups), FLOAT32),
+        bias=b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32),
+        activation=op.str_attr("activation"),
+        strides=(outputs, 1),
     )
 
 

@@ -52,7 +52,16 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
     no_bias = np.zeros(filters, np.float32)
     bias = b.input(2) if op.has_input(2) else b.constant("bias", no_bias, FLOAT32)
     depth = channels * taps
-    gemm = FloatGemmKernel(style, tile, filters, depth, packed, bias, "none", (1, pixels))
+    gemm = FloatGemmKernel(
+        style=style,
+        tile=tile,
+        outputs=filters,
+        depth=depth,
+        weights=packed,
+        bias=bias,
+        activation="none",
+        strides=(1, pixels),
+    )
     with pixel_blocks(b, pixels, tile.pixels) as at:
         columns = b.allocate("columns", FLOAT32, (tile.pixels, taps, channels))
         with b.for_("p", tile.pixels) as p:

@@ -123,7 +123,14 @@ def _build(style: str, op: OpCall, config: Config, b: Kernel) -> None:
                 top = oy * rows.stride - rows.before + taps.start
                 x, y = _windows(op, b, (n, top, oy, c), len(taps))
                 row = _FloatOutputRow(
-                    style, columns, taps, weights, channel_bias, op.str_attr("activation"), x, y
+                    style=style,
+                    columns=columns,
+                    rows=taps,
+                    weights=weights,
+                    bias=channel_bias,
+                    activation=op.str_attr("activation"),
+                    x=x,
+                    y=y,
                 )
                 _strip_by_strip(b, row)
 

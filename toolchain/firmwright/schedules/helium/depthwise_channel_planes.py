@@ -282,16 +282,16 @@ def _axis(op: OpCall, window: ConvWindow, axis: int) -> _PlaneAxis:
     start, stop = max(begin, 0), min(end, window.input_size[axis])
     across = (x[2], y[2], window.size[1]) if axis == 0 else (1, 1, 1)
     return _PlaneAxis(
-        outputs,
-        taps,
-        stride,
-        dilation,
-        start - begin,
-        max(stop - start, 0),
-        start,
-        across[0] * x[3],
-        across[1] * y[3],
-        across[2],
+        outputs=outputs,
+        taps=taps,
+        stride=stride,
+        dilation=dilation,
+        before=start - begin,
+        inside=max(stop - start, 0),
+        start=start,
+        x_step=across[0] * x[3],
+        y_step=across[1] * y[3],
+        tap_step=across[2],
     )
 
 

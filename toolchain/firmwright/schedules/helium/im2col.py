@@ -193,7 +193,16 @@ class VectorIm2colPacker:
         height, width = self.window.size
         if self.offsets is not None:
             reach = int(_reach(self.window, self.channels, self.pitch, self.row_step).max()) + 1
-            gather_bytes(b, columns, place, self.source, start, reach, self.offsets, self.taps)
+            gather_bytes(
+                b=b,
+                target=columns,
+                at=place,
+                source=self.source,
+                start=start,
+                reach=reach,
+                offsets=self.offsets,
+                count=self.taps,
+            )
             return
         whole = self.window.dilation[1] == 1
         run = (width if whole else 1) * self.channels

@@ -154,14 +154,14 @@ INTRINSICS = (
         0.25,
     ),
     _move(
-        "gather_words",
-        UINT32,
-        "size words step count",
-        _gathered,
-        "Copies slices of a few words, those at `count` indices.",
-        "gather",
-        4,
-        1,
+        name="gather_words",
+        dtype=UINT32,
+        numbers="size words step count",
+        meaning=_gathered,
+        doc="Copies slices of a few words, those at `count` indices.",
+        section="gather",
+        cost=4,
+        places=1,
     ),
 )
 SCHEDULES = (

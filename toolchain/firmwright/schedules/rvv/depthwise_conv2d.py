@@ -65,7 +65,16 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         repeats = min(width, max(_REPEATED_CHANNELS // channels, 1))
     pixels, flat = min(2, width // repeats), kernel.reshape(-1, channels).T
     row = (columns, window.dilation[1] * channels, channels * repeats)
-    emit_window_kernel(b, op, window, f"rvv_depthwise_{pixels}", flat, pixels, row, repeats)
+    emit_window_kernel(
+        b=b,
+        op=op,
+        window=window,
+        name=f"rvv_depthwise_{pixels}",
+        flat=flat,
+        pixels=pixels,
+        columns=row,
+        repeats=repeats,
+    )
 
 
 SCHEDULES = (
