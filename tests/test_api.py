@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import firmwright as fw
 
 TOOLCHAIN = Path(fw.__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 
 
 def test_public_names_are_few_and_importable():
@@ -36,8 +38,10 @@ def test_import_of_the_package_is_lazy():
 
 
 def test_the_version_is_that_of_the_package_metadata():
-    pyproject = Path(__file__).parents[1] / "pyproject.toml"
-    assert f'version = "{fw.__version__}"' in pyproject.read_text(encoding="utf-8")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["project"]["dynamic"] == ["version"]
+    source = ROOT / settings["tool"]["hatch"]["version"]["path"]
+    assert f'VERSION = "{fw.__version__}"' in source.read_text(encoding="utf-8")
 
 
 def test_an_unknown_name_is_an_attribute_error():

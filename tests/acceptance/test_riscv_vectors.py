@@ -49,6 +49,7 @@ def check(model: Path, most: int | None = None) -> None:
         assert profile(compiled).total <= most
 
 
+@pytest.mark.deep  # Zig compiles all of musl at its first use, for minutes
 def test_one_image_is_exact_with_vectors_of_every_length(digits_path: Path) -> None:
     check(digits_path)
 

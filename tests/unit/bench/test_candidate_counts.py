@@ -85,6 +85,7 @@ def limits(measuring_tools: str, recorded_tools: str) -> tuple[float, float]:
     return LOSSES if measuring_tools == recorded_tools else OTHER_LOSSES
 
 
+@pytest.mark.deep
 def test_chosen_kernels_of_a_small_model_are_nearly_the_best(
     digits_path: Path, limits: tuple[float, float]
 ) -> None:
