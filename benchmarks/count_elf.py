@@ -24,7 +24,7 @@ from firmwright.device.instruction_counter import (
     InstructionCounter,
     build_counter_plugin,
 )
-from firmwright.flows.build_cache import cache_root
+from firmwright.flows.board.build_cache import cache_root
 from firmwright.targets.disassembly import Instruction
 
 COVERAGE = 0.98

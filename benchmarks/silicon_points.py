@@ -19,9 +19,9 @@ from count_elf import write_counts
 
 from firmwright.bench.silicon_accuracy import SiliconPoint
 from firmwright.boards import load_board
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import load_model
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 
 
 def main() -> None:

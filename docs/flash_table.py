@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.artifacts import Image
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import load_model
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.ir.graph.nodes import Function
 from firmwright.passes.graph.fold_constant_channels import PASS
 from firmwright.pipeline import Compilation

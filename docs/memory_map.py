@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "toolchain"))
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.report.memory_map import make_memory_map, render_svg
 
 

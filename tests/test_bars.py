@@ -16,10 +16,10 @@ import pytest
 
 from firmwright.bench.model_benchmark import BALANCED, BenchmarkRow, measure_models
 from firmwright.bench.peer_figures import read_peers
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import load_model
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 
 BUDGETS = Path(__file__).parents[1] / "benchmarks" / "budgets.csv"
 BOARD = "mps2-an386"

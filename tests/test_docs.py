@@ -388,9 +388,9 @@ def test_the_instructions_in_the_readme_are_measured(
     recorded_tools: str,
     figure_slack: float,
 ) -> None:
-    from firmwright.flows.compilation import compile_for
-    from firmwright.flows.model import load_model
-    from firmwright.flows.profiling import profile
+    from firmwright.flows.measure.profiling import profile
+    from firmwright.flows.model.compilation import compile_for
+    from firmwright.flows.model.model import load_model
 
     (name,) = re.findall(r"`(\w+)`", row[0])
     model = load_model(str(model_path(f"{name}.tflite")))

@@ -23,8 +23,8 @@ from firmwright.boards.toml_table import TomlTable
 from firmwright.cli.main import main, verbs
 from firmwright.cli.options import add_arguments
 from firmwright.device.transport import Transport
-from firmwright.flows.model_session import ModelSession
-from firmwright.flows.project_api import ProjectApi
+from firmwright.flows.board.model_session import ModelSession
+from firmwright.flows.board.project_api import ProjectApi
 from firmwright.targets.backend import Backend, PatternEntry
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,9 +6,9 @@ It takes a few seconds: run it first after a change, and read it first for an ov
 import numpy as np
 import pytest
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
 from firmwright.ir.printer import parse_module
 
 TEXT = """firmwright ir 1

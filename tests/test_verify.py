@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import DoesNotFitError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.sample_batches import SampleBatch, generate_samples
-from firmwright.flows.verification import Verification, verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import SampleBatch, generate_samples
+from firmwright.flows.verify.verification import Verification, verify
 
 KWS = "kws_ref_model.tflite"
 INTEGER = (

@@ -23,7 +23,7 @@ from pathlib import Path
 from firmwright.boards import load_board
 from firmwright.build.elf_reader import read_sections_and_symbols
 from firmwright.device.instruction_counter import InstructionCounter, build_counter_plugin
-from firmwright.flows.build_cache import cache_root
+from firmwright.flows.board.build_cache import cache_root
 
 TABLE = Path(__file__).parent.parent / "peers.csv"
 KEY = ("peer", "core", "model", "metric")

@@ -13,8 +13,8 @@ from reference_cli import parsers_of
 
 import firmwright
 from firmwright.cli.main import _parser, verbs
-from firmwright.flows.model_session import ModelSession
-from firmwright.flows.verification import Verification
+from firmwright.flows.board.model_session import ModelSession
+from firmwright.flows.verify.verification import Verification
 from firmwright.ir.core import PoolInfo
 from firmwright.pipeline import Options
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from firmwright.artifacts import Image, ImageSizes, StackUsage
-from firmwright.flows.model import Model, load_model
-from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.model.model import Model, load_model
 from firmwright.pipeline import Compilation, Options, compile_model
 
 ROOT = Path(__file__).resolve().parents[2]

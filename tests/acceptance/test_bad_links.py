@@ -16,9 +16,9 @@ from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.session import Session
 from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model_session import ModelSession, params_block
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import ModelSession, params_block
+from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation
 
 Compile = Callable[..., Compilation]

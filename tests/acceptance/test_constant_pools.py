@@ -18,12 +18,12 @@ from firmwright.base.errors import DeviceError, UsageError
 from firmwright.base.resources import boards_dir
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.access_checking import open_checked_session
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model_session import ModelSession, constant_memory_files, open_session
-from firmwright.flows.reference_outputs import run_numpy_reference
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import ModelSession, constant_memory_files, open_session
+from firmwright.flows.samples.reference_outputs import run_numpy_reference
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.access_checking import open_checked_session
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.core import PoolInfo
 from firmwright.pipeline import Compilation
 

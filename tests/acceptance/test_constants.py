@@ -11,11 +11,11 @@ from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model_session import params_block
-from firmwright.flows.reference_outputs import run_oracle_reference
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import params_block
+from firmwright.flows.samples.reference_outputs import run_oracle_reference
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.printer import parse_module
 from firmwright.pipeline import Bundle, Compilation, Options, bundle, compile_model
 

@@ -15,8 +15,8 @@ import pytest
 from damage import mutants, structure_places
 
 from firmwright.base.errors import FirmwrightError
-from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.verification import verify
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
 
 HANG_S = 120

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.package_export import export_model
+from firmwright.flows.export.package_export import export_model
 from firmwright.package.export_formats import FORMATS, PackageMetadata
 from firmwright.pipeline import Compilation
 

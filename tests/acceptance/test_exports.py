@@ -16,13 +16,13 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.device.process_transport import PtyProcess
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
-from firmwright.flows.package_export import export_model
-from firmwright.flows.package_selftest import make_selftest, pseudo_random_sample
-from firmwright.flows.reference_outputs import compute_reference, run_numpy_reference
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.export.package_selftest import make_selftest, pseudo_random_sample
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.reference_outputs import compute_reference, run_numpy_reference
+from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.ir.core import PoolInfo
 from firmwright.pipeline import Compilation, bundle
 

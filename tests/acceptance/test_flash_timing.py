@@ -4,11 +4,11 @@ import pytest
 
 from firmwright.boards import load_board
 from firmwright.cli.compile import format_summary
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import load_model
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 
 BOARD = "mps2-an386@nucleo-l4r5zi"
 KWS_CYCLES_MAX = 4_450_000  # 4,419,362 when written; 8,723,538 with the loops for fast memory

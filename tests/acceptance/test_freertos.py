@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmwright.flows.package_export import export_model
-from firmwright.flows.reference_outputs import run_oracle_reference
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.samples.reference_outputs import run_oracle_reference
 from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).resolve().parents[2]

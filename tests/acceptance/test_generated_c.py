@@ -14,9 +14,9 @@ import pytest
 
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.model_session import ModelSession
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.model_session import ModelSession
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation
 
 Compile = Callable[..., Compilation]
@@ -30,7 +30,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion"
 SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all"
 DIGEST = """
 import hashlib, sys
-from firmwright.flows.model import load_model
+from firmwright.flows.model.model import load_model
 from firmwright.ir.printer import print_module
 from firmwright.pipeline import Options, compile_model
 

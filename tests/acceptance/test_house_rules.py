@@ -14,8 +14,8 @@ import pytest
 from firmwright.base.c_identifiers import without_abi_hash
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.flows.model_session import ModelSession
-from firmwright.flows.verification import verify
+from firmwright.flows.board.model_session import ModelSession
+from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation, Options, bundle, compile_model
 
 Compile = Callable[..., Compilation]

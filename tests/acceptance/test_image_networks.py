@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import Model, load_model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples, measured_sample
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.samples.sample_batches import generate_samples, measured_sample
+from firmwright.flows.verify.verification import verify
 
 pytestmark = [pytest.mark.qemu, pytest.mark.deep, pytest.mark.filterwarnings("ignore")]
 

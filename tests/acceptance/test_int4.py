@@ -9,7 +9,7 @@ import pytest
 from int4_model import with_int4_weights
 
 import firmwright as fw
-from firmwright.flows.profiling import profile
+from firmwright.flows.measure.profiling import profile
 
 MODELS = ("kws_ref_model", "pretrainedResnet_quant")
 BOARDS = ("mps2-an386", "mps3-an547")

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from firmwright.base.errors import DoesNotFitError
-from firmwright.flows.compilation import compile_for, options_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
-from firmwright.flows.pareto_rows import pareto_rows
-from firmwright.flows.profiling import profile
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.measure.profiling import profile
+from firmwright.flows.model.compilation import compile_for, options_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.predict.pareto_rows import pareto_rows
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation
 
 pytestmark = [pytest.mark.qemu, pytest.mark.models]

@@ -23,10 +23,10 @@ import pytest
 
 from firmwright.cli.option_values import const_pool
 from firmwright.device.smp_update import _await_server
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.reference_outputs import compute_reference
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.reference_outputs import compute_reference
 from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).parents[2]

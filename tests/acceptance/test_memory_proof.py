@@ -19,11 +19,11 @@ from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS
 from firmwright.codegen.model_interface import PlacedBuffer, find_placed_buffers
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.access_checking import open_checked_session
-from firmwright.flows.model_session import ModelSession, c_prefix
-from firmwright.flows.reference_outputs import run_oracle_reference
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.model_session import ModelSession, c_prefix
+from firmwright.flows.samples.reference_outputs import run_oracle_reference
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.access_checking import open_checked_session
+from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls, statements

@@ -12,13 +12,13 @@ import pytest
 
 from firmwright.device.serial_port import SerialTransport
 from firmwright.device.transport import Transport
-from firmwright.flows.mlperf import (
+from firmwright.flows.samples.reference_outputs import compute_reference
+from firmwright.flows.verify.mlperf import (
     read_dataset,
     run_benchmark,
     serve_on_pty,
     with_benchmark_firmware,
 )
-from firmwright.flows.reference_outputs import compute_reference
 from firmwright.package.mlperf import TASKS, MlperfTask
 from firmwright.pipeline import Compilation
 

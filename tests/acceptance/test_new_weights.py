@@ -19,9 +19,9 @@ import firmwright as fw
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli.main import main
 from firmwright.cli.option_values import const_pool
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).parents[2]

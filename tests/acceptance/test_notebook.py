@@ -17,7 +17,7 @@ import pytest
 
 import firmwright as fw
 from firmwright.cli.progress import CellProgress, attach_progress, render_progress
-from firmwright.flows.profiling import OperatorCost, Profile
+from firmwright.flows.measure.profiling import OperatorCost, Profile
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "examples/10_notebook/digits.ipynb"
@@ -99,7 +99,7 @@ class Shell:
 def test_log_messages_are_shown_until_the_cell_has_finished() -> None:
     shell, shown = Shell(), []
     attach_progress(shell, lambda: shown.append)
-    logger = logging.getLogger("firmwright.flows.tuning_log")
+    logger = logging.getLogger("firmwright.flows.model.tuning_log")
     level = logging.getLogger("firmwright").level
     logger.info("before any cell")
     shell.functions["pre_run_cell"]()

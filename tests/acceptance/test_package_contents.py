@@ -18,9 +18,9 @@ from model_writer import ModelFile
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, PluginError, UsageError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.package_export import export_model
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import custom_op, wildcard
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.package_export import export_model
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.package.export_formats import PackageMetadata
 from firmwright.pipeline import Bundle, bundle
 

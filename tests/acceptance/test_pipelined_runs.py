@@ -13,16 +13,16 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.device.host_library import LibrarySession
-from firmwright.flows.compilation import compile_for, module_after
-from firmwright.flows.first_divergence import locate_first_divergence
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.mlperf import with_benchmark_firmware
-from firmwright.flows.model import Model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.package_export import export_model
-from firmwright.flows.reference_outputs import compute_reference, run_numpy_reference
-from firmwright.flows.run_schedule import parallel_calls
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for, module_after
+from firmwright.flows.model.model import Model
+from firmwright.flows.predict.run_schedule import parallel_calls
+from firmwright.flows.samples.reference_outputs import compute_reference, run_numpy_reference
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.first_divergence import locate_first_divergence
+from firmwright.flows.verify.mlperf import with_benchmark_firmware
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule

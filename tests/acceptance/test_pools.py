@@ -13,12 +13,12 @@ import pytest
 from firmwright.boards import load_board
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.reference_outputs import run_oracle_reference
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.reference_outputs import run_oracle_reference
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import Plan
 from firmwright.pipeline import Compilation, Options, bundle, compile_model

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 
 PATH_VARIABLE = "PUBLIC_MODELS_PATH"
 FOLDER = os.environ.get(PATH_VARIABLE, "")

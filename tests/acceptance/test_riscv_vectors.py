@@ -10,8 +10,8 @@ import pytest
 
 import firmwright as fw
 from firmwright.boards import Board, load_board
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.profiling import profile
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.measure.profiling import profile
 
 BOARD = "qemu-riscv32-virt-v"
 LENGTHS = (64, 128, 256, 512, 1024)

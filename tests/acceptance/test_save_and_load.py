@@ -13,9 +13,9 @@ from tflite_writer import write_cases
 
 from firmwright.base.errors import UsageError
 from firmwright.conformance.case_tables import conformance_cases
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model, save_module
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model, save_module
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.pipeline import Compilation, Options, compile_model

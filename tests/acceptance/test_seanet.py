@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.sample_batches import SampleBatch
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import SampleBatch
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.module import IoTensor
 
 PATH_VARIABLE = "TFLITE_MICRO_PATH"

@@ -10,9 +10,9 @@ import pytest
 from firmwright.artifacts import Image
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.reference_outputs import run_oracle_reference
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.samples.reference_outputs import run_oracle_reference
+from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.pipeline import Bundle, Compilation, bundle
 
 Compile = Callable[..., Compilation]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.pipeline import Compilation
 
 pytestmark = [pytest.mark.qemu]

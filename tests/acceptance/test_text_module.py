@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import ModelError
-from firmwright.flows.model import load_model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes

@@ -19,9 +19,9 @@ import pytest
 from flashed_emulator import FLASH_PROGRAM
 
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.profiling import profile
+from firmwright.flows.measure.profiling import profile
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).resolve().parents[2]

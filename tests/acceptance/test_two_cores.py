@@ -18,12 +18,12 @@ from firmwright.base.errors import DeviceError, UsageError
 from firmwright.codegen.multi_model_firmware import check_models_combine
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model_session import ModelSession, c_prefix
-from firmwright.flows.package_export import export_model
-from firmwright.flows.run_schedule import parallel_calls
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.model_session import ModelSession, c_prefix
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.predict.run_schedule import parallel_calls
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module

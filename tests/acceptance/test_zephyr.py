@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmwright.flows.package_export import export_model
-from firmwright.flows.reference_outputs import run_oracle_reference
-from firmwright.flows.sample_batches import Tensors, generate_samples
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.samples.reference_outputs import run_oracle_reference
+from firmwright.flows.samples.sample_batches import Tensors, generate_samples
 from firmwright.pipeline import Compilation
 
 BASE = os.environ.get("ZEPHYR_BASE", "")

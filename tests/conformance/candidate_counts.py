@@ -11,9 +11,8 @@ from itertools import islice
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, DType
 from firmwright.base.errors import ToolFailedError
 from firmwright.boards import load_board
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.instruction_counts import InstructionShare, measure_instructions
-from firmwright.flows.kernel_comparison import LOWERED_STAGE, layer_module, rename_kernel
+from firmwright.flows.measure.instruction_counts import InstructionShare, measure_instructions
+from firmwright.flows.model.compilation import compile_for
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
@@ -26,6 +25,7 @@ from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import target_features
+from firmwright.tune.kernel_comparison import LOWERED_STAGE, layer_module, rename_kernel
 
 _CARRIED: Mapping[DType, str] = {INT8: "", INT16: "_wide", FLOAT32: "_real"}
 """Element types that kernels may read and write, and the suffixes of their buffers."""

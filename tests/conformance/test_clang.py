@@ -21,10 +21,10 @@ from kernel_batches import make_batch
 from random_layers import layer
 
 from firmwright.cli.main import main
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.profiling import profile
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.measure.profiling import profile
+from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation, Options, compile_model, load_module
 
 LAYERS = range(0, 20)

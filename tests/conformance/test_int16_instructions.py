@@ -39,9 +39,8 @@ import firmwright as fw
 from firmwright.base.dtypes import INT16, INT64
 from firmwright.base.quant import Rounding
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, float32
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.kernel_comparison import layer_module
-from firmwright.flows.profiling import profile
+from firmwright.flows.measure.profiling import profile
+from firmwright.flows.model.compilation import compile_for
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import OpCall
@@ -50,6 +49,7 @@ from firmwright.ops.fully_connected import defined_requantization
 from firmwright.ops.int16x8 import ExactScale, accumulator_dtype
 from firmwright.ops.registry import op_table
 from firmwright.ops.requantize import accumulator_bounds, scale_factors
+from firmwright.tune.kernel_comparison import layer_module
 
 BOARD = "mps2-an386"
 MAX_PER_MAC = 3.0

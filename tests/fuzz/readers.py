@@ -41,11 +41,11 @@ from firmwright.boards.load import _read_board_file as read_board_file
 from firmwright.cli import reproduce
 from firmwright.cli.profile import read_profile
 from firmwright.conformance.case_tables import conformance_cases
-from firmwright.flows.build_report import read_report
-from firmwright.flows.labeled_data import read_dataset
-from firmwright.flows.metrics import make_task
-from firmwright.flows.sample_batches import npz_bytes
-from firmwright.flows.tuning_log import read_tuning
+from firmwright.flows.measure.build_report import read_report
+from firmwright.flows.model.tuning_log import read_tuning
+from firmwright.flows.samples.labeled_data import read_dataset
+from firmwright.flows.samples.metrics import make_task
+from firmwright.flows.samples.sample_batches import npz_bytes
 from firmwright.frontends.onnx.preprocess import ModelOverrides, preprocess_model
 from firmwright.frontends.tflite import preprocess_tflite, read_c_array
 from firmwright.ir.graph.nodes import TensorType

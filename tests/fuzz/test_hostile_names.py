@@ -21,8 +21,8 @@ from sample_report import buffer, make_report, operator
 from firmwright.base.array_files import read_npz
 from firmwright.base.errors import FirmwrightError
 from firmwright.cli.reproduce import reproduce
-from firmwright.flows.package_export import export_model
-from firmwright.flows.sample_batches import npz_bytes
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.samples.sample_batches import npz_bytes
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.package.export_formats import ARCHIVES, FORMATS
 from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes

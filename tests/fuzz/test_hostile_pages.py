@@ -20,9 +20,9 @@ from sample_report import buffer, make_report, operator
 from firmwright.base.errors import ModelError
 from firmwright.cli.printing import print_text
 from firmwright.cli.text_table import format_table
-from firmwright.flows.model import Model
-from firmwright.flows.profiling import OperatorCost, Profile
-from firmwright.flows.verification import Verification
+from firmwright.flows.measure.profiling import OperatorCost, Profile
+from firmwright.flows.model.model import Model
+from firmwright.flows.verify.verification import Verification
 from firmwright.oracle.compare import Difference
 from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
 from firmwright.report.census_page import CensusEntry, CensusStatus, render_census

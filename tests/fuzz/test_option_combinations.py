@@ -22,11 +22,11 @@ from random_tflite import random_graph
 from firmwright.base.errors import DoesNotFitError, FirmwrightError, UnsupportedError, UsageError
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import Model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor
 from firmwright.oracle.compare import compare_outputs

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from random_networks import PARTED, random_network, random_options
 
-from firmwright.flows.access_checking import open_checked_session
-from firmwright.flows.reference_outputs import run_interpreter, run_numpy_reference
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.samples.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.access_checking import open_checked_session
+from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.pipeline import Compilation, compile_model

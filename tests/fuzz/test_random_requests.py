@@ -14,7 +14,7 @@ from placed_networks import BODIES, devices_of, is_buffer, placed_network, pool_
 from random_networks import random_network
 
 from firmwright.base.errors import FirmwrightError
-from firmwright.flows.model import load_model
+from firmwright.flows.model.model import load_model
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.pipeline import Options, compile_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from random_tflite import random_graph
 
-from firmwright.flows.verification import verify
+from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Options, compile_model, load_module_bytes
 
 GRAPHS, DEEP_GRAPHS, BLOCK = 2, 1200, 20

@@ -20,7 +20,7 @@ from mutants import SURVIVED, Mutant, Outcome, caught, drawn
 from subjects import Subject, checked, with_module
 
 from firmwright.base.errors import FirmwrightError, InternalError
-from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.verify.access_checking import open_checked_session
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, Placement, Plan

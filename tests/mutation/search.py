@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from subjects import Subject, pools_of
 
 from firmwright.artifacts import SourceTree
-from firmwright.flows.model_session import make_library_model
-from firmwright.flows.sample_batches import Tensors
+from firmwright.flows.board.model_session import make_library_model
+from firmwright.flows.samples.sample_batches import Tensors
 
 TRIES = 60_000
 TIME_S = 60

@@ -148,7 +148,7 @@ EDITS = (
     # ---- the judges ------------------------------------------------------------------------
     Edit(
         "outputs compared with themselves",
-        PY + "flows/verification.py",
+        PY + "flows/verify/verification.py",
         "compare_outputs(reference.outputs, actual)",
         "compare_outputs(actual, actual)",
         "tests/unit/flows/test_verification.py -k first_operator",
@@ -362,7 +362,7 @@ EDITS = (
     ),
     Edit(
         "address of a file in memory wrong",
-        PY + "flows/model_session.py",
+        PY + "flows/board/model_session.py",
         "0 if region is None else region.start)",
         "0 if region is None else region.start + 16)",
         "tests/acceptance/test_constant_pools.py -k digits_is_bit_exact",

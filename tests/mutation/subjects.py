@@ -23,11 +23,11 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.errors import FirmwrightError
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
-from firmwright.flows.first_divergence import _comparable_operators, _ComparableOperator
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import make_library_model
-from firmwright.flows.reference_outputs import ReferenceOutputs, compute_reference
-from firmwright.flows.sample_batches import Tensors, generate_samples
+from firmwright.flows.board.model_session import make_library_model
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.reference_outputs import ReferenceOutputs, compute_reference
+from firmwright.flows.samples.sample_batches import Tensors, generate_samples
+from firmwright.flows.verify.first_divergence import _comparable_operators, _ComparableOperator
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.verify import verify_module

@@ -29,8 +29,8 @@ from onnx_models import GRAPH_PASSES
 import onnx
 from firmwright.base.errors import FirmwrightError, UnsupportedError
 from firmwright.boards import load_board
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.frontends.onnx.operators.registry import onnx_importers
 from firmwright.ir.core import Attr

@@ -15,7 +15,7 @@ from test_nets import entry_of, imported, optimized, results
 
 import onnx
 from firmwright.base.errors import ModelError
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.model_session import open_session
 from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto

@@ -20,7 +20,7 @@ from backend import (
 )
 from own_cases import own_cases
 
-from firmwright.flows.operator_catalog import onnx_operators
+from firmwright.flows.verify.operator_catalog import onnx_operators
 
 SAMPLE_OPS = ("ConvTranspose", "Einsum", "QLinearConv", "Resize", "RNN", "ScatterND", "TopK")
 SAMPLE_MAX = 10

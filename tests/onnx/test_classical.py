@@ -11,10 +11,10 @@ from test_nets import entry_of, imported, optimized, results
 
 import onnx
 from firmwright.base.errors import UnsupportedError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
 from firmwright.frontends.onnx import preprocess_model
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule

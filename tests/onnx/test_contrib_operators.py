@@ -13,7 +13,7 @@ from onnx_models import Net
 from test_nets import entry_of, imported, results
 
 from firmwright.base.errors import UnsupportedError
-from firmwright.flows.operator_catalog import onnx_operators
+from firmwright.flows.verify.operator_catalog import onnx_operators
 from firmwright.oracle.reference_runner import run_reference
 
 Array = NDArray[Any]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from onnx_models import Net
 from test_nets import entry_of, imported
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto
 

@@ -13,9 +13,9 @@ from test_nets import entry_of, imported, optimized, results, sample
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.cost_prediction import predict_instructions
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.predict.cost_prediction import predict_instructions
 from firmwright.ir.module import IRModule
 from firmwright.passes.graph import cse, sink_transposes
 from firmwright.passes.graph.fold_scale import PASS as FOLD_SCALE

@@ -15,10 +15,10 @@ from test_random_qdq_graphs import expected
 
 import onnx
 from firmwright.boards.load import create_board
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.sample_batches import SampleBatch
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import SampleBatch
+from firmwright.flows.verify.verification import verify
 
 PATH_VARIABLE = "TINY_RESULTS_PATH"
 CHECKOUT = os.environ.get(PATH_VARIABLE, "")

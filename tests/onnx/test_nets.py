@@ -15,8 +15,8 @@ from onnx_models import GRAPH_PASSES, NETS, Net, quantized_net
 
 import onnx
 from firmwright.base.errors import ModelError, UnsupportedError, UsageError
-from firmwright.flows.model import load_model, save_module
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.model import load_model, save_module
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function

@@ -17,7 +17,7 @@ from test_nets import imported, results
 
 import onnx
 from firmwright.base.errors import UnsupportedError
-from firmwright.flows.model import load_model
+from firmwright.flows.model.model import load_model
 from firmwright.frontends.onnx import ModelOverrides
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto, helper

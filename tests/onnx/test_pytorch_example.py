@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from test_nets import entry_of, optimized, results
 
-from firmwright.flows.access_checking import open_checked_session
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.onnx_quantization import quantize_onnx_model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.access_checking import open_checked_session
+from firmwright.flows.verify.onnx_quantization import quantize_onnx_model
+from firmwright.flows.verify.verification import verify
 from firmwright.oracle.reference_runner import run_reference
 
 FOLDER = Path(__file__).parents[2] / "examples" / "03_pytorch"

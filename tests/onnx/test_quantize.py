@@ -17,12 +17,12 @@ from onnx_models import Net
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
 from firmwright.cli.quantize import format_summary
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.labeled_data import read_dataset
-from firmwright.flows.model import Model, load_model, model_inputs
-from firmwright.flows.model_session import open_session
-from firmwright.flows.onnx_quantization import FloatResult, quantize_onnx_model
-from firmwright.flows.reference_outputs import compute_reference
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model, load_model, model_inputs
+from firmwright.flows.samples.labeled_data import read_dataset
+from firmwright.flows.samples.reference_outputs import compute_reference
+from firmwright.flows.verify.onnx_quantization import FloatResult, quantize_onnx_model
 from firmwright.oracle.onnx_quantizer import QuantizeOptions
 from firmwright.oracle.reference_runner import run_reference
 

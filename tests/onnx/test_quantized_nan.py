@@ -15,9 +15,9 @@ from onnx_models import Net
 from tflite_writer import write_cases
 
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from firmwright.oracle.tflite_interpreters import RESOLVERS, LiteRtRuntime
 from onnx import TensorProto

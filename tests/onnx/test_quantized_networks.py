@@ -15,10 +15,10 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from test_nets import imported, results
 from test_random_qdq_graphs import expected
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.sample_batches import SampleBatch
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import SampleBatch
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import Function
 from onnx import numpy_helper
 

@@ -7,7 +7,7 @@ import pytest
 from backend import compile_module
 from onnx_models import Net, quantized_tensor
 
-from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table

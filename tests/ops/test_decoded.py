@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from firmwright.base.dtypes import INT8
 from firmwright.base.errors import NotSupportedError, UnsupportedError
 from firmwright.base.quant import Quantization
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.verify.verification import verify
 from firmwright.frontends.tflite.decompress_constants import decompress_constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.pipeline import load_module_bytes

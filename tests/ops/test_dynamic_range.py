@@ -16,9 +16,9 @@ from firmwright.conformance.case_tables import (
     float32,
     quantized,
 )
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 from firmwright.ops.dynamic_range import quantize_array
 from firmwright.oracle.reference_runner import run_reference
 

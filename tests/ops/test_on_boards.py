@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.flows.operator_catalog import supported_operators
-from firmwright.flows.operator_conformance import (
+from firmwright.flows.verify.operator_catalog import supported_operators
+from firmwright.flows.verify.operator_conformance import (
     EMULATED_BOARDS,
     OperatorTestResult,
     run_operator_test,

@@ -16,9 +16,9 @@ from unsigned_mobilenet import ALL_BLOCKS, unsigned_mobilenet
 
 from conftest import _ask_together
 from firmwright.conformance.case_tables import ConformanceCase
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph

@@ -137,8 +137,8 @@ def names() -> list[str]:
 
 def outputs(name: str, data: bytes) -> dict[str, Any]:
     """Return some values of PyTorch's outputs for each sample, by NAME/SAMPLE/OUTPUT."""
-    from firmwright.flows.model import load_model
-    from firmwright.flows.reference_outputs import quantized_values
+    from firmwright.flows.model.model import load_model
+    from firmwright.flows.samples.reference_outputs import quantized_values
     from firmwright.oracle.reference_runner import run_reference
 
     module = load_model(ARCHIVES / f"{name}.pt2").module

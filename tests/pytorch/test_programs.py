@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model, load_model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.reference_outputs import quantized_values, run_numpy_reference
-from firmwright.flows.verification import verify
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.samples.reference_outputs import quantized_values, run_numpy_reference
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import Function
 from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_runner import run_reference

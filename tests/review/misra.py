@@ -100,7 +100,7 @@ def column_of_the_page(column: str) -> Counter[str]:
 
 def project_of(model: Path, folder: Path) -> Project:
     """A model compiled for the board, written to `folder`."""
-    from firmwright.flows.model import load_model
+    from firmwright.flows.model.model import load_model
     from firmwright.pipeline import Options, compile_model
 
     compile_model(load_model(model).module, Options(board=BOARD)).save(folder)

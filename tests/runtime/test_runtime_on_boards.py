@@ -29,7 +29,7 @@ from firmwright.device.serial_port import SerialTransport
 from firmwright.device.session import Session
 from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.fault_diagnosis import find_source_lines
+from firmwright.flows.board.fault_diagnosis import find_source_lines
 
 ROOT = Path(__file__).parents[2]
 SIZE = 600

@@ -20,8 +20,8 @@ import pytest
 
 from firmwright.base.resources import boards_dir
 from firmwright.cli.main import _parser, main, verbs
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.partitioning.partition_result import PARTITION_SCHEMA
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "01_digits" / "digits.tflite"

@@ -16,9 +16,9 @@ from firmwright.base.array_files import read_npz
 from firmwright.base.errors import BoardError, FirmwrightError
 from firmwright.base.resources import boards_dir
 from firmwright.boards import load_board
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.labeled_data import read_dataset
-from firmwright.flows.model import load_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.labeled_data import read_dataset
 
 
 class Planted:

@@ -11,8 +11,8 @@ import pytest
 from firmwright.artifacts import Image, ImageSizes, StackUsage
 from firmwright.base.errors import ToolFailedError
 from firmwright.boards import load_board
-from firmwright.flows.flashing import flash, plan_flashing
-from firmwright.flows.gdb_session import debug_commands
+from firmwright.flows.board.flashing import flash, plan_flashing
+from firmwright.flows.board.gdb_session import debug_commands
 
 HEX = ":020000040800F2\n:04000000DEADBEEFC4\n:00000001FF\n"
 

@@ -13,7 +13,7 @@ import pytest
 from archive_writer import pack, small_program, unpacked
 
 from firmwright.base.errors import FirmwrightError, ModelError
-from firmwright.flows.model import load_model
+from firmwright.flows.model.model import load_model
 from firmwright.frontends.keras.config_check import find_foreign_classes
 from firmwright.frontends.pytorch.program import read_program
 from firmwright.oracle import reference_runner

@@ -15,8 +15,8 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, ModelError, UsageError
 from firmwright.base.source_paths import module_file_problem
 from firmwright.build import build_project
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model, save_module
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model, save_module
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.package.package_files import collect_package_files

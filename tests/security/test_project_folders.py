@@ -15,7 +15,7 @@ import pytest
 from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.build import build_project
 from firmwright.build.project_trust import find_build_script
-from firmwright.flows.compilation import compile_for
+from firmwright.flows.model.compilation import compile_for
 from firmwright.graph_builder import GraphBuilder
 
 BAD_FLAGS = (

@@ -9,12 +9,12 @@ import pytest
 from model_writer import GraphFile, ModelFile
 
 from firmwright.base.errors import ModelError, UnsupportedError
-from firmwright.flows.access_checking import open_checked_session
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model
-from firmwright.flows.reference_outputs import run_interpreter, run_numpy_reference
-from firmwright.flows.sample_batches import SampleBatch
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.samples.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.samples.sample_batches import SampleBatch
+from firmwright.flows.verify.access_checking import open_checked_session
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ops.registry import op_table

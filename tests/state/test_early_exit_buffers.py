@@ -7,9 +7,9 @@ import pytest
 from model_writer import GraphFile, ModelFile
 
 from firmwright.base.errors import UnsupportedError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import load_module_bytes
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from model_writer import ModelFile
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model
-from firmwright.flows.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.samples.reference_outputs import run_interpreter, run_numpy_reference
 from firmwright.ir.graph.evaluate import Array
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.pipeline import load_module_bytes

@@ -10,9 +10,9 @@ import pytest
 from model_writer import ModelFile
 
 from firmwright.base.errors import ModelError, UnsupportedError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
@@ -163,7 +163,7 @@ def test_c_interface_saves_loads_and_resets_state(compiled: Compilation, tmp_pat
 
 @pytest.mark.gcc
 def test_plan_with_state_passes_access_tracing(compiled: Compilation) -> None:
-    from firmwright.flows.access_checking import open_checked_session
+    from firmwright.flows.verify.access_checking import open_checked_session
 
     verification = verify(compiled, samples=3, open_with=open_checked_session)
     assert verification.exact

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.verify.verification import verify
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph.nodes import Function, Value
 

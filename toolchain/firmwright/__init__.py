@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from firmwright.base.errors import FirmwrightError
-    from firmwright.flows.compilation import compile_for as compile  # noqa: A004 - as fw.compile
-    from firmwright.flows.evaluation import evaluate
-    from firmwright.flows.firmware_images import build_image
-    from firmwright.flows.model import Model, partition
-    from firmwright.flows.model import load_model as load
-    from firmwright.flows.model_session import open_session as session
-    from firmwright.flows.verification import verify
+    from firmwright.flows.board.firmware_images import build_image
+    from firmwright.flows.board.model_session import open_session as session
+    from firmwright.flows.model.compilation import compile_for as compile  # noqa: A004 - as fw.compile
+    from firmwright.flows.model.model import Model, partition
+    from firmwright.flows.model.model import load_model as load
+    from firmwright.flows.verify.evaluation import evaluate
+    from firmwright.flows.verify.verification import verify
     from firmwright.pipeline import Compilation
     from firmwright.targets.backend_registry import register_backend
 
@@ -51,15 +51,15 @@ __all__ = [
 _DEFINITIONS = {
     "Compilation": ("pipeline", "Compilation"),
     "FirmwrightError": ("base.errors", "FirmwrightError"),
-    "Model": ("flows.model", "Model"),
-    "build_image": ("flows.firmware_images", "build_image"),
-    "compile": ("flows.compilation", "compile_for"),
-    "evaluate": ("flows.evaluation", "evaluate"),
-    "load": ("flows.model", "load_model"),
-    "partition": ("flows.model", "partition"),
+    "Model": ("flows.model.model", "Model"),
+    "build_image": ("flows.board.firmware_images", "build_image"),
+    "compile": ("flows.model.compilation", "compile_for"),
+    "evaluate": ("flows.verify.evaluation", "evaluate"),
+    "load": ("flows.model.model", "load_model"),
+    "partition": ("flows.model.model", "partition"),
     "register_backend": ("targets.backend_registry", "register_backend"),
-    "session": ("flows.model_session", "open_session"),
-    "verify": ("flows.verification", "verify"),
+    "session": ("flows.board.model_session", "open_session"),
+    "verify": ("flows.verify.verification", "verify"),
 }
 """The definition of each public name; names are imported on first use to keep imports fast."""
 
@@ -67,6 +67,7 @@ _DEFINITIONS = {
 def __getattr__(name: str) -> Any:
     if name not in _DEFINITIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import_module(f"{__name__}.base.html_views").provide_views(f"{__name__}.notebook.html")
     module, attribute = _DEFINITIONS[name]
     return getattr(import_module(f"{__name__}.{module}"), attribute)
 

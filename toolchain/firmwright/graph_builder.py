@@ -19,7 +19,7 @@ import numpy.typing as npt
 from firmwright.base.dtypes import DTYPES, DType, find_dtype
 from firmwright.base.errors import InternalError, ModelError, NotSupportedError, UsageError
 from firmwright.base.quant import Quantization
-from firmwright.flows.model import Model
+from firmwright.flows.model.model import Model
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph import Call, Function, OpCall, OpDef, State, TensorType, Value
 from firmwright.ir.graph.verify import verify_graph

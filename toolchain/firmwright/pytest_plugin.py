@@ -39,10 +39,10 @@ def fw_board(pytestconfig: pytest.Config) -> Any:
 @pytest.fixture(scope="session")
 def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
     """The model `fw_model`, compiled, built and started on the board, for all tests."""
-    from firmwright.flows.compilation import compile_for
-    from firmwright.flows.model import load_model
-    from firmwright.flows.model_session import open_session
-    from firmwright.flows.package_export import with_package_sources
+    from firmwright.flows.board.model_session import open_session
+    from firmwright.flows.export.package_export import with_package_sources
+    from firmwright.flows.model.compilation import compile_for
+    from firmwright.flows.model.model import load_model
 
     options = dict(_option(line) for line in _lines(pytestconfig, "fw_options") if line)
     model, board_dirs = load_model(_path(pytestconfig, "fw_model")), _folders(pytestconfig)
@@ -56,7 +56,7 @@ def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def fw_known_answers(pytestconfig: pytest.Config) -> Any:
     """Pairs of inputs and outputs by tensor name, from `fw_known_answers`."""
-    from firmwright.flows.package_export import read_known_answers
+    from firmwright.flows.export.package_export import read_known_answers
 
     return read_known_answers(_path(pytestconfig, "fw_known_answers").read_bytes())
 

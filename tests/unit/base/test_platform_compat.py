@@ -79,7 +79,7 @@ def test_posix_modules_are_not_imported_with_the_package() -> None:
     """Import the command line and all device modules without POSIX modules, as on Windows."""
     hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in POSIX_ALONE)
     others = "import multiprocessing, serial, subprocess, sys\n"  # they know their systems
-    modules = "firmwright.cli.main, firmwright.flows.mlperf, firmwright.device.serial_port"
+    modules = "firmwright.cli.main, firmwright.flows.verify.mlperf, firmwright.device.serial_port"
     verbs = ", ".join(f"firmwright.cli.{verb}" for verb in main.verbs())
     code = f"{others}{hidden}import {modules}, {verbs}\n"
     environment = {"PYTHONPATH": str(PACKAGE.parent)}

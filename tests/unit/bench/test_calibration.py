@@ -18,12 +18,12 @@ from firmwright.bench.calibration import calibrate, write_calibration
 from firmwright.boards import load_board
 from firmwright.boards.schema import Calibration
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.flashing import run_flash_command
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.flashing import run_flash_command
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 
 # QEMU's AN386 in place of a chip: its counter of instructions is declared as one of cycles.
 CHIP = """

@@ -15,9 +15,9 @@ import pytest
 from candidate_counts import count_candidates, enumerate_candidates
 
 from firmwright.base.errors import ToolMissingError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import load_model
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import Compilation, remaining_passes

@@ -16,7 +16,7 @@ from firmwright.base.errors import ModelError
 from firmwright.cli.bugreport import BugReport, BugReportRequest, make_bug_report
 from firmwright.cli.doctor import ToolStatus
 from firmwright.cli.main import main
-from firmwright.flows.model import Model, load_model
+from firmwright.flows.model.model import Model, load_model
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
 

@@ -32,8 +32,8 @@ from firmwright.cli.quantize import ACTIVATIONS, METHODS
 from firmwright.cli.verify import DEFAULT_SAMPLES
 from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
 from firmwright.device.serial_port import DEFAULT_BAUD
-from firmwright.flows.evaluation import LAYERS_COMPARED
-from firmwright.flows.profiling import RUNS
+from firmwright.flows.measure.profiling import RUNS
+from firmwright.flows.verify.evaluation import LAYERS_COMPARED
 from firmwright.package.export_formats import FORMATS, NO_METADATA
 from firmwright.package.mlperf import TASKS
 from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS

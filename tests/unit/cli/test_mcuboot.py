@@ -20,7 +20,7 @@ import pytest
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.cli.main import main
 from firmwright.device.smp_update import send_update
-from firmwright.flows.mcuboot import read_update
+from firmwright.flows.board.mcuboot import read_update
 
 pytest.importorskip("imgtool", reason="needs the extra mcuboot")
 packet = pytest.importorskip("smp.packet", reason="needs the extra mcuboot")

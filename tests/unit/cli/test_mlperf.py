@@ -8,7 +8,7 @@ import pytest
 
 from firmwright.boards import load_board
 from firmwright.cli.mlperf import format_summary, score_to_json
-from firmwright.flows.mlperf import BenchmarkScore
+from firmwright.flows.verify.mlperf import BenchmarkScore
 
 SCORE = BenchmarkScore("kws", "Firmwright", 4, 0.75, None, 400.0, 2500.0, ((0.5, 0.25),), ())
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 
 GCC = "gcc" if shutil.which("gcc") else "cc"
 

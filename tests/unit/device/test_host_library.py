@@ -12,11 +12,11 @@ import pytest
 import firmwright
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.device.host_library import LibraryModel, LibrarySession, LibraryTensor
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.reference_outputs import run_numpy_reference
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.reference_outputs import run_numpy_reference
+from firmwright.flows.samples.sample_batches import generate_samples
 
 
 @pytest.mark.host_c

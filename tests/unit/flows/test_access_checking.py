@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import InternalError, UsageError
-from firmwright.flows.access_checking import (
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.access_checking import (
     CheckedLibrary,
     build_checked_library,
     open_checked_session,
 )
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.tir.plan import RelocatedBuffer
 from firmwright.pipeline import Compilation
 from firmwright.usmp.redzones import REDZONE_BYTES, insert_redzones

@@ -11,10 +11,10 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import read_inputs
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import read_inputs
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "02_keyword"

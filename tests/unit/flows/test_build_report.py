@@ -7,7 +7,7 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.flows.build_report import read_report
+from firmwright.flows.measure.build_report import read_report
 
 EARLIER = {
     "model": "an older one",

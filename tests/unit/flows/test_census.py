@@ -15,10 +15,10 @@ from firmwright.base.errors import (
 )
 from firmwright.cli.census import format_summary
 from firmwright.cli.main import main
-from firmwright.flows import census
-from firmwright.flows.census import CensusTask, run_in_process
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import find_model_files
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import find_model_files
+from firmwright.flows.verify import census
+from firmwright.flows.verify.census import CensusTask, run_in_process
 from firmwright.graph_builder import GraphBuilder
 from firmwright.report.census_page import CensusEntry, CensusStatus, render_census, sum_entries
 

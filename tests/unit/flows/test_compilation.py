@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import InternalError, UsageError
-from firmwright.flows.compilation import (
+from firmwright.flows.model.compilation import (
     IMPORT_STAGE,
     compile_for,
     module_after,
@@ -14,7 +14,7 @@ from firmwright.flows.compilation import (
     pass_names,
     verify_after_pass,
 )
-from firmwright.flows.model import Model, load_model, partition
+from firmwright.flows.model.model import Model, load_model, partition
 from firmwright.ir.module import IRModule
 from firmwright.pipeline import Options
 

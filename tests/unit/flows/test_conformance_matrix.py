@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firmwright.conformance.case_tables import conformance_cases
-from firmwright.flows.operator_conformance import (
+from firmwright.flows.verify.operator_conformance import (
     CaseResult,
     OperatorTestResult,
     build_matrix,

@@ -7,9 +7,9 @@ import pytest
 
 from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import InternalError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.cost_prediction import count_kernel_calls, predict_instructions
-from firmwright.flows.model import load_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.predict.cost_prediction import count_kernel_calls, predict_instructions
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import INDEX
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
-from firmwright.flows.census import _is_loop
-from firmwright.flows.operator_conformance import NamedCase, cases_module, compile_cases
+from firmwright.flows.verify.census import _is_loop
+from firmwright.flows.verify.operator_conformance import NamedCase, cases_module, compile_cases
 from firmwright.ir.tir.traversal import prim_calls, statements
 
 BOARDS = ("mps2-an385", "mps2-an386", "mps3-an547")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firmwright.base.dtypes import INT32
-from firmwright.flows.core_timeline import executed_calls
+from firmwright.flows.measure.core_timeline import executed_calls
 from firmwright.ir import tir
 
 YES = tir.IntImm(1, INT32)

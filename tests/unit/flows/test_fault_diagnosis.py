@@ -12,11 +12,11 @@ from firmwright.boards import load_board
 from firmwright.boards.load import create_board
 from firmwright.build.project_files import project_files
 from firmwright.device.errors import FaultError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.pipeline import Compilation
 
 MARK = "/* the planted defect */"

@@ -14,8 +14,8 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.flows import build_cache, firmware_images
-from firmwright.flows.build_cache import (
+from firmwright.flows.board import build_cache, firmware_images
+from firmwright.flows.board.build_cache import (
     cache_entries,
     cache_limit_bytes,
     cache_root,
@@ -23,16 +23,16 @@ from firmwright.flows.build_cache import (
     object_folder,
     trim_cache,
 )
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 
 RAM_BESIDE_WORKSPACE_MAX_BYTES = 512
 BUILD = """
 import sys
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.model.model import load_model
 print(build_image(compile_for(load_model(sys.argv[1]))).elf)
 """
 

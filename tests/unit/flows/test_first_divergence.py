@@ -12,12 +12,12 @@ import pytest
 
 import onnx
 from firmwright.artifacts import SourceTree
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.first_divergence import FirstDivergence
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.first_divergence import FirstDivergence
+from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation
 from onnx import TensorProto, helper, numpy_helper
 

@@ -13,8 +13,8 @@ from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingErro
 from firmwright.boards import list_boards, load_board
 from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.device.flash_tools import TOOLS
-from firmwright.flows import flashing
-from firmwright.flows.flashing import erase, find_volume, flash, plan_erase, plan_flashing
+from firmwright.flows.board import flashing
+from firmwright.flows.board.flashing import erase, find_volume, flash, plan_erase, plan_flashing
 
 HEX = ":020000040800F2\n:04000000DEADBEEFC4\n:00000001FF\n"
 

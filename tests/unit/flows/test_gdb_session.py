@@ -7,9 +7,14 @@ import pytest
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.boards import load_board
 from firmwright.device.gdb_client import GdbClient
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.gdb_session import check_operator, debug_commands, find_debugger, start_halted
-from firmwright.flows.model import load_model
+from firmwright.flows.board.gdb_session import (
+    check_operator,
+    debug_commands,
+    find_debugger,
+    start_halted,
+)
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 
 ELF = Path("fw.elf")
 STOPS_MAX = 200

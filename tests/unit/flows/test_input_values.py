@@ -14,11 +14,11 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT32, get_dtype
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.input_values import HalfRounding, convert_values, describe_use
-from firmwright.flows.model import load_model
-from firmwright.flows.reference_outputs import compute_reference
-from firmwright.flows.sample_batches import generate_samples, make_batch
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.input_values import HalfRounding, convert_values, describe_use
+from firmwright.flows.samples.reference_outputs import compute_reference
+from firmwright.flows.samples.sample_batches import generate_samples, make_batch
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoTensor
 from onnx import TensorProto, helper, numpy_helper

@@ -14,14 +14,14 @@ from firmwright.device.instruction_counter import (
     build_counter_plugin,
     check_plugin_support,
 )
-from firmwright.flows import instruction_counts
-from firmwright.flows.build_cache import cache_root
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.emulated_board import emulate
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import load_model
-from firmwright.flows.profiling import profile
-from firmwright.flows.verification import verify
+from firmwright.flows.board.build_cache import cache_root
+from firmwright.flows.board.emulated_board import emulate
+from firmwright.flows.measure import instruction_counts
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.measure.profiling import profile
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX

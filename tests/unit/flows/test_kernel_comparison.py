@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.flows.compilation import module_after
-from firmwright.flows.kernel_comparison import (
-    MISMATCH_COUNT_OUTPUT,
-    KernelComparison,
-    comparison_module,
-    layer_module,
-)
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import module_after
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.ir import tir
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
+from firmwright.tune.kernel_comparison import (
+    MISMATCH_COUNT_OUTPUT,
+    KernelComparison,
+    comparison_module,
+    layer_module,
+)
 
 OPTIONS = Options(board="host")
 

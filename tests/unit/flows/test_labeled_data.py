@@ -11,7 +11,12 @@ import pytest
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
-from firmwright.flows.labeled_data import Dataset, convert_samples, read_dataset, real_values
+from firmwright.flows.samples.labeled_data import (
+    Dataset,
+    convert_samples,
+    read_dataset,
+    real_values,
+)
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoTensor
 

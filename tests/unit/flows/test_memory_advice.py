@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firmwright.base.errors import DoesNotFitError, UsageError
-from firmwright.flows import memory_advice
+from firmwright.flows.model import memory_advice
 from firmwright.ir.core import PoolInfo
 from firmwright.pipeline import load_module_bytes
 

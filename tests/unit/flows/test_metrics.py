@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.labeled_data import Dataset
-from firmwright.flows.metrics import (
+from firmwright.flows.samples.labeled_data import Dataset
+from firmwright.flows.samples.metrics import (
     ModelRun,
     area_under_curve,
     make_task,

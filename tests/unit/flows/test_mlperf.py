@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.mlperf import read_dataset
+from firmwright.flows.verify.mlperf import read_dataset
 from firmwright.package.mlperf import TASKS
 
 KWS, AD = TASKS[0], TASKS[3]

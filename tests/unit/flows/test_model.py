@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.model import load_model, partition, save_module, write_file
+from firmwright.flows.model.model import load_model, partition, save_module, write_file
 
 
 def test_model_file_is_its_own_source(digits_path: Path):

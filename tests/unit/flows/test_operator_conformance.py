@@ -5,7 +5,7 @@ import pytest
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.conformance.case_tables import conformance_cases
-from firmwright.flows.operator_conformance import (
+from firmwright.flows.verify.operator_conformance import (
     EMULATED_BOARDS,
     NamedCase,
     budget_bytes,

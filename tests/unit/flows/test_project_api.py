@@ -9,11 +9,9 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.device.process_transport import ProcessTransport
-from firmwright.flows import project_api
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.project_api import (
+from firmwright.flows.board import project_api
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.board.project_api import (
     BuiltinProject,
     ProjectApi,
     ProjectChoices,
@@ -21,7 +19,9 @@ from firmwright.flows.project_api import (
     find_project_api,
     open_project,
 )
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.pipeline import Compilation
 
 

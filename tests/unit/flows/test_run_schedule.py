@@ -1,7 +1,12 @@
 """The placement of calls on cores, engines and DMA channels."""
 
 from firmwright.boards import load_board
-from firmwright.flows.run_schedule import ModeledTime, ModeledTimes, RunSchedule, schedule_run
+from firmwright.flows.predict.run_schedule import (
+    ModeledTime,
+    ModeledTimes,
+    RunSchedule,
+    schedule_run,
+)
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule

@@ -10,7 +10,7 @@ from firmwright.base.array_files import read_npz
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
-from firmwright.flows.sample_batches import (
+from firmwright.flows.samples.sample_batches import (
     SampleBatch,
     generate_samples,
     make_batch,

@@ -11,14 +11,14 @@ from firmwright.boards import load_board
 from firmwright.build import build_project
 from firmwright.device import instruction_counter
 from firmwright.device.instruction_counter import check_plugin_support
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.emulated_board import emulate
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import c_prefix, open_session
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.time_bound import TimeBound, bound_time
+from firmwright.flows.board.emulated_board import emulate
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import c_prefix, open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.measure.time_bound import TimeBound, bound_time
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.pipeline import Compilation
 
 PLUGIN = Path(__file__).with_name("largest_counts.c")

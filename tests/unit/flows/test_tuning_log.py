@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.compilation import compile_for, module_after, options_for
-from firmwright.flows.model import Model, load_model
-from firmwright.flows.tuning_log import read_measurements, read_tuning
+from firmwright.flows.model.compilation import compile_for, module_after, options_for
+from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.model.tuning_log import read_measurements, read_tuning
 from firmwright.ir.tuning_records import Measurement, MeasurementContext, TuningRecords
 from firmwright.pipeline import Options
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.compilation import compile_for
 from firmwright.flows.executors import Executor
-from firmwright.flows.model import Model, load_model
-from firmwright.flows.reference_outputs import (
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.samples.reference_outputs import (
     compute_reference,
     run_interpreter,
     run_numpy_reference,
     run_oracle_reference,
 )
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import SAMPLES_PER_TASK, verify, verify_in_parts
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.verification import SAMPLES_PER_TASK, verify, verify_in_parts
 from firmwright.ir.core import Constant
 from firmwright.oracle.compare import compare_outputs
 from firmwright.pipeline import Compilation

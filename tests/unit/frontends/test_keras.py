@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import ModelError, ToolFailedError, ToolMissingError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 from firmwright.frontends.keras import is_keras
 from firmwright.frontends.keras.config_check import find_foreign_classes
 

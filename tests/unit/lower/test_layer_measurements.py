@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.flows.compilation import compile_for, module_after
-from firmwright.flows.model import load_model
+from firmwright.flows.model.compilation import compile_for, module_after
+from firmwright.flows.model.model import load_model
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.tir.schedule import LoweringCandidate, Schedule
 from firmwright.ir.tuning_records import (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.memory_traffic import count_traffic
 from firmwright.pipeline import Compilation

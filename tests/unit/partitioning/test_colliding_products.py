@@ -13,8 +13,8 @@ from toy_backends import Toy, chain, default_loops
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.errors import PluginError
 from firmwright.build.external_symbols import check_external_symbols
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.pipeline import bundle

@@ -14,9 +14,9 @@ from toy_backends import Toy
 
 from firmwright.base.errors import UnsupportedError, UsageError
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model, partition, save_module
-from firmwright.flows.model_inspection import inspect_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model, partition, save_module
+from firmwright.flows.model.model_inspection import inspect_model
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import custom_op, wildcard
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp, custom_options_of

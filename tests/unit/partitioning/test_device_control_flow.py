@@ -13,9 +13,9 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import ModelError, UsageError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.graph.evaluate import evaluate_graph, initial_state, next_state

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from engine_networks import BANKS, network
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.printer import parse_module, print_module

@@ -11,8 +11,8 @@ from toy_backends import Toy, chain
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model, load_model, partition, save_module
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model, load_model, partition, save_module
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule, Pass

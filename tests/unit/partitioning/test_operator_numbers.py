@@ -10,9 +10,9 @@ import pytest
 from test_control_flow import branches_and_a_loop
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.gdb_session import check_operator
-from firmwright.flows.model import load_model
+from firmwright.flows.board.gdb_session import check_operator
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.pipeline import Compilation
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,8 +13,8 @@ from toy_backends import Toy, chain, default_loops
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import UsageError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model_session import c_prefix, open_session
+from firmwright.flows.board.model_session import c_prefix, open_session
+from firmwright.flows.model.compilation import compile_for
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo, Target
 from firmwright.ir.graph.evaluate import evaluate_graph

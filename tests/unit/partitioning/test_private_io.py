@@ -7,11 +7,11 @@ import pytest
 from engine_networks import BANKS, network
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation

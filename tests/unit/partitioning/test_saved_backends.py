@@ -8,8 +8,8 @@ import pytest
 from toy_backends import Toy, chain
 
 from firmwright.base.errors import ModelError, PluginError, UsageError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model, load_model, save_module
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model, load_model, save_module
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule, Pass

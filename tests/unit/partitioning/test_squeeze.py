@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from firmwright.base.errors import DeviceError, UsageError
-from firmwright.flows.access_checking import build_checked_library
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model, partition, save_module
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.verification import verify
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model, partition, save_module
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.access_checking import build_checked_library
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.pipeline import bundle
 from firmwright.targets.backend_registry import BACKENDS

@@ -10,7 +10,7 @@ from toy_backends import Toy, chain, default_loops
 from firmwright.base.dtypes import INT8
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
-from firmwright.flows.compilation import compile_for
+from firmwright.flows.model.compilation import compile_for
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo, Target
 from firmwright.ir.graph.nodes import Function

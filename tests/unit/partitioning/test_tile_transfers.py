@@ -11,11 +11,16 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import InternalError, UsageError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model_session import c_prefix, open_session
-from firmwright.flows.run_schedule import check_races, modeled_times, parallel_calls, schedule_run
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.board.model_session import c_prefix, open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.predict.run_schedule import (
+    check_races,
+    modeled_times,
+    parallel_calls,
+    schedule_run,
+)
+from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.graph.evaluate import evaluate_graph

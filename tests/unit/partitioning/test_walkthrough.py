@@ -17,12 +17,12 @@ import pytest
 from firmwright.base.errors import FirmwrightError, PluginError, UsageError
 from firmwright.cli.main import main
 from firmwright.cli.verify import format_verdict
-from firmwright.flows.backend_conformance import run_backend_test
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model, partition, save_module
-from firmwright.flows.reference_outputs import run_interpreter
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model, partition, save_module
+from firmwright.flows.samples.reference_outputs import run_interpreter
+from firmwright.flows.verify.backend_conformance import run_backend_test
+from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.interpreter import interpret

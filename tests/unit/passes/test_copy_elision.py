@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from firmwright.flows.access_checking import open_checked_session
-from firmwright.flows.verification import verify
+from firmwright.flows.verify.access_checking import open_checked_session
+from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.flows.model import load_model
+from firmwright.flows.model.model import load_model
 from firmwright.ir.core import UNCONSTRAINED, VirtualDevice
 from firmwright.ir.graph.devices import with_device
 from firmwright.ir.graph.nodes import Call, Function, Value

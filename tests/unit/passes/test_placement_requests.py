@@ -12,8 +12,8 @@ import pytest
 
 from firmwright.base.errors import FirmwrightError, ModelError, PluginError, UsageError
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for, module_after, options_for
-from firmwright.flows.model import Model
+from firmwright.flows.model.compilation import compile_for, module_after, options_for
+from firmwright.flows.model.model import Model
 from firmwright.ir.core import UNCONSTRAINED, PoolInfo
 from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule, Pass

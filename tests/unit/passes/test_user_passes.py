@@ -14,9 +14,9 @@ import pytest
 
 from firmwright.base.errors import PluginError, UsageError
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for, module_after, options_for
-from firmwright.flows.model import load_model, save_module
-from firmwright.flows.pareto_rows import pareto_rows
+from firmwright.flows.model.compilation import compile_for, module_after, options_for
+from firmwright.flows.model.model import load_model, save_module
+from firmwright.flows.predict.pareto_rows import pareto_rows
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule, Pass
 

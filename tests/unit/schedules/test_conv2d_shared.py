@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from relu_layers import relu_layer
 
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.verification import verify
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.verify.verification import verify
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule

@@ -8,7 +8,7 @@ from relu_layers import relu_layer
 
 from firmwright.base.dtypes import INT8, INT64
 from firmwright.base.quant import Quantization, Rounding
-from firmwright.flows.compilation import compile_for
+from firmwright.flows.model.compilation import compile_for
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall

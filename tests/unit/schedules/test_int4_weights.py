@@ -10,11 +10,11 @@ import pytest
 
 from firmwright.base.dtypes import INT8
 from firmwright.conformance.case_tables import conformance_cases
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.operator_conformance import NamedCase, cases_module
-from firmwright.flows.reference_outputs import run_numpy_reference
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.samples.reference_outputs import run_numpy_reference
+from firmwright.flows.verify.operator_conformance import NamedCase, cases_module
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule

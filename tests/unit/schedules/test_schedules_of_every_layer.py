@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firmwright.conformance.case_tables import case_table, conformance_cases
-from firmwright.flows.operator_conformance import NamedCase, cases_module
+from firmwright.flows.verify.operator_conformance import NamedCase, cases_module
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.schedules.registry import SCHEDULES
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import Array
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model
-from firmwright.flows.model_session import open_session
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
 from firmwright.ir.printer import parse_module
 
 ROWS, DEPTH = 243, 8

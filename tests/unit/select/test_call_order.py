@@ -11,8 +11,8 @@ import pytest
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
-from firmwright.flows.model import Model
-from firmwright.flows.verification import verify
+from firmwright.flows.model.model import Model
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IoBinding, IRModule

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.flows.compilation import module_after, options_for
-from firmwright.flows.cost_prediction import count_kernel_calls
-from firmwright.flows.model import Model, load_model
-from firmwright.flows.pareto_rows import pareto_rows
+from firmwright.flows.model.compilation import module_after, options_for
+from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.predict.cost_prediction import count_kernel_calls
+from firmwright.flows.predict.pareto_rows import pareto_rows
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.cost_model import estimate_cost

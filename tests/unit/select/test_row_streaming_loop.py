@@ -10,7 +10,7 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
-from firmwright.flows.reference_outputs import run_interpreter
+from firmwright.flows.samples.reference_outputs import run_interpreter
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value

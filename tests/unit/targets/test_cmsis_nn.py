@@ -12,13 +12,18 @@ from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.conformance.case_tables import conformance_cases
-from firmwright.flows.backend_conformance import run_backend_test
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import Model, load_model, partition
-from firmwright.flows.model_session import open_session
-from firmwright.flows.operator_conformance import NamedCase, case_inputs, cases_module, dtype_of
-from firmwright.flows.reference_outputs import run_numpy_reference
-from firmwright.flows.verification import verify
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model, load_model, partition
+from firmwright.flows.samples.reference_outputs import run_numpy_reference
+from firmwright.flows.verify.backend_conformance import run_backend_test
+from firmwright.flows.verify.operator_conformance import (
+    NamedCase,
+    case_inputs,
+    cases_module,
+    dtype_of,
+)
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.oracle.random_samples import make_samples

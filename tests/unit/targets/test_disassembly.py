@@ -7,9 +7,9 @@ import pytest
 from firmwright.boards import load_board
 from firmwright.build.disassembler import disassemble
 from firmwright.build.elf_reader import read_contents
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.targets.disassembly import Instruction, read_disassembly
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import Model, load_model, partition
-from firmwright.flows.model_session import open_session
-from firmwright.flows.verification import verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model, load_model, partition
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.parser import parse_module
 from firmwright.pipeline import Compilation
 from firmwright.targets import vela

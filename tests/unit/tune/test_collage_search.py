@@ -12,8 +12,8 @@ from toy_backends import chain
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.cli.main import main
-from firmwright.flows.compilation import compile_for, options_for
-from firmwright.flows.model import Model, load_model, save_module
+from firmwright.flows.model.compilation import compile_for, options_for
+from firmwright.flows.model.model import Model, load_model, save_module
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import op
 from firmwright.partitioning.collage import RegionCost

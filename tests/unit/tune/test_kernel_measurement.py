@@ -8,7 +8,7 @@ import pytest
 
 from firmwright.base.errors import DeviceError, FirmwrightError, ToolFailedError, UsageError
 from firmwright.boards import load_board
-from firmwright.flows.flashing import run_flash_command
+from firmwright.flows.board.flashing import run_flash_command
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tuning_records import ConfiguredSchedule
 from firmwright.pipeline import Options

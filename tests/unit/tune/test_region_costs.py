@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from firmwright.device.session import OperatorCount
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import load_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.tune import kernel_measurement
 from firmwright.tune.kernel_measurement import TIMER, MeasurementSetup
 

@@ -9,17 +9,17 @@ import pytest
 from generated_layers import generate_layers
 
 from firmwright.boards import load_board
-from firmwright.flows.kernel_comparison import (
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tuning_records import configured_schedule
+from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
+from firmwright.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,
     KernelComparison,
     comparison_module,
     layer_module,
 )
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tuning_records import configured_schedule
-from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
 
 LAYERS = ("conv2d", "fully_connected")
 MOST_INSTRUCTIONS = 4_000_000

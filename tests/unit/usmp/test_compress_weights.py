@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import firmwright as fw
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.cost_prediction import predict_instructions
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import Model
-from firmwright.flows.model_session import open_session
-from firmwright.flows.reference_outputs import compute_reference
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.predict.cost_prediction import predict_instructions
+from firmwright.flows.samples.reference_outputs import compute_reference
+from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir import tir
 from firmwright.ir.tir.traversal import statements

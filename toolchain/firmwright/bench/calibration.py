@@ -15,11 +15,11 @@ from firmwright.base.errors import UsageError
 from firmwright.boards import Board, load_board
 from firmwright.boards.load import BOARD_FILE, board_file
 from firmwright.boards.schema import Calibration
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.model import Model
-from firmwright.flows.model_session import ModelSession
-from firmwright.flows.sample_batches import measured_sample
+from firmwright.flows.board.model_session import ModelSession
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.samples.sample_batches import measured_sample
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from firmwright.base.errors import DoesNotFitError, UnsupportedError, UsageError
 from firmwright.base.process_pool import open_process_pool
-from firmwright.flows.compilation import compile_for
 from firmwright.flows.executors import ProcessExecutor, run_calls
-from firmwright.flows.model import load_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 
 
 @dataclass(frozen=True, slots=True)

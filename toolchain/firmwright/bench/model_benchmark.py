@@ -13,12 +13,12 @@ from firmwright.base.errors import DoesNotFitError, UnsupportedError
 from firmwright.base.resources import digits_dir
 from firmwright.bench.peer_figures import PeerFigure, find_figure
 from firmwright.boards import load_board
-from firmwright.flows.compilation import compile_for
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
 from firmwright.flows.executors import DaskExecutor, Executor, run_calls
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import find_model_files, load_model, provide_file
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import measured_sample
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import find_model_files, load_model, provide_file
+from firmwright.flows.samples.sample_batches import measured_sample
 from firmwright.pipeline import OPTIMIZE_GOALS, Compilation
 
 log = logging.getLogger(__name__)

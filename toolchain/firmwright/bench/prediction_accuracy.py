@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.base.errors import DoesNotFitError, FirmwrightError, UnsupportedError
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.cost_prediction import predict_instructions
-from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions
-from firmwright.flows.model import load_model
+from firmwright.flows.measure.instruction_counts import InstructionCounts, measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.predict.cost_prediction import predict_instructions
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.earlier_program import options_of_program, read_program
-from firmwright.flows.memory_advice import compile_or_advise
-from firmwright.flows.mlperf import with_benchmark_firmware
-from firmwright.flows.model import Model, load_model
-from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.tuning_log import read_tuning
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.model.earlier_program import options_of_program, read_program
+from firmwright.flows.model.memory_advice import compile_or_advise
+from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.model.tuning_log import read_tuning
+from firmwright.flows.verify.mlperf import with_benchmark_firmware
 from firmwright.frontends.onnx import ModelOverrides
 from firmwright.partitioning.custom_ops import load_custom_ops
 from firmwright.pipeline import Compilation, Options

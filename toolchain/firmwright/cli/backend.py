@@ -8,7 +8,7 @@ from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows.backend_conformance import BackendTestResult, run_backend_test
+from firmwright.flows.verify.backend_conformance import BackendTestResult, run_backend_test
 
 
 def run(args: argparse.Namespace) -> Outcome:

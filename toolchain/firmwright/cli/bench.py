@@ -18,7 +18,7 @@ from firmwright.bench.silicon_accuracy import SiliconError, measure_silicon_erro
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, counts_by_unit, fields_of
 from firmwright.flows.executors import open_executor
-from firmwright.flows.model import write_file
+from firmwright.flows.model.model import write_file
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -9,7 +9,7 @@ from firmwright.boards import Board, list_boards, load_board
 from firmwright.boards.load import BOARD_FILE, create_board
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows.port_check import PortCheck, check_port
+from firmwright.flows.board.port_check import PortCheck, check_port
 
 EVIDENCE = {"hardware": "run on hardware", "emulated": "emulated", "built": "only built"}
 

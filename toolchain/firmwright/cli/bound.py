@@ -12,8 +12,8 @@ from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows.instruction_counts import measure_instructions
-from firmwright.flows.time_bound import TimeBound, bound_time
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.measure.time_bound import TimeBound, bound_time
 from firmwright.package.project_writer import write_project
 from firmwright.pipeline import Compilation
 from firmwright.pipeline.configuration import make_emit_options

@@ -19,8 +19,8 @@ from firmwright.cli import arguments
 from firmwright.cli.doctor import ToolStatus, check_tools, status_to_json
 from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.compilation import compile_for, options_for
-from firmwright.flows.model import Model, write_file
+from firmwright.flows.model.compilation import compile_for, options_for
+from firmwright.flows.model.model import Model, write_file
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.package.export_formats import zip_tree

@@ -12,8 +12,8 @@ from firmwright.cli import arguments
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows.build_cache import object_folder
-from firmwright.flows.firmware_images import build_image
+from firmwright.flows.board.build_cache import object_folder
+from firmwright.flows.board.firmware_images import build_image
 from firmwright.pipeline import bundle
 
 

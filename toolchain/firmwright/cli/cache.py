@@ -5,7 +5,7 @@ import argparse
 from firmwright.base.cache_folder import cache_root
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
-from firmwright.flows import build_cache
+from firmwright.flows.board import build_cache
 
 
 def run(args: argparse.Namespace) -> Outcome:

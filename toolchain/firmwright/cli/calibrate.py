@@ -10,10 +10,10 @@ from firmwright.base.resources import digits_dir
 from firmwright.bench.calibration import calibrate, write_calibration
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.flashing import flash, plan_flashing, run_flash_command
-from firmwright.flows.model import load_model
-from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.flashing import flash, plan_flashing, run_flash_command
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.model.model import load_model
 from firmwright.pipeline import Compilation
 
 

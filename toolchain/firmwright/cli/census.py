@@ -8,9 +8,9 @@ from firmwright.base.errors import FirmwrightError, InternalError, MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.census import CensusTask, take_census
 from firmwright.flows.executors import open_executor
-from firmwright.flows.model import find_model_files, write_file
+from firmwright.flows.model.model import find_model_files, write_file
+from firmwright.flows.verify.census import CensusTask, take_census
 from firmwright.report.census_page import (
     LIMIT,
     STATUS_LABELS,

@@ -12,12 +12,12 @@ from firmwright.cli.model_list import check_several_models, compile_several_from
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
-from firmwright.flows.compilation import options_for, pass_names, verify_after_pass
-from firmwright.flows.memory_advice import compile_or_advise
-from firmwright.flows.model import save_module
-from firmwright.flows.model_session import c_prefix
-from firmwright.flows.package_export import save_with_main
-from firmwright.flows.pareto_rows import pareto_rows
+from firmwright.flows.board.model_session import c_prefix
+from firmwright.flows.export.package_export import save_with_main
+from firmwright.flows.model.compilation import options_for, pass_names, verify_after_pass
+from firmwright.flows.model.memory_advice import compile_or_advise
+from firmwright.flows.model.model import save_module
+from firmwright.flows.predict.pareto_rows import pareto_rows
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.partitioning.per_target_passes import PassTimer

@@ -8,8 +8,13 @@ from firmwright.base.child_process import run_in_terminal
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.gdb_session import check_operator, debug_commands, find_debugger, start_halted
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.gdb_session import (
+    check_operator,
+    debug_commands,
+    find_debugger,
+    start_halted,
+)
 from firmwright.pipeline import Compilation
 
 

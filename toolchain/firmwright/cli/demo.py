@@ -23,12 +23,12 @@ from firmwright.cli import profile as profile_verb
 from firmwright.cli import verify as verify_verb
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.model import load_model
-from firmwright.flows.profiling import Profile, profile
-from firmwright.flows.sample_batches import make_batch
-from firmwright.flows.verification import Verification, verify
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.measure.profiling import Profile, profile
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
+from firmwright.flows.samples.sample_batches import make_batch
+from firmwright.flows.verify.verification import Verification, verify
 from firmwright.pipeline import Compilation
 
 EMULATED_BOARD = "mps2-an386"

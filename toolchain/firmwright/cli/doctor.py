@@ -21,7 +21,7 @@ from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.device.flash_tools import TOOLS
 from firmwright.device.qemu_process import PACKAGES as EMULATORS
-from firmwright.flows.gdb_session import DEBUGGER
+from firmwright.flows.board.gdb_session import DEBUGGER
 
 
 def run(args: argparse.Namespace) -> Outcome:

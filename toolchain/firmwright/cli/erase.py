@@ -5,7 +5,7 @@ import shlex
 
 from firmwright.boards import load_board
 from firmwright.cli.verb import Outcome
-from firmwright.flows.flashing import erase, plan_erase
+from firmwright.flows.board.flashing import erase, plan_erase
 
 
 def run(args: argparse.Namespace) -> Outcome:

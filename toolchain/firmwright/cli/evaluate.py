@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows.evaluation import evaluate
-from firmwright.flows.model import write_file
+from firmwright.flows.model.model import write_file
+from firmwright.flows.verify.evaluation import evaluate
 from firmwright.pipeline import Compilation
 from firmwright.report.evaluation import Evaluation, LayerAccuracy, format_scores, render_evaluation
 

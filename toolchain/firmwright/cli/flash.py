@@ -17,9 +17,9 @@ from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
 from firmwright.device.serial_port import PortChooser, SerialPortInfo, find_serial_port, usb_ports
 from firmwright.device.smp_update import send_update
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.flashing import FlashPlan, flash, plan_flashing
-from firmwright.flows.mcuboot import read_update
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.flashing import FlashPlan, flash, plan_flashing
+from firmwright.flows.board.mcuboot import read_update
 
 
 def run(args: argparse.Namespace) -> Outcome:

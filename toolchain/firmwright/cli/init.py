@@ -12,7 +12,7 @@ from firmwright.boards import load_board
 from firmwright.cli.project_file import PROJECT_FILE
 from firmwright.cli.text_table import format_pairs
 from firmwright.cli.verb import Outcome
-from firmwright.flows.model import MODEL_SUFFIXES, load_model
+from firmwright.flows.model.model import MODEL_SUFFIXES, load_model
 
 TEMPLATES = {
     PROJECT_FILE: "firmwright.toml.j2",

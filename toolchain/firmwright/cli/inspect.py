@@ -7,7 +7,7 @@ from typing import Any
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows.model_inspection import Inspection, ModelTensor, inspect_model
+from firmwright.flows.model.model_inspection import Inspection, ModelTensor, inspect_model
 
 
 def run(args: argparse.Namespace) -> Outcome:

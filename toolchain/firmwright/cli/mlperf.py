@@ -8,7 +8,7 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows import mlperf
+from firmwright.flows.verify import mlperf
 from firmwright.package.mlperf import find_task
 from firmwright.pipeline import Compilation
 

@@ -5,7 +5,7 @@ import textwrap
 
 from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.operator_catalog import onnx_operators, supported_operators
+from firmwright.flows.verify.operator_catalog import onnx_operators, supported_operators
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import SCHEDULES
 

@@ -9,7 +9,7 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.model import Model, partition, save_module, write_file
+from firmwright.flows.model.model import Model, partition, save_module, write_file
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.byoc import REJECTIONS_ATTR

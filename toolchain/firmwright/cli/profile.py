@@ -12,12 +12,12 @@ from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, counts_by_unit, fields_of
-from firmwright.flows.core_timeline import CoreTimeline
-from firmwright.flows.instruction_counts import InstructionCounts
-from firmwright.flows.model import write_file
-from firmwright.flows.profile_export import make_node_data, make_trace
-from firmwright.flows.profiling import Profile, profile
-from firmwright.flows.run_schedule import parallel_calls
+from firmwright.flows.measure.core_timeline import CoreTimeline
+from firmwright.flows.measure.instruction_counts import InstructionCounts
+from firmwright.flows.measure.profile_export import make_node_data, make_trace
+from firmwright.flows.measure.profiling import Profile, profile
+from firmwright.flows.model.model import write_file
+from firmwright.flows.predict.run_schedule import parallel_calls
 
 OPTIONAL_COLUMNS = ("", "kind", "per MAC")
 """Those that a narrow terminal omits, the first one first."""

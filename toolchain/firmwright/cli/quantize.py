@@ -10,11 +10,11 @@ from firmwright.cli import arguments
 from firmwright.cli.evaluate import format_layers
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows import onnx_quantization
-from firmwright.flows.evaluation import compare_models
-from firmwright.flows.labeled_data import convert_samples, read_dataset
-from firmwright.flows.model import load_model, model_inputs, write_file
-from firmwright.flows.onnx_quantization import QuantizationResult
+from firmwright.flows.model.model import load_model, model_inputs, write_file
+from firmwright.flows.samples.labeled_data import convert_samples, read_dataset
+from firmwright.flows.verify import onnx_quantization
+from firmwright.flows.verify.evaluation import compare_models
+from firmwright.flows.verify.onnx_quantization import QuantizationResult
 from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOptions
 from firmwright.report.evaluation import RunScores, format_scores
 

@@ -9,9 +9,9 @@ from firmwright.cli import arguments
 from firmwright.cli.evaluate import evaluate_from_args
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
-from firmwright.flows.build_report import build_report, read_report
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.model import write_file
+from firmwright.flows.measure.build_report import build_report, read_report
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import write_file
 from firmwright.partitioning.partition_result import PartitionResult
 from firmwright.pipeline import Compilation
 from firmwright.report.html_page import render_page

@@ -14,10 +14,10 @@ from firmwright.base.templates import UndefinedError
 from firmwright.base.version import VERSION
 from firmwright.cli.bound import with_bound
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows.compilation import compile_for
-from firmwright.flows.earlier_program import program_of
-from firmwright.flows.model import load_model
-from firmwright.flows.tuning_log import read_tuning
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.earlier_program import program_of
+from firmwright.flows.model.model import load_model
+from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.ir.module import Pass
 from firmwright.ir.tuning_records import TuningRecords
 from firmwright.package.metadata_reader import check_metadata, facts_of_models, read_metadata

@@ -6,8 +6,8 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import format_shape, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows import sample_batches
-from firmwright.flows.sample_batches import read_inputs
+from firmwright.flows.samples import sample_batches
+from firmwright.flows.samples.sample_batches import read_inputs
 from firmwright.pipeline import Compilation
 
 _VALUES_SHOWN = 12

@@ -12,7 +12,7 @@ from typing import Any, Final
 from firmwright.base.errors import UsageError
 from firmwright.build.board_facts import read_board_facts
 from firmwright.cli.verb import Outcome
-from firmwright.flows.model import write_file
+from firmwright.flows.model.model import write_file
 from firmwright.package.metadata_reader import facts_of_models, read_metadata
 from firmwright.package.sbom import SbomInput, build_sbom
 

@@ -8,7 +8,7 @@ from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows import operator_conformance
+from firmwright.flows.verify import operator_conformance
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -4,8 +4,8 @@ import argparse
 
 from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome
-from firmwright.flows.compilation import module_after, options_for
-from firmwright.flows.model import write_file
+from firmwright.flows.model.compilation import module_after, options_for
+from firmwright.flows.model.model import write_file
 from firmwright.ir.printer import print_module
 from firmwright.partitioning.backend_libraries import with_backend_records
 

@@ -10,8 +10,8 @@ from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows.compilation import options_for
 from firmwright.flows.executors import open_executor
+from firmwright.flows.model.compilation import options_for
 from firmwright.ir.tuning_records import ConfiguredSchedule
 from firmwright.tune.kernel_measurement import make_measurement_setup
 from firmwright.tune.log_writer import TuningLogWriter

@@ -8,11 +8,15 @@ from firmwright.base.array_files import read_npz
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome, fields_of
-from firmwright.flows.access_checking import open_checked_session
+from firmwright.flows.board.model_session import open_session
 from firmwright.flows.executors import open_executor
-from firmwright.flows.model_session import open_session
-from firmwright.flows.sample_batches import generate_samples, make_expected_batch, read_inputs
-from firmwright.flows.verification import Verification, index_ranges, verify, verify_in_parts
+from firmwright.flows.samples.sample_batches import (
+    generate_samples,
+    make_expected_batch,
+    read_inputs,
+)
+from firmwright.flows.verify.access_checking import open_checked_session
+from firmwright.flows.verify.verification import Verification, index_ranges, verify, verify_in_parts
 
 DEFAULT_SAMPLES = 10
 

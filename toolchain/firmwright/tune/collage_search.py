@@ -13,11 +13,11 @@ from functools import cached_property
 from firmwright.base.errors import DeviceError, DoesNotFitError, ToolFailedError, UsageError
 from firmwright.boards import load_board
 from firmwright.boards.peripherals import DmaController
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.flashing import run_flash_command
-from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
-from firmwright.flows.model import Model
-from firmwright.flows.sample_batches import measured_sample
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.flashing import run_flash_command
+from firmwright.flows.measure.instruction_counts import SharedKernelError, measure_instructions
+from firmwright.flows.model.model import Model
+from firmwright.flows.samples.sample_batches import measured_sample
 from firmwright.ir.graph.devices import is_copy_device, is_core
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule

@@ -17,21 +17,21 @@ from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags
 from firmwright.device.instruction_counter import check_plugin_support
-from firmwright.flows.firmware_images import build_image
-from firmwright.flows.flashing import run_flash_command
-from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
-from firmwright.flows.kernel_comparison import (
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.flashing import run_flash_command
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.measure.instruction_counts import SharedKernelError, measure_instructions
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
+from firmwright.ir.tuning_records import ConfiguredSchedule, MeasurementContext, Status
+from firmwright.pipeline import Compilation, Options, compile_model, configure_module, make_lowering
+from firmwright.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,
     KernelComparison,
     comparison_module,
     layer_module,
 )
-from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.sample_batches import generate_samples
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
-from firmwright.ir.tuning_records import ConfiguredSchedule, MeasurementContext, Status
-from firmwright.pipeline import Compilation, Options, compile_model, configure_module, make_lowering
 
 log = logging.getLogger(__name__)
 EXACT, CYCLES, TIMER = "exact", "cycles", "timer"

@@ -13,8 +13,8 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
 from firmwright.boards import load_board
-from firmwright.flows.compilation import options_for
-from firmwright.flows.model import Model
+from firmwright.flows.model.compilation import options_for
+from firmwright.flows.model.model import Model
 from firmwright.partitioning.partition_result import read_partition
 from firmwright.partitioning.target_resolution import find_core
 from firmwright.targets.registry import backend_of, parse_targets

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.errors import FirmwrightError, InternalError, ToolMissingError
 from firmwright.boards import load_board
-from firmwright.flows.cost_prediction import predict_instructions
-from firmwright.flows.operator_conformance import budget_bytes
-from firmwright.flows.sample_batches import generate_samples
+from firmwright.flows.predict.cost_prediction import predict_instructions
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.operator_conformance import budget_bytes
 from firmwright.ir import tir
 from firmwright.ir.core import UNCONSTRAINED, Span
 from firmwright.ir.graph.evaluate import make_op_call

@@ -18,11 +18,10 @@ from typing import TypeAlias
 import numpy as np
 
 from firmwright.boards import Board, load_board
-from firmwright.flows.compilation import module_after, pass_names
 from firmwright.flows.executors import Executor
-from firmwright.flows.kernel_comparison import LOWERED_STAGE, layer_module
-from firmwright.flows.model import Model
-from firmwright.flows.operator_conformance import budget_bytes
+from firmwright.flows.model.compilation import module_after, pass_names
+from firmwright.flows.model.model import Model
+from firmwright.flows.verify.operator_conformance import budget_bytes
 from firmwright.ir.graph import OpCall
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.module import IRModule
@@ -40,6 +39,7 @@ from firmwright.lower.lowering import Lowering, format_shapes
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, configure_module, make_lowering
 from firmwright.tune import kernel_measurement
+from firmwright.tune.kernel_comparison import LOWERED_STAGE, layer_module
 from firmwright.tune.kernel_measurement import MeasurementSetup, MeasurementTask
 from firmwright.tune.log_writer import TuningLogWriter
 

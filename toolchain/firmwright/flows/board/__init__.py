@@ -1,0 +1,1 @@
+"""Images, boards and connections: building, flashing, sessions, debugging."""

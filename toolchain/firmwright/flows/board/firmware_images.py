@@ -1,0 +1,50 @@
+"""Builds firmware images in a given folder or in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from functools import partial
+from pathlib import Path
+
+from firmwright.artifacts import Image, SourceTree, Variant
+from firmwright.boards import Compiler
+from firmwright.build import build_project
+from firmwright.build.compiler_selection import choose_compiler
+from firmwright.flows.board.build_cache import cached_folder, object_folder
+from firmwright.pipeline import Bundle, Compilation
+
+log = logging.getLogger(__name__)
+
+
+def build_image(
+    compiled: Compilation | Bundle,
+    variant: Variant = "release",
+    directory: str | Path | None = None,
+    *,
+    compiler: Compiler | None = None,
+    allow_stack: bool = False,
+) -> Image:
+    """Build one variant of a compilation or bundle in `directory` or in the cache."""
+    log.info("building the %s image for %s", variant, compiled.board.name)
+    build = partial(
+        build_project,
+        variant=variant,
+        compiler=compiler,
+        objects=object_folder(),
+        allow_stack=allow_stack,
+    )
+    if directory is not None:
+        compiled.save(directory)
+        return build(Path(directory))
+    chosen = choose_compiler(compiler, default=compiled.board.compiler)
+    with cached_folder(_key(compiled.project(), chosen)) as folder:
+        compiled.save(folder)
+        return build(folder, is_own=True)
+
+
+def _key(project: SourceTree, compiler: Compiler) -> str:
+    digest = hashlib.sha256()
+    for path, data in project.encoded().items():
+        digest.update(f"{path}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()[:24] + ("" if compiler == "gcc" else f"-{compiler}")

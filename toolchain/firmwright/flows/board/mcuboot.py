@@ -1,0 +1,104 @@
+"""Updates for MCUboot: exports signed images of firmware and constants, and sends them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from firmwright.base.errors import UsageError
+from firmwright.base.input_files import read_input_text
+from firmwright.base.json_input import parse_json
+from firmwright.boards import Board
+from firmwright.boards.mcuboot import McubootSlots
+from firmwright.build import build_project
+from firmwright.device.smp_update import SignedImage, read_signed_image
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.package.mcuboot_update import MANIFEST, ImageSigning, sign_update
+from firmwright.package.metadata_reader import parse_metadata
+from firmwright.package.project_writer import MARKER, write_project
+from firmwright.pipeline import Bundle, Compilation
+
+_SLOT_KEYS = ("slot_index_primary", "slot_index_secondary")
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An update folder: the name of its board, and its images."""
+
+    board: str
+    images: tuple[SignedImage, ...]
+
+
+def export_update(
+    source: Compilation | Bundle | Path,
+    board: Board,
+    output: Path,
+    signing: ImageSigning,
+    only: int | None = None,
+) -> tuple[str, ...]:
+    """Write the signed images, or `only` the one with that number; return the file names."""
+    slots = board.mcuboot
+    if slots is None:
+        what = "the board's file does not describe the slots of an MCUboot."
+        hint = "add a table [mcuboot] to it, as in examples/mcuboot/boards."
+        raise UsageError(what, where=board.name, hint=hint)
+    files = _project_files(source)
+    metadata = files[MARKER]
+    name = parse_metadata(metadata.decode("utf-8", "replace"), MARKER, ["model"])["model"]
+    payloads = _payloads(source, board, slots, files, only)
+    tree = sign_update(payloads, name, board, metadata, signing)
+    write_project(tree, output)
+    return tuple(file for file in tree.files if file.endswith(".bin"))
+
+
+def _project_files(source: Compilation | Bundle | Path) -> Mapping[str, bytes]:
+    if isinstance(source, Path):
+        paths = [source / MARKER, *source.glob("model/*.bin")]
+        return {path.relative_to(source).as_posix(): path.read_bytes() for path in paths}
+    return source.project().encoded()
+
+
+def _payloads(
+    source: Compilation | Bundle | Path,
+    board: Board,
+    slots: McubootSlots,
+    files: Mapping[str, bytes],
+    only: int | None,
+) -> dict[int, bytes]:
+    payloads = {}
+    for number, (region, _) in enumerate(slots.slots):
+        if only not in (None, number):
+            continue
+        if region == board.flash.name:
+            image = build_project(source) if isinstance(source, Path) else build_image(source)
+            assert image.bin is not None  # the board has flash
+            payloads[number] = image.bin.read_bytes()
+        for path, data in files.items():
+            if path.startswith("model/") and path.endswith(f"_{region}.bin"):
+                payloads[number] = data
+    if only is not None and only not in payloads:
+        region = slots.slots[only][0] if only < len(slots.slots) else ""
+        what = f"there is nothing for image {only}."
+        hint = f"compile with --const-pool {region}:external." if region else "omit --image."
+        raise UsageError(what, where=board.name, hint=hint)
+    return payloads
+
+
+def read_update(folder: Path) -> Update:
+    """Read an update folder; raise UsageError for one with damaged or unsigned images."""
+    try:
+        manifest = parse_json(read_input_text(folder / MANIFEST))
+        entries = [dict(entry) for entry in manifest["files"]]
+        board = str(entries[0]["board"])
+        names = [(Path(str(e["file"])).name, int(e["image_index"])) for e in entries]
+        slots = [tuple(int(e[key]) if key in e else None for key in _SLOT_KEYS) for e in entries]
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as problem:
+        what = f"this is not an update for MCUboot: {problem}."
+        hint = "create one with firmwright export --format mcuboot."
+        raise UsageError(what, where=str(folder), hint=hint) from problem
+    return Update(
+        board,
+        tuple(
+            read_signed_image(folder / file, number, *places)
+            for (file, number), places in zip(names, slots, strict=True)
+        ),
+    )

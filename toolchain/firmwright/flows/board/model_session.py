@@ -1,0 +1,245 @@
+"""Sessions with running firmware, which are built, started and checked, by the model's tensors."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from firmwright.artifacts import Image, PreloadedMemory, Variant
+from firmwright.base.closeable import Closeable
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import DeviceError, InternalError, UsageError
+from firmwright.base.html_views import show_html
+from firmwright.boards import Compiler
+from firmwright.codegen.model_identity import run_symbol
+from firmwright.device.errors import Timeouts
+from firmwright.device.host_library import (
+    LibraryConstants,
+    LibraryModel,
+    LibrarySession,
+    LibraryTensor,
+)
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport, takes_image
+from firmwright.flows.board.fault_diagnosis import make_fault_explainer
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.samples import sample_batches
+from firmwright.flows.samples.input_values import half_rounding
+from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, unlinked_pool_images
+from firmwright.ir.module import IoTensor
+from firmwright.ir.tir.traversal import prim_calls
+from firmwright.pipeline import Compilation
+
+LOGGED_SAMPLES = 100
+"""The number of samples between two messages."""
+log = logging.getLogger(__name__)
+
+
+class ModelRunner(Protocol):
+    """The connection of a session: the link, or the library in this process."""
+
+    def run(self, inputs: Tensors) -> dict[str, Array]:
+        """Run the model; outputs are flat."""
+
+    def close(self) -> None:
+        """Stop the firmware or library."""
+
+
+class ModelSession(Closeable):
+    """A running model, a context manager; `image` is None for firmware reached through a port."""
+
+    def __init__(self, compiled: Compilation, runner: ModelRunner, image: Image | None) -> None:
+        self.compiled = compiled
+        self.image = image
+        self._runner = runner
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def _repr_html_(self) -> str:
+        return show_html(self)
+
+    @property
+    def device(self) -> Session:
+        """Return the session on the link; raise UsageError for a library."""
+        if not isinstance(self._runner, Session):
+            raise UsageError("a library in this process has no counters.", hint="omit in_process.")
+        return self._runner
+
+    def run(self, inputs: Any) -> Any:
+        """Run the model on a mapping by tensor name or `input_K`, or on a single input's array.
+
+        The result is a mapping by tensor name, or for an array and a single output, that output's
+        array. A leading axis for several samples may be added; the outputs then have it too. Floats
+        for a quantized input are quantized; a warning is logged if they do not suit its range.
+        """
+        io = self.compiled.module.io
+        named = isinstance(inputs, Mapping)
+        if not named and len(io.inputs) != 1:
+            names = ", ".join(tensor.name for tensor in io.inputs)
+            raise UsageError(
+                f"the model has {len(io.inputs)} inputs.", hint=f"pass a mapping by name: {names}."
+            )
+        arrays = inputs if named else {io.inputs[0].name: np.asarray(inputs)}
+        rounding = half_rounding(self.compiled.module)
+        batch = sample_batches.make_batch(arrays, io.inputs, self.compiled.module.name, rounding)
+        for warning in batch.warnings:
+            log.warning(warning)
+        outputs = sample_batches.stack_outputs(self.run_all(batch.samples), batch)
+        if named or len(io.outputs) != 1:
+            return outputs
+        return outputs[io.outputs[0].name]
+
+    def run_all(self, samples: Iterable[Tensors]) -> tuple[dict[str, Array], ...]:
+        """Return the outputs for every sample, in the model's shapes."""
+        outputs: list[dict[str, Array]] = []
+        late = self.compiled.module.pipelined_runs
+        batch = sample_batches.until_late_outputs(samples, late)
+        for number, sample in enumerate(batch):
+            if number and number % LOGGED_SAMPLES == 0:
+                log.info("%s: sample %d of %d", self.compiled.board.name, number, len(batch))
+            outputs.append(self.reshape_outputs(self._runner.run(sample)))
+        return tuple(outputs[late:])
+
+    def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
+        outputs = self.compiled.module.io.outputs
+        return {tensor.name: flat[tensor.name].reshape(tensor.type.shape) for tensor in outputs}
+
+
+def open_session(
+    compiled: Compilation,
+    *,
+    variant: Variant = "release",
+    port: str = "",
+    in_process: bool = False,
+    timeout_s: float | None = None,
+    image: Image | None = None,
+    plugin: str = "",
+    compiler: Compiler | None = None,
+    baud: int = 0,
+) -> ModelSession:
+    """Start the firmware of `compiled`, building it unless `image` is given.
+
+    Args:
+        port: The device or pyserial URL of a board that runs the firmware, or a plug-in's NAME://.
+        in_process: Load the model's C as a library (host only) instead of starting a process.
+        plugin: The argument of a QEMU plugin.
+        baud: The baud rate to switch to; DeviceError if the board or line does not support it.
+    """
+    if in_process and not compiled.board.is_host:
+        what = f"board {compiled.board.name} cannot run in this process."
+        raise UsageError(what, hint="use --board host, or omit --in-process.")
+    if in_process:
+        image = image or build_image(compiled, compiler=compiler)
+        if image.library is None:
+            raise InternalError("the host image has no library.")
+        library = LibrarySession(image.library, make_library_model(compiled))
+        return ModelSession(compiled, library, image)
+    if image is None and takes_image(port):
+        image = build_image(compiled, variant, compiler=compiler)
+    log.info("starting %s", compiled.board.name)
+    timeouts = Timeouts() if timeout_s is None else Timeouts.within(timeout_s)
+    elf = image.elf if image is not None else Path()
+    loads = () if image is None else constant_memory_files(compiled, image)
+    transport = open_transport(compiled.board, elf, port=port, plugin=plugin, loads=loads)
+    prefix = c_prefix(compiled)
+    explain = None if image is None else make_fault_explainer(compiled, image, prefix)
+    model_id = bytes.fromhex(compiled.model_id)
+    session = Session(transport, model_id=model_id, timeouts=timeouts, explain=explain)
+    try:
+        require_same_tensors(compiled, session)
+        _prepare(compiled, session, baud)
+    except BaseException:
+        session.close()
+        raise
+    return ModelSession(compiled, session, image)
+
+
+def require_same_tensors(compiled: Compilation, session: Session) -> None:
+    """Raise DeviceError if firmware with the model's id describes other tensors."""
+    io, info = compiled.module.io, session.info
+    expected = [(t.name, t.type.dtype.name, t.type.size_bytes) for t in (*io.inputs, *io.outputs)]
+    described = [(t.name, t.dtype, t.size_bytes) for t in (*info.inputs, *info.outputs)]
+    if described != expected or len(info.inputs) != len(io.inputs):
+        what = f"the firmware describes the tensors {described}; the model has {expected}."
+        raise DeviceError(what, where=info.board, hint="build and flash the firmware again.")
+
+
+def _prepare(compiled: Compilation, session: Session, baud: int) -> None:
+    """Raise the baud rate, and send the constants that the firmware does not contain."""
+    if baud and not session.set_baud(baud):
+        raise DeviceError(
+            f"the line does not run at {baud} baud: it is not a serial port, the board's clock "
+            "has no divisor for that rate, or no reply arrived at it.",
+            where=session.info.board,
+            hint="use another --baud (230400, 460800, 921600), or omit it.",
+        )
+    block = params_block(compiled)
+    if block is not None:
+        log.info("sending %d bytes of constants", len(block))
+        session.write_params(block)
+
+
+def params_block(compiled: Compilation) -> bytes | None:
+    """Return the constants of a model that does not link them, in the firmware's format."""
+    return compiled.tree.encoded().get(f"model/{c_prefix(compiled)}.params.bin")
+
+
+def c_prefix(compiled: Compilation) -> str:
+    headers = [p for p in compiled.tree.files if p.startswith("model/") and p.endswith(".c")]
+    if len(headers) != 1:
+        raise InternalError(f"the compilation has {len(headers)} model files, not one.")
+    return Path(headers[0]).stem
+
+
+def constant_memory_files(compiled: Compilation, image: Image) -> tuple[PreloadedMemory, ...]:
+    """Return the files of constants outside the image, at addresses or in external memory."""
+    symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
+    files = []
+    for pool in unlinked_pool_images(compiled.module):
+        file = image.directory / "model" / f"{c_prefix(compiled)}_{pool.pool.name}.bin"
+        region = compiled.board.external
+        if pool.pool.scope in UNADDRESSABLE_SCOPES:
+            files.append(PreloadedMemory(file, 0 if region is None else region.start))
+        elif pool.pool.section:
+            files.append(PreloadedMemory(file, symbols[f"pool_{pool.pool.name}"]))
+    return tuple(files)
+
+
+def make_library_model(compiled: Compilation) -> LibraryModel:
+    module, plan = compiled.module, compiled.module.plan
+    name = c_prefix(compiled)
+    pools = {} if plan is None else plan.pool_bytes
+    index = compiled.tree.files.get(f"model/{name}.params.json")
+    items = json.loads(index)["params"] if index is not None else []
+    devices = {call.device for call in prim_calls(module.aot_main.body) if call.device}
+    return LibraryModel(
+        name=name,
+        run_symbol=run_symbol(compiled.tree, name),
+        pools=tuple((p.name, pools[p.name]) for p in module.pools if p.name in pools),
+        inputs=tuple(_library_tensor(tensor) for tensor in module.io.inputs),
+        outputs=tuple(_library_tensor(tensor) for tensor in module.io.outputs),
+        inputs_in_pools=module.io.inputs_in_pools,
+        outputs_in_pools=module.io.outputs_in_pools,
+        alignment=max((buffer.alignment for buffer in plan.buffers), default=1) if plan else 1,
+        params=params_block(compiled),
+        param_count=len(items),
+        has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
+        state=tuple(tensor.buffer for tensor in module.io.state),
+        devices=tuple(sorted(devices)),
+        has_probe_callback=compiled.options.emit_probe_callback,
+        const_pools=tuple(
+            LibraryConstants(image.pool.name, image.pool.scope, image.data)
+            for image in unlinked_pool_images(module)
+        ),
+    )
+
+
+def _library_tensor(tensor: IoTensor) -> LibraryTensor:
+    return LibraryTensor(tensor.name, tensor.buffer, tensor.type.dtype.name, tensor.type.size_bytes)

@@ -1,0 +1,1 @@
+"""Packages for other build systems, and their self-tests."""

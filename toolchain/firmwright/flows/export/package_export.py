@@ -1,0 +1,193 @@
+"""Exports models as packages for other build systems, with tests of reference outputs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from firmwright.artifacts import SourceTree
+from firmwright.base.array_files import read_npz_bytes
+from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.input_files import read_input_text
+from firmwright.codegen.emit_options import DEFAULT_LICENSE
+from firmwright.codegen.model_interface import collect_device_calls
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import c_prefix
+from firmwright.flows.export.package_selftest import make_selftest
+from firmwright.flows.model.model import write_file
+from firmwright.flows.samples.reference_outputs import compute_reference, reference_runtime
+from firmwright.flows.samples.sample_batches import Tensors, generate_samples, npz_bytes
+from firmwright.ir.printer import print_module
+from firmwright.package import export_formats
+from firmwright.package.custom_main import use_custom_main
+from firmwright.package.export_formats import NO_METADATA, ExportInput, PackageMetadata
+from firmwright.package.model_library_format import tar_tree
+from firmwright.package.option_serialization import serialize_options
+from firmwright.package.package_files import collect_package_files
+from firmwright.package.project_writer import write_project
+from firmwright.partitioning.backend_libraries import find_waits
+from firmwright.pipeline import Bundle, Compilation
+
+KNOWN_ANSWER_COUNT = 8
+"""The number of samples with known answers in a package's tests."""
+
+
+def export_model(
+    compiled: Compilation | Bundle,
+    form: str,
+    output: str | Path | None = None,
+    *,
+    with_tests: bool = False,
+    measure_stack: bool = False,
+    metadata: PackageMetadata = NO_METADATA,
+) -> tuple[SourceTree, Path]:
+    """Write the package to `output`, by default the usual name; return its files and its path."""
+    exported = _export_input(compiled, metadata)
+    if measure_stack:
+        parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
+        headers = dict(map(_header_with_stack_size, parts))
+        exported = replace(exported, tree=SourceTree({**exported.tree.files, **headers}))
+    option = "--with-tests" if with_tests else "--format mlf"
+    if isinstance(compiled, Bundle) and (with_tests or form == "mlf"):
+        what = f"{option} accepts a single model; {len(compiled.parts)} were given."
+        raise UsageError(what, hint="export the models separately with it.")
+    if with_tests and form == "mlf":
+        raise UsageError("the library format cannot contain tests.", hint="--format cmake.")
+    tests = _tests(compiled) if with_tests and isinstance(compiled, Compilation) else None
+    tree = export_formats.export_package(exported, form, tests)
+    path = Path(output or export_formats.archive_name(exported, form))
+    if form == "mlf":
+        write_file(path, tar_tree(tree))
+    elif form in export_formats.ARCHIVES:
+        write_file(path, export_formats.zip_tree(tree))
+    else:
+        write_project(tree, path)
+    return tree, path
+
+
+def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> ExportInput:
+    parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
+    metadata = replace(metadata, license=parts[0].options.license or DEFAULT_LICENSE)
+    tree = compiled.recorded_tree if isinstance(compiled, Compilation) else compiled.tree
+    for part in parts:
+        main = part.module.aot_main
+        waits = find_waits(part.module)
+        devices = {item.name: waits.get(item.name, "") for item in collect_device_calls(main)}
+        tree = tree.merged(make_selftest(part, devices))
+    exported = ExportInput(tree, compiled.summary, metadata)
+    if isinstance(compiled, Bundle):
+        return exported
+    return replace(exported, text=print_module(compiled.module), devices=devices)
+
+
+def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
+    """Return the path and the text of the model's header with the stack that a run needs."""
+    image, name = build_image(compiled), c_prefix(compiled)
+    if not image.stack_is_known:
+        what = "the stack of a run is not known."
+        raise UsageError(what, where=name, hint="omit --measure-stack.")
+    if image.stack.unbounded:
+        what = f"the stack of a run is unbounded: {image.stack.unbounded[0]}."
+        raise UsageError(what, where=name, hint="omit --measure-stack.")
+    path = f"model/{name}.h"
+    head, mark, rest = str(compiled.tree.files[path]).partition("/* Operators that the model")
+    if not mark:
+        raise InternalError("the header does not describe the operators.", where=path)
+    note = "/* The stack of a run in bytes, with the compiler and flags named above. */\n"
+    macro = f"#define {name.upper()}_STACK_BYTES {image.stack.size_bytes}\n\n"
+    return path, "".join((head, note, macro, mark, rest))
+
+
+def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str | Path) -> None:
+    text = read_text_argument(main, "main program", "the path of a C file with --main")
+    write_project(use_custom_main(compiled.project(), text), Path(output))
+
+
+def read_text_argument(file: str | Path, subject: str, usage: str) -> str:
+    """Return the text of a file that an option names; raise UsageError if it cannot be read."""
+    try:
+        return read_input_text(file)
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"the {subject} cannot be read: {error}."
+        raise UsageError(what, where=str(file), hint=f"give {usage}.") from error
+
+
+def _tests(compiled: Compilation) -> export_formats.PackageTests:
+    if compiled.source is None:
+        what = "a package's tests include the model file, which is not known for this module."
+        hint = "export the model file, or give --reference-model FILE."
+        raise UsageError(what, where=compiled.module.name, hint=hint)
+    suffixes = {"onnxruntime": "onnx", "pytorch": "pt2"}
+    suffix = suffixes.get(reference_runtime(compiled), "tflite")
+    return export_formats.PackageTests(
+        model_file=f"{compiled.module.name}.{suffix}",
+        model=compiled.source,
+        known_answers=known_answers(compiled, KNOWN_ANSWER_COUNT),
+        options=_repeated_options(compiled),
+    )
+
+
+_ALWAYS_REPEATED = ("numerics", "optimize", "planner", "preserve_input")
+_NOT_REPEATED = frozenset(
+    {"board", "license", "name", "tuning", "passes", "ram_bytes", "flash_bytes", "sections"}
+)
+"""Options that change the model's files alone, which a package's tests take from the package."""
+_OPTION_NAMES = {
+    "const_pools": "--const-pool",
+    "pools": "--pool",
+    "pool_assignments": "--assign-pool",
+    "device_assignments": "--assign-device",
+}
+
+
+def _repeated_options(compiled: Compilation) -> tuple[str, ...]:
+    """Return the options with which a package's tests compile, as NAME=VALUE.
+
+    Raises:
+        UsageError: an option, or a custom operator, has no such form.
+    """
+    hint = "omit --with-tests; the package has a known-answer test in C, too."
+    if any(path.startswith("backend/custom/") for path in compiled.tree.files):
+        what = "a package's tests cannot repeat --custom-op: they import the model without it."
+        raise UsageError(what, where=compiled.module.name, hint=hint)
+    changed = set(serialize_options(compiled.options)) - _NOT_REPEATED
+    names = [*_ALWAYS_REPEATED, *sorted(changed.difference(_ALWAYS_REPEATED))]
+    for name in names:
+        if not isinstance(getattr(compiled.options, name), str | bool):
+            option = _OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
+            what = f"a package's tests cannot repeat {option}."
+            raise UsageError(what, where=compiled.module.name, hint=hint)
+    return tuple(f"{name}={getattr(compiled.options, name)}" for name in names)
+
+
+def with_package_sources(compiled: Compilation, folder: Path) -> Compilation:
+    """Return `compiled` with the C of an exported package."""
+    files: dict[str, str | bytes] = {}
+    for packaged in collect_package_files(compiled.tree):
+        file = folder / packaged.name
+        is_text = isinstance(packaged.data, str)
+        files[packaged.path] = file.read_text(encoding="utf-8") if is_text else file.read_bytes()
+    return replace(compiled, tree=SourceTree({**compiled.tree.files, **files}))
+
+
+def known_answers(compiled: Compilation, count: int) -> bytes:
+    """Return an .npz of samples and reference outputs, with keys `in/TENSOR` and `out/TENSOR`."""
+    samples = generate_samples(compiled.module.io.inputs, count).samples
+    outputs = compute_reference(compiled, samples).outputs
+    arrays = {
+        **{f"in/{name}": np.stack([s[name] for s in samples]) for name in samples[0]},
+        **{f"out/{name}": np.stack([o[name] for o in outputs]) for name in outputs[0]},
+    }
+    return npz_bytes(arrays)
+
+
+def read_known_answers(data: bytes) -> list[tuple[Tensors, Tensors]]:
+    """Return the inputs and outputs in data from `known_answers`, one pair for each sample."""
+    arrays = read_npz_bytes(data)
+    inputs = {key[3:]: array for key, array in arrays.items() if key.startswith("in/")}
+    outputs = {key[4:]: array for key, array in arrays.items() if key.startswith("out/")}
+    count = len(next(iter(inputs.values())))
+    return [
+        ({n: a[k] for n, a in inputs.items()}, {n: a[k] for n, a in outputs.items()})
+        for k in range(count)
+    ]

@@ -1,0 +1,1 @@
+"""Measurements of runs: counts, profiles, bounds, reports."""

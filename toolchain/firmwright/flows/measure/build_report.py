@@ -1,0 +1,193 @@
+"""Builds and measures a compilation, and collects the results in a report."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from firmwright.artifacts import Image
+from firmwright.base.errors import UsageError
+from firmwright.base.grouping import group_pairs
+from firmwright.base.input_files import read_input_text
+from firmwright.base.json_input import parse_json
+from firmwright.boards import Compiler
+from firmwright.build.compiler_selection import choose_compiler
+from firmwright.compilation_summary import MemoryTradeoff
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import ModelSession, c_prefix, open_session
+from firmwright.flows.measure.profiling import OperatorCost, Profile, profile
+from firmwright.flows.predict.pareto_rows import pareto_rows
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.tir.traversal import prim_calls
+from firmwright.partitioning.partition_result import PartitionResult
+from firmwright.pipeline import Compilation
+from firmwright.report import model
+from firmwright.report.findings import find_issues
+from firmwright.report.html_page import EMBEDDED_JSON
+
+_OWNER = re.compile(r"^.+?_(\d+)(?:_rows?\d*)?$")
+"""The names of kernels and constants end with the number of their operator."""
+_FLOAT_CALLS = frozenset({"__aeabi_fmul", "__aeabi_fadd", "__mulsf3", "__addsf3"})
+"""Library functions that compilers call on cores without a floating-point unit."""
+
+
+def build_report(
+    compiled: Compilation,
+    *,
+    open_with: Callable[..., ModelSession] = open_session,
+    count_instructions: bool = False,
+    compiler: Compiler | None = None,
+    tradeoffs: bool = True,
+    partition: PartitionResult | None = None,
+) -> model.BuildReport:
+    """Build and measure `compiled`.
+
+    `count_instructions` means the same as in `profile`. `tradeoffs` adds a search for programs
+    that need less RAM. `partition` is the result of the partition search, if there was one. Raise
+    UsageError for a toolchain that does not report stack use.
+    """
+    if choose_compiler(compiler, default=compiled.board.compiler) == "zig":
+        what = "zig does not report the stack use of functions, which a report needs."
+        hint = "use --toolchain gcc or clang; profile works with zig."
+        raise UsageError(what, where=compiled.board.name, hint=hint)
+    image = build_image(compiled, compiler=compiler)
+    measured = profile(
+        compiled, open_with=open_with, count_instructions=count_instructions, compiler=compiler
+    )
+    report = replace(
+        _report(compiled, image, measured),
+        tradeoffs=_tradeoffs(compiled) if tradeoffs else (),
+        search=None if partition is None else partition.as_json(),
+    )
+    return replace(report, findings=find_issues(report))
+
+
+def read_report(path: str | Path) -> Mapping[str, Any]:
+    """Read the JSON of an earlier report from its page or from the output of `report --json`."""
+    hint = "give a page that report -o wrote, or the output of report --json."
+    try:
+        text = read_input_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"the baseline cannot be read: {error}."
+        raise UsageError(what, where=str(path), hint=hint) from error
+    embedded = EMBEDDED_JSON.search(text)
+    try:
+        facts = parse_json(embedded[1] if embedded else text)
+    except ValueError:
+        facts = None
+    if not isinstance(facts, dict) or not {"operators", "total", "workspace_bytes"} <= set(facts):
+        raise UsageError("this is not a report.", where=str(path), hint=hint)
+    return facts
+
+
+def _report(compiled: Compilation, image: Image, measured: Profile) -> model.BuildReport:
+    summary, board = compiled.summary, compiled.board
+    assert summary.plan is not None  # compiled to the end
+    writable = {name for name, pool in summary.pools.items() if pool.access == "rw" and pool.bytes}
+    stack = model.StackReport(
+        model_bytes=image.stack.size_bytes,
+        firmware_bytes=image.firmware_stack.size_bytes,
+        seen_bytes=measured.stack_bytes,
+        reserve_bytes=measured.stack_reserve_bytes,
+        path=image.firmware_stack.path,
+    )
+    return model.BuildReport(
+        model=summary.model,
+        board=board.name,
+        core=board.core,
+        target=", ".join(summary.target.values()),
+        numerics=summary.numerics,
+        optimize=compiled.options.optimize,
+        compiler=measured.flags,
+        tool_version=summary.tool_version,
+        model_id=compiled.model_id,
+        unit=measured.unit,
+        total=measured.total,
+        resolution=measured.resolution,
+        workspace_bytes=summary.workspace_bytes,
+        lower_bound_bytes=summary.lower_bound_bytes,
+        constants_bytes=summary.constants_bytes,
+        flash_bytes=image.sizes.flash_bytes,
+        ram_bytes=image.sizes.ram_bytes,
+        model_flash_bytes=image.model_flash_bytes,
+        model_ram_bytes=image.model_ram_bytes,
+        stack=stack,
+        pools=tuple(pool for pool in measured.pools if pool.name in writable),
+        buffers=summary.plan.buffers,
+        operator_by_time=summary.plan.operator_by_time,
+        operators=_operators(compiled, image, measured.operators),
+        sections=tuple(section for section in image.sizes.sections if section.size_bytes),
+        regions=image.sizes.regions,
+        parallel=None if measured.exact is None else measured.exact.parallel,
+        estimates=measured.estimates,
+        modeled_cycles="" if measured.exact is None else measured.exact.describe_cycles(),
+        clock_hz=measured.clock_hz,
+        rejections=summary.rejections,
+        library_floats=any(symbol.name in _FLOAT_CALLS for symbol in image.sizes.symbols),
+    )
+
+
+def _operators(
+    compiled: Compilation, image: Image, costs: tuple[OperatorCost, ...]
+) -> tuple[model.OperatorReport, ...]:
+    code, constants = _code_bytes(compiled, image), _constant_bytes(compiled)
+    return tuple(
+        model.OperatorReport(
+            index=operator.index,
+            name=operator.name,
+            kind=operator.kind,
+            span=operator.span,
+            schedule=operator.schedule,
+            macs=operator.macs,
+            count=cost.count,
+            predicted=cost.predicted,
+            modeled_cycles=cost.modeled_cycles,
+            code_bytes=code[operator.index],
+            constant_bytes=constants[operator.index],
+        )
+        for operator, cost in zip(compiled.summary.operators, costs, strict=True)
+    )
+
+
+def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
+    """Return the code bytes by operator; shared kernels are divided among their operators."""
+    prefix = f"{c_prefix(compiled)}_"
+    users = group_pairs(
+        (operator.kernel, operator.index) for operator in compiled.summary.operators
+    )
+    bytes_by_operator: Counter[int] = Counter()
+    for symbol in image.sizes.symbols:
+        if symbol.kind == "text" and symbol.name.startswith(prefix):
+            kernel = symbol.name.removeprefix(prefix).split(".")[0]  # gcc splits: NAME.part.0
+            bytes_by_operator += _divide(symbol.size_bytes, kernel, users)
+    return bytes_by_operator
+
+
+def _constant_bytes(compiled: Compilation) -> Counter[int]:
+    calls = prim_calls(compiled.module.aot_main.body)
+    own = (call for call in calls if call.op >= 0 and call.phase != "wait")
+    users = group_pairs((call.callee, call.op) for call in own)
+    bytes_by_operator: Counter[int] = Counter()
+    for constant in compiled.summary.constants:
+        kernel = constant.name.rpartition(".")[0]
+        bytes_by_operator += _divide(constant.size_bytes, kernel, users)
+    return bytes_by_operator
+
+
+def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) -> Counter[int]:
+    """Divide a size among the callers of `kernel`, or assign it to the operator in its name."""
+    owner = _OWNER.match(kernel)
+    operators = users.get(kernel) or ([int(owner[1])] if owner else [])
+    if not operators:
+        return Counter()
+    share, rest = divmod(size_bytes, len(operators))
+    return Counter({index: share + (n < rest) for n, index in enumerate(operators)})
+
+
+def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:
+    """Return programs that need less RAM; () for a partly compiled module."""
+    if not isinstance(compiled.imported.entry, Function) or "stage" in compiled.imported.attrs:
+        return ()
+    return pareto_rows(compiled.imported, compiled.options)

@@ -1,0 +1,399 @@
+"""Exact instruction counts of one run, by operator, kind and function, and modeled cycles.
+
+A plugin counts every instruction of the release image in QEMU (decision 0013). Cycles are modeled
+by the core's pipeline (targets/cycle_model.py) and the flash of a board.
+"""
+
+import bisect
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from firmwright.artifacts import Image, SymbolSize
+from firmwright.base.cache_folder import cache_root
+from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
+from firmwright.base.grouping import group_pairs
+from firmwright.boards import Board, Compiler
+from firmwright.build.disassembler import disassemble, source_lines
+from firmwright.codegen.function_printer import without_calls, without_constant_copies
+from firmwright.device.instruction_counter import (
+    InstructionCount,
+    InstructionCounter,
+    build_counter_plugin,
+    check_plugin_support,
+)
+from firmwright.flows.board.emulated_board import emulate
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import ModelSession, c_prefix, open_session
+from firmwright.flows.measure.core_timeline import (
+    CoreTimeline,
+    build_emulated_timeline,
+    build_timeline,
+    emulators,
+    traced_functions,
+)
+from firmwright.flows.predict.cost_prediction import count_kernel_calls, depends_on_data
+from firmwright.flows.samples.sample_batches import Tensors, measured_sample
+from firmwright.ir import tir
+from firmwright.ir.tir.traversal import prim_calls, walk
+from firmwright.pipeline import Compilation
+from firmwright.report.model import ParallelRun
+from firmwright.targets.core_timing import CoreTiming, core_timings
+from firmwright.targets.cycle_model import Executed, modeled_cycles
+from firmwright.targets.disassembly import INSTRUCTION_KINDS, Instruction, InstructionKind
+
+_NO_OPERATOR = -1
+"""The index of calls that belong to no operator: moved rows within a fused segment."""
+
+
+class SharedKernelError(UsageError):
+    """The image's calls cannot be attributed to single operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionShare:
+    """Part of a run's instructions; `cycles` is None for a core without a timing table."""
+
+    instructions: int
+    kinds: Mapping[InstructionKind, int]
+    branches_taken: int
+    cycles: int | None
+
+    @property
+    def duration(self) -> int:
+        """Return the cycles, or the instructions of a core without a timing table."""
+        return self.instructions if self.cycles is None else self.cycles
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionCounts:
+    """The counts of one run: in total, by operator index, between operators, and by function.
+
+    `functions` is sorted, largest first. `timer` is the board counter's value for the same run,
+    rounded to `resolution`. `timeline` is set if a second core or an emulated device takes part,
+    which no other count includes. `machine` is the emulated one, `executed` all instructions.
+    """
+
+    total: InstructionShare
+    operators: Mapping[int, InstructionShare]
+    between: InstructionShare
+    functions: tuple[tuple[str, int], ...]
+    timing: CoreTiming | None
+    timing_board: Board
+    timer: int
+    resolution: int
+    timeline: CoreTimeline | None = None
+    machine: str = ""
+    executed: tuple[tuple[InstructionCount, Instruction], ...] = ()
+
+    @property
+    def silicon_range(self) -> tuple[int, int] | None:
+        """Return the cycles that measurements on chips support; None without any."""
+        if self.total.cycles is None or self.timing is None or not any(self.timing.silicon):
+            return None
+        if self.timing_board.flash.wait_states is None:
+            return None
+        low, high = (round(ratio * self.total.cycles) for ratio in self.timing.silicon)
+        return low, high
+
+    def describe_cycles(self) -> str:
+        """Describe the modeled cycles of the run with time and range."""
+        cycles, board = self.total.cycles, self.timing_board
+        if cycles is None:
+            return f"no timing of a {board.core} is known"
+        ms = 1e3 / (board.run_hz or 1)
+        note = "no range, as no measurements on silicon are known"
+        if self.silicon_range is not None:
+            low, high = self.silicon_range
+            note = f"on silicon {low:,} to {high:,}, {low * ms:.3f} to {high * ms:.3f} ms"
+        elif board.flash.wait_states is None:
+            note = f"on silicon more, as the flash of {board.name} is not modeled"
+        return f"{cycles:,} ({cycles * ms:.3f} ms at {board.run_hz / 1e6:g} MHz; {note})"
+
+    @property
+    def parallel(self) -> ParallelRun | None:
+        return None if self.timeline is None else self.timeline.parallel
+
+    def until_over(self, *, in_cycles: bool) -> int:
+        """Return the length of the run, modeled if there are several devices."""
+        if self.timeline is not None:
+            return self.timeline.makespan
+        return self.total.duration if in_cycles else self.total.instructions
+
+
+def measure_instructions(
+    compiled: Compilation,
+    *,
+    image: Image | None = None,
+    compiler: Compiler | None = None,
+    open_with: Callable[..., ModelSession] = open_session,
+    sample: Tensors | None = None,
+    timing_board: Board | None = None,
+    after_run: Callable[[ModelSession], None] = lambda session: None,
+) -> InstructionCounts:
+    """Count the instructions of the second of two runs on the measured sample, like `profile`.
+
+    `sample` replaces it; `after_run` is called with the session after the runs. Cycles are modeled
+    for the flash of `timing_board`, by default of the model's board. Raise ToolMissingError if QEMU
+    lacks plugins or a compiler to build one is missing.
+    """
+    timed = timing_board or compiled.board
+    compiled = emulate(compiled)
+    board = compiled.board
+    if board.run.kind != "qemu":
+        hint = "use --board mps2-an386, or another board that firmwright boards lists as emulated."
+        raise UsageError("exact instruction counts need QEMU.", where=board.name, hint=hint)
+    check_plugin_support(board.run.program)
+    image = image or build_image(compiled, compiler=compiler)
+    if timed.core != board.core:
+        what = f"{timed.name} has a {timed.core}, but the model runs on a {board.core}."
+        raise UsageError(what, where="--timing-board", hint="name a board with the same core.")
+    code = _CodeIndex(image, disassemble(board, image.elf))
+    root = code.function(f"{c_prefix(compiled)}_run")
+    plugin = build_counter_plugin(cache_root() / "plugins")
+    if sample is None:
+        sample = measured_sample(compiled.module.io.inputs)
+    traced = traced_functions(compiled, image)
+    places = [(code.start(function), function.size_bytes) for function in traced]
+    start = code.start(root)
+    region = (board.flash.start, board.flash.size_bytes, *timed.flash.read_model)
+    flash = region if timed.flash.wait_states else ()
+    skipped = _emulator(compiled, image)
+    with InstructionCounter(plugin, start, root.size_bytes, places, flash, skipped) as counter:
+        try:
+            with open_with(compiled, image=image, plugin=counter.argument) as session:
+                timer = session.device.measure(sample)
+                resolution = session.device.info.counter_scale
+                after_run(session)
+        except DeviceError as error:
+            if counter.started:
+                raise
+            what = f"{board.run.program} does not load the counting plugin. {error}"
+            hint = "install a QEMU with plugin interface 1 to 5, such as 7.2 or 10.0 (Debian)."
+            raise ToolMissingError(what, where=board.name, hint=hint) from error
+        cells, steps = counter.read(), counter.steps()
+    tick = -(-resolution.numerator // resolution.denominator)
+    counts = _counts(
+        compiled=compiled,
+        image=image,
+        code=code,
+        root=root,
+        cells=cells,
+        timed=timed,
+        timer=timer,
+        resolution=tick,
+    )
+    if skipped is not None:
+        return _with_emulated(compiled, counts)
+    return with_second_core(counts, build_timeline(compiled, traced, steps)) if traced else counts
+
+
+def _emulator(compiled: Compilation, image: Image) -> int | None:
+    """Return the address of the function that computes the calls of an emulated device."""
+    names = {*emulators(compiled.module).values()}
+    symbols = (symbol for symbol in image.sizes.symbols if symbol.kind == "text")
+    return next((_CodeIndex.start(symbol) for symbol in symbols if symbol.name in names), None)
+
+
+def _with_emulated(compiled: Compilation, counts: InstructionCounts) -> InstructionCounts:
+    times = {op: share.duration for op, share in counts.operators.items()}
+    executed = counts.total.instructions
+    unit = "instructions" if counts.timing is None else "cycles"
+    line = build_emulated_timeline(compiled, times, counts.between.duration, executed, unit)
+    return replace(counts, timeline=line)
+
+
+def with_second_core(counts: InstructionCounts, line: CoreTimeline) -> InstructionCounts:
+    """Replace the counts of the second core's operators by those measured on that core."""
+    others = {op: InstructionShare(n, {}, 0, None) for op, n in line.second.items()}
+    return replace(counts, operators={**counts.operators, **others}, timeline=line)
+
+
+class _CodeIndex:
+    """The instructions and functions of an image by address."""
+
+    def __init__(self, image: Image, instructions: Mapping[int, Instruction]) -> None:
+        self._instructions = instructions
+        # Bit 0 of a function's address marks Thumb code.
+        texts = (symbol for symbol in image.sizes.symbols if symbol.kind == "text")
+        self._functions = sorted(texts, key=self.start)
+        self._starts = [self.start(symbol) for symbol in self._functions]
+
+    @staticmethod
+    def start(symbol: SymbolSize) -> int:
+        return symbol.address & ~1
+
+    def function(self, name: str) -> SymbolSize:
+        symbol = next((symbol for symbol in self._functions if symbol.name == name), None)
+        if symbol is None:
+            raise InternalError(f"the image has no function {name}.")
+        return symbol
+
+    def at(self, address: int) -> Instruction:
+        if address not in self._instructions:
+            raise InternalError(f"code ran at 0x{address:08x}, outside the image.")
+        return self._instructions[address]
+
+    def name_at(self, address: int) -> str:
+        index = bisect.bisect_right(self._starts, address) - 1
+        if index >= 0 and address - self._starts[index] < self._functions[index].size_bytes:
+            return self._functions[index].name
+        return f"0x{address:08x}"
+
+
+def _counts(
+    compiled: Compilation,
+    image: Image,
+    code: _CodeIndex,
+    root: SymbolSize,
+    cells: tuple[InstructionCount, ...],
+    timed: Board,
+    timer: int,
+    resolution: int,
+) -> InstructionCounts:
+    start, end = code.start(root), code.start(root) + root.size_bytes
+    own = [cell for cell in cells if start <= cell.address < end]
+    others = (cell for cell in cells if not start <= cell.address < end)
+    sites = group_pairs((c.site, c) for c in others if code.at(c.site).kind == "call")
+    times = {cell.address: cell.count for cell in own}
+    operators = _by_operator(compiled, code, times, sites, _commented(compiled, image, list(sites)))
+    own += operators.pop(_NO_OPERATOR, [])
+    timing = _timing(timed)
+    scale = timed.calibration.scale if timed.calibration else 1.0
+
+    def share(cells: Iterable[InstructionCount]) -> InstructionShare:
+        return _share(cells, code, timing, scale)
+
+    everything = [*own, *(cell for group in operators.values() for cell in group)]
+    functions: Counter[str] = Counter()
+    for cell in everything:
+        functions[code.name_at(cell.address)] += cell.count
+    return InstructionCounts(
+        total=share(everything),
+        operators={index: share(group) for index, group in operators.items()},
+        between=share(own),
+        functions=tuple(sorted(functions.items(), key=lambda item: (-item[1], item[0]))),
+        timing=timing,
+        timing_board=timed,
+        timer=timer,
+        resolution=resolution,
+        machine=compiled.board.run.machine,
+        executed=tuple((cell, code.at(cell.address)) for cell in everything),
+    )
+
+
+def _timing(board: Board) -> CoreTiming | None:
+    timing, own = core_timings().get(board.pipeline or board.core), board.calibration
+    if timing is None or own is None:
+        return timing
+    source = f"{timing.source}; calibrated on {own.measured}"
+    return replace(timing, source=source, silicon=(own.least / own.scale, own.most / own.scale))
+
+
+def _by_operator(
+    compiled: Compilation,
+    code: _CodeIndex,
+    times: Mapping[int, int],
+    sites: Mapping[int, list[InstructionCount]],
+    commented: Mapping[int, int],
+) -> dict[int, list[InstructionCount]]:
+    """Group the counts by operator; `sites` are in order of their first execution.
+
+    Compilers may duplicate the calls of a kernel. Those that operators share are assigned by
+    `commented`, the operators of source lines, and else in order until each operator has its number
+    of executions (`times`). The code that starts and awaits calls of other devices belongs to no
+    operator.
+    """
+    main = compiled.module.aot_main
+    body = without_constant_copies(compiled.module, main.body)
+    body = without_calls(body, lambda call: bool(call.device))
+    calls = straight_calls(body)
+    if len(calls) == len(sites) and all(times[site] == 1 for site in sites):
+        # In order, regardless of names: compilers merge equal functions.
+        cells_by_op = {op: list[InstructionCount]() for op in sorted(set(calls))}
+        for op, cells in zip(calls, sites.values(), strict=True):
+            cells_by_op[op] += cells
+        return cells_by_op
+    waiting: dict[str, list[tuple[int, int]]] = {}
+    for (op, callee), count in count_kernel_calls(body).items():
+        kernel = compiled.module.functions[callee]
+        served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
+        waiting.setdefault(f"{c_prefix(compiled)}_{served}", []).append((op, count))
+    cells_by_op = {call.op: [] for call in prim_calls(main.body)}
+    moving = {n for n, group in waiting.items() if all(op == _NO_OPERATOR for op, _ in group)}
+    has_devices = any(call.device for call in prim_calls(main.body))
+    is_open = any(map(depends_on_data, walk(body)))
+    members, shared = {name: len(group) for name, group in waiting.items()}, ""
+    for site, cells in sites.items():
+        # A compiler's copy of a function has a suffix; a linker's veneer may precede it.
+        names = [code.name_at(cell.address).partition(".")[0] for cell in cells]
+        name = next((name for name in names if name in waiting), names[0])
+        if (name not in waiting and has_devices) or name in moving:
+            cells_by_op.setdefault(_NO_OPERATOR, []).extend(cells)
+            continue
+        waiting.get(name, []).sort(key=lambda each: each[0] != commented.get(site))
+        op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)
+        if times[site] > left and not (is_open and left):
+            shared = name
+            break
+        waiting[name][0] = op, left - times[site]
+        if left <= times[site]:
+            waiting[name].pop(0)
+        cells_by_op[op] += cells
+    if is_open and not commented:  # it is unknown which of the operators ran
+        unclear = (name for name, group in waiting.items() if 0 < len(group) < members[name])
+        shared = shared or next(unclear, "")
+    if shared:
+        what = f"operators share the kernel {shared}, so its calls cannot be attributed."
+        hint = "use profile without --count-instructions."
+        raise SharedKernelError(what, where=compiled.module.name, hint=hint)
+    return dict(sorted(cells_by_op.items()))
+
+
+def _commented(compiled: Compilation, image: Image, sites: Sequence[int]) -> Mapping[int, int]:
+    """Return the operator of each site: the number in the last comment above its source line."""
+    texts = {Path(path).name: str(text) for path, text in compiled.tree.files.items()}
+    operators = dict[int, int]()
+    places = source_lines(compiled.board, image.elf, sites)
+    for site, (file, number) in zip(sites, places, strict=True):
+        above = "\n".join(texts.get(file, "").splitlines()[:number])
+        if numbers := re.findall(r"^ +/\* (\d+): ", above, re.MULTILINE):
+            operators[site] = int(numbers[-1])
+    return operators
+
+
+def straight_calls(body: tir.Stmt) -> list[int]:
+    """Return the operators of a main without control flow, in order; [] for any other main."""
+    nodes = list(walk(body))
+    if any(isinstance(node, tir.For | tir.If | tir.While) for node in nodes):
+        return []
+    return [node.op for node in nodes if isinstance(node, tir.PrimFuncCall)]
+
+
+def _share(
+    cells: Iterable[InstructionCount], code: _CodeIndex, timing: CoreTiming | None, scale: float
+) -> InstructionShare:
+    kinds: Counter[InstructionKind] = Counter()
+    branches_taken, stalls = 0, 0.0
+    sites: dict[int, list[Executed]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.address):
+        instruction = code.at(cell.address)
+        kinds[instruction.kind] += cell.count
+        branches_taken += cell.taken
+        stalls += cell.fetch_stalls + cell.data_stalls
+        stalls += cell.unaligned * (timing.unaligned if timing else 0)
+        executed = Executed(cell.address, instruction, cell.count, cell.taken)
+        # Each instruction of the root is its own site.
+        sites.setdefault(0 if cell.site == cell.address else cell.site, []).append(executed)
+    cycles = None
+    if timing is not None:
+        paths = sum(modeled_cycles(timing, path) for path in sites.values())
+        cycles = round(scale * (stalls + paths))
+    return InstructionShare(
+        sum(kinds.values()),
+        {kind: kinds[kind] for kind in INSTRUCTION_KINDS if kinds[kind]},
+        branches_taken,
+        cycles,
+    )

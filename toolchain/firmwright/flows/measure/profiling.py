@@ -1,0 +1,235 @@
+"""Measures the cost of a run: in total, by operator, and on the stack.
+
+The total is that of the second run on the measured sample in the release image, counted by the
+firmware, without the counter's own cost. The operators' shares come from the profile image;
+`probe_overhead` is the difference of the totals. If counts vary, several runs are measured. Exact
+profiles (QEMU only) count every instruction of the release image.
+"""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median_low
+
+from firmwright.base.errors import UsageError
+from firmwright.base.html_views import show_html
+from firmwright.boards import Board, Compiler
+from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, compile_flags
+from firmwright.build.compiler_selection import choose_compiler
+from firmwright.build.zig_toolchain import zig_flags
+from firmwright.device.session import OperatorCount, Session
+from firmwright.flows.board.emulated_board import emulate
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.measure.core_timeline import emulators
+from firmwright.flows.measure.instruction_counts import InstructionCounts, measure_instructions
+from firmwright.flows.predict import run_schedule
+from firmwright.flows.predict.cost_prediction import predict_instructions
+from firmwright.flows.predict.run_schedule import ModeledTimes, ScheduledCall
+from firmwright.flows.samples.sample_batches import Tensors, measured_sample
+from firmwright.pipeline import Compilation
+from firmwright.report.model import PoolUsage
+from firmwright.targets.backend_registry import BACKENDS
+
+log = logging.getLogger(__name__)
+RUNS = 11
+"""The number of runs if counts do not repeat exactly."""
+_NOT_COUNTED = "the cycles of another board are modeled for counted instructions only."
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCost:
+    """The cost of one operator in the profile's unit, rounded to the counter's resolution.
+
+    `predicted` is the cost model's value in instructions. Exact profiles set `kinds` (instructions
+    by kind) and `modeled_cycles`, which transfers and engines have in any emulator. `least` is the
+    minimum over all runs.
+    """
+
+    index: int
+    name: str
+    kind: str
+    macs: int
+    count: int
+    schedule: str
+    predicted: int
+    modeled_cycles: int | None = None
+    kinds: Mapping[str, int] | None = None
+    least: int | None = None
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The cost of a model on a board; `unit` is instructions, cycles or ns.
+
+    `resolution` is one tick of the counter. `stack_bytes` is the maximum since start-up, including
+    the runtime, or None if not measured, as on the host. `exact` holds instruction counts. `total`
+    is the median of `runs` runs, and `least` the minimum. `clock_hz` is the processor's clock, or 0
+    if unknown. `flags` are the compiler and its flags.
+    """
+
+    model: str
+    board: str
+    unit: str
+    total: int
+    resolution: int
+    operators: tuple[OperatorCost, ...]
+    probe_overhead: int
+    stack_bytes: int | None
+    stack_reserve_bytes: int
+    exact: InstructionCounts | None = None
+    runs: int = 1
+    least: int = 0
+    clock_hz: int = 0
+    flags: str = ""
+    pools: tuple[PoolUsage, ...] = ()
+    schedule: tuple[ScheduledCall, ...] = ()
+
+    @property
+    def macs(self) -> int:
+        return sum(operator.macs for operator in self.operators)
+
+    @property
+    def estimates(self) -> tuple[tuple[str, int, str], ...]:
+        """Return devices with the declared cycles of their calls and the source of these."""
+        cycles: Counter[tuple[str, str]] = Counter()
+        for operator in self.operators:
+            backend = BACKENDS.find(operator.schedule)
+            if backend is not None and backend.estimated_by:
+                cycles[operator.device, backend.estimated_by] += operator.modeled_cycles or 0
+        return tuple((device, count, source) for (device, source), count in cycles.items())
+
+    def _repr_html_(self) -> str:
+        return show_html(self)
+
+
+def profile(
+    compiled: Compilation,
+    *,
+    open_with: Callable[..., ModelSession] = open_session,
+    count_instructions: bool = False,
+    timing_board: Board | None = None,
+    compiler: Compiler | None = None,
+    runs: int | None = None,
+) -> Profile:
+    """Measure `compiled` on its board.
+
+    Args:
+        count_instructions: Count each instruction in QEMU, for a real board on an emulated one.
+        timing_board: The board for modeled cycles, by default the model's; same core.
+        runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
+    """
+    board, timed, counts = compiled.board, timing_board or compiled.board, None
+    if count_instructions:
+        compiled = emulate(compiled)
+        counts = measure_instructions(
+            compiled, open_with=open_with, compiler=compiler, timing_board=timed
+        )
+    elif timing_board is not None:
+        raise UsageError(_NOT_COUNTED, where="--timing-board", hint="add --count-instructions.")
+    runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
+    predictions, sample = predict_instructions(compiled), measured_sample(compiled.module.io.inputs)
+    with open_with(compiled, variant="release", compiler=compiler) as session:
+        log.info("measuring on %s", compiled.board.name)
+        device = session.device
+        totals = list(device.measurements(sample, runs))
+        info = device.info
+        stack_bytes = device.stack_bytes() if info.stack_bytes else None
+    if counts is not None and emulators(compiled.module):
+        totals = [counts.total.instructions]
+    total = median_low(totals)
+    if counts is not None:
+        probed, operators = total, _counted(compiled, counts, predictions)
+    else:
+        with open_with(compiled, variant="profile", compiler=compiler) as session:
+            log.info("measuring each operator on %s", compiled.board.name)
+            probed, operators = _probed(compiled, session.device, sample, runs, predictions)
+    times, pools = run_schedule.modeled_times(compiled), compiled.summary.pools.items()
+    return Profile(
+        model=compiled.module.name,
+        board=board.name,
+        unit=info.counter_unit,
+        total=total,
+        resolution=math.ceil(info.counter_scale),
+        operators=_with_modeled(operators, times),
+        probe_overhead=probed - total,
+        stack_bytes=stack_bytes,
+        stack_reserve_bytes=info.stack_bytes,
+        exact=counts,
+        runs=runs,
+        least=min(totals),
+        clock_hz=timed.clock_hz if info.start_up_text else timed.run_hz,
+        flags=_flags(choose_compiler(compiler, default=board.compiler), board),
+        pools=tuple(PoolUsage(name, pool.bytes, pool.limit_bytes) for name, pool in pools),
+        schedule=_schedule(compiled, operators, counts, times),
+    )
+
+
+def _flags(compiler: Compiler, board: Board) -> str:
+    flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
+    return " ".join((compiler, MODEL_OPTIMIZATION, *flags(board)))
+
+
+def _with_modeled(
+    operators: Sequence[OperatorCost], times: ModeledTimes
+) -> tuple[OperatorCost, ...]:
+    return tuple(
+        replace(cost, modeled_cycles=times[cost.index].cycles) if cost.index in times else cost
+        for cost in operators
+    )
+
+
+def _schedule(
+    compiled: Compilation,
+    operators: Sequence[OperatorCost],
+    counts: InstructionCounts | None,
+    times: ModeledTimes,
+) -> tuple[ScheduledCall, ...]:
+    if counts is not None and counts.timeline is not None:
+        schedule = counts.timeline.schedule
+    else:
+        by_operator = {operator.index: operator.count for operator in operators}
+        schedule = run_schedule.schedule_run(compiled.module, by_operator, times)
+    run_schedule.check_races(compiled.module, schedule)
+    return schedule
+
+
+def _probed(
+    compiled: Compilation,
+    device: Session,
+    sample: Tensors,
+    runs: int,
+    predictions: Mapping[int, int],
+) -> tuple[int, tuple[OperatorCost, ...]]:
+    totals: list[int] = []
+    counts: list[tuple[OperatorCount, ...]] = []
+    for total in device.measurements(sample, runs):
+        totals.append(total)
+        counts.append(device.profile())
+    costs = []
+    for cost in _costs(compiled, predictions):
+        values = [of_run[cost.index].count for of_run in counts]
+        costs.append(replace(cost, count=median_low(values), least=min(values)))
+    return median_low(totals), tuple(costs)
+
+
+def _costs(compiled: Compilation, predictions: Mapping[int, int]) -> Iterator[OperatorCost]:
+    """Yield the operators with counts of 0."""
+    devices = run_schedule.operator_devices(compiled.module)
+    for op in compiled.summary.operators:
+        of = op.index, op.name, op.kind, op.macs, 0, op.schedule, predictions.get(op.index, 0)
+        yield OperatorCost(*of, device=devices[op.index])
+
+
+def _counted(
+    compiled: Compilation, counts: InstructionCounts, predictions: Mapping[int, int]
+) -> tuple[OperatorCost, ...]:
+    costs = []
+    for cost in _costs(compiled, predictions):
+        share = counts.operators[cost.index]
+        kinds = {str(kind): count for kind, count in share.kinds.items()}
+        count, cycles = share.instructions, share.cycles
+        costs.append(replace(cost, count=count, modeled_cycles=cycles, kinds=kinds))
+    return tuple(costs)

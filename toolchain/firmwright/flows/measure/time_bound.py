@@ -1,0 +1,93 @@
+"""Upper bounds of the instructions and modeled cycles of a run, from the linked firmware.
+
+Interrupts, accesses of other devices to memory, and stalls that the cycle model lacks are not
+included.
+"""
+
+from dataclasses import dataclass
+
+from firmwright.artifacts import Image, StackUsage
+from firmwright.base.errors import UsageError
+from firmwright.boards import Board, Compiler
+from firmwright.build.disassembler import disassemble
+from firmwright.build.elf_reader import read_contents
+from firmwright.codegen.function_printer import without_calls, without_constant_copies
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import c_prefix
+from firmwright.flows.measure.instruction_counts import straight_calls
+from firmwright.pipeline import Compilation
+from firmwright.targets.core_timing import core_timings
+from firmwright.targets.cycle_bound import CycleBound
+from firmwright.targets.machine_code import MachineCode
+from firmwright.targets.path_analysis import PathAnalysis, WorstPath
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorBound:
+    """The largest cost of one call of the model; `name` is its operator, or the function called."""
+
+    index: int | None
+    name: str
+    instructions: int
+    cycles: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBound:
+    """The largest cost of a run; `cycles` is None for a core without a suitable pipeline model."""
+
+    model: str
+    board: str
+    instructions: int
+    cycles: int | None
+    operators: tuple[OperatorBound, ...]
+    stack: StackUsage
+    path: WorstPath
+
+    @property
+    def longest(self) -> OperatorBound | None:
+        return max(self.operators, key=lambda operator: operator.instructions, default=None)
+
+
+def bound_time(
+    compiled: Compilation,
+    *,
+    image: Image | None = None,
+    compiler: Compiler | None = None,
+    timing_board: Board | None = None,
+) -> TimeBound:
+    """Return bounds for all inputs; raise UnknownPathError if a loop or jump depends on data."""
+    board = compiled.board
+    if not board.core.startswith(("cortex-m", "rv32")):
+        hint = "name a board with a Cortex-M or RISC-V core."
+        raise UsageError("bounds need the code of a microcontroller.", where=board.name, hint=hint)
+    image = image or build_image(compiled, compiler=compiler)
+    texts = sorted((s for s in image.sizes.symbols if s.kind == "text"), key=lambda s: s.address)
+    functions = tuple((s.address & ~1, s.size_bytes, s.name) for s in texts)
+    starts = {name: start for start, _, name in functions}
+    is_arm = board.core.startswith("cortex-m")
+    code = MachineCode(is_arm, disassemble(board, image.elf), read_contents(image.elf), functions)
+    cycles = _cycle_bound(code, timing_board or board, board)
+    path = PathAnalysis(cycles).run(starts["run"], starts[f"{c_prefix(compiled)}_run"])
+    body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
+    indices = straight_calls(without_calls(body, lambda call: bool(call.device)))
+    names = {operator.index: operator.name for operator in compiled.summary.operators}
+    operators = []
+    for i, (callee, instructions, spent) in enumerate(path.calls):
+        index = indices[i] if len(indices) == len(path.calls) else None
+        name = names[index] if index is not None else code.function_at(callee)[2]
+        operators.append(
+            OperatorBound(index, name, instructions, round(spent) if cycles.timing else None)
+        )
+    total = round(path.cycles) if cycles.timing else None
+    of = compiled.module.name, board.name, path.instructions, total, tuple(operators)
+    return TimeBound(*of, stack=image.stack, path=path)
+
+
+def _cycle_bound(code: MachineCode, timed: Board, board: Board) -> CycleBound:
+    timing, flash = core_timings().get(timed.pipeline or timed.core), timed.flash
+    if timing is None or timing.latency:
+        return CycleBound(code)
+    waits = flash.wait_states + flash.prefetch if flash.wait_states else 0
+    region = (board.flash.start, board.flash.size_bytes, waits, flash.read_bytes or 4)
+    return CycleBound(code, timing, region)

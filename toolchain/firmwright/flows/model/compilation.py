@@ -1,0 +1,188 @@
+"""Compiles a model with the options recorded in its module and those of the user."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from firmwright.base.errors import InternalError, ModelError, UsageError
+from firmwright.boards import load_board
+from firmwright.flows.model.earlier_program import options_of_program, read_program
+from firmwright.flows.model.model import Model
+from firmwright.flows.model.tuning_log import read_tuning
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IRModule
+from firmwright.ir.requests import RequestOrigin
+from firmwright.ir.tir.verify import verify_module
+from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
+from firmwright.ops.registry import op_table
+from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.partitioning.per_target_passes import PassTimer
+from firmwright.partitioning.target_resolution import extend_targets, format_targets, is_backend
+from firmwright.pipeline import (
+    Compilation,
+    Options,
+    compile_model,
+    configure_module,
+    remaining_passes,
+)
+from firmwright.pipeline.user_passes import IMPORT_STAGE as IMPORT_STAGE
+from firmwright.pipeline.user_passes import make_user_pass
+from firmwright.schedules.registry import INTRINSICS
+
+log = logging.getLogger(__name__)
+PassObserver = Callable[[str, IRModule], None]
+MODULE_OPTIONS = (
+    *("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "flash_bytes"),
+    *("recompute", "compress_weights", "pipeline_runs", "weight_independent"),
+    *("devices", "fallback"),
+)
+"""The options recorded as module attributes."""
+
+
+def compile_for(
+    model: Model | IRModule,
+    board: str = "",
+    *,
+    watch: PassObserver | None = None,
+    stopwatch: PassTimer | None = None,
+    **given: Any,
+) -> Compilation:
+    """Compile `model` for `board` (by default the host); `given` are fields of `Options`.
+
+    `tuning` may also be a log's path, `passes` functions or names, and `update_of` the path of an
+    earlier project or package. Raise UsageError, UnsupportedError, DoesNotFitError, or
+    MismatchError if new weights do not suit the earlier code.
+    """
+    if isinstance(model, IRModule):
+        model = Model(model)
+    if isinstance(earlier := given.get("update_of"), str | Path):
+        del given["update_of"]
+        given = {**options_of_program(read_program(earlier), earlier), **given}
+    if isinstance(given.get("tuning"), str | Path):
+        given["tuning"] = read_tuning(given["tuning"])
+    options = options_for(model.module, {**given, **({"board": board} if board else {})})
+    log.info("compiling %s for %s", model.name, options.board)
+    return compile_model(
+        model.module, options, source=model.source, watch=watch, stopwatch=stopwatch
+    )
+
+
+def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
+    names = {field.name for field in fields(Options)}
+    unknown = sorted(set(given) - names)
+    if unknown:
+        raise UsageError(
+            f"there is no option {unknown[0]!r}.", hint=f"use one of {', '.join(sorted(names))}."
+        )
+    if "passes" in given:
+        given = {**given, "passes": tuple(map(make_user_pass, given["passes"]))}
+    if "stage" in module.attrs:
+        return _options_of_started_module(module, given)
+    recorded = _options_in_text(module, given)
+    if "partitioned" in module.attrs:  # then `target` of the user is in addition to the module's
+        given = {name: value for name, value in given.items() if name != "target"}
+    return Options(**{**recorded, **given})
+
+
+def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recorded options; core and pools apply to the recorded board only."""
+    attrs = module.attrs
+    options = _recorded_options(module)
+    board = given.get("board", attrs.get("board"))
+    is_same = board == attrs.get("board", board)
+    targets = [target for target in module.targets.values() if is_same or is_backend(target)]
+    if "partitioned" in attrs and given.get("target"):
+        table = {name: target for name, target in module.targets.items() if target in targets}
+        targets = list(extend_targets(table, given["target"]).values())
+    if targets:
+        options["target"] = format_targets(targets)
+    if not is_same:
+        return options
+    if module.pools and ("board" in attrs or board in (None, "host")):
+        options["pools"] = tuple(pool for pool in module.pools if pool.access == "rw")
+        options["const_pools"] = tuple(pool for pool in module.pools if pool.access == "ro")
+    return options
+
+
+def _recorded_options(module: IRModule) -> dict[str, Any]:
+    attrs, io = module.attrs, module.io
+    options: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
+    options |= {"io_buffers": io.mode, "preserve_input": io.preserve_input}
+    options |= _recorded_placements(module)
+    return {**options, "stream_input_rows": io.stream_input_rows}
+
+
+def _recorded_placements(module: IRModule) -> dict[str, Any]:
+    """Return the options from which the module's requests were recorded."""
+    named = [request for request in module.requests if not request.named]
+    by_device = [r for r in named if r.origin is RequestOrigin.DEVICE_OPTION]
+    by_pool = [r for r in named if r.origin is RequestOrigin.POOL_OPTION]
+    options: dict[str, Any] = {}
+    if by_device or "stage" in module.attrs:
+        places = ((request.tensor, request.device, request.pool) for request in by_device)
+        options["device_assignments"] = tuple(places)
+    if by_pool or "stage" in module.attrs:
+        options["pool_assignments"] = tuple((request.tensor, request.pool) for request in by_pool)
+    return options
+
+
+def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Options:
+    """Return the options of a partly compiled module; raise UsageError if the user changes one."""
+    attrs = module.attrs
+    recorded = _recorded_options(module)
+    for name, value in given.items():
+        if name in recorded and recorded[name] != value:
+            raise UsageError(
+                f"the module was compiled up to {attrs['stage']} with {name} {recorded[name]}, "
+                f"which cannot be changed to {value}.",
+                where=module.name,
+                hint=f"omit {name}, or start from the model file.",
+            )
+    _check_tuning(module, given.get("tuning", NO_TUNING_RECORDS))
+    return Options(**{**given, **recorded})
+
+
+def _check_tuning(module: IRModule, given: TuningRecords) -> None:
+    """Check that a partly compiled module is resumed with its tuning log unless it is lowered."""
+    if isinstance(module.entry, Function) and module.attrs.get("tuning", "") != given.digest:
+        usage = "with" if "tuning" in module.attrs else "without"
+        raise UsageError(
+            f"the module was compiled up to {module.attrs['stage']} {usage} a tuning log; "
+            "the log cannot be changed now.",
+            where=module.name,
+            hint="give the same --tuning, or start from the model file.",
+        )
+
+
+def module_after(model: Model, stage: str, options: Options) -> IRModule:
+    """Return the module after the pass `stage`, or before all passes for "import"."""
+    board = load_board(options.board, options.board_dirs)
+    module = configure_module(model.module, board, options)
+    if stage == IMPORT_STAGE:
+        return module
+    steps = remaining_passes(module, options)
+    names = [step.name for step in steps]
+    if stage not in names:
+        what = f"no pass {stage!r} remains to be run."
+        hint = f"use one of {', '.join([IMPORT_STAGE, *names])}."
+        raise UsageError(what, where=model.file or module.name, hint=hint)
+    for step in steps[: names.index(stage) + 1]:
+        module = step(module).with_attrs(stage=step.stage)
+    return module
+
+
+def pass_names(module: IRModule, options: Options) -> tuple[str, ...]:
+    board = load_board(options.board, options.board_dirs)
+    module = configure_module(module, board, options)
+    return tuple(step.name for step in remaining_passes(module, options))
+
+
+def verify_after_pass(name: str, module: IRModule) -> None:
+    try:
+        verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
+    except ModelError as error:
+        raise InternalError(f"pass {name} broke the module: {error}") from error

@@ -1,0 +1,196 @@
+"""A module with the bytes of its model file, which the reference runtime needs."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from firmwright import pipeline
+from firmwright.artifacts import replace_file
+from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.errors import UsageError
+from firmwright.base.html_views import show_html
+from firmwright.base.input_files import read_input_bytes
+from firmwright.frontends.onnx import ModelOverrides
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.printer import print_module
+from firmwright.partitioning.backend_libraries import with_backend_records
+from firmwright.partitioning.byoc import partition_module
+from firmwright.partitioning.pattern_matching import MatchCondition
+from firmwright.partitioning.per_target_passes import PassTimer
+from firmwright.partitioning.target_resolution import extend_targets
+from firmwright.pipeline import source_digest
+from firmwright.targets.backend import match_always
+from firmwright.targets.registry import parse_targets
+
+MODEL_SUFFIXES = (".tflite", ".onnx", ".pt2")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A module with its origin; `source` holds the bytes of the imported model file."""
+
+    module: IRModule
+    source: bytes | None = None
+    file: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.module.name
+
+    def _repr_html_(self) -> str:
+        return show_html(self)
+
+
+def load_model(
+    path: str | Path,
+    *,
+    name: str = "",
+    reference_model: str | Path = "",
+    overrides: ModelOverrides = ModelOverrides(),
+    trust: bool = False,
+) -> Model:
+    """Read a .tflite, .onnx, .pt2, .keras or .fwir file.
+
+    Args:
+        path: The file; `FILE.tflite:KEY` selects a signature.
+        name: The model's name; the default is the file's.
+        reference_model: The source of a .fwir, by default searched by its hash in the same folder.
+        overrides: Input shapes and constants for an ONNX model that leaves them open.
+        trust: Whether C and lowered functions in a .fwir may become parts of programs.
+
+    Raise UsageError, ModelError or UnsupportedError.
+    """
+    file, signature = split_entry_point(path)
+    data = pipeline.complete_model(_read(file), file, overrides)
+    name = name or (to_c_identifier(f"{file.stem}_{signature}") if signature else "")
+    module = pipeline.load_module_bytes(data, file.name, name=name, signature=signature, path=file)
+    if trust:
+        module = replace(module, untrusted=None)
+    if reference_model:
+        return Model(module, _named_source(module, Path(reference_model)), str(file))
+    if module.attrs.get("source_sha256") == source_digest(data):
+        return Model(module, data, str(file))
+    return Model(module, _find_source(module, file), str(file))
+
+
+def model_inputs(model: Model) -> tuple[IoTensor, ...]:
+    return tuple(IoTensor(value.name, value.name, value.type) for value in _graph(model).params)
+
+
+def model_outputs(model: Model) -> tuple[IoTensor, ...]:
+    return tuple(IoTensor(value.name, value.name, value.type) for value in _graph(model).results)
+
+
+def _graph(model: Model) -> Function:
+    entry = model.module.entry
+    if not isinstance(entry, Function):
+        what = "the model is lowered already."
+        raise UsageError(what, where=model.file, hint="use the model file instead.")
+    return entry
+
+
+def find_model_files(folder: str, pattern: str = "*") -> tuple[Path, ...]:
+    """Return the model files in `folder` that match the glob `pattern`, by name."""
+    root = Path(folder)
+    paths = tuple(sorted(path for path in root.glob(pattern) if path.suffix in MODEL_SUFFIXES))
+    if not paths:
+        what = f"there is no {', '.join(MODEL_SUFFIXES[:-1])} or {MODEL_SUFFIXES[-1]} file."
+        hint = "name a folder with models." if root.is_dir() else "this is not a folder."
+        raise UsageError(what, where=folder, hint=hint)
+    return paths
+
+
+@contextlib.contextmanager
+def provide_file(path: str | Path, content: bytes | None) -> Iterator[Path]:
+    """Yield `path`, or the path of a temporary file of that name if `content` is given."""
+    if content is None:
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="firmwright-model-") as folder:
+        copy = Path(folder) / Path(path).name
+        copy.write_bytes(content)
+        yield copy
+
+
+def split_entry_point(path: str | Path) -> tuple[Path, str]:
+    """Split `FILE.tflite:SIGNATURE` into file and signature ("" if there is none)."""
+    stem, colon, signature = str(path).rpartition(".tflite:")
+    if not colon or Path(path).exists():
+        return Path(path), ""
+    return Path(f"{stem}.tflite"), signature
+
+
+def partition(
+    model: Model,
+    targets: str,
+    numerics: str = "",
+    *,
+    offload: Mapping[str, str] | None = None,
+    where: MatchCondition = match_always,
+) -> Model:
+    """Assign the operators without a target to the targets, in order of preference.
+
+    The remaining operators run on the core. `offload` maps tensors to the targets (or `cpu`) of
+    their operators; `where` is a condition on other matches. Backends may depend on `numerics`.
+    """
+    if "stage" in model.module.attrs:
+        what = "the module is lowered already, so its target is fixed."
+        raise UsageError(what, where=model.file, hint="partition the model file instead.")
+    is_partitioned = "partitioned" in model.module.attrs
+    before = model.module.targets if is_partitioned else {}
+    module = replace(model.module, targets=extend_targets(before, targets))
+    module = module.with_attrs(numerics=numerics) if numerics else module
+    module = module.with_attrs(offload=tuple(offload.items())) if offload else module
+    requested = parse_targets(targets, tuple(before.values()))
+    names = {name for name, target in module.targets.items() if target in requested}
+    return replace(model, module=partition_module(module, PassTimer(), names, where))
+
+
+def save_module(module: IRModule, path: str | Path) -> None:
+    """Write the module's text with everything that other verbs need to continue from it."""
+    write_file(path, print_module(with_backend_records(module)).encode())
+
+
+def write_file(path: str | Path, data: bytes) -> None:
+    """Write a file at a user's path; raise UsageError if that fails."""
+    try:
+        replace_file(Path(path), data)
+    except OSError as error:
+        what = f"the file cannot be written: {error.strerror}."
+        raise UsageError(what, where=str(path), hint="use another path.") from error
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return read_input_bytes(file)
+    except OSError as error:
+        what = f"the model cannot be read: {error.strerror}."
+        hint = "give the path of a .tflite, .onnx, .pt2, .keras, .h5 or .fwir file."
+        raise UsageError(what, where=str(file), hint=hint) from error
+
+
+def _named_source(module: IRModule, file: Path) -> bytes:
+    data = _read(file)
+    digest = module.attrs.get("source_sha256")
+    calls = (call.op for graph in module.graphs for call in graph.body)
+    if digest not in (None, source_digest(data)) and "ethos_u" not in calls:  # compiled by Vela
+        what = "this is not the file that the module was made from: its hash differs."
+        hint = "give the file with the sha256 in the module's attribute source_sha256."
+        raise UsageError(what, where=str(file), hint=hint)
+    return data
+
+
+def _find_source(module: IRModule, file: Path) -> bytes | None:
+    """Search the folder of `file` for its model file, first among files with the same stem."""
+    digest = module.attrs.get("source_sha256")
+    if not digest:
+        return None
+    namesakes = (file.with_suffix(suffix) for suffix in MODEL_SUFFIXES)
+    others = (path for suffix in MODEL_SUFFIXES for path in sorted(file.parent.glob(f"*{suffix}")))
+    candidates = (path.read_bytes() for path in (*namesakes, *others) if path.is_file())
+    return next((data for data in candidates if source_digest(data) == digest), None)

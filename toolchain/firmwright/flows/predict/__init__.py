@@ -1,0 +1,1 @@
+"""Predictions without a build: costs, schedules of runs, trade-offs."""

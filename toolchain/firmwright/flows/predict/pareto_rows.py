@@ -1,0 +1,53 @@
+"""The programs that less RAM selects, each with its memory and predicted instructions."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firmwright.base.errors import UsageError
+from firmwright.boards import load_board
+from firmwright.compilation_summary import MemoryTradeoff
+from firmwright.flows.predict.cost_prediction import predict_lowered
+from firmwright.ir.module import IRModule, Pass
+from firmwright.pipeline import Options, configure_module, passes_for
+from firmwright.pipeline.pass_list import lower_for_selection
+from firmwright.pipeline.selection_oracle import make_selection_oracle
+from firmwright.select.kernel_selection import KernelSelector
+
+
+def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
+    """Return the programs that no other beats in memory and instructions, largest first."""
+    if "stage" in model.attrs:
+        raise UsageError("the module is lowered already.", where=model.name, hint="the model file.")
+    board = load_board(options.board, options.board_dirs)
+    steps = passes_for(options)
+    names = [step.name for step in steps]
+    selection, planning = names.index("lower-select"), names.index("usmp")
+
+    def configured(ram_bytes: int) -> IRModule:
+        return configure_module(model, board, replace(options, ram_bytes=ram_bytes))
+
+    module = _run(steps[:selection], configured(sys.maxsize))
+    lowering, module = lower_for_selection(module, options)
+    oracle = make_selection_oracle(options)
+    selector = KernelSelector(module, lowering.calls(), lowering.rows, oracle)
+    rows: list[MemoryTradeoff] = []
+    limit = sys.maxsize
+    while limit:
+        program = selector.fastest_within(configured(limit).pools)
+        if program is None:
+            break
+        plan = _run(steps[selection + 1 : planning + 1], program.module).memory_plan
+        is_exact = plan.workspace_bytes == limit
+        if is_exact:
+            instructions = sum(predict_lowered(program.module).values())
+            rows = [row for row in rows if row.instructions < instructions]
+            rows.append(MemoryTradeoff(limit, instructions, program.segments))
+        limit = plan.workspace_bytes - is_exact
+    return tuple(rows)
+
+
+def _run(steps: Sequence[Pass], module: IRModule) -> IRModule:
+    for step in steps:
+        module = step(module)
+    return module

@@ -1,0 +1,1 @@
+"""Inputs, labels and expected outputs."""

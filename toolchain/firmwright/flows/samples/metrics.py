@@ -1,0 +1,163 @@
+"""Quality figures of a model's results on a data set."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import UsageError
+from firmwright.flows.samples.labeled_data import Dataset
+from firmwright.report.evaluation import METRICS, Metric, RunScores
+
+Shape = tuple[int, ...]
+METRICS_HINT = f"the metrics are {', '.join(METRICS)}."
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A metric with labels in its form: class indices, or the values of a regression."""
+
+    metric: Metric
+    labels: Array | None
+    classes: tuple[str, ...] = ()
+
+    @property
+    def is_classifying(self) -> bool:
+        return self.metric in ("classification", "binary")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """The real values of the first input and of one output, with a leading axis of samples."""
+
+    what: str
+    runtime: str
+    inputs: Array
+    outputs: Array
+
+    def scores(self, metric: Metric) -> Array:
+        """Return the row of scores of each sample; a binary score gets a column for each class.
+
+        The anomaly score is the mean square difference of output and input.
+        """
+        rows = self.outputs.reshape(len(self.outputs), -1).astype(np.float64)
+        if metric == "binary":
+            return np.hstack([1 - rows, rows])
+        if metric == "anomaly":
+            rows = np.square(rows - self.inputs.reshape(rows.shape)).mean(axis=1, keepdims=True)
+        return rows
+
+
+def make_task(data: Dataset, input_shape: Shape, output_shape: Shape, metric: str = "") -> Task:
+    """Return the task with `metric` or the labels' own; raise UsageError if they do not fit."""
+    labels, values = data.labels, math.prod(output_shape)
+    if labels is not None and labels.size == len(labels) and values > 1 and _is_whole(labels):
+        labels = labels.astype(np.int64)  # class indices, often stored as floats
+    metric = metric or _suggested_metric(labels, input_shape, output_shape)
+    if metric not in METRICS:
+        raise UsageError(f"{metric} is not a metric.", hint=METRICS_HINT)
+    needed = {"binary": 1, "anomaly": math.prod(input_shape)}.get(metric, values)
+    if values != needed:
+        what = f"the metric {metric} needs an output of {needed} values; this one has {values}."
+        raise UsageError(what, hint=METRICS_HINT)
+    if metric == "regression":
+        if labels is not None and labels.size != values * len(data.samples):
+            what = f"the labels are {list(labels.shape)}, but an output has {values} values."
+            raise UsageError(what, where=data.where, hint="give a value for each output.")
+        return Task("regression", None if labels is None else labels.reshape(-1, values))
+    count = 2 if metric in ("binary", "anomaly") else values
+    if data.classes and len(data.classes) != count:
+        named = ", ".join(data.classes)
+        what = f"there are {len(data.classes)} classes ({named}), but the output has {count}."
+        hint = "name all classes in the model's order: --classes NAME,NAME,..."
+        raise UsageError(what, where=data.where, hint=hint)
+    indices = None if labels is None else _class_indices(labels, count, data.where)
+    return Task(cast(Metric, metric), indices, data.classes or tuple(map(str, range(count))))
+
+
+def _suggested_metric(labels: Array | None, input_shape: Shape, output_shape: Shape) -> Metric:
+    values = math.prod(output_shape)
+    if labels is not None and labels.dtype.kind == "f" and not _is_one_hot(labels):
+        return "regression"
+    if labels is not None and values > 1 and input_shape == output_shape:
+        return "anomaly"
+    if values == 1:
+        return "regression" if labels is None else "binary"
+    return "classification" if values == output_shape[-1] else "regression"
+
+
+def _is_whole(labels: Array) -> bool:
+    return labels.dtype.kind == "f" and bool(np.all(labels == np.rint(labels)))
+
+
+def _is_one_hot(labels: Array) -> bool:
+    is_table = labels.ndim == 2 and labels.shape[1] > 1
+    return is_table and set(np.unique(labels)) <= {0, 1} and bool(np.all(labels.sum(axis=1) == 1))
+
+
+def _class_indices(labels: Array, count: int, where: str) -> Array:
+    if _is_one_hot(labels):
+        labels = labels.argmax(axis=1)
+    if labels.size != len(labels) or labels.dtype.kind not in "iub" or labels.min() < 0:
+        what = f"the labels are {labels.dtype} {list(labels.shape)}, the smallest {labels.min()}."
+        hint = "give one class index for each sample, counted from 0, or --metric regression."
+        raise UsageError(what, where=where, hint=hint)
+    if labels.max() >= count:
+        what = f"a label is {labels.max()}, but the output has {count} classes, 0 to {count - 1}."
+        hint = "count labels from 0." if labels.min() == 1 and labels.max() == count else ""
+        raise UsageError(what, where=where, hint=hint)
+    return labels.reshape(-1).astype(np.int64)
+
+
+def score_runs(runs: Sequence[ModelRun], task: Task) -> tuple[RunScores, ...]:
+    return tuple(RunScores(run.what, run.runtime, _figures(run, runs[0], task)) for run in runs)
+
+
+def _figures(run: ModelRun, first: ModelRun, task: Task) -> dict[str, float | None]:
+    labels, scores = task.labels, run.scores(task.metric)
+    figures: dict[str, float | None] = {}
+    if labels is not None and task.is_classifying:
+        figures["top1"] = top_k_accuracy(scores, labels)
+        figures |= {"top5": top_k_accuracy(scores, labels, 5)} if scores.shape[1] > 5 else {}
+    if labels is not None and task.metric == "regression":
+        figures["mean_abs_error"] = float(np.abs(scores - labels).mean())
+        figures["rms_error"] = float(np.sqrt(np.square(scores - labels).mean()))
+    elif labels is not None:
+        figures["auc"] = area_under_curve(scores, labels)
+    if task.is_classifying:
+        same = scores.argmax(axis=1) == first.scores(task.metric).argmax(axis=1)
+        figures["same_class"] = float(np.mean(same))
+    return {**figures, "output_difference": float(np.abs(run.outputs - first.outputs).mean())}
+
+
+def top_k_accuracy(scores: Array, labels: Array, k: int = 1) -> float:
+    """Return the share of labels among the k best classes; of equal scores, the first wins."""
+    best = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :k]
+    return float(np.mean(np.any(best == labels[:, None], axis=1)))
+
+
+def area_under_curve(scores: Array, labels: Array) -> float | None:
+    """Return the area under the ROC curve, or None if it is undefined.
+
+    Of several classes, it is the mean of those with both positive and negative samples.
+    """
+    if scores.shape[1] == 1:
+        return _curve(scores[:, 0], labels != 0)
+    curves = (_curve(scores[:, c], labels == c) for c in range(scores.shape[1]))
+    areas = [area for area in curves if area is not None]
+    return statistics.fmean(areas) if areas else None
+
+
+def _curve(values: Array, positive: Array) -> float | None:
+    """Return the share of pairs in which the positive sample is ahead; ties count half."""
+    high, low = values[positive], np.sort(values[~positive])
+    if not len(high) or not len(low):
+        return None
+    ahead = np.searchsorted(low, high, "left").sum() + np.searchsorted(low, high, "right").sum()
+    return float(ahead / (2 * len(high) * len(low)))

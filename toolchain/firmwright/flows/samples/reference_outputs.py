@@ -1,0 +1,180 @@
+"""The reference outputs of a model.
+
+The reference is the model file's runtime if available, the operators' numpy references for other
+graphs, and the TIR interpreter for lowered modules.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import InternalError, ToolFailedError
+from firmwright.flows.model.model import Model
+from firmwright.flows.samples.sample_batches import Tensors, until_late_outputs
+from firmwright.frontends.onnx import is_onnx
+from firmwright.frontends.pytorch import is_pytorch
+from firmwright.ir import tir
+from firmwright.ir.graph.evaluate import evaluate_graph, initial_state, next_state, numerics_of
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.interpreter import Interpreter
+from firmwright.ops.registry import op_table
+from firmwright.oracle.reference_runner import RUNTIME_TITLES, RuntimeName, run_reference
+from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.pipeline import Compilation
+from firmwright.schedules.registry import INTRINSICS
+
+log = logging.getLogger(__name__)
+NUMPY_REFERENCE = "firmwright numpy references"
+INTERPRETER_REFERENCE = "firmwright TIR interpreter"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceOutputs:
+    """Expected outputs by sample, with the values of `layers` that have unique names."""
+
+    name: str
+    outputs: tuple[Tensors, ...]
+    layers: tuple[Tensors, ...] = field(default=())
+    note: str = ""
+
+
+def compute_reference(
+    compiled: Compilation, samples: Sequence[Tensors], *, layers: bool = False
+) -> ReferenceOutputs:
+    """Return the expected outputs of `samples`; raise ToolMissingError or ToolFailedError."""
+    calls = [call.op for graph in compiled.imported.graphs for call in graph.body]
+    if compiled.source is not None and "custom" not in calls:
+        runtime = reference_runtime(compiled)
+        return run_oracle_reference(compiled, samples, runtime, layers=layers)
+    if isinstance(compiled.imported.entry, Function):
+        return run_numpy_reference(compiled.imported, samples)
+    return run_interpreter(compiled.module, samples)
+
+
+def quantized_values(module: IRModule, samples: Sequence[Tensors]) -> dict[str, Array]:
+    """Return the numpy references' integers by name, for PyTorch's sums near ties."""
+    values = [value for call in module.entry_graph.body for value in call.outputs]
+    names = [value.name for value in values if value.type.quantization is not None]
+    if not names:
+        return {}
+    layers = run_numpy_reference(module, samples).layers
+    return {name: np.stack([sample[name] for sample in layers]) for name in names}
+
+
+def reference_runtime(compiled: Compilation | Model) -> RuntimeName:
+    if compiled.source is not None and is_onnx(compiled.source, ""):
+        return "onnxruntime"
+    if compiled.source is not None and is_pytorch(compiled.source):
+        return "pytorch"
+    return "tflm" if numerics_of(compiled.module) == "tflm" else "litert"
+
+
+def run_oracle_reference(
+    compiled: Compilation | Model,
+    samples: Sequence[Tensors],
+    runtime: RuntimeName,
+    *,
+    layers: bool = False,
+) -> ReferenceOutputs:
+    if compiled.source is None:
+        raise InternalError("there is no model file for the oracle to run.")
+    log.info("running %s", RUNTIME_TITLES[runtime])
+    subgraph = int(str(compiled.module.attrs.get("subgraph", 0)))
+    graph = compiled.module if isinstance(compiled, Model) else compiled.imported
+    integers = quantized_values(graph, samples) if runtime == "pytorch" else {}
+    result = run_reference(
+        compiled.source, samples, runtime, layers=layers, subgraph=subgraph, integers=integers
+    )
+    names = list(result.layer_names.values())
+    unique = {index: name for index, name in result.layer_names.items() if names.count(name) == 1}
+    return ReferenceOutputs(
+        f"{result.name} {result.version}",
+        tuple(_with_module_names(values, compiled.module) for values in result.outputs),
+        tuple(
+            {name: _as_stored(layers[index], runtime) for index, name in unique.items()}
+            for layers in result.layers
+        ),
+        _rounding_note(*result.rounding, RUNTIME_TITLES[runtime]),
+    )
+
+
+def _rounding_note(changed: int, values: int, runtime: str) -> str:
+    if not changed:
+        return ""
+    return (
+        f"{runtime}'s float sums round {changed:,} of {values:,} quantized values to the other "
+        "side of a tie within 1/64 of a step."
+    )
+
+
+def _as_stored(values: Array, runtime: RuntimeName) -> Array:
+    """Return intermediate uint8 values of ONNX Runtime 128 lower, as they are stored."""
+    if runtime != "onnxruntime" or values.dtype != np.uint8:
+        return values
+    return np.asarray(values ^ np.uint8(128)).view(np.int8)
+
+
+def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
+    """Replace the output names of the model file by the module's names, in order."""
+    entry = module.entry
+    if isinstance(entry, Function):
+        names = [value.name for value in entry.results]
+    else:
+        names = [tensor.name for tensor in module.io.outputs]
+    if len(values) != len(names):
+        what = f"the reference has {len(values)} named outputs, the model {len(names)}."
+        raise ToolFailedError(what)
+    return dict(zip(names, values.values(), strict=True))
+
+
+def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
+    """Evaluate a graph by its operators' numpy references, PrimFuncs by the TIR interpreter."""
+    entry = module.entry_graph
+    log.info("computing the reference with numpy")
+    values, state = [], initial_state(module)
+    intrinsics = collect_intrinsics(module, INTRINSICS)
+    for sample in until_late_outputs(samples, module.pipelined_runs):
+        values.append(evaluate_graph(module, sample, op_table(), intrinsics, state))
+        state = next_state(module, values[-1])
+    results = [value.name for value in entry.results]
+    outputs = tuple({name: sample_values[name] for name in results} for sample_values in values)
+    late = module.pipelined_runs
+    return ReferenceOutputs(NUMPY_REFERENCE, outputs[late:], tuple(values[late:]))
+
+
+def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
+    main = module.aot_main
+    log.info("interpreting the module")
+    functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
+    interpreter = Interpreter(functions, collect_intrinsics(module, INTRINSICS), module.constants)
+    memory = _memory(module)
+    outputs = []
+    for sample in until_late_outputs(samples, module.pipelined_runs):
+        for tensor in module.io.inputs:
+            _view(module, memory, tensor)[...] = sample[tensor.name]
+        interpreter.run(main.name, {param.name: memory[param.name] for param in main.params})
+        outputs.append({t.name: _view(module, memory, t).copy() for t in module.io.outputs})
+    return ReferenceOutputs(INTERPRETER_REFERENCE, tuple(outputs[module.pipelined_runs :]))
+
+
+def _memory(module: IRModule) -> dict[str, Array]:
+    pools = module.plan.pool_bytes if module.plan is not None else {}
+    memory: dict[str, Array] = {name: np.zeros(size, np.uint8) for name, size in pools.items()}
+    for tensor in (*module.io.inputs, *module.io.outputs):
+        if module.plan is None or tensor.buffer not in module.plan.placements:
+            memory[tensor.buffer] = np.zeros(tensor.type.shape, tensor.type.dtype.np)
+    for state in module.io.state:
+        _view(module, memory, state)[...] = module.constants[state.initial].array()
+    return memory
+
+
+def _view(module: IRModule, memory: Mapping[str, Array], tensor: IoTensor) -> Array:
+    if tensor.buffer in memory:
+        return memory[tensor.buffer]
+    place = module.memory_plan.placements[tensor.buffer]
+    data = memory[place.pool][place.offset : place.offset + tensor.type.size_bytes]
+    return data.view(tensor.type.dtype.np).reshape(tensor.type.shape)

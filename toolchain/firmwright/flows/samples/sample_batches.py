@@ -1,0 +1,240 @@
+"""Samples for a model: generated from a seed, or arrays by tensor name or position.
+
+The keys of arrays are either all tensor names or all `input_K`, counted from 1; names take
+precedence. Either every array has its tensor's shape, or every one has samples along an additional
+leading axis or a first axis of size 1 in the model. Real values are quantized (input_values.py).
+"""
+
+import io
+import wave
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from firmwright.base.array_files import read_npz
+from firmwright.base.dtypes import INT16, Array
+from firmwright.base.errors import UsageError
+from firmwright.base.input_files import check_regular_file
+from firmwright.base.resource_limits import RAISED_BY, scaled_limit
+from firmwright.flows.model.model import write_file
+from firmwright.flows.samples.input_values import (
+    HalfRounding,
+    convert_values,
+    describe_use,
+    half_rounding,
+)
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IoTensor
+from firmwright.oracle.random_samples import SampleInput, make_samples
+from firmwright.pipeline import Compilation
+
+_SAMPLES_BYTES_MAX = 1 << 32
+"""Generated samples; some thousand of them find what there is to be found."""
+_ARRAY_BYTES = 200
+"""What a small array needs besides its data."""
+Tensors = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Samples by tensor name; `stacked` by a leading axis, maybe the model's (`on_batch_axis`).
+
+    `warnings` tell how the values use the ranges of quantized inputs.
+    """
+
+    samples: tuple[Tensors, ...]
+    stacked: bool = True
+    on_batch_axis: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def generate_samples(
+    inputs: Sequence[IoTensor],
+    count: int,
+    seed: int = 0,
+    ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+) -> SampleBatch:
+    """Return `count` samples of `seed` (oracle/random_samples.py), in the declared `ranges`."""
+    if count < 1:
+        raise UsageError(
+            f"{count} is not a valid number of samples.", hint="use --samples 1 or more."
+        )
+    _check_memory(inputs, count)
+    specs = []
+    for name, kind in ((tensor.name, tensor.type) for tensor in inputs):
+        zero_point = kind.quantization.zero_points[0] if kind.quantization else 0
+        specs.append(SampleInput(name, kind.shape, kind.dtype.np, zero_point, ranges.get(name)))
+    return SampleBatch(tuple(make_samples(specs, count, seed)))
+
+
+def _check_memory(inputs: Sequence[IoTensor], count: int) -> None:
+    """Raise UsageError if the samples, which are kept in memory, need more than a limit."""
+    needed = count * sum(tensor.type.size_bytes + _ARRAY_BYTES for tensor in inputs)
+    if needed > scaled_limit(_SAMPLES_BYTES_MAX):
+        what = f"{count:,} samples need {needed:,} bytes of memory."
+        hint = f"use fewer --samples, or --seed for others; {RAISED_BY}."
+        raise UsageError(what, hint=hint)
+
+
+def measured_sample(inputs: Sequence[IoTensor]) -> Tensors:
+    """Return the sample of measurements: 0, or 3 for floats, as routines end early at zeros."""
+    has_floats = any(tensor.type.dtype.is_float for tensor in inputs)
+    return generate_samples(inputs, 4).samples[3 if has_floats else 0]
+
+
+def make_batch(
+    arrays: Tensors,
+    tensors: Sequence[IoTensor],
+    where: str,
+    rounding: HalfRounding = HalfRounding.AWAY_FROM_ZERO,
+) -> SampleBatch:
+    """Split `arrays` into samples for the inputs `tensors`, and quantize real values.
+
+    Raises:
+        UsageError: names, shapes or counts are wrong, or values do not fit (input_values.py).
+    """
+    found = arrays_by_name(arrays, tensors, where)
+    for tensor in tensors:
+        _sample_count(found[tensor.name], tensor, where)
+    warnings: list[str] = []
+    converted = {}
+    for tensor in tensors:
+        values, use = convert_values(found[tensor.name], tensor, rounding, where)
+        converted[tensor.name] = values
+        warnings += describe_use(tensor, [use])
+    return replace(_split(converted, tensors, where), warnings=tuple(warnings))
+
+
+def make_expected_batch(arrays: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleBatch:
+    """Split recorded outputs into samples; raise UsageError also for other types."""
+    found = arrays_by_name(arrays, tensors, where, "output")
+    for tensor in tensors:
+        dtype = tensor.type.dtype.np
+        if found[tensor.name].dtype != dtype:
+            what = f"{tensor.name} is {found[tensor.name].dtype}; the model returns {dtype}."
+            raise UsageError(what, where=where, hint=f"record the outputs as {dtype}.")
+    return _split(found, tensors, where)
+
+
+def _split(by_name: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleBatch:
+    counts: dict[int | None, str] = {}
+    for tensor in tensors:
+        count = _sample_count(by_name[tensor.name], tensor, where)
+        counts.setdefault(count, tensor.name)
+    if len(counts) > 1:
+        listed = ", ".join(f"{name} {count or 'no'}" for count, name in counts.items())
+        raise UsageError(f"the arrays hold different numbers of samples: {listed}.", where=where)
+    (count,) = counts
+    if count is None:
+        return SampleBatch((by_name,), stacked=False)
+    if count == 0:
+        raise UsageError("the arrays hold no samples.", where=where)
+    shapes = {tensor.name: tensor.type.shape for tensor in tensors}
+    samples = tuple(
+        {name: array[index].reshape(shapes[name]) for name, array in by_name.items()}
+        for index in range(count)
+    )
+    on_batch_axis = any(array.ndim == len(shapes[name]) for name, array in by_name.items())
+    return SampleBatch(samples, on_batch_axis=on_batch_axis)
+
+
+def arrays_by_name(
+    arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str = "input"
+) -> dict[str, Array]:
+    """Return `arrays` by tensor name; raise UsageError unless all are named, or all numbered."""
+    names = [tensor.name for tensor in tensors]
+    positions = [f"{kind}_{number}" for number in range(1, len(tensors) + 1)]
+    if sorted(arrays) == sorted(names):
+        return {name: np.asarray(arrays[name]) for name in names}
+    if sorted(arrays) == sorted(positions):
+        by_position = zip(names, positions, strict=True)
+        return {name: np.asarray(arrays[position]) for name, position in by_position}
+    lists = (sorted(arrays), names, positions)
+    keys, by_name, by_place = (", ".join(words) or "none" for words in lists)
+    hint = f"use all tensor names ({by_name}) or all positions ({by_place})."
+    raise UsageError(f"the keys are {keys}.", where=where, hint=hint)
+
+
+def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
+    """Return the length of the leading sample axis, or None for a single sample without one."""
+    dtype, shape = tensor.type.dtype.np, tensor.type.shape
+    if array.shape == shape:
+        return None
+    of_one = (shape, shape[1:]) if shape[:1] == (1,) else (shape,)
+    if array.ndim > 0 and array.shape[1:] in of_one:
+        return int(array.shape[0])
+    several = " or ".join(f"[{', '.join(map(str, ('N', *sizes)))}]" for sizes in of_one)
+    raise UsageError(
+        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs {dtype} "
+        f"{list(shape)}, or {several} for N samples.",
+        where=where,
+    )
+
+
+def until_late_outputs(samples: Iterable[Tensors], late: int) -> tuple[Tensors, ...]:
+    """Return the samples with `late` repetitions of the last one."""
+    batch = tuple(samples)
+    return batch + batch[-1:] * late
+
+
+def stack_outputs(outputs: Sequence[Tensors], batch: SampleBatch) -> dict[str, Array]:
+    """Return the outputs by tensor name, with the samples on the same axis as in the inputs."""
+    if not batch.stacked:
+        return dict(outputs[0])
+    stacked = {name: np.stack([sample[name] for sample in outputs]) for name in outputs[0]}
+    if not batch.on_batch_axis:
+        return stacked
+    return {
+        name: array[:, 0] if array.shape[1:2] == (1,) else array for name, array in stacked.items()
+    }
+
+
+def write_npz(path: str | Path, arrays: Tensors) -> None:
+    """Write arrays to an .npz file; equal arrays give equal bytes."""
+    write_file(path, npz_bytes(arrays))
+
+
+def npz_bytes(arrays: Tensors) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            data = io.BytesIO()
+            np.lib.format.write_array(data, np.asarray(array, order="C"), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data.getvalue())
+    return buffer.getvalue()
+
+
+FRONT_END_OPS = frozenset({"framer", "window", "rfft"})
+
+
+def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
+    """Read the arrays of an .npz file, or a .wav file as consecutive inputs."""
+    inputs = compiled.module.io.inputs
+    if Path(path).suffix.lower() != ".wav":
+        return make_batch(read_npz(path), inputs, path, half_rounding(compiled.module))
+    graphs = (func for func in compiled.imported.functions.values() if isinstance(func, Function))
+    has_front_end = any(call.op in FRONT_END_OPS for func in graphs for call in func.body)
+    if not has_front_end or [tensor.type.dtype for tensor in inputs] != [INT16]:
+        kinds = ", ".join(f"{t.name} {t.type.dtype.name} {list(t.type.shape)}" for t in inputs)
+        what = f"the model has no audio front end: it takes {kinds}."
+        raise UsageError(what, where=path, hint="an .npz file of such arrays.")
+    try:
+        check_regular_file(path)
+        with wave.open(path, "rb") as file:
+            channels, bits = file.getnchannels(), 8 * file.getsampwidth()
+            sound = file.readframes(file.getnframes())
+    except (OSError, EOFError, wave.Error) as error:
+        raise UsageError(f"the sound cannot be read: {error}.", where=path) from error
+    size = inputs[0].type.elements
+    count = len(sound) // (2 * size)
+    if (channels, bits) != (1, 16) or not count:
+        what = f"the file has {channels} channels of {bits} bits and {len(sound):,} bytes."
+        hint = f"one channel of 16 bits, with {size} samples for each run."
+        raise UsageError(what, where=path, hint=hint)
+    samples = np.frombuffer(sound, "<i2")[: count * size].astype(np.int16)
+    shape = (count, *inputs[0].type.shape)
+    return make_batch({inputs[0].name: samples.reshape(shape)}, inputs, path)

@@ -1,0 +1,325 @@
+"""Compares the code of a backend's patterns with the core's own kernels on conformance cases.
+
+A chain of operators runs on the cases of the first one, with the others appended. Both firmware
+images run on the same board and samples. The backend's outputs there and in the TIR interpreter
+must equal the core's bit for bit, and guard bytes around the buffers must keep their values.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from firmwright.base.dtypes import UINT8
+from firmwright.base.errors import FirmwrightError, NotSupportedError, UsageError
+from firmwright.boards import Board, load_board
+from firmwright.conformance.case_tables import conformance_cases
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.model.model import Model, partition
+from firmwright.flows.samples.reference_outputs import run_interpreter
+from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.flows.verify.operator_conformance import (
+    NamedCase,
+    budget_bytes,
+    case_inputs,
+    case_seed,
+    cases_module,
+    compile_cases,
+    first_differences,
+    grouped,
+)
+from firmwright.flows.verify.verification import EXACT_TOLERANCE
+from firmwright.ir import tir
+from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.patterns import AlternativesPattern, OpPattern, Pattern
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.plan import BufferInfo, Placement, RelocatedBuffer
+from firmwright.ir.tir.traversal import prim_calls
+from firmwright.ops.registry import op_table
+from firmwright.oracle.compare import Difference
+from firmwright.oracle.random_samples import make_samples
+from firmwright.pipeline import Compilation, emit_compilation
+from firmwright.targets.backend import Backend
+from firmwright.targets.registry import backend_of, parse_target
+from firmwright.usmp.redzones import insert_redzones
+
+log = logging.getLogger(__name__)
+OperatorChain = tuple[OpPattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseDifference:
+    """The first difference found by a check; indices of guard bytes count from the buffer."""
+
+    check: Literal["output", "numpy meaning", "guard byte"]
+    first: Difference
+
+
+CaseOutcome = tuple[CaseDifference, ...] | None
+"""The differences of a case, or None if no pattern matches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternResult:
+    """The outcomes of the candidate cases of an entry in a backend's table."""
+
+    name: str
+    outcomes: Mapping[str, CaseOutcome]
+
+    @property
+    def matched(self) -> list[str]:
+        return [case for case, differences in self.outcomes.items() if differences is not None]
+
+    @property
+    def rejected(self) -> list[str]:
+        return [case for case, differences in self.outcomes.items() if differences is None]
+
+    @property
+    def differing(self) -> list[tuple[str, CaseDifference]]:
+        return [(case, item) for case, items in self.outcomes.items() for item in items or ()]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendTestResult:
+    """The results of all entries of a backend's table."""
+
+    target: str
+    board: str
+    samples: int
+    entries: tuple[PatternResult, ...]
+    has_numpy_meaning: bool
+    """Whether the kernels consist of TIR, not of calls of generated C."""
+
+
+def run_backend_test(
+    target: str,
+    board_name: str = "host",
+    *,
+    sample_count: int = 4,
+    open_with: Callable[..., ModelSession] = open_session,
+    **given: Any,
+) -> BackendTestResult:
+    """Test the backend's table on a board; raise UsageError for an entry that matches no case."""
+    backend = backend_of(parse_target(target))
+    if backend is None:
+        raise UsageError(
+            f"{target} is a core, not a backend.", hint="run firmwright backends for the list."
+        )
+    board = load_board(board_name, given.get("board_dirs", ()))
+    outcomes: dict[str, dict[str, CaseOutcome]] = {entry.name: {} for entry in backend.table}
+    for chain, cases in _grid(backend, budget_bytes(board)):
+        run = _ChainRun(target, board, chain, sample_count, open_with, given)
+        for name, case, outcome in run.outcomes(backend, cases):
+            outcomes[name][case] = outcome
+    results = tuple(PatternResult(*item) for item in outcomes.items())
+    for entry, result in zip(backend.table, results, strict=True):
+        if not result.matched:
+            ops = sorted({part.op for chain in operator_chains(entry.pattern) for part in chain})
+            raise UsageError(
+                f"the pattern {entry.name} matches none of the {len(result.outcomes)} cases of "
+                f"{', '.join(ops) or 'its operators'}.",
+                where=f"backend {backend.name}",
+                hint="relax the pattern or its predicate, or change the target's attributes.",
+            )
+    has_meaning = backend.kind.hooks.relay_to_runtime is None
+    return BackendTestResult(target, board.name, sample_count, results, has_meaning)
+
+
+def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[NamedCase]]]:
+    """Yield each distinct operator chain with groups of its first operator's cases."""
+    chains_by_ops: dict[tuple[str, ...], OperatorChain] = {}
+    for entry in backend.table:
+        for chain in operator_chains(entry.pattern):
+            chains_by_ops.setdefault(tuple(part.op for part in chain), chain)
+    for chain in chains_by_ops.values():
+        cases = (NamedCase(chain[0].op, case) for case in conformance_cases(chain[0].op))
+        for group in grouped(list(cases), budget):
+            yield chain, group
+
+
+def operator_chains(pattern: Pattern) -> list[OperatorChain]:
+    """Return the operator chains that a pattern covers, first operator first; [] if it branches."""
+    match pattern:
+        case AlternativesPattern(choices=choices):
+            return [chain for choice in choices for chain in operator_chains(choice)]
+        case OpPattern(inputs=inputs):
+            inner = [operator_chains(part) for part in inputs or ()]
+            below = [nested for nested in inner if nested]
+            if len(below) > 1:
+                return []
+            return [(*chain, pattern) for chain in (below[0] if below else [()])]
+        case _:
+            return []
+
+
+@dataclass(frozen=True)
+class _ChainRun:
+    """One operator chain on a board."""
+
+    target: str
+    board: Board
+    chain: OperatorChain
+    sample_count: int
+    open_with: Callable[..., ModelSession]
+    options: Mapping[str, Any]
+
+    def outcomes(
+        self, backend: Backend, cases: Sequence[NamedCase]
+    ) -> Iterator[tuple[str, str, CaseOutcome]]:
+        numerics = str(self.options.get("numerics", "litert"))
+        module = append_operators(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
+        owners = {
+            int(function.results[0].name.split(".")[0]): str(function.attrs["composite"])
+            for function in partition(Model(module), self.target).module.functions.values()
+            if isinstance(function, Function) and function.attrs.get("composite")
+        }
+        chosen = sorted(owners)
+        differing = list(self._differing([cases[i] for i in chosen])) if chosen else []
+        for index, item in enumerate(cases):
+            label = f"{'+'.join(part.op for part in self.chain)} {item.case.name}"
+            for entry in backend.table:
+                if owners.get(index) == entry.name:
+                    own = (first for number, first in differing if chosen[number] == index)
+                    yield entry.name, label, tuple(own)
+                elif index not in owners and self.chain in operator_chains(entry.pattern):
+                    yield entry.name, label, None
+
+    def _differing(self, cases: Sequence[NamedCase]) -> Iterator[tuple[int, CaseDifference]]:
+        module = append_operators(cases_module(cases), self.chain[1:])
+        inputs = tuple(make_samples(case_inputs(cases), self.sample_count, case_seed(cases)))
+        core, compiled = (
+            compile_cases(module, self.board.name, {**self.options, "target": target})
+            for target in ("", self.target)
+        )
+        guarded = insert_guard_bytes(compiled)
+        sent = guarded.with_guards(inputs)
+        expected, actual = self._outputs(core, inputs), self._outputs(guarded.compiled, sent)
+        for number, first in first_differences(expected, actual, EXACT_TOLERANCE).items():
+            yield number, CaseDifference("output", first)
+        cases_by_buffer = _cases_by_buffer(compiled.module)
+        for buffer, first in guarded.changes(sent, actual).items():
+            yield cases_by_buffer[buffer], CaseDifference("guard byte", first)
+        if any("extern" in function.attrs for function in compiled.module.functions.values()):
+            return
+        meant = run_interpreter(compiled.module, inputs).outputs
+        for number, first in first_differences(expected, meant, EXACT_TOLERANCE).items():
+            yield number, CaseDifference("numpy meaning", first)
+
+    def _outputs(self, compiled: Compilation, inputs: Sequence[Tensors]) -> Sequence[Tensors]:
+        log.info("%s on %s", compiled.options.target or "the core alone", self.board.name)
+        with self.open_with(compiled) as session:
+            return session.run_all(inputs)
+
+
+def _cases_by_buffer(module: IRModule) -> dict[str, int]:
+    """Return the cases of all buffers, as their tensors begin with the case's number."""
+    return {
+        arg.buffer.name: int(call.span.tensor.partition(".")[0])
+        for call in prim_calls(module.aot_main.body)
+        for arg in call.args
+        if isinstance(arg, tir.AccessPtr) and call.span.tensor
+    }
+
+
+def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
+    main = module.entry
+    if not following or not isinstance(main, Function):
+        return module
+    body: list[Call] = []
+    results: dict[str, Value] = {value.name: value for value in main.results}
+    for call in main.body:
+        body.append(call)
+        last = call.outputs[0]
+        more = _following_calls(last, following, module)
+        if more:
+            body += more
+            results[last.name] = more[-1].outputs[0]
+    return module.with_function(replace(main, body=tuple(body), results=tuple(results.values())))
+
+
+def _following_calls(value: Value, following: OperatorChain, module: IRModule) -> list[Call]:
+    """Return calls that apply the operators to `value`; [] if one fails or changes the shape."""
+    calls: list[Call] = []
+    for number, part in enumerate(following):
+        stem = value.name.split(".")[0]
+        result = replace(value, name=f"{stem}.c{number}")
+        attrs = {name: want for name, want in part.attrs.items() if isinstance(want, int | str)}
+        call = Call(part.op, (value,), (result,), attrs)
+        try:
+            inferred = op_table()[part.op].infer(make_op_call(call, module))
+        except (FirmwrightError, NotSupportedError, KeyError, IndexError):
+            return []
+        if [kind.shape for kind in inferred] != [value.type.shape]:
+            return []
+        calls.append(call)
+        value = result
+    return calls
+
+
+_BEFORE, _AFTER = "guard_before_", "guard_after_"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedFirmware:
+    """A compilation with guard bytes, and the buffers by pool, at their offsets in the tensors."""
+
+    compiled: Compilation
+    buffers: Mapping[str, Sequence[RelocatedBuffer]]
+
+    def with_guards(self, samples: Sequence[Tensors]) -> list[Tensors]:
+        random = np.random.Generator(np.random.PCG64(0))
+        tensors = self.compiled.module.io.inputs[: len(self.buffers)]
+        guards = {t.name: random.integers(0, 256, t.type.shape, np.uint8) for t in tensors}
+        return [{**guards, **sample} for sample in samples]
+
+    def changes(
+        self, sent: Sequence[Tensors], received: Sequence[Tensors]
+    ) -> dict[str, Difference]:
+        """Return the first guard byte that a run changed near each buffer."""
+        firsts: dict[str, Difference] = {}
+        for sample, (before, after) in enumerate(zip(sent, received, strict=True)):
+            for pool, buffers in self.buffers.items():
+                old, new = before[_BEFORE + pool], after[_AFTER + pool]
+                is_changed = old != new
+                for buffer in buffers:
+                    is_changed[buffer.offset : buffer.end] = False
+                for at in np.flatnonzero(is_changed).tolist():
+                    distances = [max(b.offset - at, at - b.end) for b in buffers]
+                    near = buffers[distances.index(min(distances))]
+                    index, values = (at - near.offset,), (old[at].item(), new[at].item())
+                    firsts.setdefault(near.name, Difference(sample, near.name, index, *values))
+        return firsts
+
+
+def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
+    module, moved = insert_redzones(compiled.module)
+    main, plan = module.aot_main, module.memory_plan
+    kept = {info.name for info in plan.buffers if info.kind in ("const", "state")}
+    tensors: dict[str, list[IoTensor]] = {_BEFORE: [], _AFTER: []}
+    body, buffers, infos, placements = main.body, {}, [*plan.buffers], {**plan.placements}
+    for pool in (param.value for param in main.params if param.role == "pool"):
+        assert isinstance(pool, tir.Buffer)
+        own = [item for item in moved if item.pool == pool.name]
+        start = max((item.end for item in own if item.name in kept), default=0)
+        own = [replace(b, offset=b.offset - start) for b in own if b.name not in kept]
+        buffers[pool.name], size = own, pool.size_bytes - start
+        for prefix, of_kind in tensors.items():
+            guard = tir.Buffer(prefix + pool.name, UINT8, (size,))
+            source = tir.AccessPtr(pool, tir.IntImm(start, INDEX), size, "rw")
+            body = tir.DeclBuffer(guard, source, body)
+            of_kind.append(IoTensor(guard.name, guard.name, TensorType((size,), UINT8)))
+            infos.append(BufferInfo(guard.name, size, 1, (), "scratch", (pool.name,)))
+            placements[guard.name] = Placement(pool.name, start)
+    inputs = (*tensors[_BEFORE], *module.io.inputs)
+    outputs = (*module.io.outputs, *tensors[_AFTER])
+    module = replace(
+        module.with_function(replace(main, body=body)),
+        io=replace(module.io, inputs=inputs, outputs=outputs),
+        plan=replace(plan, placements=placements, buffers=tuple(infos)),
+    )
+    origin = compiled.imported, compiled.board, compiled.options, compiled.source
+    return GuardedFirmware(emit_compilation(module, *origin), buffers)

@@ -1,0 +1,213 @@
+"""Census of a folder: import, compile, verify and profile each model in its own process."""
+
+import logging
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from firmwright.base.child_process import kill_process, python_command, start_process
+from firmwright.base.errors import (
+    DoesNotFitError,
+    FirmwrightError,
+    InternalError,
+    ModelError,
+    ReferenceRefusalError,
+    UnsupportedError,
+)
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.executors import Executor
+from firmwright.flows.measure.profiling import profile
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model, provide_file
+from firmwright.flows.model.model_inspection import inspect_module
+from firmwright.flows.verify.verification import verify
+from firmwright.ir import tir
+from firmwright.ir.tir.op_count import SHORT_LOOP_MAX
+from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
+from firmwright.ir.tir.traversal import prim_calls, statements
+from firmwright.pipeline import Compilation
+from firmwright.report.census_page import CensusEntry, CensusStatus
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CensusTask:
+    """One model with the options of its compilation; the limit `timeout_s` is for the model.
+
+    A task without `content` reads `path` on the machine that runs it.
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+    options: Mapping[str, Any]
+    samples: int
+    with_profile: bool
+    timeout_s: float
+    content: bytes | None = None
+
+
+def take_census(tasks: Sequence[CensusTask], executor: Executor) -> tuple[CensusEntry, ...]:
+    """Return one entry for each task, in their order."""
+    entries: dict[int, CensusEntry] = {}
+    for index, entry in executor.run(run_in_process, tasks):
+        entries[index] = entry
+        log.info("%d of %d models, %s: %s", len(entries), len(tasks), entry.file, entry.status)
+    return tuple(entries[index] for index in range(len(tasks)))
+
+
+def run_in_process(task: CensusTask) -> CensusEntry:
+    with (
+        tempfile.TemporaryDirectory(prefix="firmwright-census-") as name,
+        provide_file(task.path, task.content) as path,
+    ):
+        folder = Path(name)
+        request, answer = folder / "task", folder / "entry"
+        request.write_bytes(pickle.dumps(replace(task, path=str(path), content=None)))
+        command = python_command("firmwright.flows.verify.census", request, answer)
+        with (folder / "log").open("wb") as output:
+            # The options may hold paths relative to the current folder.
+            process = start_process(
+                command,
+                "repeat the census.",
+                task.name,
+                folder=Path.cwd(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+            try:
+                process.wait(task.timeout_s)
+            except subprocess.TimeoutExpired:
+                reason = f"not finished after {task.timeout_s:g} s"
+                return CensusEntry(task.name, task.size_bytes, reason=reason)
+            finally:
+                kill_process(process)
+        if answer.is_file():
+            entry: CensusEntry = pickle.loads(answer.read_bytes())
+            return entry
+        lines = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
+        reason = f"the process ended with status {process.returncode}: {''.join(lines[-1:])}"
+        return CensusEntry(task.name, task.size_bytes, reason=reason)
+
+
+def examine_model(task: CensusTask) -> CensusEntry:
+    """Compile and verify a model; `.tflite` models that LiteRT does not run are TFLM's.
+
+    A defect of Firmwright is the result, whatever the other runtime would say.
+    """
+    entry = _examine(task)
+    is_tflite = task.path.endswith(".tflite") and "numerics" not in task.options
+    if is_tflite and entry.status in _RETRIED_WITH_TFLM:
+        of_tflm = _examine(replace(task, options={**task.options, "numerics": "tflm"}))
+        return of_tflm if of_tflm.passed else entry
+    return entry
+
+
+_RETRIED_WITH_TFLM = (CensusStatus.UNSUPPORTED, CensusStatus.REFUSED, CensusStatus.FAILED)
+
+
+def _examine(task: CensusTask) -> CensusEntry:
+    entry = CensusEntry(task.name, task.size_bytes)
+    try:
+        for step in _steps(task, entry):
+            entry = step
+    except UnsupportedError as error:
+        places = Counter(f"{item.op}: {item.why}" for item in error.items)
+        reasons = (why if n == 1 else f"{why} ({n} places)" for why, n in places.items())
+        return replace(entry, status=CensusStatus.UNSUPPORTED, reason="; ".join(reasons))
+    except FirmwrightError as error:
+        return replace(entry, status=_status_of(error), reason=_one_line(error))
+    except Exception as error:  # noqa: BLE001 - a census also records our own defects
+        internal = InternalError(f"{type(error).__name__}: {error}")
+        return replace(entry, status=CensusStatus.DEFECT, reason=_one_line(internal))
+    return entry
+
+
+def _status_of(error: FirmwrightError) -> CensusStatus:
+    match error:
+        case ModelError():
+            return CensusStatus.UNSUPPORTED
+        case DoesNotFitError():
+            return CensusStatus.TOO_LARGE
+        case ReferenceRefusalError():
+            return CensusStatus.REFUSED
+        case InternalError():
+            return CensusStatus.DEFECT
+    return CensusStatus.FAILED
+
+
+def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
+    model = load_model(task.path)
+    inspection = inspect_module(model.module)
+    entry = replace(entry, operators=len(inspection.operators), macs=inspection.macs)
+    yield entry
+    compiled = compile_for(model, **task.options)
+    entry = replace(entry, workspace_bytes=compiled.summary.workspace_bytes)
+    yield entry
+    result = verify(compiled, samples=task.samples)
+    entry = replace(entry, reference=result.reference, max_abs_error=result.max_abs_error)
+    if not result.exact:
+        reason = f"{result.mismatches:,} of {result.values:,} values differ"
+        yield replace(entry, status=CensusStatus.DIFFERS, reason=reason)
+        return
+    entry = replace(entry, status=CensusStatus.TOLERANCE if result.is_float else CensusStatus.EQUAL)
+    yield entry
+    if task.with_profile:
+        yield _profiled(compiled, entry)
+
+
+def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
+    costs = profile(compiled, runs=1)
+    total = sum(operator.count for operator in costs.operators)
+    main, kernel = compiled.module.entry, compiled.module.kernel
+    assert isinstance(main, tir.PrimFunc)
+    loops = {
+        call.op
+        for call in prim_calls(main.body)
+        if any(map(_is_loop, statements(kernel(call.callee).body)))
+    }
+    names = ((op, op.schedule.split(" ")[0]) for op in costs.operators if op.index in loops)
+    defaults = [op for op, name in names if name == DEFAULT_SCHEDULE]
+    by_kind: Counter[str] = Counter()
+    for operator in defaults:
+        by_kind[operator.kind] += operator.count
+    slowest, most = max(by_kind.items(), key=itemgetter(1), default=("", 0))
+    return replace(
+        entry,
+        model_flash_bytes=build_image(compiled).model_flash_bytes,
+        unit=costs.unit,
+        count=costs.total,
+        default_loops=round(by_kind.total() / max(total, 1), 4),
+        slowest_default=slowest,
+        slowest_default_share=round(most / max(total, 1), 4),
+    )
+
+
+def _is_loop(stmt: tir.Stmt) -> bool:
+    match stmt:
+        case tir.For(extent=tir.IntImm(value=trips)):
+            return trips > SHORT_LOOP_MAX
+    return isinstance(stmt, tir.For | tir.While)
+
+
+def _one_line(error: FirmwrightError) -> str:
+    return " ".join(str(error).split())
+
+
+def main(request: str, answer: str) -> None:
+    """Write the entry of the pickled task in the file `request` to the file `answer`."""
+    task: CensusTask = pickle.loads(Path(request).read_bytes())
+    Path(answer).write_bytes(pickle.dumps(examine_model(task)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,266 @@
+"""Measures the accuracy of a model on a data set: in floats, by its runtime, and as firmware."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import UsageError
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.model.model import Model, load_model, model_inputs, model_outputs
+from firmwright.flows.model.model_inspection import inspect_module
+from firmwright.flows.samples.input_values import half_rounding
+from firmwright.flows.samples.labeled_data import (
+    Dataset,
+    convert_samples,
+    evenly_spaced,
+    read_dataset,
+    real_values,
+)
+from firmwright.flows.samples.metrics import ModelRun, Task, make_task, score_runs
+from firmwright.flows.samples.reference_outputs import (
+    ReferenceOutputs,
+    compute_reference,
+    reference_runtime,
+    run_numpy_reference,
+    run_oracle_reference,
+)
+from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.flows.verify.layer_accuracy import measure_layers
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IoTensor, IRModule
+from firmwright.oracle.compare import compare_outputs
+from firmwright.pipeline import Compilation
+from firmwright.report.evaluation import (
+    ChangedSample,
+    Confusion,
+    Evaluation,
+    LayerAccuracy,
+    RunScores,
+)
+
+log = logging.getLogger(__name__)
+BATCH = 256
+MACS_OF_BATCH = 5_000_000_000
+"""The limits of the samples that one process of the reference runtime computes."""
+LAYERS_COMPARED = 32
+DATA_MOVEMENT_OPS = frozenset({"dequantize", "quantize", "reshape", "transpose"})
+
+
+def evaluate(
+    compiled: Compilation,
+    data: str | Path | Mapping[str, Array] | Dataset,
+    *,
+    labels: str | Path = "",
+    classes: Sequence[str] = (),
+    against: Model | str | Path | None = None,
+    metric: str = "",
+    output: str = "",
+    samples: int | None = None,
+    compared: int = LAYERS_COMPARED,
+    open_with: Callable[[Compilation], ModelSession] = open_session,
+) -> Evaluation:
+    """Run a data set through the firmware, the model's runtime and the float model `against`.
+
+    Args:
+        data: A data set, the path of one, or arrays with a leading axis of samples: the inputs and
+            `labels`.
+        labels: A file with the labels, if the data set has none.
+        classes: The names of the classes in the model's order.
+        against: The float model; the layers of a quantized model are compared with it.
+        metric: One of `METRICS`; by default it follows from the labels and the shape of the output.
+        output: The output to judge; by default the first, or the scores after a class index.
+        samples: The largest number of samples, which are chosen evenly.
+        compared: The largest number of samples for the errors of layers.
+
+    Raise UsageError for invalid data.
+    """
+    inputs, outputs = compiled.module.io.inputs, compiled.module.io.outputs
+    dataset = data if isinstance(data, Dataset) else read_dataset(data, inputs, labels, classes)
+    dataset = dataset.spread(samples or len(dataset.samples))
+    position = judged_output(outputs, output)
+    task = make_task(dataset, inputs[0].type.shape, outputs[position].type.shape, metric)
+    own, warnings = convert_samples(
+        dataset.samples, inputs, inputs, dataset.where, half_rounding(compiled.module)
+    )
+    model = load_model(against) if isinstance(against, str | Path) else against
+    floats = () if model is None else _samples_for(model, dataset, inputs)
+    runs, mismatches = _own_runs(compiled, own, position, open_with)
+    layers: tuple[LayerAccuracy, ...] = ()
+    chosen = evenly_spaced(len(own), compared)
+    if model is not None:
+        runs.insert(0, _run_by_runtime("float model", model, floats, position))
+        layers = _layers(compiled, model, own[chosen], floats[chosen])
+    return Evaluation(
+        model=compiled.module.name,
+        board=compiled.board.name,
+        data=dataset.where,
+        samples=len(own),
+        metric=task.metric,
+        is_labeled=task.labels is not None,
+        classes=task.classes,
+        runs=score_runs(runs, task),
+        mismatches=mismatches,
+        compared=len(own[chosen]),
+        layers=layers,
+        warnings=warnings,
+        **_classified(runs, task, dataset),
+    )
+
+
+def _own_runs(
+    compiled: Compilation,
+    samples: Sequence[Tensors],
+    position: int,
+    open_with: Callable[[Compilation], ModelSession],
+) -> tuple[list[ModelRun], int]:
+    """Run the model by its runtime and as firmware, and count the values that differ."""
+    io, board = compiled.module.io, compiled.board.name
+    size = _batch_size(compiled.imported, len(samples))
+    outputs: list[Tensors] = []
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(_batches, lambda p: compute_reference(compiled, p), samples, size)
+        with open_with(compiled) as session:
+            for start in range(0, len(samples), BATCH):
+                log.info("%s: sample %d of %d", board, start, len(samples))
+                outputs += session.run_all(samples[start : start + BATCH])
+        reference = future.result()
+    inputs = _stack(samples, io.inputs)
+    runs = [
+        ModelRun("model", reference.name, inputs, _stack(reference.outputs, io.outputs, position)),
+        ModelRun("firmware", board, inputs, _stack(outputs, io.outputs, position)),
+    ]
+    return runs, compare_outputs(reference.outputs, outputs).mismatches
+
+
+def compare_models(
+    models: Mapping[str, Model], data: Dataset, metric: str = ""
+) -> tuple[RunScores, ...]:
+    """Return the figures of models by their own runtimes; `data` was read for the first one."""
+    first = next(iter(models.values()))
+    inputs, outputs = model_inputs(first), model_outputs(first)
+    position = judged_output(outputs)
+    task = make_task(data, inputs[0].type.shape, outputs[position].type.shape, metric)
+    runs = [
+        _run_by_runtime(name, model, _samples_for(model, data, inputs), position)
+        for name, model in models.items()
+    ]
+    return score_runs(runs, task)
+
+
+def judged_output(outputs: Sequence[IoTensor], name: str = "") -> int:
+    """Return the position of the output `name`, by default of the first or of class scores.
+
+    Classifiers of scikit-learn return a class index before the scores.
+    """
+    names = [tensor.name for tensor in outputs]
+    if name and name not in names:
+        hint = f"the outputs are {', '.join(names)}."
+        raise UsageError(f"the model has no output {name}.", hint=hint)
+    first = outputs[0].type
+    is_index = not (first.dtype.is_float or first.quantization or math.prod(first.shape) > 1)
+    wide = (k for k, tensor in enumerate(outputs) if is_index and math.prod(tensor.type.shape) > 1)
+    return names.index(name) if name else next(wide, 0)
+
+
+def _run_by_runtime(what: str, model: Model, samples: Sequence[Tensors], position: int) -> ModelRun:
+    size = _batch_size(model.module, len(samples))
+    result = _batches(lambda part: _run(model, part), samples, size)
+    inputs, outputs = _stack(samples, model_inputs(model)), model_outputs(model)
+    return ModelRun(what, result.name, inputs, _stack(result.outputs, outputs, position))
+
+
+def _run(model: Model, samples: Sequence[Tensors], *, layers: bool = False) -> ReferenceOutputs:
+    if model.source is None:
+        return run_numpy_reference(model.module, samples)
+    return run_oracle_reference(model, samples, reference_runtime(model), layers=layers)
+
+
+def _batch_size(module: IRModule, count: int) -> int:
+    """Return `count` for a model with state."""
+    if not isinstance(module.entry, Function):
+        return BATCH
+    if module.entry.state:
+        return count
+    return max(1, min(BATCH, MACS_OF_BATCH // (inspect_module(module).macs or 1)))
+
+
+def _batches(
+    run: Callable[[Sequence[Tensors]], ReferenceOutputs], samples: Sequence[Tensors], size: int
+) -> ReferenceOutputs:
+    """Run the samples in parts, which limits the time and memory of a process."""
+    parts = []
+    for start in range(0, len(samples), size):
+        log.info("the reference: sample %d of %d", start, len(samples))
+        parts.append(run(samples[start : start + size]))
+    return replace(parts[0], outputs=tuple(o for part in parts for o in part.outputs))
+
+
+def _samples_for(
+    model: Model, dataset: Dataset, inputs: Sequence[IoTensor]
+) -> tuple[dict[str, Array], ...]:
+    theirs = model_inputs(model)
+    shapes = [[list(tensor.type.shape) for tensor in side] for side in (theirs, inputs)]
+    if shapes[0] != shapes[1]:
+        what = f"the inputs of this model are {shapes[0]}, those of the other one {shapes[1]}."
+        raise UsageError(what, where=model.file, hint="both need inputs of the same shapes.")
+    rounding = half_rounding(model.module)
+    return convert_samples(dataset.samples, theirs, inputs, dataset.where, rounding)[0]
+
+
+def _stack(samples: Sequence[Tensors], tensors: Sequence[IoTensor], position: int = 0) -> Array:
+    """Return the real values of one of the tensors."""
+    tensor = tensors[min(position, len(tensors) - 1)]
+    name, kind = tensor.name, tensor.type
+    return np.stack([real_values(sample[name], kind) for sample in samples])
+
+
+def _classified(runs: Sequence[ModelRun], task: Task, dataset: Dataset) -> dict[str, Any]:
+    if not task.is_classifying:
+        return {}
+    first, last = (run.scores(task.metric).argmax(axis=1).tolist() for run in (runs[0], runs[-1]))
+    labels = [None] * len(last) if task.labels is None else task.labels.tolist()
+    rows = zip(dataset.names, labels, first, last, strict=True)
+    counts = Counter(zip(labels, last, strict=True) if task.labels is not None else ())
+    return {
+        "confusions": tuple(Confusion(*pair, count) for pair, count in counts.most_common()),
+        "changed": tuple(ChangedSample(*row) for row in rows if row[2] != row[3]),
+    }
+
+
+def _layers(
+    compiled: Compilation, model: Model, own: Sequence[Tensors], floats: Sequence[Tensors]
+) -> tuple[LayerAccuracy, ...]:
+    """Compare the layers that have the same name in both models, the worst first."""
+    graph, entry = model.module.entry, compiled.imported.entry
+    if not (isinstance(graph, Function) and isinstance(entry, Function)):
+        return ()
+    types = {value.name: value.type for call in entry.body for value in call.outputs}
+    kinds: dict[str, str] = {}
+    for call in graph.body:
+        if call.op not in DATA_MOVEMENT_OPS:
+            kinds |= {name: call.op for name in (call.span.tensor, call.outputs[0].name) if name}
+
+    def run(part: slice) -> Iterator[tuple[Tensors, Tensors]]:
+        expected = _results(_run(model, floats[part], layers=True))
+        actual = _results(compute_reference(compiled, own[part], layers=True))
+        for reference, results in zip(expected, actual, strict=True):
+            real = {n: real_values(v, types[n]) for n, v in results.items() if n in types}
+            floats_only = {n: v for n, v in results.items() if v.dtype.kind == "f"}
+            yield reference, {**floats_only, **real}
+
+    return measure_layers(len(own), run, kinds)
+
+
+def _results(reference: ReferenceOutputs) -> list[Tensors]:
+    layers = reference.layers or ({},) * len(reference.outputs)
+    return [{**both[0], **both[1]} for both in zip(reference.outputs, layers, strict=True)]

@@ -1,0 +1,224 @@
+"""Finds the first operator with a result that differs from the reference.
+
+A profile image computes the CRC-32 of each operator's first output. The host compares them and
+fetches the differing tensor in a second run, paused after the operator. If the model has float
+results or state, all outputs are fetched in one run.
+"""
+
+import logging
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from firmwright.artifacts import Variant
+from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.dtypes import INT8, Array, DType
+from firmwright.base.errors import DeviceError
+from firmwright.compilation_summary import OperatorSummary
+from firmwright.device.session import Session
+from firmwright.flows.board.model_session import ModelSession
+from firmwright.flows.predict.run_schedule import operator_devices
+from firmwright.flows.samples.reference_outputs import ReferenceOutputs
+from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.ir import tir
+from firmwright.ir.module import LIVE_CHANNELS, IRModule
+from firmwright.ir.tir.traversal import prim_calls, walk
+from firmwright.oracle.compare import Comparison, compare_tensor
+from firmwright.pipeline import Compilation
+
+log = logging.getLogger(__name__)
+_UNSIGNED_OFFSET = np.uint8(128)
+PROFILE: Variant = "profile"
+PERMUTED_SUFFIX = "_moved"
+"""The name suffix of tensors for which `sink-transposes` made channels the last axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDivergence:
+    """The first diverging operator, its location, and a sample for which it diverges.
+
+    Of the `values` elements of the output, `mismatches` are wrong, by at most `max_abs_error`.
+    `values` is 0 if the elements could not be fetched, for instance with a streamed input. `judged`
+    is the board that computed them.
+    """
+
+    index: int
+    name: str
+    kind: str
+    device: str
+    where: str
+    sample: int
+    judged: str
+    values: int
+    mismatches: int
+    max_abs_error: int | float
+
+
+def locate_first_divergence(
+    compiled: Compilation,
+    samples: Sequence[Tensors],
+    reference: ReferenceOutputs,
+    open_with: Callable[..., ModelSession],
+) -> tuple[FirstDivergence | None, int]:
+    if not reference.layers:
+        return None, 0
+    operators = _comparable_operators(compiled, reference.layers[0])
+    by_values = bool(compiled.module.io.state) or any(operator.is_float for operator in operators)
+    find = _by_values if by_values else _by_checksums
+    differences: list[FirstDivergence] = []
+    devices = operator_devices(compiled.module)
+    with open_with(compiled, variant=PROFILE) as session:
+        log.info("comparing %d operators on %s", len(operators), compiled.board.name)
+        for number, (sample, layers) in enumerate(zip(samples, reference.layers, strict=True)):
+            for _ in range(compiled.module.pipelined_runs):
+                session.device.run(sample)  # so that both stages compute this sample
+            difference = find(session.device, operators, sample, layers)
+            if difference is not None:
+                judged, device = compiled.board.name, devices[difference.index]
+                differences.append(replace(difference, sample=number, judged=judged, device=device))
+    return min(differences, key=lambda item: item.index, default=None), len(operators)
+
+
+@dataclass(frozen=True, slots=True)
+class _ComparableOperator:
+    """An operator for which the reference has the first output, under the name `layer`.
+
+    `is_moved` means that the channels are the last axis on the device but the second in the
+    reference. `is_signed` marks int8 values; those of a uint8 reference are 128 higher. `live` are
+    the indices of the last axis that the device computes, or () for all.
+    """
+
+    summary: OperatorSummary
+    layer: str
+    is_moved: bool
+    is_float: bool
+    is_signed: bool
+    live: tuple[int, ...]
+
+    @property
+    def index(self) -> int:
+        return self.summary.index
+
+    def expected(self, layers: Tensors) -> Array:
+        values = layers[self.layer]
+        if self.is_signed and values.dtype == np.uint8:
+            values = (values ^ _UNSIGNED_OFFSET).view(np.int8)
+        values = np.moveaxis(values, 1, -1) if self.is_moved else values
+        return np.ascontiguousarray(values[..., self.live] if self.live else values)
+
+
+def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_ComparableOperator]:
+    types, layers_by_buffer = _buffer_types(compiled.module), _layers_by_buffer(layers)
+    parts = _partial_buffers(compiled.module)
+    live: dict[str, tuple[int, ...]] = dict(
+        compiled.module.attrs.get(LIVE_CHANNELS, ())  # type: ignore[arg-type]  # pairs
+    )
+    operators = []
+    for summary in compiled.summary.operators:
+        name, tensor = summary.name, summary.tensor
+        if name in parts:
+            continue  # a partial result of one core is not a tensor of the model
+        is_own = tensor in layers and bool(re.fullmatch(rf"{to_c_identifier(tensor)}(_\d+)?", name))
+        layer = tensor if is_own else layers_by_buffer.get(name.removesuffix(PERMUTED_SUFFIX), "")
+        is_moved = not is_own and name.endswith(PERMUTED_SUFFIX) and name not in layers_by_buffer
+        shape, dtype = types.get(name, (None, None))
+        if is_own or (layer and _has_layout_of(layers[layer], shape, is_moved=is_moved)):
+            is_float = layers[layer].dtype.kind == "f"
+            operator = _ComparableOperator(
+                summary, layer, is_moved, is_float, dtype == INT8, live.get(tensor, ())
+            )
+            operators.append(operator)
+    return operators
+
+
+def _partial_buffers(module: IRModule) -> set[str]:
+    """Return the buffers of a multi-core main that are views of other buffers."""
+    main = module.aot_main
+    if not any(call.device for call in prim_calls(main.body)):
+        return set()
+    return {
+        node.buffer.name
+        for node in walk(main.body)
+        if isinstance(node, tir.DeclBuffer) and node.source.buffer.scope != "pool"
+    }
+
+
+def _has_layout_of(expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool) -> bool:
+    """Return whether a buffer has the layer's rank and last axis; it may hold only some rows."""
+    layer_shape = np.moveaxis(expected, 1, -1).shape if is_moved else expected.shape
+    return shape is not None and len(shape) == len(layer_shape) and shape[-1:] == layer_shape[-1:]
+
+
+def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
+    """Map buffer names to layers if only one layer has the name."""
+    names = [to_c_identifier(layer) for layer in layers]
+    return {n: layer for n, layer in zip(names, layers, strict=True) if names.count(n) == 1}
+
+
+def _buffer_types(module: IRModule) -> dict[str, tuple[tuple[int, ...], DType]]:
+    io = (*module.io.inputs, *module.io.outputs)
+    types = {tensor.buffer: (tensor.type.shape, tensor.type.dtype) for tensor in io}
+    for node in walk(module.aot_main.body):
+        if isinstance(node, tir.DeclBuffer):
+            types[node.buffer.name] = (node.buffer.shape, node.buffer.dtype)
+    return types
+
+
+def _by_checksums(
+    device: Session, operators: Sequence[_ComparableOperator], sample: Tensors, layers: Tensors
+) -> FirstDivergence | None:
+    """Return the first operator with a different CRC-32; another run fetches its values."""
+    device.write_inputs(sample)
+    device.execute(checksums=True)
+    records = device.profile()
+    for operator in operators:
+        expected = operator.expected(layers)
+        if operator.index >= len(records):
+            what = f"the firmware has {len(records)} operators; the model has more."
+            raise DeviceError(what, where=device.info.board, hint="build the firmware again.")
+        if records[operator.index].checksum != zlib.crc32(expected.tobytes()):
+            device.write_inputs(sample)
+            data = bytearray()
+            for _, piece in device.taps(operator.index):
+                if len(data) <= expected.nbytes:
+                    data += piece
+            return _difference(operator, _compared(operator, expected, bytes(data)))
+    return None
+
+
+def _by_values(
+    device: Session, operators: Sequence[_ComparableOperator], sample: Tensors, layers: Tensors
+) -> FirstDivergence | None:
+    """Return the first operator with different values, fetched in one run (floats and state)."""
+    device.write_inputs(sample)
+    outputs: dict[int, bytes] = {}
+    limits = {operator.index: operator.expected(layers).nbytes for operator in operators}
+    for index, data in device.taps():
+        known = outputs.get(index, b"")
+        if len(known) <= limits.get(index, -1):  # a larger output is of another size anyway
+            outputs[index] = known + data  # row streaming delivers pieces
+    for operator in operators:
+        data = outputs.get(operator.index, b"")
+        comparison = _compared(operator, operator.expected(layers), data)
+        if comparison is not None and comparison.mismatches:
+            return _difference(operator, comparison)
+    return None
+
+
+def _compared(operator: _ComparableOperator, expected: Array, data: bytes) -> Comparison | None:
+    """Compare an output; return None if the received data does not have the expected size."""
+    if len(data) != expected.nbytes:
+        return None
+    actual = np.frombuffer(data, expected.dtype).reshape(expected.shape)
+    return compare_tensor(0, operator.layer, expected, actual)
+
+
+def _difference(operator: _ComparableOperator, comparison: Comparison | None) -> FirstDivergence:
+    summary = operator.summary
+    where = summary.span or summary.tensor
+    total = comparison or Comparison(0, 0, 0, None)
+    totals = (total.values, total.mismatches, total.max_abs_error)
+    return FirstDivergence(operator.index, summary.name, summary.kind, "", where, 0, "", *totals)

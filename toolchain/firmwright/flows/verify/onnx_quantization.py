@@ -1,0 +1,120 @@
+"""Quantizes a float ONNX model to int8 and measures the error of each layer."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from firmwright import pipeline
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import UsageError
+from firmwright.flows.model.model import Model, model_inputs
+from firmwright.flows.samples.labeled_data import evenly_spaced
+from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.flows.verify.layer_accuracy import measure_layers
+from firmwright.frontends.onnx import ModelOverrides, convert_opset, is_onnx, preprocess_model
+from firmwright.ir.module import IRModule
+from firmwright.oracle import onnx_quantizer
+from firmwright.oracle.reference_runner import ReferenceResult, run_reference
+from firmwright.report.evaluation import LayerAccuracy
+
+log = logging.getLogger(__name__)
+DEFAULT_QUANTIZING = onnx_quantizer.QuantizeOptions()
+DATA_MOVEMENT_OPS = frozenset(
+    {"Constant", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+)
+"""Operators that do not change values."""
+UNROUNDED = "_QuantizeLinear_Input"
+"""The suffix of an operator's result before quantization, if it is a model output."""
+NO_INTEGER_FORM = "there is no integer form with its operands"
+
+
+@dataclass(frozen=True, slots=True)
+class FloatResult:
+    """A result that is still computed with floats, and why."""
+
+    name: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationResult:
+    """The quantized model and the accuracy of its layers, worst first."""
+
+    model: bytes = field(repr=False)
+    tool: str
+    calibrated_with: int
+    compared: int
+    layers: tuple[LayerAccuracy, ...]
+    in_floats: tuple[FloatResult, ...]
+
+
+def float_onnx_source(model: Model) -> bytes:
+    """Return the model file; raise UsageError if it is not an ONNX model."""
+    if model.source is None or not is_onnx(model.source, model.file):
+        hint = "give a float .onnx file; quantize TFLite models with the converter that makes them."
+        raise UsageError("only float ONNX models can be quantized.", where=model.file, hint=hint)
+    return model.source
+
+
+def quantize_onnx_model(
+    model: Model,
+    samples: Sequence[Tensors],
+    how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING,
+    compared: int = 32,
+) -> QuantizationResult:
+    """Quantize `model` and compare layers over at most `compared` samples, evenly spaced."""
+    source = float_onnx_source(model)
+    shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
+    source = preprocess_model(source, model.file, ModelOverrides(shapes))
+    source = convert_opset(source, model.file)
+    chosen = evenly_spaced(len(samples), compared)
+    log.info("quantizing, calibrated with %d samples", len(samples))
+    result = onnx_quantizer.quantize_model(source, samples, how, model.file)
+    log.info("importing the quantized model")
+    module = pipeline.load_module_bytes(result.model, model.file, name=model.name)
+    return QuantizationResult(
+        result.model,
+        f"onnxruntime {result.version}",
+        len(samples),
+        len(samples[chosen]),
+        _layers(result, samples[chosen]),
+        _in_floats(module, result.nodes),
+    )
+
+
+def _in_floats(
+    module: IRModule, nodes: Sequence[onnx_quantizer.PreparedNode]
+) -> tuple[FloatResult, ...]:
+    """Return the results that are still computed with floats, in the model's order."""
+    names = {
+        call.span.tensor.removesuffix(UNROUNDED)
+        for call in module.entry_graph.body
+        if call.op != "dequantize" and any(out.type.dtype.is_float for out in call.outputs)
+    }
+    results = []
+    for node in nodes:
+        if node.result in names:
+            operand = next((name for name in node.inputs if name in names), "")
+            reason = f"its operand {operand} is in floats" if operand else NO_INTEGER_FORM
+            results.append(FloatResult(node.result, node.op, node.reason or reason))
+    return tuple(results)
+
+
+def _layers(
+    result: onnx_quantizer.QuantizedModel, samples: Sequence[Tensors]
+) -> tuple[LayerAccuracy, ...]:
+    def run(part: slice) -> Iterable[tuple[Tensors, Tensors]]:
+        models = (result.prepared, result.model)
+        results = (run_reference(m, samples[part], "onnxruntime", layers=True) for m in models)
+        return zip(*map(_by_name, results), strict=True)
+
+    kinds = {node.result: node.op for node in result.nodes if node.op not in DATA_MOVEMENT_OPS}
+    return measure_layers(len(samples), run, kinds)
+
+
+def _by_name(result: ReferenceResult) -> Iterator[Mapping[str, Array]]:
+    """Yield each sample's float results by name, including the model's outputs."""
+    for outputs, layers in zip(result.outputs, result.layers, strict=True):
+        every = {**outputs, **{result.layer_names[index]: item for index, item in layers.items()}}
+        yield {name: item for name, item in every.items() if item.dtype.kind == "f"}

@@ -1,0 +1,50 @@
+"""The supported operators: names in other formats, element types, limits and schedules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firmwright.conformance.case_tables import conformance_cases
+from firmwright.flows.verify.operator_conformance import EMULATED_BOARDS
+from firmwright.frontends.onnx.contrib_expansion import EXPANDED_OPERATORS
+from firmwright.frontends.onnx.operators.registry import onnx_importers
+from firmwright.ir.graph.opdef import OpDef, OpTable
+from firmwright.ir.tir.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedOperator:
+    """An operator with the names of its schedules, and the boards on which tests run its cases."""
+
+    name: str
+    tflite: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    numerics: tuple[str, ...]
+    schedules: tuple[str, ...]
+    limits: str
+    cases: int
+    boards: tuple[str, ...]
+
+
+def supported_operators(ops: OpTable, rules: Sequence[Schedule]) -> list[SupportedOperator]:
+    """Return all operators except `custom`, in order of their names."""
+    ordered = sorted(ops.items())
+    return [_operator(opdef, rules) for _, opdef in ordered if opdef.dtypes]
+
+
+def _operator(opdef: OpDef, rules: Sequence[Schedule]) -> SupportedOperator:
+    cases = sum(1 for _ in conformance_cases(opdef.name))
+    tflite = sorted(n.removeprefix("tflite:") for n in opdef.imports if n.startswith("tflite:"))
+    return SupportedOperator(
+        name=opdef.name,
+        tflite=tuple(tflite),
+        dtypes=opdef.dtypes,
+        numerics=opdef.profiles,
+        schedules=tuple(dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)),
+        limits=opdef.restrictions,
+        cases=cases,
+        boards=EMULATED_BOARDS if cases else (),
+    )
+
+
+def onnx_operators() -> tuple[str, ...]:
+    return tuple(sorted({*onnx_importers(), *EXPANDED_OPERATORS}))

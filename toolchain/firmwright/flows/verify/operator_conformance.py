@@ -1,0 +1,300 @@
+"""Runs the operators' conformance cases on a board and compares the results with numpy."""
+
+import logging
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from firmwright.base.errors import UsageError
+from firmwright.base.grouping import group_pairs
+from firmwright.base.quant import Quantization
+from firmwright.base.text_sections import read_sections
+from firmwright.boards import Board, load_board
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
+from firmwright.flows.samples.reference_outputs import run_numpy_reference
+from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.frontends.tflite.importer import import_model
+from firmwright.ir.core import Span
+from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.ir.module import IRModule
+from firmwright.ir.tflite_schema import OPTIONS_OF_OPERATOR, TABLES
+from firmwright.ops.registry import import_table, op_table
+from firmwright.oracle.compare import WHOLE_MODEL, Difference, Tolerance, compare_tensor
+from firmwright.oracle.random_samples import SampleInput, make_sample
+from firmwright.pipeline import Compilation
+
+log = logging.getLogger(__name__)
+INT32_RANGE = (-(1 << 20), 1 << 20)
+"""The range of 32-bit inputs, which are quantized sums; larger values do not occur."""
+HOST_BYTES = 4 << 20
+CASES_PER_IMAGE = 64
+FIRST_SAMPLES = (3, 1, 2, 0)
+"""The sample numbers used first, so that even two samples include a random and an extreme one."""
+EMULATED_BOARDS = ("mps2-an386", "mps3-an547")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """A case, its first difference, TFLite name (`builtin`) and tested element type (`dtype`)."""
+
+    op: str
+    case: str
+    first: Difference | None
+    builtin: str = ""
+    dtype: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.first is None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTestResult:
+    """The results of cases in `images` firmware images; `skipped` are too large for the board."""
+
+    board: str
+    numerics: str
+    samples: int
+    images: int
+    results: tuple[CaseResult, ...]
+    skipped: tuple[tuple[str, str], ...]
+
+    @property
+    def failed(self) -> tuple[CaseResult, ...]:
+        return tuple(result for result in self.results if not result.passed)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCase:
+    """A case with the name of its operator."""
+
+    op: str
+    case: ConformanceCase
+
+
+def run_operator_test(
+    board_name: str,
+    *,
+    ops: Sequence[str] = (),
+    sample_count: int = 4,
+    one_each: bool = False,
+    open_with: Callable[..., ModelSession] = open_session,
+    **given: Any,
+) -> OperatorTestResult:
+    """Run the cases of `ops` (or all) on a board, or `one_each`; `given` are compile options."""
+    board = load_board(board_name, given.get("board_dirs", ()))
+    unknown = sorted(set(ops) - set(op_table()))
+    if unknown:
+        hint = f"use one of {', '.join(op_table())}."
+        raise UsageError(f"there is no operator {unknown[0]!r}.", hint=hint)
+    cases = cases_to_run(board_name, ops or list(op_table()), one_each=one_each)
+    budget = budget_bytes(board)
+    fitting = [item for item in cases if _tensor_bytes(item.case) <= budget]
+    groups = list(grouped(fitting, budget))
+    results: list[CaseResult] = []
+    for number, group in enumerate(groups):
+        log.info("firmware %d of %d: %d cases", number + 1, len(groups), len(group))
+        results += _run(group, board_name, sample_count, open_with, given)
+    return OperatorTestResult(
+        board=board.name,
+        numerics=str(given.get("numerics", "litert")),
+        samples=sample_count,
+        images=len(groups),
+        results=tuple(results),
+        skipped=tuple((i.op, i.case.name) for i in cases if _tensor_bytes(i.case) > budget),
+    )
+
+
+def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[NamedCase]:
+    cases = []
+    for name in (name for name in op_table() if name in ops):
+        own = [NamedCase(name, case) for case in conformance_cases(name)]
+        chosen = zlib.crc32(f"{board} {name}".encode()) % max(len(own), 1)
+        cases += own[chosen : chosen + 1] if one_each else own
+    return cases
+
+
+def budget_bytes(board: Board) -> int:
+    """Return the bytes of tensors for one firmware; all inputs and outputs are live together."""
+    if board.is_host:
+        return HOST_BYTES
+    pool = max((p.size_bytes or 0 for p in board.pools()), default=0)
+    flash = board.flash.size_bytes
+    return min(pool * 3 // 4, flash // 8)
+
+
+def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]]:
+    """Yield groups of consecutive cases with tensors that fit into the budget together."""
+    group: list[NamedCase] = []
+    group_bytes = 0
+    for item in cases:
+        size = _tensor_bytes(item.case)
+        if group and (group_bytes + size > budget or len(group) == CASES_PER_IMAGE):
+            yield group
+            group, group_bytes = [], 0
+        group.append(item)
+        group_bytes += size
+    if group:
+        yield group
+
+
+def _tensor_bytes(case: ConformanceCase) -> int:
+    tensors = [tensor for tensor in (*case.inputs, *case.outputs) if tensor is not None]
+    return sum(
+        int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize if t.data is None else t.data.nbytes
+        for t in tensors
+    )
+
+
+def _run(
+    group: Sequence[NamedCase],
+    board: str,
+    sample_count: int,
+    open_with: Callable[..., ModelSession],
+    options: dict[str, Any],
+) -> list[CaseResult]:
+    numbers = [*FIRST_SAMPLES, *range(len(FIRST_SAMPLES), sample_count)][:sample_count]
+    inputs = [make_sample(case_inputs(group), number, case_seed(group)) for number in numbers]
+    compiled = compile_cases(cases_module(group), board, options)
+    expected = run_numpy_reference(compiled.imported, inputs).outputs
+    with open_with(compiled) as session:
+        differences = first_differences(expected, session.run_all(inputs))
+    return [
+        CaseResult(
+            item.op, item.case.name, differences.get(index), item.case.builtin, dtype_of(item.case)
+        )
+        for index, item in enumerate(group)
+    ]
+
+
+def compile_cases(module: IRModule, board: str, options: Mapping[str, Any]) -> Compilation:
+    # All inputs and outputs are live at the same time, so a search would not help.
+    return compile_for(Model(module), board, **{"planner": "greedy_by_size", **options})
+
+
+def first_differences(
+    expected: Sequence[Tensors], actual: Sequence[Tensors], tolerance: Tolerance = WHOLE_MODEL
+) -> dict[int, Difference]:
+    """Return the first difference of each case with a wrong output, by the case's index."""
+    differences: dict[int, Difference] = {}
+    for number, (reference, outputs) in enumerate(zip(expected, actual, strict=True)):
+        for name, values in reference.items():
+            first = compare_tensor(number, name, values, outputs[name], tolerance).first
+            if first is not None:
+                differences.setdefault(int(name.split(".")[0]), first)
+    return differences
+
+
+def dtype_of(case: ConformanceCase) -> str:
+    """Return the element type that a case tests, which is the type of data, not of indices."""
+    kinds = [tensor.dtype for tensor in case.inputs if tensor is not None and tensor.has_samples]
+    data = [kind for kind in kinds if kind not in ("bool", "int32")]
+    own = case.outputs[0].dtype
+    if own in ("bool", "int32", "int64") and kinds:
+        return data[0] if data else kinds[0]
+    return own
+
+
+def case_seed(group: Sequence[NamedCase]) -> int:
+    return zlib.crc32(" ".join(f"{item.op} {item.case.name}" for item in group).encode())
+
+
+def cases_module(group: Sequence[NamedCase]) -> IRModule:
+    """Return a module that runs every case of `group` without shared tensors."""
+    tensors: list[RawTensor] = []
+    nodes = [_node(index, item.case, tensors) for index, item in enumerate(group)]
+    given = (t for t in tensors if ".x" in t.name and t.buffer is None and not t.is_variable)
+    inputs = tuple(tensor.index for tensor in given)
+    outputs = tuple(tensor.index for tensor in tensors if ".y" in tensor.name)
+    graph = RawSubgraph("cases", tuple(tensors), inputs, outputs, tuple(nodes))
+    raw = RawModel("cases", "", (graph,))
+    return import_model(raw, "cases", import_table(), b"", op_table())
+
+
+def _node(index: int, case: ConformanceCase, tensors: list[RawTensor]) -> RawNode:
+    def add(name: str, tensor: CaseTensor | None) -> int:
+        if tensor is None:
+            return NO_TENSOR
+        tensors.append(_tensor(len(tensors), name, tensor))
+        return len(tensors) - 1
+
+    inputs = tuple(add(f"{index}.x{k}", tensor) for k, tensor in enumerate(case.inputs))
+    outputs = tuple(add(f"{index}.y{k}", tensor) for k, tensor in enumerate(case.outputs))
+    span = Span(case.name, 0, index, f"{index}.y0")
+    fields = TABLES.get(OPTIONS_OF_OPERATOR.get(case.builtin, ""), {})
+    options = {name: field.default_value for name, field in fields.items()} | dict(case.options)
+    return RawNode(case.builtin, 1, inputs, outputs, options, span)
+
+
+def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
+    quantization = None
+    if tensor.scales:
+        axis = tensor.axis if len(tensor.scales) > 1 else None
+        # Single precision, as files store them.
+        scales = tuple(float(np.float32(scale)) for scale in tensor.scales)
+        quantization = Quantization(scales, tensor.zero_points, axis)
+    data = None if tensor.data is None else tensor.data.tobytes()
+    return RawTensor(index, name, tensor.shape, tensor.dtype, quantization, data, tensor.is_state)
+
+
+def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
+    inputs = []
+    for index, item in enumerate(group):
+        for position, tensor in enumerate(item.case.inputs):
+            if tensor is not None and tensor.has_samples:
+                name, zero_point = f"{index}.x{position}", (tensor.zero_points or (0,))[0]
+                limits = tensor.value_range or (INT32_RANGE if tensor.dtype == "int32" else None)
+                dtype = np.dtype(tensor.dtype)
+                inputs.append(SampleInput(name, tensor.shape, dtype, zero_point, limits))
+    return inputs
+
+
+DTYPES = ("int8", "int16", "int32", "float32", "bool")
+Status = Literal["passed", "failed", "untested", "unsupported"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConformanceCell:
+    """One operator with one element type; `untested` means supported but without a case."""
+
+    operator: str
+    dtype: str
+    cases: int
+    passed: int
+    status: Status
+
+
+def _tflm_types() -> Mapping[str, frozenset[str]]:
+    """Return the element types that the reference kernels accept in practice."""
+    types_by_operator: dict[str, frozenset[str]] = {}
+    kinds: frozenset[str] = frozenset()
+    for line in read_sections(__file__, ".txt")["types"].splitlines():
+        if line.endswith(":"):
+            kinds = frozenset(line[:-1].split())
+        else:
+            types_by_operator.update(dict.fromkeys(line.split(), kinds))
+    return types_by_operator
+
+
+def build_matrix(test: OperatorTestResult) -> list[ConformanceCell]:
+    """Count the cases that ran and passed for each operator and element type."""
+    counts = group_pairs(((case.builtin, case.dtype), case.passed) for case in test.results)
+    accepted, imports = _tflm_types(), import_table()
+    cells = []
+    for key in sorted(key for key in imports if key.startswith("tflite:")):
+        name = key.removeprefix("tflite:")
+        for kind in DTYPES:
+            ran = counts.get((name, kind), [])
+            status: Status = "untested" if kind in imports[key].dtypes else "unsupported"
+            if ran:
+                status = "passed" if all(ran) else "failed"
+            elif kind not in accepted.get(name, ()):
+                continue
+            cells.append(ConformanceCell(name, kind, len(ran), sum(ran), status))
+    return cells

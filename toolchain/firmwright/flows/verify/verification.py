@@ -1,0 +1,266 @@
+"""Compares the firmware's outputs with the reference: bit for bit, or within the float tolerance.
+
+Differing values are a result, not an error. With `expected`, recorded outputs are the reference; if
+they differ, the runtime that produces them is named.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
+from firmwright.base.html_views import show_html
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.executors import Executor, run_calls
+from firmwright.flows.predict.run_schedule import operator_devices
+from firmwright.flows.samples.reference_outputs import (
+    ReferenceOutputs,
+    compute_reference,
+    reference_runtime,
+    run_oracle_reference,
+)
+from firmwright.flows.samples.sample_batches import SampleBatch, Tensors, generate_samples
+from firmwright.flows.verify.first_divergence import FirstDivergence, locate_first_divergence
+from firmwright.ir.graph.devices import is_copy_device
+from firmwright.ir.graph.evaluate import numerics_of
+from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.module import IRModule
+from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
+from firmwright.oracle.reference_runner import RuntimeName
+from firmwright.pipeline import Compilation
+
+log = logging.getLogger(__name__)
+RECORDED_OUTPUTS = "the recorded outputs"
+SAMPLES_PER_TASK = 32
+EXACT_TOLERANCE = Tolerance(0.0, 0.0)
+NUMERICS_HINTS: Mapping[RuntimeName, str] = {
+    "litert": "use --numerics litert.",
+    "tflm": "use --numerics tflm.",
+    "litert-xnnpack": "its kernels may differ from the reference ones by 1 in every layer.",
+    "litert-optimized": "its kernels may differ from the reference ones by 1 in every layer.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The comparison of the outputs over all samples.
+
+    Of the `values` compared, `mismatches` differ or exceed the float tolerance. `layer` is the
+    first diverging operator, if requested and found. `explanation` names the runtime that made a
+    recording, or relates the reference to the model's own runtime. `devices` counts the operators
+    on each device. `outputs` are the board's.
+    """
+
+    model: str
+    board: str
+    numerics: str
+    reference: str
+    samples: int
+    values: int
+    mismatches: int
+    max_abs_error: int | float
+    first: Difference | None
+    is_float: bool
+    layers_compared: int | None = None
+    layer: FirstDivergence | None = None
+    explanation: str = ""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    outputs: tuple[Tensors, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def exact(self) -> bool:
+        return self.mismatches == 0
+
+    def _repr_html_(self) -> str:
+        return show_html(self)
+
+
+def verify(
+    compiled: Compilation,
+    *,
+    samples: int = 10,
+    seed: int = 0,
+    batch: SampleBatch | None = None,
+    expected: Sequence[Tensors] | None = None,
+    find_first_divergence: bool = False,
+    open_with: Callable[[Compilation], ModelSession] = open_session,
+) -> Verification:
+    """Run `samples` samples of `seed` (or `batch`) and compare with the reference."""
+    if batch is None:
+        batch = generate_samples(compiled.module.io.inputs, samples, seed, index_ranges(compiled))
+    with ThreadPoolExecutor(1) as pool:
+        reference_future = pool.submit(_reference, compiled, batch, expected, find_first_divergence)
+        with open_with(compiled) as session:
+            actual = session.run_all(batch.samples)
+        reference = reference_future.result()
+    comparison = compare_outputs(reference.outputs, actual)
+    at = operator_devices(compiled.module)
+    result = Verification(
+        model=compiled.module.name,
+        board=compiled.board.name,
+        numerics=numerics_of(compiled.module),
+        reference=reference.name,
+        samples=len(reference.outputs),
+        values=comparison.values,
+        mismatches=comparison.mismatches,
+        max_abs_error=comparison.max_abs_error,
+        first=comparison.first,
+        is_float=any(t.type.dtype.is_float for t in compiled.module.io.outputs),
+        explanation=reference.note,
+        devices=Counter(d for d in at.values() if not is_copy_device(d)),
+        outputs=actual,
+    )
+    if find_first_divergence:
+        difference, compared = locate_first_divergence(
+            compiled, batch.samples, reference, open_with
+        )
+        result = replace(result, layers_compared=compared, layer=difference)
+    if expected is not None and not result.exact:
+        runtime = identify_recording_runtime(compiled, batch.samples, expected)
+        result = replace(result, explanation=runtime)
+    return result
+
+
+def verify_in_parts(
+    executor: Executor,
+    compiled: Compilation,
+    batch: SampleBatch,
+    expected: Sequence[Tensors] | None = None,
+    open_with: Callable[[Compilation], ModelSession] = open_session,
+) -> Verification:
+    check_recording(batch, expected)
+    size = len(batch.samples) if compiled.module.io.state else SAMPLES_PER_TASK
+    calls = []
+    for start in range(0, len(batch.samples), size):
+        part = slice(start, start + size)
+        samples = replace(batch, samples=batch.samples[part])
+        recorded = None if expected is None else expected[part]
+        calls.append(
+            partial(verify, compiled, batch=samples, expected=recorded, open_with=open_with)
+        )
+    return _merge(run_calls(executor, calls), size)
+
+
+def _merge(parts: Sequence[Verification], size: int) -> Verification:
+    explanations = {part.explanation for part in parts if part.first} or {parts[0].explanation}
+    firsts = (
+        replace(part.first, sample=part.first.sample + index * size)
+        for index, part in enumerate(parts)
+        if part.first
+    )
+    return replace(
+        parts[0],
+        samples=sum(part.samples for part in parts),
+        values=sum(part.values for part in parts),
+        mismatches=sum(part.mismatches for part in parts),
+        max_abs_error=max(part.max_abs_error for part in parts),
+        first=next(firsts, None),
+        explanation=explanations.pop() if len(explanations) == 1 else "",
+        outputs=tuple(outputs for part in parts for outputs in part.outputs),
+    )
+
+
+def check_recording(batch: SampleBatch, expected: Sequence[Tensors] | None) -> None:
+    if expected is not None and len(expected) != len(batch.samples):
+        what = f"the recording has {len(expected)} samples, but {len(batch.samples)} are run."
+        hint = f"use --samples {len(expected)}, or --input with the recorded inputs."
+        raise UsageError(what, hint=hint)
+
+
+def _reference(
+    compiled: Compilation, batch: SampleBatch, expected: Sequence[Tensors] | None, layers: bool
+) -> ReferenceOutputs:
+    if expected is None:
+        return compute_reference(compiled, batch.samples, layers=layers)
+    check_recording(batch, expected)
+    layer_values = compute_reference(compiled, batch.samples, layers=True).layers if layers else ()
+    return ReferenceOutputs(RECORDED_OUTPUTS, tuple(expected), layer_values)
+
+
+def identify_recording_runtime(
+    compiled: Compilation, samples: Sequence[Tensors], expected: Sequence[Tensors]
+) -> str:
+    """Return a sentence that names the runtime with exactly these outputs, or ""."""
+    if compiled.source is None or reference_runtime(compiled) not in ("litert", "tflm"):
+        return ""
+    for runtime in ("litert", "tflm", "litert-xnnpack", "litert-optimized"):
+        try:
+            reference = run_oracle_reference(compiled, samples, runtime)
+        except (ToolMissingError, ToolFailedError) as error:
+            log.info("%s is not available: %s", runtime, error)
+            continue
+        if compare_outputs(reference.outputs, expected, EXACT_TOLERANCE).mismatches == 0:
+            return f"the recording equals {reference.name} exactly; {NUMERICS_HINTS[runtime]}"
+    return ""
+
+
+_CAST = re.compile(r"int\d+\(a\)")
+_CHECKING_RUNTIMES = ("onnxruntime", "pytorch")
+_INDEXING = ("dynamic_gather", "dynamic_scatter")
+_MOVING = (
+    "broadcast_to",
+    "concatenation",
+    "gather",
+    "reshape",
+    "split",
+    "strided_slice",
+    "transpose",
+)
+
+
+def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
+    """Return the ranges of inputs that are indices, which ONNX Runtime and PyTorch check.
+
+    Indices may be moved, and computed by products with constants and by sums.
+    """
+    entry = compiled.imported.entry
+    if not isinstance(entry, Function) or reference_runtime(compiled) not in _CHECKING_RUNTIMES:
+        return {}
+    limits: dict[str, int] = {}
+    for call in reversed(entry.body):
+        limit = _limit(call, limits, compiled.imported)
+        sources = call.inputs[1:2] if call.op in _INDEXING else call.inputs
+        for source in sources if limit is not None else ():
+            if source is not None and limit is not None:
+                limits[source.name] = min(limit, limits.get(source.name, limit))
+    return {param.name: (0, limits[param.name]) for param in entry.params if param.name in limits}
+
+
+def _limit(call: Call, limits: Mapping[str, int], module: IRModule) -> int | None:
+    """Return the largest value of a call's operands that are indices; None if none is one."""
+    if call.op in _INDEXING:
+        data, indices = call.inputs[:2]
+        assert data is not None
+        assert indices is not None
+        if call.attrs.get("mode") in ("along", "elements"):
+            return data.type.shape[int(str(call.attrs["axis"]))] - 1
+        first = int(str(call.attrs.get("batch_dims", 0)))
+        return min(data.type.shape[first : first + indices.type.shape[-1]], default=0) - 1
+    limit = next((limits[value.name] for value in call.outputs if value.name in limits), None)
+    if limit is None or call.op in _MOVING:
+        return limit
+    x = call.inputs[0]
+    if call.op == "reduction" and call.attrs.get("step") == "add" and x is not None:
+        return limit * math.prod(call.outputs[0].type.shape) // max(1, math.prod(x.type.shape))
+    return _limit_of_formula(call, limit, module) if call.op == "expression" else None
+
+
+def _limit_of_formula(call: Call, limit: int, module: IRModule) -> int | None:
+    formula = str(call.attrs["formula"])
+    if _CAST.fullmatch(formula):
+        return limit
+    names = [value.constant for value in call.inputs if value is not None and value.constant]
+    most = max((int(module.constants[name].array().max(initial=0)) for name in names), default=0)
+    match formula:
+        case "a * b" if names:
+            return limit // max(1, most)
+        case "a + b":
+            return max(0, limit - most) if names else limit // 2
+    return None

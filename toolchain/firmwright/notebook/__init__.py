@@ -1,0 +1,1 @@
+"""Views of models, sessions and results in notebooks."""
