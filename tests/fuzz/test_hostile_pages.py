@@ -17,6 +17,7 @@ import pytest
 from model_writer import ModelFile
 from sample_report import buffer, make_report, operator
 
+import firmwright.notebook.html  # noqa: F401 - registers the views
 from firmwright.base.errors import ModelError
 from firmwright.cli.printing import print_text
 from firmwright.cli.text_table import format_table

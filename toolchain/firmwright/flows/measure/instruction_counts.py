@@ -123,6 +123,21 @@ class InstructionCounts:
         return self.total.duration if in_cycles else self.total.instructions
 
 
+def _check_emulator(board: Board) -> None:
+    """Raise UsageError without QEMU, ToolMissingError if it lacks plugins."""
+    if board.run.kind != "qemu":
+        hint = "use --board mps2-an386, or another board that firmwright boards lists as emulated."
+        raise UsageError("exact instruction counts need QEMU.", where=board.name, hint=hint)
+    check_plugin_support(board.run.program)
+
+
+def _check_timing_board(timed: Board, board: Board) -> None:
+    """Raise UsageError if the board whose flash is modeled has another core than the emulated."""
+    if timed.core != board.core:
+        what = f"{timed.name} has a {timed.core}, but the model runs on a {board.core}."
+        raise UsageError(what, where="--timing-board", hint="name a board with the same core.")
+
+
 def measure_instructions(
     compiled: Compilation,
     *,
@@ -142,14 +157,9 @@ def measure_instructions(
     timed = timing_board or compiled.board
     compiled = emulate(compiled)
     board = compiled.board
-    if board.run.kind != "qemu":
-        hint = "use --board mps2-an386, or another board that firmwright boards lists as emulated."
-        raise UsageError("exact instruction counts need QEMU.", where=board.name, hint=hint)
-    check_plugin_support(board.run.program)
+    _check_emulator(board)
     image = image or build_image(compiled, compiler=compiler)
-    if timed.core != board.core:
-        what = f"{timed.name} has a {timed.core}, but the model runs on a {board.core}."
-        raise UsageError(what, where="--timing-board", hint="name a board with the same core.")
+    _check_timing_board(timed, board)
     code = _CodeIndex(image, disassemble(board, image.elf))
     root = code.function(f"{c_prefix(compiled)}_run")
     plugin = build_counter_plugin(cache_root() / "plugins")
