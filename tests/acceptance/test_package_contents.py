@@ -145,7 +145,7 @@ GRID = [
     pytest.param(
         case,
         form,
-        marks=() if form in ("cmake", "makefile") or case in FEW else pytest.mark.deep,
+        marks=() if form == "cmake" or case in FEW else pytest.mark.deep,
         id=f"{case}-{form}",
     )
     for case in CASES

@@ -45,6 +45,7 @@ def project(compiled: Compile, tmp_path: Path) -> Write:
     return write
 
 
+@pytest.mark.deep
 def test_static_analyzers_report_only_listed_findings(project: Write) -> None:
     assert_listed(review(project("digits"), jobs=2), "digits", RUNTIME)
 

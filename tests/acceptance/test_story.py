@@ -74,6 +74,7 @@ def tell(story: Compilation, count: int) -> list[int]:
     return tokens
 
 
+@pytest.mark.deep
 def test_the_model_with_its_cache_and_stack_needs_64_kb_and_begins_the_story(
     story: Compilation,
 ) -> None:

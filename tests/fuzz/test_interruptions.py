@@ -113,7 +113,8 @@ def test_a_killed_command_is_repeated_with_the_same_bytes(
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("name", with_deep("compile", "build"))
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["compile", "build"])
 def test_concurrent_commands_in_a_folder_and_a_cache_give_the_same_bytes(
     name: str, tmp_path: Path, deep: bool
 ) -> None:

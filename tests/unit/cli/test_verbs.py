@@ -320,6 +320,7 @@ def test_bench_compares_with_the_peers(fw, tmp_path: Path, digits_path: Path):
     assert len(lines) == 2
 
 
+@pytest.mark.deep
 @pytest.mark.qemu
 def test_bench_models_cycles_with_the_memories_of_a_chip(fw, digits_path: Path):
     emulated = "mps2-an386,nucleo-l4r5zi"

@@ -12,9 +12,10 @@ from threading import Event, Thread
 
 import pytest
 
+import firmwright
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
-from firmwright.flows.board import build_cache, firmware_images
+from firmwright.flows.board import build_cache
 from firmwright.flows.board.build_cache import (
     cache_entries,
     cache_limit_bytes,
@@ -57,7 +58,7 @@ def test_concurrent_builds_of_the_same_image_share_the_work(
     monkeypatch, tmp_path: Path, digits_path: Path
 ):
     monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path))
-    toolchain = str(Path(firmware_images.__file__).parents[2])
+    toolchain = str(Path(firmwright.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": toolchain}
     running = [
         subprocess.Popen(

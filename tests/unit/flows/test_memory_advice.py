@@ -58,6 +58,7 @@ def test_a_program_that_no_option_makes_small_enough_is_compiled_twice(
     assert [len(options) for options in compiled] == [0, 3]
 
 
+@pytest.mark.deep
 def test_other_memories_of_the_board_are_advised(digits_path):
     pools = (PoolInfo("sram", 100),)
     options = {"board": "nucleo-h743zi", "pools": pools, "planner": "greedy_by_size"}

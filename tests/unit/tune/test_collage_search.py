@@ -113,6 +113,7 @@ def test_collage_is_never_worse_than_eager_and_results_can_be_edited(
         assert (rows[0]["schedule"] == "loud") == (expected == "loud")
 
 
+@pytest.mark.deep
 @pytest.mark.qemu
 def test_region_that_does_not_build_is_reported_with_the_reason(
     no_backends: None, monkeypatch: pytest.MonkeyPatch
