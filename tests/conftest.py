@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -233,3 +234,19 @@ def fw(capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
         return Said(status, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def ci_script() -> Callable[[str], ModuleType]:
+    """Return a function that imports a script of the folder .ci."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # dataclasses look up their module
+        spec.loader.exec_module(module)
+        return module
+
+    return load

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -18,13 +18,8 @@ CHECKED_FROM = "a51fefb0f372"
 
 
 @pytest.fixture(scope="module")
-def commit_subject() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("subject", ROOT / ".ci" / "commit_subject.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def commit_subject(ci_script: Callable[[str], ModuleType]) -> ModuleType:
+    return ci_script("commit_subject")
 
 
 def git(*words: str) -> subprocess.CompletedProcess[str]:

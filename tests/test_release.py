@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -39,14 +38,8 @@ The first.
 
 
 @pytest.fixture(scope="module")
-def release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", ROOT / ".ci" / "release.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["release"] = module  # its dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
+def release(ci_script: Callable[[str], ModuleType]) -> ModuleType:
+    return ci_script("release")
 
 
 @pytest.fixture

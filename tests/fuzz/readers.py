@@ -31,6 +31,7 @@ from structured_mutator import (
     few,
 )
 from tflite_writer import write_cases
+from tuning_lines import MEASUREMENT
 
 from firmwright.base.array_files import read_npz
 from firmwright.base.dtypes import INT8
@@ -238,23 +239,7 @@ def _board_seeds() -> tuple[bytes, ...]:
 
 @cache
 def _tuning_seeds() -> tuple[bytes, ...]:
-    line = {
-        "schema": 1,
-        "layer": "a" * 24,
-        "kernel": "b" * 24,
-        "what": "conv2d 8x8",
-        "rule": "r",
-        "config": {"pixels": 2, "order": "x"},
-        "status": "ok",
-        "count": 1200,
-        "unit": "cycles",
-        "board": "b",
-        "method": "exact",
-        "compiler": "gcc",
-        "flags": "-O2",
-        "version": "0.1.0",
-    }
-    return (b"\n".join(json.dumps({**line, "count": n}).encode() for n in range(3)),)
+    return (b"\n".join(json.dumps({**MEASUREMENT, "count": n}).encode() for n in range(3)),)
 
 
 @cache

@@ -13,7 +13,7 @@ import numpy as np
 from backend import NodeTest
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
-from test_classical import FEATURES, random_forest
+from test_classical import FEATURES, TREES, random_forest
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -113,28 +113,14 @@ def _models() -> Iterator[NodeTest]:
 
 
 def _tree_ensemble() -> NodeTest:
-    def tensor(*values: float, dtype: Any = np.float32) -> Any:
-        return numpy_helper.from_array(np.array(values, dtype))
-
     return _case(
         "tree_ensemble",
         "TreeEnsemble",
         [FLOATS],
         ML,
         ml_opset=5,
-        n_targets=2,
-        post_transform=0,
         aggregate_function=1,
-        tree_roots=[0, 2],
-        nodes_modes=tensor(0, 1, 3, dtype=np.uint8),
-        nodes_featureids=[0, 1, 0],
-        nodes_splits=tensor(0.5, 0.25, -0.5),
-        nodes_truenodeids=[1, 0, 2],
-        nodes_trueleafs=[0, 1, 1],
-        nodes_falsenodeids=[3, 1, 0],
-        nodes_falseleafs=[1, 1, 1],
-        leaf_targetids=[0, 1, 0, 1],
-        leaf_weights=tensor(1.5, 2.25, 3.5, -4),
+        **TREES,
     )
 
 

@@ -177,28 +177,29 @@ def test_a_forest_with_a_comparison_for_equality_is_refused() -> None:
         imported(data)
 
 
-def test_tree_ensemble_reaches_the_same_leaves() -> None:
-    def tensor(*values: float, dtype: Any = np.float32) -> Any:
-        return numpy_helper.from_array(np.array(values, dtype))
+def _tensor(*values: float, dtype: Any = np.float32) -> Any:
+    return numpy_helper.from_array(np.array(values, dtype))
 
-    node = helper.make_node(
-        "TreeEnsemble",
-        ["x"],
-        ["y"],
-        domain="ai.onnx.ml",
-        n_targets=2,
-        post_transform=0,
-        tree_roots=[0, 2],
-        nodes_modes=tensor(0, 1, 3, dtype=np.uint8),
-        nodes_featureids=[0, 1, 0],
-        nodes_splits=tensor(0.5, 0.25, -0.5),
-        nodes_truenodeids=[1, 0, 2],
-        nodes_trueleafs=[0, 1, 1],
-        nodes_falsenodeids=[3, 1, 0],
-        nodes_falseleafs=[1, 1, 1],
-        leaf_targetids=[0, 1, 0, 1],
-        leaf_weights=tensor(1.5, 2.25, 3.5, -4),
-    )
+
+TREES: dict[str, Any] = {
+    "n_targets": 2,
+    "post_transform": 0,
+    "tree_roots": [0, 2],
+    "nodes_modes": _tensor(0, 1, 3, dtype=np.uint8),
+    "nodes_featureids": [0, 1, 0],
+    "nodes_splits": _tensor(0.5, 0.25, -0.5),
+    "nodes_truenodeids": [1, 0, 2],
+    "nodes_trueleafs": [0, 1, 1],
+    "nodes_falsenodeids": [3, 1, 0],
+    "nodes_falseleafs": [1, 1, 1],
+    "leaf_targetids": [0, 1, 0, 1],
+    "leaf_weights": _tensor(1.5, 2.25, 3.5, -4),
+}
+"""Attributes of a TreeEnsemble of two trees and two targets."""
+
+
+def test_tree_ensemble_reaches_the_same_leaves() -> None:
+    node = helper.make_node("TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", **TREES)
     model = onnx.load_from_string(model_of(node, {"y": TensorProto.FLOAT}))
     model.opset_import[1].version = 5
     data, x = model.SerializeToString(), rows_of(3)

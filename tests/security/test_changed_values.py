@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tuning_lines import MEASUREMENT
 
 from firmwright.base.resources import boards_dir
 from firmwright.cli.main import _parser, main, verbs
@@ -35,22 +36,6 @@ VALUES: Sequence[Any] = (
 JSON_VALUES: Sequence[Any] = (*VALUES, None, [None])
 BOARD = "mps2-an386"
 USED_BY_SBOM = frozenset({"model", "model_id", "source_sha256", "numerics", "compiler"})
-MEASUREMENT = {
-    "schema": 1,
-    "layer": "a" * 24,
-    "kernel": "b" * 24,
-    "what": "conv2d 8x8",
-    "rule": "r",
-    "config": {"pixels": 2, "order": "x"},
-    "status": "ok",
-    "count": 1200,
-    "unit": "cycles",
-    "board": "b",
-    "method": "exact",
-    "compiler": "gcc",
-    "flags": "-O2",
-    "version": "0.1.0",
-}
 PARTITION = {
     "schema": PARTITION_SCHEMA,
     "parts": [{"target": "c", "makes": ["conv_2d_1"], "ops": ["conv2d"], "entries": ["x"]}],

@@ -7,36 +7,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from stm32_image import stm32_image
 
-from firmwright.artifacts import Image, ImageSizes, StackUsage
+from firmwright.artifacts import Image
 from firmwright.base.errors import ToolFailedError
 from firmwright.boards import load_board
 from firmwright.flows.board.flashing import flash, plan_flashing
 from firmwright.flows.board.gdb_session import debug_commands
 
-HEX = ":020000040800F2\n:04000000DEADBEEFC4\n:00000001FF\n"
-
 
 @pytest.fixture
 def image(tmp_path: Path) -> Image:
-    """Four bytes at the beginning of an STM32's flash."""
-    (tmp_path / "fw.hex").write_text(HEX)
-    (tmp_path / "fw.bin").write_bytes(bytes.fromhex("deadbeef"))
-    nothing = StackUsage("", 0, ())
-    return Image(
-        board="any",
-        variant="release",
-        directory=tmp_path,
-        elf=tmp_path / "fw.elf",
-        bin=tmp_path / "fw.bin",
-        hex=tmp_path / "fw.hex",
-        library=None,
-        sizes=ImageSizes((), (), ()),
-        model_flash_bytes=0,
-        model_ram_bytes=0,
-        stack=nothing,
-        firmware_stack=nothing,
-    )
+    return stm32_image(tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("openocd") is None, reason="openocd is not installed")

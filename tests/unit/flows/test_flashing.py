@@ -7,17 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from stm32_image import stm32_image
 
-from firmwright.artifacts import Image, ImageSizes, StackUsage
+from firmwright.artifacts import Image
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
 from firmwright.boards import list_boards, load_board
 from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.device.flash_tools import TOOLS
 from firmwright.flows.board import flashing
 from firmwright.flows.board.flashing import erase, find_volume, flash, plan_erase, plan_flashing
-
-HEX = ":020000040800F2\n:04000000DEADBEEFC4\n:00000001FF\n"
-
 
 SAYS = {
     "pyocd": "echo 0012 I Erased 4096 bytes, programmed 512 bytes, skipped 0 bytes >&2",
@@ -40,24 +38,7 @@ PROVEN_ON = {
 
 @pytest.fixture
 def image(tmp_path: Path) -> Image:
-    """Four bytes at the beginning of an STM32's flash."""
-    (tmp_path / "fw.hex").write_text(HEX)
-    (tmp_path / "fw.bin").write_bytes(bytes.fromhex("deadbeef"))
-    nothing = StackUsage("", 0, ())
-    return Image(
-        board="any",
-        variant="release",
-        directory=tmp_path,
-        elf=tmp_path / "fw.elf",
-        bin=tmp_path / "fw.bin",
-        hex=tmp_path / "fw.hex",
-        library=None,
-        sizes=ImageSizes((), (), ()),
-        model_flash_bytes=0,
-        model_ram_bytes=0,
-        stack=nothing,
-        firmware_stack=nothing,
-    )
+    return stm32_image(tmp_path)
 
 
 def test_command_lines_of_flash_tools(image: Image, golden: Callable[..., None]) -> None:

@@ -11,6 +11,18 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint
 from firmwright.usmp.interference import build_interference
 
+GAPS = (
+    (16, (5, 6)),
+    (232, (4, 5)),
+    (136, (0, 2)),
+    (72, (3, 7)),
+    (144, (5, 8)),
+    (152, (1, 5)),
+    (104, (7, 10)),
+    (232, (6, 8)),
+    (48, (6, 7)),
+)
+"""(bytes, life) of buffers for which every fixed order leaves a gap; a plan without one exists."""
 UNLIMITED = (PoolInfo("sram"),)
 Problem = tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...], tuple[PoolInfo, ...]]
 
@@ -109,3 +121,9 @@ def _residual_chain() -> Callable[..., Problem]:
 @pytest.fixture(name="random_problem")
 def _random_problem() -> Callable[..., Problem]:
     return a_random_problem
+
+
+@pytest.fixture
+def buffers_with_gaps() -> tuple[BufferInfo, ...]:
+    """Return the buffers of GAPS."""
+    return tuple(a_buffer(f"b{i}", size, live) for i, (size, live) in enumerate(GAPS))

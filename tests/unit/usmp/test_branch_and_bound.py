@@ -154,19 +154,10 @@ def test_interrupted_search_keeps_its_start_and_a_sound_bound() -> None:
     assert problem.lower_bound_bytes <= layout.proven_bytes <= layout.cost[1]
 
 
-def test_pool_of_exactly_the_optimal_size_is_sufficient(make_buffer: Callable) -> None:
-    sizes = (
-        (16, (5, 6)),
-        (232, (4, 5)),
-        (136, (0, 2)),
-        (72, (3, 7)),
-        (144, (5, 8)),
-        (152, (1, 5)),
-        (104, (7, 10)),
-        (232, (6, 8)),
-        (48, (6, 7)),
-    )
-    buffers = tuple(make_buffer(f"b{i}", size, live) for i, (size, live) in enumerate(sizes))
+def test_pool_of_exactly_the_optimal_size_is_sufficient(
+    buffers_with_gaps: Sequence[BufferInfo],
+) -> None:
+    buffers = buffers_with_gaps
     conflicts = build_interference(buffers)
     needed = build_problem(buffers, conflicts, POOLS).lower_bound_bytes
     pools = (PoolInfo("sram", needed),)

@@ -9,6 +9,7 @@ import pytest
 
 from firmwright.base.errors import DoesNotFitError, RegionOverflow
 from firmwright.ir.core import PoolInfo
+from firmwright.ir.tir.plan import BufferInfo
 from firmwright.usmp.branch_and_bound import search_planner
 from firmwright.usmp.heuristics import candidate_orders, place_first_fit
 from firmwright.usmp.interference import build_interference
@@ -43,18 +44,6 @@ VWW = [
     256,
     2,
     2,
-]
-# (bytes, life) of buffers for which every fixed order leaves a gap and a plan without one exists.
-GAPS = [
-    (16, (5, 6)),
-    (232, (4, 5)),
-    (136, (0, 2)),
-    (72, (3, 7)),
-    (144, (5, 8)),
-    (152, (1, 5)),
-    (104, (7, 10)),
-    (232, (6, 8)),
-    (48, (6, 7)),
 ]
 
 
@@ -118,8 +107,8 @@ def test_search_is_never_worse_than_the_greedy_planners(random_problem: Callable
             assert best <= find_planner(name)(buffers, conflicts, pools).workspace_bytes
 
 
-def test_local_search_beats_all_fixed_orders(make_buffer: Callable) -> None:
-    buffers = tuple(make_buffer(f"b{i}", size, live) for i, (size, live) in enumerate(GAPS))
+def test_local_search_beats_all_fixed_orders(buffers_with_gaps: Sequence[BufferInfo]) -> None:
+    buffers = buffers_with_gaps
     conflicts = build_interference(buffers)
     pools = (PoolInfo("sram"),)
     problem = build_problem(buffers, conflicts, pools)

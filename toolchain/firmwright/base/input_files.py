@@ -1,6 +1,8 @@
 """Reading of files that users or projects name, which may be links to devices or pipes."""
 
+import csv
 import errno
+import io
 import os
 import stat
 from pathlib import Path
@@ -44,3 +46,12 @@ def read_input_text(path: str | Path, errors: str = "strict") -> str:
     """
     check_regular_file(path, TEXT_BYTES_MAX)
     return Path(path).read_text(encoding="utf-8", errors=errors)
+
+
+def read_input_rows(path: str | Path) -> list[list[str]]:
+    """Return the rows of a CSV file that are not empty, without spaces after the commas.
+
+    Raise OSError, UnicodeDecodeError or csv.Error if it cannot be read.
+    """
+    lines = io.StringIO(read_input_text(path))
+    return [row for row in csv.reader(lines, skipinitialspace=True) if row]

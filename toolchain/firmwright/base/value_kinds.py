@@ -1,4 +1,4 @@
-"""Kinds of values in JSON files that users or tools may have changed, and what violates them."""
+"""Kinds of values in files that users or tools may have changed, and what violates them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

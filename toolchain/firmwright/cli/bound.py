@@ -1,7 +1,6 @@
 """`firmwright bound`: bound the instructions and modeled cycles of a run for all inputs."""
 
 import argparse
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.measure.time_bound import TimeBound, bound_time
-from firmwright.package.project_writer import write_project
+from firmwright.package.project_writer import add_file_list, with_facts, write_project
 from firmwright.pipeline import Compilation
 from firmwright.pipeline.configuration import make_emit_options
 
@@ -67,11 +66,9 @@ def format_summary(bound: TimeBound, measured: dict[str, Any] | None) -> str:
 
 def with_bound(compiled: Compilation, data: Mapping[str, Any]) -> SourceTree:
     """Return the project with a bound in metadata.json and in the header NAME_bound.h."""
-    project, header = compiled.project().files, f"model/{compiled.module.name}_bound.h"
+    project, header = compiled.project(), f"model/{compiled.module.name}_bound.h"
     emitted = make_emit_options(compiled.board, compiled.options)
     notice = {"spdx": emitted.spdx, "banner": emitted.banner}
     macros = render_template("firmwright.package", "bound/NAME_bound.h.j2", bound=data, **notice)
-    metadata = json.loads(project["metadata.json"])
-    metadata |= {"bound": data, "files": sorted([*metadata["files"], header])}
-    text = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
-    return SourceTree({**project, "metadata.json": text, header: macros})
+    project = project.merged(SourceTree({header: macros}))
+    return with_facts(project, add_file_list({"bound": data}, project))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from firmwright.artifacts import MARKER
 from firmwright.base.errors import UsageError
 from firmwright.build.board_facts import read_board_facts
 from firmwright.cli.verb import Outcome
@@ -31,13 +32,13 @@ def run(args: argparse.Namespace) -> Outcome:
 EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 _FOLDERS: Final = ("backend", "board", "firmware", "model", "runtime")
 _USED_FACTS: Final = ("model", "model_id", "source_sha256", "numerics", "compiler")
-_TOP_LEVEL_FILES: Final = ("SConstruct", "metadata.json")
+_TOP_LEVEL_FILES: Final = ("SConstruct", MARKER)
 _COMPILERS: Final = re.compile(rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang version [\w.]+)")
 
 
 def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the SBOM, with the time of SOURCE_DATE_EPOCH if that is set."""
-    metadata, board = folder / "metadata.json", folder / "board" / "board.json"
+    metadata, board = folder / MARKER, folder / "board" / "board.json"
     if not metadata.is_file() or not board.is_file():
         hint = "run firmwright compile MODEL --board B -o DIR, then sbom DIR."
         raise UsageError("this is not a project folder.", where=str(folder), hint=hint)

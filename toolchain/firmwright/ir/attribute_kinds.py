@@ -4,9 +4,9 @@ An attribute that these tables do not name may have any value: extensions have t
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
+from firmwright.base.value_kinds import TEXT, TRUTH, Kind
 from firmwright.ir.core import LINKER_SECTION, Attr
 
 ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = {
@@ -20,15 +20,7 @@ ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = {
 _INT_MAX = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class AttrKind:
-    """A set of values, and its name in messages."""
-
-    name: str
-    accepts: Callable[[Attr], bool]
-
-
-AttrKinds = Mapping[str, AttrKind]
+AttrKinds = Mapping[str, Kind]
 
 
 def _is_int(value: Attr) -> bool:
@@ -43,46 +35,44 @@ def _is_speed(value: Attr) -> bool:
     return (_is_int(value) or isinstance(value, float)) and 0 < float(str(value)) < math.inf
 
 
-FLAG = AttrKind("true or false", lambda value: isinstance(value, bool))
-INT = AttrKind("an integer of 64 bits", _is_int)
-COUNT = AttrKind("a count", lambda value: _is_int(value) and int(str(value)) >= 0)
-INT_OR_FLAG = AttrKind("an integer", lambda value: _is_int(value) or isinstance(value, bool))
-FLOAT = AttrKind("a float", lambda value: isinstance(value, float))
-NUMBER = AttrKind("a number", lambda value: _is_int(value) or isinstance(value, float))
-SPEED = AttrKind("a positive number", _is_speed)
-TEXT = AttrKind("a string", lambda value: isinstance(value, str))
+INT = Kind("an integer of 64 bits", _is_int)
+COUNT = Kind("a count", lambda value: _is_int(value) and int(str(value)) >= 0)
+INT_OR_FLAG = Kind("an integer", lambda value: _is_int(value) or isinstance(value, bool))
+FLOAT = Kind("a float", lambda value: isinstance(value, float))
+NUMBER = Kind("a number", lambda value: _is_int(value) or isinstance(value, float))
+SPEED = Kind("a positive number", _is_speed)
 
 
-def one_of(words: Mapping[str, object] | tuple[str, ...]) -> AttrKind:
-    return AttrKind(f"one of {', '.join(words)}", lambda value: value in words)
+def one_of(words: Mapping[str, object] | tuple[str, ...]) -> Kind:
+    return Kind(f"one of {', '.join(words)}", lambda value: value in words)
 
 
-def either(*kinds: AttrKind) -> AttrKind:
-    names = " or ".join(kind.name for kind in kinds)
-    return AttrKind(names, lambda value: any(kind.accepts(value) for kind in kinds))
+def either(*kinds: Kind) -> Kind:
+    names = " or ".join(kind.description for kind in kinds)
+    return Kind(names, lambda value: any(kind.includes(value) for kind in kinds))
 
 
-def list_of(kind: AttrKind, count: int | None = None) -> AttrKind:
+def list_of(kind: Kind, count: int | None = None) -> Kind:
     """Return the kind of lists, of `count` elements if it is given."""
 
     def accepts(value: Attr) -> bool:
         if not isinstance(value, tuple) or count not in (None, len(value)):
             return False
-        return all(map(kind.accepts, value))
+        return all(map(kind.includes, value))
 
     amount = "a list" if count is None else f"a list of {count} values"
-    return AttrKind(f"{amount}, each {kind.name}", accepts)
+    return Kind(f"{amount}, each {kind.description}", accepts)
 
 
-def row_of(*kinds: AttrKind) -> AttrKind:
+def row_of(*kinds: Kind) -> Kind:
     """Return the kind of lists with one value of each of `kinds`."""
 
     def accepts(value: Attr) -> bool:
         if not isinstance(value, tuple) or len(value) != len(kinds):
             return False
-        return all(kind.accepts(item) for kind, item in zip(kinds, value, strict=True))
+        return all(kind.includes(item) for kind, item in zip(kinds, value, strict=True))
 
-    return AttrKind(f"a list of {', '.join(kind.name for kind in kinds)}", accepts)
+    return Kind(f"a list of {', '.join(kind.description for kind in kinds)}", accepts)
 
 
 INTS, NUMBERS, TEXTS = list_of(INT), list_of(NUMBER), list_of(TEXT)
@@ -95,8 +85,8 @@ MODULE_ATTRIBUTES: AttrKinds = {
     "optimize": one_of(("speed", "size", "ram", "balanced")),
     **dict.fromkeys(("entry", "planner", "board", "stage", "tuning"), TEXT),
     **dict.fromkeys(("source_sha256", "engine_core"), TEXT),
-    **dict.fromkeys(("link_params", "fallback", "recompute", "compress_weights"), FLAG),
-    **dict.fromkeys(("pipeline_runs", "weight_independent", "all_channels", "short_loops"), FLAG),
+    **dict.fromkeys(("link_params", "fallback", "recompute", "compress_weights"), TRUTH),
+    **dict.fromkeys(("pipeline_runs", "weight_independent", "all_channels", "short_loops"), TRUTH),
     **dict.fromkeys(("ram_bytes", "flash_bytes", "ramfunc_bytes", "compressed_bytes"), COUNT),
     **dict.fromkeys(("pipelined_runs", "subgraph"), COUNT),
     **dict.fromkeys(("program_bandwidth", "program_latency", "flash_stalls"), NUMBER),
@@ -112,12 +102,12 @@ POOL_ATTRIBUTES: AttrKinds = {
     "access": one_of(("rw", "ro")),
     "targets": TEXTS,
     "scope": one_of(("global", "external", "port", "async")),
-    "section": AttrKind("the name of a linker section", _is_section),
-    "tightly_coupled": FLAG,
+    "section": Kind("the name of a linker section", _is_section),
+    "tightly_coupled": TRUTH,
 }
 FUNCTION_ATTRIBUTES: AttrKinds = {
     **dict.fromkeys(("target", "symbol", "composite", "op", "schedule", "comment", "code"), TEXT),
-    **dict.fromkeys(("aot_main", "keeps", "ramfunc", "disable_scheduling"), FLAG),
+    **dict.fromkeys(("aot_main", "keeps", "ramfunc", "disable_scheduling"), TRUTH),
     **dict.fromkeys(("macs", "modeled_cycles"), COUNT),
     "constants_pool": TEXT,
     "extern": either(TEXT, TEXTS),
@@ -152,7 +142,7 @@ OPERATOR_ATTRIBUTES: AttrKinds = {
     "block": either(INT, INTS),
     "paddings": either(INTS, list_of(INTS)),
     "step": either(INT, TEXT),
-    "values": list_of(either(NUMBER, FLAG)),
+    "values": list_of(either(NUMBER, TRUTH)),
     "scales": list_of(NUMBER, 4),
     "subviews_of": one_of(("input", "output")),
 }

@@ -192,9 +192,9 @@ class SyntaxParser:
             token = self.tokens.peek
             attrs[name] = self.attr()
             kind = kinds.get(name)
-            if kind is not None and not kind.accepts(attrs[name]):
+            if kind is not None and not kind.includes(attrs[name]):
                 found = format_attr(attrs[name]).replace("\n", " ")[:40]
-                what = f"the attribute {name} is {found}, expected {kind.name}."
+                what = f"the attribute {name} is {found}, expected {kind.description}."
                 raise self.tokens.error(what, token)
 
         self.items("{", "}", item)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
-from firmwright.artifacts import SourceTree
+from firmwright.artifacts import MARKER, SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.dtypes import get_dtype
 from firmwright.base.errors import UsageError
@@ -133,14 +133,14 @@ def export_package(exported: ExportInput, form: str, tests: PackageTests | None)
     content["LICENSE"] = exported.metadata.license_text or content["LICENSE"]
     if form == "mlf":
         (model,) = exported.models
-        record = exported.tree.files["metadata.json"]
+        record = exported.tree.files[MARKER]
         tree = build_mlf(exported.name, exported.files, model, exported.text, record)
         return tree.merged(SourceTree(content))
     _check_linkable(exported.files, form)
     content |= _render_templates(form, values)
     for file in exported.files:
         content[f"{FOLDERS[form]}/{file.name}"] = file.data
-    content["metadata.json"] = exported.tree.files["metadata.json"]
+    content[MARKER] = exported.tree.files[MARKER]
     if tests is not None:
         more = {"model_file": tests.model_file, "options": tests.options}
         content |= _render_templates("with-tests", {**values, **more})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from firmwright.artifacts import SourceTree
+from firmwright.artifacts import MARKER, SourceTree
 from firmwright.base.child_process import Word, python_command, run_program
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.boards import Board
@@ -43,7 +43,7 @@ def sign_update(
         raise UsageError("there is no such key file.", where=str(signing.key), hint=hint)
     slots = board.mcuboot
     assert slots is not None  # the caller selected payloads by its slots
-    content: dict[str, str | bytes] = {"metadata.json": metadata}
+    content: dict[str, str | bytes] = {MARKER: metadata}
     entries = []
     for number, payload in payloads.items():
         region, slot_bytes = slots.slots[number]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from firmwright.artifacts import SourceTree
+from firmwright.artifacts import MARKER, SourceTree
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.source_paths import BUILD_FLAGS_FILE
 
 _PACKAGED: Final = ("model", "tvm", "backend")
-_NOT_PACKAGED: Final = ("firmware", "metadata.json")
+_NOT_PACKAGED: Final = ("firmware", MARKER)
 """The server's glue, and the record, which every format stores under a name of its own."""
 _GCC_FLAGS: Final = re.compile(r"^ \* gcc flags:((?: -f[a-z-]+)+)$", re.MULTILINE)
 _FOREIGN_GCC_FLAGS: Final = ("-w",)

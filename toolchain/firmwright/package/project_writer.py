@@ -4,11 +4,12 @@ Nothing is written outside the directory, not even through links, and other file
 Stale model files are removed.
 """
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from firmwright.artifacts import MARKER as MARKER
-from firmwright.artifacts import SourceTree, holds_nothing
+from firmwright.artifacts import MARKER, SourceTree, holds_nothing
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import parse_json
@@ -71,3 +72,14 @@ def _is_stale(directory: Path, path: str) -> bool:
 def add_file_list(facts: dict[str, object], tree: SourceTree) -> dict[str, object]:
     """Return `facts` for metadata.json with the model files, so that stale ones can be removed."""
     return {**facts, _OWNED: sorted(path for path in tree.files if path.startswith("model/"))}
+
+
+def metadata_file(facts: Mapping[str, Any]) -> SourceTree:
+    """Return metadata.json with the facts of a project."""
+    return SourceTree({MARKER: json.dumps(facts, indent=2, sort_keys=True) + "\n"})
+
+
+def with_facts(tree: SourceTree, facts: Mapping[str, Any]) -> SourceTree:
+    """Return the tree with further facts in its metadata.json."""
+    known = json.loads(str(tree.files[MARKER]))
+    return SourceTree({**tree.files, **metadata_file({**known, **facts}).files})

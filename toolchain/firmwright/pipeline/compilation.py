@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +30,12 @@ from firmwright.ops.registry import op_table
 from firmwright.package.metadata import summarize_bundle, summarize_compilation
 from firmwright.package.mlperf import MlperfTask, make_mlperf_project
 from firmwright.package.option_serialization import serialize_options
-from firmwright.package.project_writer import add_file_list, write_project
+from firmwright.package.project_writer import (
+    add_file_list,
+    metadata_file,
+    with_facts,
+    write_project,
+)
 from firmwright.partitioning.backend_libraries import (
     add_library_files,
     collect_intrinsics,
@@ -87,10 +91,7 @@ class Compilation:
         """The tree whose metadata.json contains the choices that new weights keep."""
         if self.record is None:
             return self.tree
-        facts = json.loads(str(self.tree.files["metadata.json"]))
-        facts["choices"] = self.record.to_json()
-        text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
-        return SourceTree({**self.tree.files, "metadata.json": text})
+        return with_facts(self.tree, {"choices": self.record.to_json()})
 
     def project(self) -> SourceTree:
         """Return all files of a self-contained project that builds with `scons`."""
@@ -242,8 +243,7 @@ def emit_compilation(
 
 
 def _metadata_file(summary: CompilationSummary | BundleSummary, tree: SourceTree) -> SourceTree:
-    facts = add_file_list(summary.to_json(), tree)
-    return SourceTree({"metadata.json": json.dumps(facts, indent=2, sort_keys=True) + "\n"})
+    return metadata_file(add_file_list(summary.to_json(), tree))
 
 
 def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:

@@ -20,6 +20,7 @@ if _SOURCE_ROOT not in sys.path:  # SCons loads this file by its path, without t
     sys.path.insert(0, _SOURCE_ROOT)
 
 from firmwright import pipeline  # noqa: E402 - needs the path above
+from firmwright.artifacts import MARKER  # noqa: E402
 from firmwright.base.c_identifiers import to_c_identifier  # noqa: E402
 from firmwright.base.errors import FirmwrightError  # noqa: E402
 from firmwright.base.resources import boards_dir, runtime_dir  # noqa: E402
@@ -38,7 +39,7 @@ def exists(env: Any) -> bool:
 
 def _firmwright_model(env: Any, directory: str, model: str, **options: Any) -> Any:
     name = options.setdefault("name", to_c_identifier(Path(str(model)).stem))
-    files = (f"model/{name}.c", f"model/{name}.h", "firmware/fwr_app.c", "metadata.json")
+    files = (f"model/{name}.c", f"model/{name}.h", "firmware/fwr_app.c", MARKER)
     nodes = env.Command(
         [f"{directory}/{file}" for file in files],
         [model, env.Value(repr(sorted(options.items())))],

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from firmwright.artifacts import MARKER
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import parse_json
@@ -14,7 +15,7 @@ from firmwright.device.smp_update import SignedImage, read_signed_image
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.package.mcuboot_update import MANIFEST, ImageSigning, sign_update
 from firmwright.package.metadata_reader import parse_metadata
-from firmwright.package.project_writer import MARKER, write_project
+from firmwright.package.project_writer import write_project
 from firmwright.pipeline import Bundle, Compilation
 
 _SLOT_KEYS = ("slot_index_primary", "slot_index_secondary")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from firmwright.artifacts import MARKER
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.input_files import TEXT_BYTES_MAX, check_regular_file, read_input_text
 from firmwright.base.json_input import parse_json
@@ -15,7 +16,6 @@ from firmwright.base.resource_limits import scaled_limit
 from firmwright.ir.program_record import ProgramRecord, record_from_json
 from firmwright.package.metadata_reader import MODELS, check_metadata
 from firmwright.package.option_serialization import deserialize_options
-from firmwright.package.project_writer import MARKER
 from firmwright.pipeline import Options
 
 _CHOICES = "choices"

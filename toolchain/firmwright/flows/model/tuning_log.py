@@ -31,7 +31,7 @@ def _parse_lines(text: str, path: str | Path) -> tuple[Measurement, ...]:
     parsed = map(parse_measurement, lines)
     measurements = tuple(item for item in parsed if item is not None)
     ignored = len(lines) - len(measurements)
-    if lines and not any(map(_is_json_object, lines)):
+    if lines and not measurements and not any(map(_is_json_object, lines)):
         what = "this is not a tuning log: no line of it is a JSON object."
         raise UsageError(what, where=str(path), hint=_HINT)
     if ignored:

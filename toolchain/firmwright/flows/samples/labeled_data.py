@@ -8,7 +8,6 @@ are quantized values, floats real ones; `convert_samples` converts both for each
 from __future__ import annotations
 
 import csv
-import io
 import runpy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import numpy as np
 from firmwright.base.array_files import read_npy, read_npz
 from firmwright.base.dtypes import INT8, Array
 from firmwright.base.errors import UsageError
-from firmwright.base.input_files import check_regular_file, read_input_text
+from firmwright.base.input_files import check_regular_file, read_input_rows
 from firmwright.flows.samples.input_values import (
     HalfRounding,
     LevelUse,
@@ -198,8 +197,7 @@ def _read_file(file: Path, inputs: Sequence[IoTensor]) -> Mapping[str, Array]:
 
 def _rows(file: Path) -> list[list[str]]:
     try:
-        lines = io.StringIO(read_input_text(file))
-        rows = [row for row in csv.reader(lines, skipinitialspace=True) if row]
+        rows = read_input_rows(file)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"the labels cannot be read: {error}.", where=str(file)) from error
     if not rows or len({len(row) for row in rows}) > 1:

@@ -6,7 +6,6 @@ with several windows, window size and stride in bytes. A file's result is the me
 """
 
 import csv
-import io
 import logging
 import math
 import statistics
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from firmwright.base.errors import UsageError
-from firmwright.base.input_files import read_input_bytes, read_input_text
+from firmwright.base.input_files import read_input_bytes, read_input_rows
 from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
 from firmwright.device.process_transport import PtyProcess
 from firmwright.device.qemu_process import PACE_MAX, QemuCommand
@@ -146,8 +145,7 @@ def read_dataset(
     """Read at most `limit` samples; raise UsageError for missing files and wrong sizes."""
     labels = Path(folder) / LABELS
     try:
-        lines = io.StringIO(read_input_text(labels))
-        rows = [row for row in csv.reader(lines, skipinitialspace=True) if row]
+        rows = read_input_rows(labels)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         what = f"the data set has no {LABELS} that can be read: {error}."
         hint = "use a data set folder of the benchmark's runner, which has that file."
