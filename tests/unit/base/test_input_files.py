@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.base.input_files import check_regular_file, read_input_bytes
+from firmwright.base.input_files import (
+    INPUT_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    check_regular_file,
+    read_input_bytes,
+    read_input_text,
+)
 from firmwright.cli.main import main
 
 
@@ -29,6 +35,31 @@ def test_files_are_read_and_folders_left_to_the_caller(tmp_path: Path) -> None:
     assert read_input_bytes(tmp_path / "file") == b"content"
     check_regular_file(tmp_path)
     check_regular_file(tmp_path / "absent")
+
+
+def sparse_file(path: Path, size: int) -> Path:
+    """Return a file of `size` bytes that takes no room on the disk."""
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+def test_files_above_the_limits_are_not_read(tmp_path: Path) -> None:
+    text = sparse_file(tmp_path / "log.json", TEXT_BYTES_MAX + 1)
+    model = sparse_file(tmp_path / "model.tflite", INPUT_BYTES_MAX + 1)
+    with pytest.raises(OSError, match="it has 268,435,457 bytes, more than 268,435,456"):
+        read_input_text(text)
+    with pytest.raises(OSError, match="it has 4,294,967,297 bytes, more than 4,294,967,296"):
+        read_input_bytes(model)
+
+
+@pytest.mark.parametrize("verb", ["inspect", "compile", "verify"])
+def test_verbs_name_the_size_of_a_model_above_the_limit(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = sparse_file(tmp_path / "model.onnx", INPUT_BYTES_MAX + 1)
+    assert main([verb, str(model)]) == 2
+    assert "it has 4,294,967,297 bytes" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
