@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_page import render_operator_page
 
 from firmwright.boards import list_boards, load_board
 from firmwright.cli.main import main
@@ -33,6 +32,7 @@ from firmwright.ir.printer import print_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, compile_model, load_module
 from firmwright.schedules.registry import SCHEDULES
+from tests.ops.operator_page import render_operator_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(

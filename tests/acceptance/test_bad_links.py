@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from faulty_transport import FaultRates, FaultyTransport
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import FirmwrightError
@@ -20,6 +19,7 @@ from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import ModelSession, params_block
 from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation
+from tests.runtime.faulty_transport import FaultRates, FaultyTransport
 
 Compile = Callable[..., Compilation]
 Opener = Callable[[Compilation], ModelSession]

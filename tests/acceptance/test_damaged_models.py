@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from damage import mutants, structure_places
 
 from firmwright.base.errors import FirmwrightError
 from firmwright.flows.board.model_session import ModelSession, open_session
 from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
+from tests.fuzz.damage import mutants, structure_places
 
 HANG_S = 120
 CLEAN = {"bad_model", "unsupported", "tool_failed", "does_not_fit"}

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from int4_model import with_int4_weights
 
 import firmwright as fw
 from firmwright.flows.measure.profiling import profile
+from tests.ops.int4_model import with_int4_weights
 
 MODELS = ("kws_ref_model", "pretrainedResnet_quant")
 BOARDS = ("mps2-an386", "mps3-an547")

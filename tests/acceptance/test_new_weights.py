@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import retrained_model as retrained
-from int4_model import with_int4_weights
 
 import firmwright as fw
 from firmwright.base.errors import MismatchError, UsageError
@@ -23,6 +21,8 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation
+from tests.ops import retrained_model as retrained
+from tests.ops.int4_model import with_int4_weights
 
 ROOT = Path(__file__).parents[2]
 M4, M55 = "mps2-an386", "mps3-an547"

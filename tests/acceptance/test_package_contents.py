@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from model_writer import ModelFile
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, PluginError, UsageError
@@ -29,6 +28,7 @@ from firmwright.package.package_files import collect_package_files
 from firmwright.pipeline import Bundle, Compilation, bundle
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
+from tests.state.model_writer import ModelFile
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples/01_digits/digits.tflite"

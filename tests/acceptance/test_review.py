@@ -13,11 +13,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from analysers import Finding, Project, clang_tidy, gcc_analyzer, misra_rules, others, review
-from misra import BOARD, MODELS, PAGE, RUNTIME, column_of_the_page, counted, deviations, unlisted
 
 from firmwright.boards import list_boards
 from firmwright.pipeline import Compilation
+from tests.review.analysers import (
+    Finding,
+    Project,
+    clang_tidy,
+    gcc_analyzer,
+    misra_rules,
+    others,
+    review,
+)
+from tests.review.misra import (
+    BOARD,
+    MODELS,
+    PAGE,
+    RUNTIME,
+    column_of_the_page,
+    counted,
+    deviations,
+    unlisted,
+)
 
 Compile = Callable[..., Compilation]
 Write = Callable[..., Project]

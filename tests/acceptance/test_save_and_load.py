@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_models import Net
-from tflite_writer import write_cases
 
 from firmwright.base.errors import UsageError
 from firmwright.conformance.case_tables import conformance_cases
@@ -19,6 +17,8 @@ from firmwright.flows.verify.verification import verify
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.pipeline import Compilation, Options, compile_model
+from tests.onnx.onnx_models import Net
+from tests.ops.tflite_writer import write_cases
 
 BOARD = "mps2-an386"
 INT8 = ("kws", "ad", "ic", "vww", "ww")

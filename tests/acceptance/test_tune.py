@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flashed_emulator import FLASH_PROGRAM
 
 from firmwright.cli.main import main
 from firmwright.flows.measure.profiling import profile
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.pipeline import Compilation
+from tests.runtime.flashed_emulator import FLASH_PROGRAM
 
 ROOT = Path(__file__).resolve().parents[2]
 BOARD = "mps2-an386"

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from expected_results import Expected
-from kernel_batches import VERDICTS, Batch, Kernel, emit_batch
 
 from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError, DoesNotFitError
@@ -22,6 +20,8 @@ from firmwright.build.project_files import project_files
 from firmwright.device.errors import Timeouts
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
+from tests.conformance.expected_results import Expected
+from tests.conformance.kernel_batches import VERDICTS, Batch, Kernel, emit_batch
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)

@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from float_bounds import float_bound
-from kernel_batches import import_cases
-from random_inputs import SAMPLES, drawn
-from state_samples import full_inputs
-from tflite_writer import input_names, output_names, write_cases
-
 from firmwright.base.dtypes import Array
 from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.oracle.reference_runner import run_reference
+from tests.conformance.kernel_batches import import_cases
+from tests.conformance.random_inputs import SAMPLES, drawn
+from tests.ops.float_bounds import float_bound
+from tests.ops.state_samples import full_inputs
+from tests.ops.tflite_writer import input_names, output_names, write_cases
 
 CASES_A_MODEL = 32
 """TFLM's planner takes cubic time in the number of operators."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from expected_results import Expected, float_layers, inputs
-from kernel_batches import VERDICTS, Batch, Kernel, RowBand, make_batch
 
 from firmwright.base.dtypes import Array
 from firmwright.build.compiler_flags import WARNINGS, language_flags
 from firmwright.conformance.case_tables import ConformanceCase
+from tests.conformance.expected_results import Expected, float_layers, inputs
+from tests.conformance.kernel_batches import VERDICTS, Batch, Kernel, RowBand, make_batch
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tflite_writer import write_cases
-
 from firmwright.base.dtypes import DType
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.emit_options import EmitOptions
@@ -36,6 +34,7 @@ from firmwright.passes import BY_NAME
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
+from tests.ops.tflite_writer import write_cases
 
 NAME = "layers"
 ALIKE = (

@@ -11,9 +11,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from layer_parameters import ACTIVATIONS, CHANNELS, MOST_ELEMENTS, MOST_WEIGHTS, pick
 
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
+from tests.conformance.layer_parameters import (
+    ACTIVATIONS,
+    CHANNELS,
+    MOST_ELEMENTS,
+    MOST_WEIGHTS,
+    pick,
+)
 
 Size: TypeAlias = tuple[int, int]
 WINDOWS: tuple[Size, ...] = (

@@ -14,7 +14,9 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from layer_parameters import (
+
+from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
+from tests.conformance.layer_parameters import (
     ACTIVATIONS,
     CHANNELS,
     MOST_ELEMENTS,
@@ -28,9 +30,14 @@ from layer_parameters import (
     weights_of,
     zero_point,
 )
-from layer_shapes import Shapes, convolution, depthwise, even_convolution, fitting, fully_connected
-
-from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
+from tests.conformance.layer_shapes import (
+    Shapes,
+    convolution,
+    depthwise,
+    even_convolution,
+    fitting,
+    fully_connected,
+)
 
 Maker: TypeAlias = Callable[[np.random.Generator, str], ConformanceCase]
 

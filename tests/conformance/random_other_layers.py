@@ -12,12 +12,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from layer_parameters import factors_of, float32, power, weights_of
-from layer_shapes import LINES, Shapes, convolution, depthwise, fully_connected, transposed
-from random_layers import Maker, of_int8, on_powers_of_two, pair, pool
 
 from firmwright.base.dtypes import Array
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
+from tests.conformance.layer_parameters import factors_of, float32, power, weights_of
+from tests.conformance.layer_shapes import (
+    LINES,
+    Shapes,
+    convolution,
+    depthwise,
+    fully_connected,
+    transposed,
+)
+from tests.conformance.random_layers import Maker, of_int8, on_powers_of_two, pair, pool
 
 FIRST = 10_000
 NEEDS_A_BIAS = "CONV_2D"

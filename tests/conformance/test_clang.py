@@ -14,11 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from board_runner import failures_on_board
-from core_families import BOARDS
-from expected_results import run_oracles
-from kernel_batches import make_batch
-from random_layers import layer
 
 from firmwright.cli.main import main
 from firmwright.flows.board.firmware_images import build_image
@@ -26,6 +21,11 @@ from firmwright.flows.board.model_session import ModelSession, open_session
 from firmwright.flows.measure.profiling import profile
 from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation, Options, compile_model, load_module
+from tests.conformance.board_runner import failures_on_board
+from tests.conformance.core_families import BOARDS
+from tests.conformance.expected_results import run_oracles
+from tests.conformance.kernel_batches import make_batch
+from tests.conformance.random_layers import layer
 
 LAYERS = range(0, 20)
 PROFILES = ("litert", "tflm")

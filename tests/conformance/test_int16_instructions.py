@@ -29,11 +29,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from generated_layers import generate_layers
-from kernel_batches import import_cases
-from layer_shapes import Shapes
-from random_other_layers import FIRST, other_layer
-from tflite_writer import write_cases
 
 import firmwright as fw
 from firmwright.base.dtypes import INT16, INT64
@@ -50,6 +45,11 @@ from firmwright.ops.int16x8 import ExactScale, accumulator_dtype
 from firmwright.ops.registry import op_table
 from firmwright.ops.requantize import accumulator_bounds, scale_factors
 from firmwright.tune.kernel_comparison import layer_module
+from tests.conformance.generated_layers import generate_layers
+from tests.conformance.kernel_batches import import_cases
+from tests.conformance.layer_shapes import Shapes
+from tests.conformance.random_other_layers import FIRST, other_layer
+from tests.ops.tflite_writer import write_cases
 
 BOARD = "mps2-an386"
 MAX_PER_MAC = 3.0

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from board_runner import failures_on_board
-from core_families import BOARDS
-from expected_results import run_oracles
-from host_runner import with_host_floats
-from kernel_batches import make_batch
-from random_layers import layer
-from random_other_layers import FIRST, other_layer
+
+from tests.conformance.board_runner import failures_on_board
+from tests.conformance.core_families import BOARDS
+from tests.conformance.expected_results import run_oracles
+from tests.conformance.host_runner import with_host_floats
+from tests.conformance.kernel_batches import make_batch
+from tests.conformance.random_layers import layer
+from tests.conformance.random_other_layers import FIRST, other_layer
 
 LAYERS = 300
 OTHERS = 60

@@ -12,17 +12,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from core_families import TARGETS
-from expected_results import number, run_oracles
-from host_runner import FAST, QUICKLY_BUILT, SANITIZED, UNDEFINED, build, find_failures, make_runs
-from kernel_batches import Batch, import_cases, make_batch
-from random_layers import layer
-from random_other_layers import FIRST, other_layer
 
 from firmwright.conformance.case_tables import conformance_cases
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.schedules.registry import SCHEDULES
+from tests.conformance.core_families import TARGETS
+from tests.conformance.expected_results import number, run_oracles
+from tests.conformance.host_runner import (
+    FAST,
+    QUICKLY_BUILT,
+    SANITIZED,
+    UNDEFINED,
+    build,
+    find_failures,
+    make_runs,
+)
+from tests.conformance.kernel_batches import Batch, import_cases, make_batch
+from tests.conformance.random_layers import layer
+from tests.conformance.random_other_layers import FIRST, other_layer
 
 LAYERS = 2000
 OTHERS = 400

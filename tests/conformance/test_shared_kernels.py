@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from board_runner import failures_on_board
-from expected_results import run_oracles
-from host_runner import SANITIZED, build, find_failures, make_runs
-from kernel_batches import Batch, emit_batch, make_batch
-from layer_shapes import Shapes
 
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, float32
+from tests.conformance.board_runner import failures_on_board
+from tests.conformance.expected_results import run_oracles
+from tests.conformance.host_runner import SANITIZED, build, find_failures, make_runs
+from tests.conformance.kernel_batches import Batch, emit_batch, make_batch
+from tests.conformance.layer_shapes import Shapes
 
 SHARED = {"dsp.conv2d.shared", "dsp.depthwise.shared"}
 COUNT = 12

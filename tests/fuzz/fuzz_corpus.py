@@ -1,6 +1,7 @@
 """Fuzzer of all readers of external files; reports inputs that are not handled.
 
-    python tests/fuzz/fuzz_corpus.py [--cases N] [--seed S] [--jobs J] [--reader NAME]
+    PYTHONPATH=toolchain python -m tests.fuzz.fuzz_corpus
+        [--cases N] [--seed S] [--jobs J] [--reader NAME]
 
 Each case must yield a value or one of our errors, within time and memory limits. Anything else is a
 finding: it is reduced, written to a folder, and the command exits with 1. The same seed gives the
@@ -25,14 +26,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from firmwright.base.errors import FirmwrightError, InternalError
+from tests.fuzz.readers import READERS, Reader
 
-if TYPE_CHECKING:
-    from readers import Reader
-
-FOLDERS = ("ops", "onnx", "pytorch", "runtime", "fuzz")
 LEAST_CASES = 20_000
 """Minimum for each reader, of a million cases."""
 LIMIT_S = 5.0
@@ -153,17 +150,7 @@ def smaller(reader: Reader, data: bytes, key: str) -> bytes:
 
 
 def find(name: str) -> Reader:
-    """Return the reader of that name; a script needs the path of the seed file writers."""
-    return next(reader for reader in table() if reader.name == name)
-
-
-def table() -> tuple[Reader, ...]:
-    """Return all readers."""
-    tests = Path(__file__).resolve().parents[1]
-    sys.path += [str(tests / name) for name in FOLDERS if str(tests / name) not in sys.path]
-    from readers import READERS
-
-    return READERS
+    return next(reader for reader in READERS if reader.name == name)
 
 
 def settle() -> None:
@@ -192,7 +179,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--reader", action="append", help="this reader only")
     parser.add_argument("--findings", type=Path, default=Path("findings"), help="folder for them")
     asked = parser.parse_args(words)
-    readers = [r for r in table() if not asked.reader or r.name in asked.reader]
+    readers = [r for r in READERS if not asked.reader or r.name in asked.reader]
     results = {reader.name: Found() for reader in readers}
     begin = time.monotonic()
     with ProcessPoolExecutor(asked.jobs, initializer=settle) as pool:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from model_writer import ModelFile
+
+from tests.state.model_writer import ModelFile
 
 STEPS = (5, 14)
 KINDS = ("int8", "uint8", "int16", "float32", "hybrid")

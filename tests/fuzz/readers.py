@@ -16,22 +16,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from archive_writer import quantized_program, small_program
-from onnx_models import Net
-from random_networks import random_network
-from replayed import answers_of_a_session, replay
-from structured_mutator import (
-    Bend,
-    by_archive,
-    by_bytes,
-    by_flatbuffer,
-    by_protobuf,
-    by_tokens,
-    by_values,
-    few,
-)
-from tflite_writer import write_cases
-from tuning_lines import MEASUREMENT
 
 from firmwright.base.array_files import read_npz
 from firmwright.base.dtypes import INT8
@@ -63,6 +47,22 @@ from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets import backend_registry
 from firmwright.targets.registry import parse_target
 from firmwright.tune.log_writer import RegionCostLog
+from tests.fuzz.random_networks import random_network
+from tests.fuzz.replayed import answers_of_a_session, replay
+from tests.fuzz.structured_mutator import (
+    Bend,
+    by_archive,
+    by_bytes,
+    by_flatbuffer,
+    by_protobuf,
+    by_tokens,
+    by_values,
+    few,
+)
+from tests.fuzz.tuning_lines import MEASUREMENT
+from tests.onnx.onnx_models import Net
+from tests.ops.tflite_writer import write_cases
+from tests.pytorch.archive_writer import quantized_program, small_program
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = (

@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from simulated_line import Line, SimulatedLine, build
 
 from firmwright.base.errors import DeviceError
 from firmwright.device.link_protocol import KIND_ANSWER, Frame, FrameReader, encode_frame
 from firmwright.device.session import Session
+from tests.runtime.simulated_line import Line, SimulatedLine, build
 
 HEAD = "<BbH"
 SIZE = 600

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hostile_device import TENSOR_BYTES, HostileDevice, frame, honest_payload
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.device import process_transport
@@ -19,6 +18,7 @@ from firmwright.device.link_protocol import Command, Frame
 from firmwright.device.mlperf_session import MlperfSession
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.session import Session
+from tests.fuzz.hostile_device import TENSOR_BYTES, HostileDevice, frame, honest_payload
 
 SEEDS, SEEDS_DEEP = 48, 10_000
 MEMORY_BYTES = 24 << 20

@@ -1,6 +1,6 @@
 """Tests that mutated external files yield a value or a clear error, for some thousand cases.
 
-`python tests/fuzz/fuzz_corpus.py` runs any number of cases. Its findings are kept here as cases.
+`python -m tests.fuzz.fuzz_corpus` runs any number of cases. Its findings are kept here as cases.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import fuzz_corpus
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from readers import READERS, Reader
 
 from firmwright.base.array_files import read_npz
 from firmwright.base.errors import DeviceError, FirmwrightError, ModelError
 from firmwright.base.json_input import parse_json
 from firmwright.base.recursion import raise_recursion_limit
 from firmwright.tune.log_writer import RegionCostLog
+from tests.fuzz import fuzz_corpus
+from tests.fuzz.readers import READERS, Reader
 
 CASES, CASES_DEEP = 150, 20_000
 EXAMPLES = 40

@@ -15,8 +15,6 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
-from model_writer import ModelFile
-from sample_report import buffer, make_report, operator
 
 from firmwright.base.array_files import read_npz
 from firmwright.base.errors import FirmwrightError
@@ -27,6 +25,8 @@ from firmwright.ir.printer import parse_module, print_module
 from firmwright.package.export_formats import ARCHIVES, FORMATS
 from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
 from firmwright.report.html_page import render_page
+from tests.state.model_writer import ModelFile
+from tests.unit.report.sample_report import buffer, make_report, operator
 
 SUM, RAN = "{{ 1234567 + 1 }}", "1234568"
 """The result that a template would compute from the name."""

@@ -14,8 +14,6 @@ from functools import cache
 from html.parser import HTMLParser
 
 import pytest
-from model_writer import ModelFile
-from sample_report import buffer, make_report, operator
 
 import firmwright.notebook.html  # noqa: F401 - registers the views
 from firmwright.base.errors import ModelError
@@ -36,6 +34,8 @@ from firmwright.report.evaluation import (
     render_evaluation,
 )
 from firmwright.report.html_page import render_page
+from tests.state.model_writer import ModelFile
+from tests.unit.report.sample_report import buffer, make_report, operator
 
 NAMES = {
     "script": "<script>alert(1)</script>",

@@ -11,8 +11,6 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tflite_writer import write_cases
-
 from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.base.quant import Quantization
 from firmwright.conformance.case_tables import ConformanceCase, conformance_cases
@@ -21,6 +19,7 @@ from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import import_table, op_table
 from firmwright.pipeline import Options, compile_model
+from tests.ops.tflite_writer import write_cases
 
 Damage = Callable[[RawSubgraph, random.Random], RawSubgraph]
 DTYPES = ("int8", "int16", "int32", "float32", "uint8", "bool", "int64", "float16")

@@ -8,8 +8,6 @@ from functools import cache
 from itertools import islice
 
 import pytest
-from text_junk import Damage, damage_attributes, damage_tokens
-from tflite_writer import write_cases
 
 from firmwright.base.errors import FirmwrightError, InternalError, ModelError
 from firmwright.conformance.case_tables import case_table, conformance_cases
@@ -17,6 +15,8 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.pipeline import Options, compile_model, load_module_bytes
+from tests.fuzz.text_junk import Damage, damage_attributes, damage_tokens
+from tests.ops.tflite_writer import write_cases
 
 NET = """firmwright ir 1
 module @net

@@ -13,11 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from option_combinations import BOARDS, TWO_CORES, Combination, random_combination
-from random_qdq_graphs import random_qdq_model
-from random_qoperator_graphs import random_qoperator_model
-from random_tflite import KINDS as TFLITE_KINDS
-from random_tflite import random_graph
 
 from firmwright.base.errors import DoesNotFitError, FirmwrightError, UnsupportedError, UsageError
 from firmwright.device.session import Session
@@ -32,6 +27,11 @@ from firmwright.ir.module import IoTensor
 from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_worker import open_runtime
 from firmwright.pipeline import Compilation, bundle, load_module_bytes
+from tests.fuzz.option_combinations import BOARDS, TWO_CORES, Combination, random_combination
+from tests.fuzz.random_tflite import KINDS as TFLITE_KINDS
+from tests.fuzz.random_tflite import random_graph
+from tests.onnx.random_qdq_graphs import random_qdq_model
+from tests.onnx.random_qoperator_graphs import random_qoperator_model
 
 Tensors = dict[str, np.ndarray]
 KINDS = (*TFLITE_KINDS, "qdq", "qoperator")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from random_networks import PARTED, random_network, random_options
 
 from firmwright.flows.samples.reference_outputs import run_interpreter, run_numpy_reference
 from firmwright.flows.samples.sample_batches import generate_samples
@@ -18,6 +17,7 @@ from firmwright.ir import tir
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.pipeline import Compilation, compile_model
 from firmwright.usmp import interference
+from tests.fuzz.random_networks import PARTED, random_network, random_options
 
 NETWORKS = 12
 DEEP_NETWORKS = 3000

@@ -10,14 +10,14 @@ import random
 from typing import Any
 
 import pytest
-from placed_networks import BODIES, devices_of, is_buffer, placed_network, pool_of
-from random_networks import random_network
 
 from firmwright.base.errors import FirmwrightError
 from firmwright.flows.model.model import load_model
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.pipeline import Options, compile_model
+from tests.fuzz.placed_networks import BODIES, devices_of, is_buffer, placed_network, pool_of
+from tests.fuzz.random_networks import random_network
 
 POOLS = (PoolInfo("sram"), PoolInfo("dtcm"))
 TWO_CORES: dict[str, Any] = {"pools": POOLS, "devices": ("cpu0", "cpu1")}

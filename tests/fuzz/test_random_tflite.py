@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from random_tflite import random_graph
 
 from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Options, compile_model, load_module_bytes
+from tests.fuzz.random_tflite import random_graph
 
 GRAPHS, DEEP_GRAPHS, BLOCK = 2, 1200, 20
 OPTIMIZE = ("balanced", "ram", "speed")

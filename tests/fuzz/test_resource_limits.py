@@ -12,10 +12,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import archive_writer
 import numpy as np
 import pytest
-from model_writer import GraphFile, ModelFile
 
 from firmwright.base import resource_limits
 from firmwright.base.array_files import read_npz
@@ -23,6 +21,8 @@ from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.frontends.tflite import read_c_array
 from firmwright.ir.module import IRModule
 from firmwright.pipeline import compilation, load_module_bytes
+from tests.pytorch import archive_writer
+from tests.state.model_writer import GraphFile, ModelFile
 
 MEMORY_MAX = 200 << 20
 BYTES_MAX = 2_000_000

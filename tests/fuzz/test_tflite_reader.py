@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damage import mutants, structure_places
 
 from firmwright.base.errors import ModelError
 from firmwright.frontends.tflite import read_tflite
 from firmwright.ir.decoded_model import RawModel
+from tests.fuzz.damage import mutants, structure_places
 
 MUTANTS_PER_MODEL = 60
 PEAK_PER_BYTE = 16

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from mutants import Mutant, Outcome, drawn
-from subjects import Subject, checked
-
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import EMPTY_STMT, Node, prim_calls, rewrite_func
+from tests.mutation.mutants import Mutant, Outcome, drawn
+from tests.mutation.subjects import Subject, checked
 
 CORES = ("cpu0", "cpu1")
 Change = Callable[[tir.PrimFuncCall], tir.Stmt | None]

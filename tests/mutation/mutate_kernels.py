@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from mutants import Mutant, Outcome, drawn
-from reachable import same_results
-from search import differing
-from subjects import Subject, checked
 
 from firmwright.artifacts import SourceTree
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import Node, rewrite_func
+from tests.mutation.mutants import Mutant, Outcome, drawn
+from tests.mutation.reachable import same_results
+from tests.mutation.search import differing
+from tests.mutation.subjects import Subject, checked
 
 Change = Callable[[Node], Node | None]
 """The mutated node, or None if the kind does not apply."""

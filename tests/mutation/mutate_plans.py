@@ -16,9 +16,6 @@ from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
-from mutants import SURVIVED, Mutant, Outcome, caught, drawn
-from subjects import Subject, checked, with_module
-
 from firmwright.base.errors import FirmwrightError, InternalError
 from firmwright.flows.verify.access_checking import open_checked_session
 from firmwright.ir.core import PoolInfo
@@ -28,6 +25,8 @@ from firmwright.usmp import interference, memory_planning
 from firmwright.usmp.interference import Constraints
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_input import PlanningInput
+from tests.mutation.mutants import SURVIVED, Mutant, Outcome, caught, drawn
+from tests.mutation.subjects import Subject, checked, with_module
 
 RUNS = 2
 

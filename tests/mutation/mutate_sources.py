@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from mutants import SURVIVED, Mutant, Outcome, caught
-from source_edits import EDITS, Edit
-from subjects import models_file
+from tests.mutation.mutants import SURVIVED, Mutant, Outcome, caught
+from tests.mutation.source_edits import EDITS, Edit
+from tests.mutation.subjects import models_file
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("toolchain", "runtime_c", "tests", "boards", "examples", "pyproject.toml")

@@ -1,6 +1,6 @@
 """Plants several hundred defects and shows that a checker catches each.
 
-    python tests/mutation/run_mutation_testing.py [--jobs N] [--part NAME]
+    PYTHONPATH=toolchain python -m tests.mutation.run_mutation_testing [--jobs N] [--part NAME]
 
 Prints a table of defect kinds with the number planted and caught, by checker. Exits with 1 if a
 mutant survives. Takes about a quarter of an hour on two cores; needs gcc, and the MLPerf Tiny
@@ -17,15 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import mutate_devices
-import mutate_kernels
-import mutate_plans
-import mutate_sources
-from mutants import Row, judged, table
-from source_edits import EDITS
-from subjects import Subject, check_sound, models_file, subject
-
 from firmwright.ir.core import PoolInfo
+from tests.mutation import mutate_devices, mutate_kernels, mutate_plans, mutate_sources
+from tests.mutation.mutants import Row, judged, table
+from tests.mutation.source_edits import EDITS
+from tests.mutation.subjects import Subject, check_sound, models_file, subject
 
 M4 = "cortex-m -mcpu=cortex-m4"
 SMALL_POOLS = (PoolInfo("tiny", 256), PoolInfo("fast", 1500), PoolInfo("slow"))

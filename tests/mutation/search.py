@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from subjects import Subject, pools_of
 
 from firmwright.artifacts import SourceTree
 from firmwright.flows.board.model_session import make_library_model
 from firmwright.flows.samples.sample_batches import Tensors
+from tests.mutation.subjects import Subject, pools_of
 
 TRIES = 60_000
 TIME_S = 60

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from mutants import SURVIVED, Outcome, caught
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import FirmwrightError
@@ -35,6 +33,8 @@ from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.pipeline import Compilation, Options, compile_model, remaining_passes
 from firmwright.schedules.registry import INTRINSICS
+from tests.fuzz.random_networks import random_network
+from tests.mutation.mutants import SURVIVED, Outcome, caught
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "01_digits"
@@ -105,7 +105,7 @@ def subject(
     """Return a model compiled for the host with the kernels of `target`, or for `devices`."""
     options, source = Options(target=target, devices=devices, pools=pools), None
     if name.startswith("net "):
-        module = _drawn_network(int(name.removeprefix("net ")))
+        module = random_network(int(name.removeprefix("net ")))
     else:
         model = load_model(DIGITS / "digits.tflite" if name == "digits" else models_file(name))
         module, source = model.module, model.source
@@ -129,14 +129,6 @@ def check_sound(subject: Subject) -> None:
     module = subject.compiled.module
     for found in (checked(subject, module), subject.judged(subject.emitted(module))):
         assert found.survived, f"the sound {subject.name} is refused: {found}"
-
-
-def _drawn_network(seed: int) -> IRModule:
-    """Return a random network; scripts cannot import that folder without help."""
-    sys.path.append(str(ROOT / "tests" / "fuzz"))
-    from random_networks import random_network
-
-    return random_network(seed)
 
 
 def _written_digits(count: int) -> tuple[Tensors, ...]:

@@ -1,21 +1,24 @@
 """Tests that a checker catches each planted defect: a sample by default, all with --deep.
 
-`python tests/mutation/run_mutation_testing.py` prints the table.
+`python -m tests.mutation.run_mutation_testing` prints the table.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import mutate_devices
-import mutate_kernels
-import mutate_plans
-import mutate_sources
 import pytest
-import run_mutation_testing
-from mutants import SURVIVED, Mutant, Outcome, Row, judged, table
-from source_edits import EDITS, Edit
-from subjects import check_sound, models_file, subject
+
+from tests.mutation import (
+    mutate_devices,
+    mutate_kernels,
+    mutate_plans,
+    mutate_sources,
+    run_mutation_testing,
+)
+from tests.mutation.mutants import SURVIVED, Mutant, Outcome, Row, judged, table
+from tests.mutation.source_edits import EDITS, Edit
+from tests.mutation.subjects import check_sound, models_file, subject
 
 LEAST, LEAST_DEEP = 40, 200
 KINDS = ("saturation removed", "call dropped")

@@ -1,7 +1,7 @@
 """The node tests of the package `onnx`: imported, compiled to C, run, and compared.
 
-    PYTHONPATH=toolchain python tests/onnx/backend.py [--update] [--no-c] [PREFIX...]
-    PYTHONPATH=toolchain python tests/onnx/backend.py --board mps2-an386
+    PYTHONPATH=toolchain python -m tests.onnx.backend [--update] [--no-c] [PREFIX...]
+    PYTHONPATH=toolchain python -m tests.onnx.backend --board mps2-an386
 
 The second form runs one test of each supported operator on the board.
 
@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx_models import GRAPH_PASSES
 
 import onnx
 from firmwright.base.errors import FirmwrightError, UnsupportedError
@@ -41,6 +40,7 @@ from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS
 from onnx import TensorProto, numpy_helper
+from tests.onnx.onnx_models import GRAPH_PASSES
 
 Array = NDArray[Any]
 SKIPS = Path(__file__).parent / "skips.txt"
@@ -299,7 +299,7 @@ def conformance(tests: Iterable[NodeTest]) -> dict[str, list[SupportedTest]]:
 
 def all_tests() -> list[NodeTest]:
     """Return the tests of the package and our own."""
-    from own_cases import own_cases
+    from tests.onnx.own_cases import own_cases
 
     return [*collect_tests(), *own_cases()]
 

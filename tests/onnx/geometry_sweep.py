@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from backend import run_merged
 from numpy.typing import NDArray
-from test_nets import entry_of, imported, results
 
 import onnx
 from firmwright.base.errors import FirmwrightError, InternalError, UnsupportedError
@@ -19,6 +17,8 @@ from firmwright.ir.module import IRModule
 from firmwright.oracle.compare import WHOLE_MODEL, Tolerance, compare_tensor
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from onnx import TensorProto, helper, numpy_helper
+from tests.onnx.backend import run_merged
+from tests.onnx.test_nets import entry_of, imported, results
 
 Array = NDArray[Any]
 CODES = {

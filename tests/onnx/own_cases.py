@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from backend import NodeTest
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
-from test_classical import FEATURES, TREES, random_forest
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from tests.onnx.backend import NodeTest
+from tests.onnx.test_classical import FEATURES, TREES, random_forest
 
 Array = NDArray[Any]
 ML = "ai.onnx.ml"

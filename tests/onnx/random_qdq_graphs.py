@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
-from onnx_models import Net
 
 import onnx
 from onnx import helper, numpy_helper
+from tests.onnx.onnx_models import Net
 
 Array = NDArray[Any]
 INPUTS = {"image": (1, 4, 6, 5), "rows": (3, 12)}

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx_models import Net
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from random_qdq_graphs import INPUTS, Array, FloatNetwork, random_samples
+
+from tests.onnx.onnx_models import Net
+from tests.onnx.random_qdq_graphs import INPUTS, Array, FloatNetwork, random_samples
 
 TYPES = (
     (QuantType.QInt8, QuantType.QInt8),

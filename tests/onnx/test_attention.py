@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend import compile_module, merge_modules
 from numpy.typing import NDArray
-from onnx_models import Net
-from test_contrib_operators import Case, c, compare, f
-from test_nets import entry_of, imported, optimized, results
 
 import onnx
 from firmwright.base.errors import ModelError
@@ -19,6 +15,10 @@ from firmwright.flows.board.model_session import open_session
 from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto
+from tests.onnx.backend import compile_module, merge_modules
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_contrib_operators import Case, c, compare, f
+from tests.onnx.test_nets import entry_of, imported, optimized, results
 
 Array = NDArray[Any]
 KEYS = 9

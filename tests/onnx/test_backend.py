@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 
 import pytest
-from backend import (
+
+from firmwright.flows.verify.operator_catalog import onnx_operators
+from tests.onnx.backend import (
     ROWS,
     SupportedTest,
     all_tests,
@@ -18,9 +20,7 @@ from backend import (
     read_skips,
     reference_mismatch,
 )
-from own_cases import own_cases
-
-from firmwright.flows.verify.operator_catalog import onnx_operators
+from tests.onnx.own_cases import own_cases
 
 SAMPLE_OPS = ("ConvTranspose", "Einsum", "QLinearConv", "Resize", "RNN", "ScatterND", "TopK")
 SAMPLE_MAX = 10

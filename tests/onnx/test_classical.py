@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_nets import entry_of, imported, optimized, results
 
 import onnx
 from firmwright.base.errors import UnsupportedError
@@ -27,6 +26,7 @@ from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.scalar.tree_ensemble import SCHEDULES
 from onnx import TensorProto, helper, numpy_helper
+from tests.onnx.test_nets import entry_of, imported, optimized, results
 
 FEATURES, ROWS = 5, 48
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx_models import Net
-from test_nets import entry_of, imported, results
 
 from firmwright.base.errors import UnsupportedError
 from firmwright.flows.verify.operator_catalog import onnx_operators
 from firmwright.oracle.reference_runner import run_reference
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import entry_of, imported, results
 
 Array = NDArray[Any]
 RNG = np.random.Generator(np.random.PCG64(5))

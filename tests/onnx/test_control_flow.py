@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx_models import Net
-from test_nets import imported, results
 
 from firmwright.base.errors import UnsupportedError
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto, helper, numpy_helper
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import imported, results
 
 Array = NDArray[Any]
 SHAPE = (2, 3)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx_models import Net
-from test_nets import entry_of, imported
 
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import entry_of, imported
 
 Array = NDArray[Any]
 M4 = "cortex-m -mcpu=cortex-m4"

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend import run_merged
 from numpy.typing import NDArray
-from onnx_models import Net
-from test_nets import imported, results
 
 from firmwright.base.errors import FirmwrightError, UnsupportedError
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from onnx import TensorProto
+from tests.onnx.backend import run_merged
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import imported, results
 
 Array = NDArray[Any]
 SHAPE = (1, 4, 6, 6)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from backend import run_merged
-from onnx_models import Net
-from test_nets import imported, results
-from test_onnx_runtime_integers import inputs_of, merged
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
@@ -17,6 +13,10 @@ from firmwright.ops.float_sum_order import FLOAT_ORDER, SumOrder, TieTest, float
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from onnx import TensorProto
+from tests.onnx.backend import run_merged
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import imported, results
+from tests.onnx.test_onnx_runtime_integers import inputs_of, merged
 
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((37,), (0,)),

@@ -7,9 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from backend import BEFORE_LOWERING
-from onnx_models import Net, mobilenet, shuffled_net, transformer_net, two_heads_net
-from test_nets import entry_of, imported, optimized, results, sample
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
@@ -26,6 +23,9 @@ from firmwright.passes.graph.sink_transposes import (
     reshape_before_transpose,
 )
 from firmwright.pipeline import Options, configure_module
+from tests.onnx.backend import BEFORE_LOWERING
+from tests.onnx.onnx_models import Net, mobilenet, shuffled_net, transformer_net, two_heads_net
+from tests.onnx.test_nets import entry_of, imported, optimized, results, sample
 
 
 def counts(module: IRModule) -> Counter[str]:

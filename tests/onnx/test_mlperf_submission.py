@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_random_qdq_graphs import expected
 
 import onnx
 from firmwright.boards.load import create_board
@@ -19,6 +18,7 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.samples.sample_batches import SampleBatch
 from firmwright.flows.verify.verification import verify
+from tests.onnx.test_random_qdq_graphs import expected
 
 PATH_VARIABLE = "TINY_RESULTS_PATH"
 CHECKOUT = os.environ.get(PATH_VARIABLE, "")

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backend import compile_module, merge_modules
 from numpy.typing import NDArray
-from onnx_models import GRAPH_PASSES, NETS, Net, quantized_net
 
 import onnx
 from firmwright.base.errors import ModelError, UnsupportedError, UsageError
@@ -27,6 +25,8 @@ from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
 from onnx import TensorProto, helper
+from tests.onnx.backend import compile_module, merge_modules
+from tests.onnx.onnx_models import GRAPH_PASSES, NETS, Net, quantized_net
 
 Tensors = dict[str, NDArray[np.generic]]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from onnx_models import Net
-from test_nets import imported, results
 
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import imported, results
 
 SHAPES = ((2, 4, 3, 5), (2, 4, 3), (2, 4))
 CASES_SHARE = 0.9

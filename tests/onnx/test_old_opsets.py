@@ -12,8 +12,6 @@ pytest.importorskip("onnx", reason="ONNX needs the package onnx")
 pytest.importorskip("onnxruntime", reason="the expected values come from ONNX Runtime")
 
 import onnxruntime
-from onnx_models import Array, Net
-from test_nets import imported, results
 
 import onnx
 from firmwright.base.errors import UnsupportedError
@@ -21,6 +19,8 @@ from firmwright.flows.model.model import load_model
 from firmwright.frontends.onnx import ModelOverrides
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto, helper
+from tests.onnx.onnx_models import Array, Net
+from tests.onnx.test_nets import imported, results
 
 CUBE = (2, 3, 4)
 IMAGE = (1, 3, 6, 5)

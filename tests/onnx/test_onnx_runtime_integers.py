@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend import run_merged
 from numpy.typing import NDArray
-from onnx_models import Net
 
 import onnx
 from firmwright.base.dtypes import INT8
@@ -29,6 +27,8 @@ from firmwright.oracle.onnx_rewriting import with_unsigned_weights
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.oracle.reference_worker import is_quantized
 from firmwright.schedules.registry import INTRINSICS
+from tests.onnx.backend import run_merged
+from tests.onnx.onnx_models import Net
 
 Reals = NDArray[np.float32]
 LAYERS, DEEP_LAYERS = 24, 320

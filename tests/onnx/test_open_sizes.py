@@ -6,13 +6,13 @@ import logging
 
 import numpy as np
 import pytest
-from onnx_models import Net
-from test_nets import entry_of, imported, results
 
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import entry_of, imported, results
 
 
 @pytest.mark.parametrize("sizes", [(-1, 4), ("N", 4), ("N",)])

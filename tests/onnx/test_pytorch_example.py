@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_nets import entry_of, optimized, results
 
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
@@ -16,6 +15,7 @@ from firmwright.flows.verify.access_checking import open_checked_session
 from firmwright.flows.verify.onnx_quantization import quantize_onnx_model
 from firmwright.flows.verify.verification import verify
 from firmwright.oracle.reference_runner import run_reference
+from tests.onnx.test_nets import entry_of, optimized, results
 
 FOLDER = Path(__file__).parents[2] / "examples" / "03_pytorch"
 LAYERS = {"conv2d": 3, "depthwise_conv2d": 2, "mean": 1, "fully_connected": 1}

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx_models import Net
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
@@ -25,6 +24,7 @@ from firmwright.flows.samples.reference_outputs import compute_reference
 from firmwright.flows.verify.onnx_quantization import FloatResult, quantize_onnx_model
 from firmwright.oracle.onnx_quantizer import QuantizeOptions
 from firmwright.oracle.reference_runner import run_reference
+from tests.onnx.onnx_models import Net
 
 SAMPLES = 12
 SHAPE = (1, 2, 11, 9)

@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx_models import Net
-from tflite_writer import write_cases
 
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 from firmwright.flows.board.model_session import open_session
@@ -21,6 +19,8 @@ from firmwright.flows.model.model import load_model
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from firmwright.oracle.tflite_interpreters import RESOLVERS, LiteRtRuntime
 from onnx import TensorProto
+from tests.onnx.onnx_models import Net
+from tests.ops.tflite_writer import write_cases
 
 VALUES = np.array(
     [np.nan, -np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**31, -(2.0**31), 1e-40, -0.0, 2.6, -1.4],

@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import Net, quantized_conv, quantized_tensor
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from test_nets import imported, results
-from test_random_qdq_graphs import expected
 
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
@@ -21,6 +18,9 @@ from firmwright.flows.samples.sample_batches import SampleBatch
 from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import Function
 from onnx import numpy_helper
+from tests.onnx.onnx_models import Net, quantized_conv, quantized_tensor
+from tests.onnx.test_nets import imported, results
+from tests.onnx.test_random_qdq_graphs import expected
 
 FOLDER = Path(__file__).parent / "networks"
 TYPES = {"s": QuantType.QInt8, "u": QuantType.QUInt8}

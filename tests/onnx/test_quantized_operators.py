@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx_models import Net, quantized_tensor
 
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.ir.graph.evaluate import evaluate_graph
@@ -16,6 +15,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ops.registry import op_table
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
+from tests.onnx.onnx_models import Net, quantized_tensor
 
 SHAPE = (1, 4, 6, 6)
 Layer = Callable[[Net, str, bool], str]

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend import run_merged
-from onnx_models import Net
-from test_nets import imported, results
-from test_onnx_runtime_integers import LayerMaker, inputs_of
-from test_random_qdq_graphs import expected
 
 from firmwright.ir.graph.nodes import Function
+from tests.onnx.backend import run_merged
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import imported, results
+from tests.onnx.test_onnx_runtime_integers import LayerMaker, inputs_of
+from tests.onnx.test_random_qdq_graphs import expected
 
 POOLS, DEEP_POOLS, FIRMWARE_POOLS, SAMPLES = 30, 400, 6, 3
 

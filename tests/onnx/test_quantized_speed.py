@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from backend import compile_module
-from onnx_models import Net, quantized_tensor
 
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
+from tests.onnx.backend import compile_module
+from tests.onnx.onnx_models import Net, quantized_tensor
 
 MOST = 1.045  # both have a faster transpose before the layers, TFLite has faster sums, too
 

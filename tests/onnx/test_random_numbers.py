@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import Net
-from test_nets import imported, results
 
 from firmwright.base.errors import UnsupportedError
 from firmwright.ir.printer import print_module
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import imported, results
 
 HALF = np.full((1, 4), 0.5, np.float32)
 

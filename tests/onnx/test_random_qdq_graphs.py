@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from backend import run_merged
-from random_qdq_graphs import Array, random_qdq_model, random_samples
-from test_nets import imported, results
 
 from firmwright.ir.graph.nodes import Function
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
+from tests.onnx.backend import run_merged
+from tests.onnx.random_qdq_graphs import Array, random_qdq_model, random_samples
+from tests.onnx.test_nets import imported, results
 
 GRAPHS, DEEP_GRAPHS, PER_IMAGE, SAMPLES = 16, 300, 10, 3
 

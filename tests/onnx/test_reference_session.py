@@ -8,13 +8,13 @@ import numpy as np
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
-from onnx_models import Net
-from test_nets import imported, results
 
 from firmwright.oracle import reference_worker
 from firmwright.oracle.onnx_rewriting import with_unsigned_weights
 from firmwright.oracle.reference_worker import LAYOUT_OPTIMIZERS, OnnxRuntimeSession
 from onnx import TensorProto
+from tests.onnx.onnx_models import Net
+from tests.onnx.test_nets import imported, results
 
 Array = NDArray[Any]
 KINDS = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}

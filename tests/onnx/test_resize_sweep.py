@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from geometry_sweep import (
+
+from tests.onnx.geometry_sweep import (
     Array,
     Case,
     between_quantizations,

@@ -9,12 +9,12 @@ pytest.importorskip("onnx", reason="ONNX needs the package onnx")
 pytest.importorskip("onnxruntime", reason="the expected values come from ONNX Runtime")
 
 import onnxruntime
-from onnx_models import Array, Net
-from test_nets import imported, results
 
 from firmwright.base.errors import UnsupportedError
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto
+from tests.onnx.onnx_models import Array, Net
+from tests.onnx.test_nets import imported, results
 
 
 def _check(data: bytes, *inputs: Array) -> None:

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from tflite_writer import input_names, output_names, write_cases
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ops.registry import op_table
 from firmwright.oracle.random_samples import SampleInput, make_sample
-from firmwright.oracle.reference_runner import run_reference
+from tests.ops.reference_answers import Answers, Array, ask_together
 
-Array = NDArray[np.generic]
 SAMPLES = 6
 SAMPLES_DEEP = 60
 CASES_A_MODEL = 128  # a runtime takes longer to start than to run many operators
 INT32_SAMPLES = (-(1 << 20), 1 << 20)  # quantized sums; random words are meaningless
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The results of an oracle for one case: outputs per sample, or the reason of a refusal."""
-
-    outputs: tuple[tuple[Array, ...], ...] = ()
-    refusal: str = ""
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +76,7 @@ def _ask_all(
     for start in range(0, len(every), CASES_A_MODEL):
         some = every[start : start + CASES_A_MODEL]
         try:
-            answers += _ask_together(some, numerics, draw)
+            answers += ask_together(some, numerics, draw)
         except ToolMissingError as error:
             pytest.skip(str(error))
         except ToolFailedError:  # one of them is refused: ask for each, to know which
@@ -102,31 +90,6 @@ def _ask_alone(
     draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> Answers:
     try:
-        return _ask_together([case], numerics, draw)[0]
+        return ask_together([case], numerics, draw)[0]
     except ToolFailedError as error:
         return Answers(refusal=str(error))
-
-
-def _ask_together(
-    cases: Sequence[ConformanceCase],
-    numerics: NumericsProfile,
-    draw: Callable[[ConformanceCase], list[list[Array]]],
-) -> list[Answers]:
-    drawn = [draw(case) for case in cases]
-    inputs = [
-        {
-            name: value
-            for index, case in enumerate(cases)
-            for name, value in zip(input_names(index, case), drawn[index][number], strict=True)
-        }
-        for number in range(len(drawn[0]))
-    ]
-    result = run_reference(write_cases(cases), inputs, numerics)
-    return [
-        Answers(
-            tuple(
-                tuple(given[name] for name in output_names(index, case)) for given in result.outputs
-            )
-        )
-        for index, case in enumerate(cases)
-    ]

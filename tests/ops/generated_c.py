@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tflite_writer import write_cases
 
 from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ir.module import IoTensor
 from firmwright.pipeline import Options, compile_model, load_module_bytes
+from tests.ops.tflite_writer import write_cases
 
 Array = NDArray[np.generic]
 FLAGS = (

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
-from model_writer import GraphFile, ModelFile
 from numpy.typing import NDArray
 
 from firmwright.base.dtypes import INT8
@@ -19,6 +18,7 @@ from firmwright.flows.verify.verification import verify
 from firmwright.frontends.tflite.decompress_constants import decompress_constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.pipeline import load_module_bytes
+from tests.state.model_writer import GraphFile, ModelFile
 
 Array = NDArray[np.generic]
 Parts = tuple[bytes, bytes]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_writer import input_names, output_names, write_cases
 
 from firmwright.conformance.case_tables import (
     CaseTensor,
@@ -21,6 +20,7 @@ from firmwright.flows.model.model import load_model
 from firmwright.flows.verify.verification import verify
 from firmwright.ops.dynamic_range import quantize_array
 from firmwright.oracle.reference_runner import run_reference
+from tests.ops.tflite_writer import input_names, output_names, write_cases
 
 ROWS, SIZE = 100, 64
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_unsigned import _evaluated
 
-from conftest import _ask_together
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, float32, quantized
+from tests.ops.reference_answers import ask_together
+from tests.ops.test_unsigned import _evaluated
 
 LAYERS, LAYERS_DEEP = 240, 90_000
 LAYERS_PER_MODEL = 120
@@ -119,7 +119,7 @@ def values(case: ConformanceCase) -> list[list[NDArray[np.generic]]]:
 def _differences(cases: list[ConformanceCase]) -> Iterator[tuple[ConformanceCase, int]]:
     """Yield each case with the largest difference between our reference and LiteRT."""
     ours = iter(_evaluated(cases, [values(case) for case in cases]))
-    for case, answer in zip(cases, _ask_together(cases, "litert", values), strict=True):
+    for case, answer in zip(cases, ask_together(cases, "litert", values), strict=True):
         (expected,) = answer.outputs[0]
         yield case, int(np.abs(next(ours).astype(np.int64) - expected.astype(np.int64)).max())
 

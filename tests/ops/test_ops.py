@@ -12,11 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from float_bounds import float_bound
-from generated_c import run_in_c
 from numpy.typing import NDArray
-from state_samples import StateInput, find_state, run_samples
-from tflite_writer import write_cases
 
 from firmwright.conformance.case_tables import ConformanceCase, conformance_cases
 from firmwright.frontends.tflite.importer import import_model
@@ -30,6 +26,10 @@ from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import import_table, op_table
 from firmwright.schedules.scalar import unrolled_loops
+from tests.ops.float_bounds import float_bound
+from tests.ops.generated_c import run_in_c
+from tests.ops.state_samples import StateInput, find_state, run_samples
+from tests.ops.tflite_writer import write_cases
 
 Array = NDArray[np.generic]
 PROFILES: tuple[NumericsProfile, ...] = ("litert", "tflm")

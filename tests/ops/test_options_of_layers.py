@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from tflite_writer import write_cases
 
 from firmwright.base.errors import UnsupportedError
 from firmwright.conformance.case_tables import ConformanceCase, conformance_cases
@@ -11,6 +10,7 @@ from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import import_table, op_table
+from tests.ops.tflite_writer import write_cases
 
 
 def _imported(case: ConformanceCase) -> IRModule:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tflite_writer import write_cases
 
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 from firmwright.ir.graph.evaluate import evaluate_graph
@@ -14,6 +13,7 @@ from firmwright.ops.registry import op_table
 from firmwright.oracle.tflite_interpreters import RESOLVERS, LiteRtRuntime
 from firmwright.pipeline import load_module_bytes
 from firmwright.schedules.registry import INTRINSICS
+from tests.ops.tflite_writer import write_cases
 
 Array = NDArray[np.generic]
 

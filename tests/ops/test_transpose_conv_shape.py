@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from tflite_writer import write_cases
 
 from firmwright.conformance.case_tables import CaseTensor, conformance_cases
 from firmwright.frontends.tflite.importer import import_model
@@ -13,6 +12,7 @@ from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ops.registry import import_table, op_table
 from firmwright.oracle.reference_runner import run_reference
+from tests.ops.tflite_writer import write_cases
 
 
 def test_variable_output_shape_is_as_in_tflm() -> None:

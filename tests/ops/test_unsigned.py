@@ -7,14 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from generated_c import run_in_c
 from numpy.typing import NDArray
-from tflite_writer import write_cases
-from unsigned_cases import unsigned_cases
-from unsigned_layers import random_layers
-from unsigned_mobilenet import ALL_BLOCKS, unsigned_mobilenet
 
-from conftest import _ask_together
 from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
@@ -24,6 +18,12 @@ from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ops.registry import import_table, op_table
+from tests.ops.generated_c import run_in_c
+from tests.ops.reference_answers import ask_together
+from tests.ops.tflite_writer import write_cases
+from tests.ops.unsigned_cases import unsigned_cases
+from tests.ops.unsigned_layers import random_layers
+from tests.ops.unsigned_mobilenet import ALL_BLOCKS, unsigned_mobilenet
 
 Array = NDArray[np.generic]
 Draw = Callable[[ConformanceCase], list[list[Array]]]
@@ -53,7 +53,7 @@ def _compare(got: Array, expected: Array, case: ConformanceCase, by: str) -> Non
 def _check_references(cases: Sequence[ConformanceCase], draw: Draw) -> None:
     drawn = [draw(case) for case in cases]
     evaluated = iter(_evaluated(cases, drawn))
-    for case, answer in zip(cases, _ask_together(cases, "litert", draw), strict=True):
+    for case, answer in zip(cases, ask_together(cases, "litert", draw), strict=True):
         for expected in answer.outputs[0]:
             _compare(next(evaluated), expected, case, "the reference")
 
@@ -62,7 +62,7 @@ def _check_generated_c(cases: Sequence[ConformanceCase], draw: Draw, folder: Pat
     drawn = [draw(case) for case in cases]
     flat = [[array for row in drawn for array in row[k]] for k in range(len(drawn[0]))]
     compiled = [iter(row) for row in run_in_c(cases, flat, "litert", folder)]
-    for case, answer in zip(cases, _ask_together(cases, "litert", draw), strict=True):
+    for case, answer in zip(cases, ask_together(cases, "litert", draw), strict=True):
         for number, outputs in enumerate(answer.outputs):
             for expected in outputs:
                 _compare(next(compiled[number]), expected, case, "C")

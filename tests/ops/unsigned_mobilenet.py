@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from ai_edge_litert.schema_py_generated import ActivationFunctionType, Padding
-from model_writer import GraphFile, ModelFile
+
+from tests.state.model_writer import GraphFile, ModelFile
 
 SAME, RELU6 = Padding.SAME, ActivationFunctionType.RELU6
 BLOCKS = ((16, 1), (24, 2), (24, 1), (32, 2))

@@ -1,6 +1,6 @@
 """Makes the archives in `archives/` and the outputs of PyTorch for them.
 
-    python tests/pytorch/make_archives.py [NAME ...]
+    PYTHONPATH=toolchain python -m tests.pytorch.make_archives [NAME ...]
 
 The archives are those of torch.export.save, but compressed and without traces of sources and sample
 inputs, and their weights have few digits. Needs torch and torchao; `cortexm` also executorch and
@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from networks import NETWORKS, make_network
-from operator_cases import operator_cases
-from quantized_cases import QuantizedLayers
-from quantizers import METHODS, quantized
 from torch import nn
+
+from tests.pytorch.networks import NETWORKS, make_network
+from tests.pytorch.operator_cases import operator_cases
+from tests.pytorch.quantized_cases import QuantizedLayers
+from tests.pytorch.quantizers import METHODS, quantized
 
 ARCHIVES = Path(__file__).parent / "archives"
 SAMPLES = 3
@@ -156,7 +157,6 @@ def outputs(name: str, data: bytes) -> dict[str, Any]:
 
 
 def main() -> int:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "toolchain"))
     ARCHIVES.mkdir(exist_ok=True)
     chosen = sys.argv[1:] or names()
     with np.load(ARCHIVES / "recorded.npz") as archive:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from networks import make_network
 from torch import nn
 from torchao.quantization.pt2e import move_exported_model_to_eval
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+
+from tests.pytorch.networks import make_network
 
 CALIBRATION_SAMPLES = 8
 TRAINING_STEPS = 4

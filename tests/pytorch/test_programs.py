@@ -119,8 +119,9 @@ def test_every_network_equals_pytorch(name: str, board: str) -> None:
 def test_random_quantized_layers_equal_pytorch(seed: int, tmp_path: Path) -> None:
     """The integers of layers with random scales, weights and zero points, also in generated C."""
     import torch
-    from make_archives import saved
-    from quantized_cases import QuantizedLayers
+
+    from tests.pytorch.make_archives import saved
+    from tests.pytorch.quantized_cases import QuantizedLayers
 
     layers = QuantizedLayers(seed, LAYERS_OF_A_PROGRAM).eval()
     path = tmp_path / f"layers{seed}.pt2"
@@ -156,7 +157,7 @@ def test_random_quantized_layers_equal_pytorch(seed: int, tmp_path: Path) -> Non
 def test_verify_on_a_board_against_pytorch(
     board: str, name: str, form: str, tmp_path: Path
 ) -> None:
-    from make_archives import exported, saved
+    from tests.pytorch.make_archives import exported, saved
 
     path = tmp_path / f"{name}.pt2"
     path.write_bytes(saved(exported(name + form)))
@@ -172,7 +173,7 @@ def test_verify_on_a_board_against_pytorch(
 @pytest.mark.parametrize("is_core", [False, True])
 @pytest.mark.parametrize("name", [name for name in NAMES if "_core" not in name])
 def test_verify_against_pytorch(name: str, is_core: bool, tmp_path: Path) -> None:
-    from make_archives import exported, saved
+    from tests.pytorch.make_archives import exported, saved
 
     if "cortexm" in name:
         pytest.importorskip("executorch.backends.cortex_m", reason="needs executorch")

@@ -9,13 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from archive_writer import archive, node, pack, quantized_program, small_program, unpacked
 
 from firmwright.base.errors import FirmwrightError, ModelError, UnsupportedError
 from firmwright.flows.model.model_inspection import inspect_model
 from firmwright.frontends.pytorch.importer import translators
 from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import load_module_bytes
+from tests.pytorch.archive_writer import (
+    archive,
+    node,
+    pack,
+    quantized_program,
+    small_program,
+    unpacked,
+)
 
 MODEL = "models/model.json"
 

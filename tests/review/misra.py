@@ -1,6 +1,8 @@
 """docs/misra.md against what the addon counts: the deviations that it lists, and its table.
 
-    python tests/review/misra.py MODELS    # the folder of the MLPerf Tiny models: writes the table
+    PYTHONPATH=toolchain python -m tests.review.misra MODELS
+
+MODELS is the folder of the MLPerf Tiny models; the command writes the table.
 
 Read the diff before committing it. A rule is a heading of the page, `### Rule 10.1 (required):
 text`; what is found and has none ends this script, as it fails the tests. Findings count over
@@ -18,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from analysers import CORTEX_M4, PORTABLE, Finding, Project, cppcheck, misra_rules
+from tests.review.analysers import CORTEX_M4, PORTABLE, Finding, Project, cppcheck, misra_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "misra.md"
@@ -121,5 +123,4 @@ def main(models: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT / "toolchain"))
     main(Path(sys.argv[1]))

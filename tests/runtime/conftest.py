@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ethos_u import build
+
+from tests.runtime.ethos_u import build
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from npu_values import SAME, VALID, NetworkWriter, Value
+
+from tests.runtime.npu_values import SAME, VALID, NetworkWriter, Value
 
 KINDS = (
     "conv",

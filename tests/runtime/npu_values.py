@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from model_writer import ModelFile
+
+from tests.state.model_writer import ModelFile
 
 RESULT_SCALES = {
     ("LOGISTIC", "int8"): (1 / 256, -128),

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from simulated_line import BAUD, Line, SimulatedLine, build
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.device.errors import SessionLostError, Timeouts
@@ -20,6 +19,7 @@ from firmwright.device.link_protocol import Command, Frame, encode_frame
 from firmwright.device.session import Session
 from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import ReconnectingTransport
+from tests.runtime.simulated_line import BAUD, Line, SimulatedLine, build
 
 pytestmark = pytest.mark.host_c
 

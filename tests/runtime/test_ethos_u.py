@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ethos_u import MODEL, WARNINGS, Job, JobResult, Stream, driver_payload, run
+
+from tests.runtime.ethos_u import MODEL, WARNINGS, Job, JobResult, Stream, driver_payload, run
 
 pytestmark = pytest.mark.host_c
 

@@ -10,13 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from ethos_u import CODES, PAYLOAD_BIT, Job, NpuNetwork, compile_with_vela, find_commands, run
-from npu_networks import random_npu_network
 from numpy.typing import NDArray
 
 from firmwright.base.errors import ToolFailedError
 from firmwright.oracle.random_samples import SampleInput, make_sample
 from firmwright.oracle.reference_runner import RuntimeName, run_reference
+from tests.runtime.ethos_u import (
+    CODES,
+    PAYLOAD_BIT,
+    Job,
+    NpuNetwork,
+    compile_with_vela,
+    find_commands,
+    run,
+)
+from tests.runtime.npu_networks import random_npu_network
 
 pytestmark = pytest.mark.host_c
 

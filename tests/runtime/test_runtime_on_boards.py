@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faulty_transport import FaultRates, FaultyTransport
 from numpy.typing import NDArray
 
 from firmwright.artifacts import Image, SourceTree
@@ -30,6 +29,7 @@ from firmwright.device.session import Session
 from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.board.fault_diagnosis import find_source_lines
+from tests.runtime.faulty_transport import FaultRates, FaultyTransport
 
 ROOT = Path(__file__).parents[2]
 SIZE = 600

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuning_lines import MEASUREMENT
 
 from firmwright.base.resources import boards_dir
 from firmwright.cli.main import _parser, main, verbs
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.partitioning.partition_result import PARTITION_SCHEMA
+from tests.fuzz.tuning_lines import MEASUREMENT
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "01_digits" / "digits.tflite"
 SEED = 1

@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from stm32_image import stm32_image
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import ToolFailedError
 from firmwright.boards import load_board
 from firmwright.flows.board.flashing import flash, plan_flashing
 from firmwright.flows.board.gdb_session import debug_commands
+from tests.runtime.stm32_image import stm32_image
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from archive_writer import pack, small_program, unpacked
 
 from firmwright.base.errors import FirmwrightError, ModelError
 from firmwright.flows.model.model import load_model
 from firmwright.frontends.keras.config_check import find_foreign_classes
 from firmwright.frontends.pytorch.program import read_program
 from firmwright.oracle import reference_runner
+from tests.pytorch.archive_writer import pack, small_program, unpacked
 
 LAMBDA = {"class_name": "Lambda", "config": {"function": ["4wEAAAAAAAAA", None, None]}}
 WRAPPED = {"class_name": "TimeDistributed", "config": {"layer": LAMBDA}}

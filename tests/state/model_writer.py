@@ -21,7 +21,8 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
-from tflite_writer import flexbuffer
+
+from tests.ops.tflite_writer import flexbuffer
 
 
 class GraphFile:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_writer import GraphFile, ModelFile
 
 from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.flows.model.compilation import compile_for
@@ -19,6 +18,7 @@ from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation, load_module_bytes
+from tests.state.model_writer import GraphFile, ModelFile
 
 KIND = ("int8", (1, 6), 0.5, 3)
 COUNT = ("int32", (1,))

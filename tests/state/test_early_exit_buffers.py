@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from model_writer import GraphFile, ModelFile
 
 from firmwright.base.errors import UnsupportedError
 from firmwright.flows.model.compilation import compile_for
@@ -12,6 +11,7 @@ from firmwright.flows.model.model import Model
 from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import load_module_bytes
+from tests.state.model_writer import GraphFile, ModelFile
 
 KIND = ("int8", (1, 1, 1, 2), 0.5, 3)
 

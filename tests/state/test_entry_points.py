@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_writer import GraphFile, ModelFile
 
 from firmwright.base.errors import UnsupportedError, UsageError
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.verify.verification import verify
 from firmwright.pipeline import Compilation, bundle, load_module_bytes
+from tests.state.model_writer import GraphFile, ModelFile
 
 KIND = ("int8", (1, 4), 0.5, 3)
 

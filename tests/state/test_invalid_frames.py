@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_writer import ModelFile
 
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
@@ -17,6 +16,7 @@ from firmwright.flows.samples.reference_outputs import run_interpreter, run_nump
 from firmwright.ir.graph.evaluate import Array
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.pipeline import load_module_bytes
+from tests.state.model_writer import ModelFile
 
 RUNS = 12
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_writer import ModelFile
 
 from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.flows.model.compilation import compile_for
@@ -19,6 +18,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
+from tests.state.model_writer import ModelFile
 
 KIND = ("int8", (1, 4), 0.5, 3)
 FIRST = np.array([[1, -2, 3, 4]], np.int8)

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from flashed_emulator import FLASH_PROGRAM
 
 from firmwright.base.errors import UsageError
 from firmwright.bench import calibration
@@ -24,6 +23,7 @@ from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
+from tests.runtime.flashed_emulator import FLASH_PROGRAM
 
 # QEMU's AN386 in place of a chip: its counter of instructions is declared as one of cycles.
 CHIP = """

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from candidate_counts import count_candidates, enumerate_candidates
 
 from firmwright.base.errors import ToolMissingError
 from firmwright.flows.measure.instruction_counts import measure_instructions
@@ -21,6 +20,7 @@ from firmwright.flows.model.model import load_model
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import Compilation, remaining_passes
+from tests.conformance.candidate_counts import count_candidates, enumerate_candidates
 
 BOARD = "mps2-an386"
 LOSSES = (0.04, 0.01)

@@ -2,10 +2,9 @@
 
 from itertools import islice
 
-from candidate_counts import enumerate_candidates
-from generated_layers import MAX_ELEMENTS, generate_layers
-
 from firmwright.ops.registry import op_table
+from tests.conformance.candidate_counts import enumerate_candidates
+from tests.conformance.generated_layers import MAX_ELEMENTS, generate_layers
 
 
 def test_a_seed_always_gives_the_same_layers():

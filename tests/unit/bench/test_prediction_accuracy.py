@@ -5,9 +5,6 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from candidate_counts import count_candidates, enumerate_candidates
-from generated_layers import generate_layers
-from onnx_models import digits_net
 
 from firmwright.base.errors import ToolMissingError
 from firmwright.bench.prediction_accuracy import (
@@ -16,6 +13,9 @@ from firmwright.bench.prediction_accuracy import (
     median_error,
     worst_error,
 )
+from tests.conformance.candidate_counts import count_candidates, enumerate_candidates
+from tests.conformance.generated_layers import generate_layers
+from tests.onnx.onnx_models import digits_net
 
 MODELS = (
     "kws_ref_model.tflite",

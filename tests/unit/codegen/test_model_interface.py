@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from adder_models import COUNT, GCC, adder, caller_module, program, unlinked_module
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import INT8
@@ -23,6 +22,14 @@ from firmwright.codegen.model_interface import build_interface
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.builder import Builder
+from tests.unit.codegen.adder_models import (
+    COUNT,
+    GCC,
+    adder,
+    caller_module,
+    program,
+    unlinked_module,
+)
 
 WORKSPACE_MAIN = """
 #include <stdio.h>

@@ -8,7 +8,6 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from adder_models import adder, program, unlinked_module
 
 from firmwright.artifacts import SourceTree
 from firmwright.codegen.constant_arrays import (
@@ -18,6 +17,7 @@ from firmwright.codegen.constant_arrays import (
 )
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
+from tests.unit.codegen.adder_models import adder, program, unlinked_module
 
 PARAMS_MAIN = """
 #include <stdio.h>

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from adder_models import program
 
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.quant import Quantization
@@ -13,6 +12,7 @@ from firmwright.ir.core import Span
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import Builder
 from firmwright.ops.registry import op_table
+from tests.unit.codegen.adder_models import program
 
 QUANTIZE_MAIN = """
 #include <stdio.h>

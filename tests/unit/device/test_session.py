@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tiny_sessions import (
+
+from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
+from firmwright.device.errors import FaultError, RefusedError, Timeouts
+from firmwright.device.link_protocol import Command, Frame, encode_frame, run_request
+from firmwright.device.process_transport import ProcessTransport
+from firmwright.device.session import Session
+from tests.runtime.tiny_sessions import (
     CRASH,
     FAIL,
     HANG,
@@ -27,12 +33,6 @@ from tiny_sessions import (
     open_session,
     ramp,
 )
-
-from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
-from firmwright.device.errors import FaultError, RefusedError, Timeouts
-from firmwright.device.link_protocol import Command, Frame, encode_frame, run_request
-from firmwright.device.process_transport import ProcessTransport
-from firmwright.device.session import Session
 
 pytestmark = pytest.mark.host_c
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from faulty_transport import FaultRates, FaultyTransport
-from tiny_sessions import Build, Y, doubled, ramp
 
 from firmwright.base.errors import DeviceTimeoutError
 from firmwright.device.errors import Timeouts
@@ -12,6 +10,8 @@ from firmwright.device.link_protocol import Command, Frame, encode_frame, run_re
 from firmwright.device.process_transport import ProcessTransport, PtyProcess
 from firmwright.device.serial_port import SerialTransport
 from firmwright.device.session import Session
+from tests.runtime.faulty_transport import FaultRates, FaultyTransport
+from tests.runtime.tiny_sessions import Build, Y, doubled, ramp
 
 pytestmark = pytest.mark.host_c
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stm32_image import stm32_image
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
@@ -16,6 +15,7 @@ from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.device.flash_tools import TOOLS
 from firmwright.flows.board import flashing
 from firmwright.flows.board.flashing import erase, find_volume, flash, plan_erase, plan_flashing
+from tests.runtime.stm32_image import stm32_image
 
 SAYS = {
     "pyocd": "echo 0012 I Erased 4096 bytes, programmed 512 bytes, skipped 0 bytes >&2",

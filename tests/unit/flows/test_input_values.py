@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from model_writer import ModelFile
 
 import firmwright as fw
 from firmwright.base.dtypes import BOOL, FLOAT32, INT32, get_dtype
@@ -22,6 +21,7 @@ from firmwright.flows.samples.sample_batches import generate_samples, make_batch
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoTensor
 from onnx import TensorProto, helper, numpy_helper
+from tests.state.model_writer import ModelFile
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples/01_digits/digits.tflite"

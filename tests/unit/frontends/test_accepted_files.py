@@ -10,7 +10,6 @@ from typing import Any
 import flatbuffers
 import numpy as np
 import pytest
-from tflite_writer import write_cases
 
 from firmwright.base.errors import FirmwrightError, ModelError, UnsupportedError, UsageError
 from firmwright.conformance.case_tables import conformance_cases
@@ -19,6 +18,7 @@ from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import load_module_bytes
+from tests.ops.tflite_writer import write_cases
 
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
 interpreters = pytest.importorskip("ai_edge_litert.interpreter")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tflite_writer import flexbuffer
-
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
+from tests.ops.tflite_writer import flexbuffer
 
 OPTIONS = {
     "T": 7,

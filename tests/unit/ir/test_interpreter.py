@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interpreted import doubling, run
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder, binary_expr, logical_and, logical_not, select
 from firmwright.ir.tir.interpreter import interpret
+from tests.unit.ir.interpreted import doubling, run
 
 # ---- values ------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interpreted import TABLE, doubling, run
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT32
 from firmwright.base.errors import InternalError
@@ -13,6 +12,7 @@ from firmwright.ir.core import Constant, Span
 from firmwright.ir.tir.builder import Builder, binary_expr, call_intrinsic, logical_and
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from tests.unit.ir.interpreted import TABLE, doubling, run
 
 
 def failing(b: Builder, **args: Any) -> str:

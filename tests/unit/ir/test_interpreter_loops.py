@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interpreted import Array, run, runs_in_lanes
 
 from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.ir import tir
@@ -19,6 +18,7 @@ from firmwright.ir.tir.builder import (
 )
 from firmwright.ir.tir.interpreter import Interpreter, interpret
 from firmwright.ir.tir.traversal import walk
+from tests.unit.ir.interpreted import Array, run, runs_in_lanes
 
 
 def padded_conv(size: int, channels: int, outputs: int) -> tuple[Builder, Array]:

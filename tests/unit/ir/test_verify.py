@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import INT8, INT32, INT64
 from firmwright.base.errors import ModelError
@@ -21,6 +20,7 @@ from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.builder import Builder, logical_and
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.verify import verify_module
+from tests.unit.ir.verified import verify_prim_func
 
 Y = tir.Buffer("y", INT8, (4,))
 ZERO = tir.IntImm(0, INT64)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tflite_writer import write_cases
 
 from firmwright.base.dtypes import get_dtype
 from firmwright.base.errors import ToolMissingError
@@ -21,6 +20,7 @@ from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.oracle.reference_runner import run_reference
+from tests.ops.tflite_writer import write_cases
 
 Array = NDArray[np.generic]
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_writer import write_cases
-from unsigned_layers import int_vector
 
 from firmwright.base.errors import (
     ReferenceRefusalError,
@@ -20,6 +18,8 @@ from firmwright.oracle import reference_runner
 from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.random_samples import SampleInput, make_samples
 from firmwright.oracle.reference_runner import Numerics, run_reference
+from tests.ops.tflite_writer import write_cases
+from tests.ops.unsigned_layers import int_vector
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "01_digits"
 DIGIT = SampleInput("image", (1, 8, 8, 1), np.dtype(np.int8), zero_point=-128)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toy_backends import Toy, chain
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.graph.evaluate import evaluate_graph
@@ -20,6 +19,7 @@ from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup, merge_regions, sort_topologically
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.registry import parse_targets
+from tests.backends.toy_backends import Toy, chain
 
 pytestmark = pytest.mark.usefixtures("no_backends")
 

@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from toy_backends import Toy, chain
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import Function
@@ -31,6 +30,7 @@ from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.registry import parse_target
+from tests.backends.toy_backends import Toy, chain
 
 pytestmark = pytest.mark.usefixtures("no_backends")
 CHAIN = chain(("add", "x z", "a"), ("relu", "a", "b"), ("tanh", "b", "c"))

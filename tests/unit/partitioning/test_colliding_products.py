@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy_backends import Toy, chain, default_loops
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.base.errors import PluginError
@@ -22,6 +21,7 @@ from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.kernel_builder import BackendKernel
+from tests.backends.toy_backends import Toy, chain, default_loops
 
 pytestmark = pytest.mark.usefixtures("no_backends")
 MODULE = chain(("tanh", "x", "a"), ("sin", "a", "b"))

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_writer import ModelFile
-from onnx_models import Net
-from toy_backends import Toy
 
 from firmwright.base.errors import UnsupportedError, UsageError
 from firmwright.cli.main import main
@@ -23,6 +20,9 @@ from firmwright.ops.custom import CUSTOM_OPS, CustomOp, custom_options_of
 from firmwright.partitioning.custom_ops import load_custom_ops
 from firmwright.targets.backend_registry import BACKENDS
 from onnx import TensorProto, helper
+from tests.backends.toy_backends import Toy
+from tests.onnx.onnx_models import Net
+from tests.state.model_writer import ModelFile
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "custom-operators.md"

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_networks import BANKS, network
 
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
@@ -18,6 +17,7 @@ from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
+from tests.backends.engine_networks import BANKS, network
 
 TWICE = "vanilla, vanilla, host"
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy_backends import Toy, chain
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
@@ -19,6 +18,7 @@ from firmwright.ir.module import IRModule, Pass
 from firmwright.partitioning.target_resolution import functions_for
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.tune.partition_methods import PartitionRequest, partition_model, search_partition
+from tests.backends.toy_backends import Toy, chain
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_control_flow import branches_and_a_loop
 
 from firmwright.base.errors import UsageError
 from firmwright.flows.board.gdb_session import check_operator
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.pipeline import Compilation
+from tests.state.test_control_flow import branches_and_a_loop
 
 ROOT = Path(__file__).resolve().parents[3]
 QAT = ROOT / "tests" / "onnx" / "networks" / "residual_qat.onnx"

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_backends import Toy, chain, default_loops
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import UsageError
@@ -28,6 +27,7 @@ from firmwright.pipeline import Compilation
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.target_kind import LoweredFunction
+from tests.backends.toy_backends import Toy, chain, default_loops
 
 pytestmark = pytest.mark.usefixtures("no_backends")
 POOLS = (PoolInfo("sram"), PoolInfo("npu_sram"))

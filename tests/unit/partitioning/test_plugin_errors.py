@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from toy_backends import chain
 
 import firmwright as fw
 from firmwright.base.errors import PluginError
@@ -26,6 +25,7 @@ from firmwright.targets.backend_registry import BACKENDS
 from firmwright.usmp import planner_registry
 from firmwright.usmp.heuristics import greedy_by_size
 from firmwright.usmp.interference import Constraints
+from tests.backends.toy_backends import chain
 
 SOURCE = """
 from firmwright.ir.graph.patterns import op

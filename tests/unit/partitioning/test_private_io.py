@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_networks import BANKS, network
 
 from firmwright.base.errors import UsageError
 from firmwright.flows.board.firmware_images import build_image
@@ -15,6 +14,7 @@ from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
+from tests.backends.engine_networks import BANKS, network
 
 IN_BANK = (("x", "vanilla0", "bank"), ("b", "vanilla0", "bank"))
 

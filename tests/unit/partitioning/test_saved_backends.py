@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from toy_backends import Toy, chain
 
 from firmwright.base.errors import ModelError, PluginError, UsageError
 from firmwright.flows.model.compilation import compile_for
@@ -16,6 +15,7 @@ from firmwright.ir.module import IRModule, Pass
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.cmsis_nn import PATH_VARIABLE
 from firmwright.targets.target_kind import PassSelection
+from tests.backends.toy_backends import Toy, chain
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from toy_backends import Toy, chain, default_loops
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.errors import UsageError
@@ -23,6 +22,7 @@ from firmwright.targets.backend import Backend
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.target_kind import LoweredFunction, PassSelection
+from tests.backends.toy_backends import Toy, chain, default_loops
 
 pytestmark = pytest.mark.usefixtures("no_backends")
 SUMS = {"sum": op("add")}

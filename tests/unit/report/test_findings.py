@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sample_report import make_report, operator
 
 from firmwright.artifacts import ImageRegionUsage
 from firmwright.report.findings import find_issues
 from firmwright.report.model import PoolUsage
+from tests.unit.report.sample_report import make_report, operator
 
 STACK = replace(make_report().stack, firmware_bytes=3500)
 SLOW = (operator(0, "conv2d", 900), operator(2, "softmax", 100, schedule="default"))

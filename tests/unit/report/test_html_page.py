@@ -7,7 +7,6 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from sample_report import make_report, operator
 
 from firmwright.cli.report import format_summary
 from firmwright.compilation_summary import MemoryTradeoff
@@ -27,6 +26,7 @@ from firmwright.report.evaluation import (
 )
 from firmwright.report.html_page import EMBEDDED_JSON, render_page
 from firmwright.report.model import ReportFinding
+from tests.unit.report.sample_report import make_report, operator
 
 REPORT = make_report(
     findings=(ReportFinding("too much of it.", "less of it."),),

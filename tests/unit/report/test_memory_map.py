@@ -4,7 +4,6 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from sample_report import make_report
 
 from firmwright.report.memory_map import (
     KIND_COLORS,
@@ -14,6 +13,7 @@ from firmwright.report.memory_map import (
     format_bound,
     render_svg,
 )
+from tests.unit.report.sample_report import make_report
 
 REPORT = make_report()
 BUFFERS = tuple(buffer for buffer in REPORT.buffers if buffer.pool == "sram")

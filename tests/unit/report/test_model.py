@@ -1,8 +1,7 @@
 """Occupied bytes over time, and the peak."""
 
-from sample_report import buffer, make_report
-
 from firmwright.report.model import occupied_bytes, occupied_bytes_by_time, peak_time
+from tests.unit.report.sample_report import buffer, make_report
 
 
 def test_overlapping_buffers_count_once_and_pools_add_up():

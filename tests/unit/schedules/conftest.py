@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Quantization
@@ -20,6 +19,7 @@ from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import INTRINSICS
+from tests.unit.ir.verified import verify_prim_func
 
 
 def _float32(value: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from relu_layers import relu_layer
 
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.verify.verification import verify
@@ -13,6 +12,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir import PrimFunc
 from firmwright.schedules.cortex_m_dsp.conv2d_shared import SCHEDULES
+from tests.unit.schedules.relu_layers import relu_layer
 
 (SHARED,) = SCHEDULES
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from relu_layers import relu_layer
 
 from firmwright.base.dtypes import INT8, INT64
 from firmwright.base.quant import Quantization, Rounding
@@ -16,6 +15,7 @@ from firmwright.ir.tir import PrimFunc
 from firmwright.ops.requantize import make_requantization
 from firmwright.schedules.cortex_m_dsp.depthwise_shared import SCHEDULES
 from firmwright.schedules.folded_requantize import fit_offset_form, read_offset_form
+from tests.unit.schedules.relu_layers import relu_layer
 
 (SHARED,) = SCHEDULES
 

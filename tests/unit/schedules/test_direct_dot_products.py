@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
@@ -21,6 +20,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.cortex_m_dsp import direct_dot_products
 from firmwright.schedules.registry import INTRINSICS
+from tests.unit.ir.verified import verify_prim_func
 
 CONV, TRANSPOSED = direct_dot_products.SCHEDULES
 SEEDS = range(10)

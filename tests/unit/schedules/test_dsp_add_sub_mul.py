@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
@@ -18,6 +17,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.dsp_and_scalar import mul
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
+from tests.unit.ir.verified import verify_prim_func
 
 MUL = mul.SCHEDULES[0]
 ADD, SUB = (

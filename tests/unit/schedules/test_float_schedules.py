@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.quant import Quantization
@@ -18,6 +17,7 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
+from tests.unit.ir.verified import verify_prim_func
 
 HYBRID = [schedule for schedule in SCHEDULES if schedule.op == "hybrid_conv2d"]
 WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected")

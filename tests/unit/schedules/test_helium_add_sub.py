@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Quantization
@@ -18,6 +17,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.helium import add_sub, average_pool2d
 from firmwright.schedules.registry import INTRINSICS
+from tests.unit.ir.verified import verify_prim_func
 
 (POOL,) = average_pool2d.SCHEDULES
 

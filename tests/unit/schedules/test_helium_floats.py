@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.graph.nodes import TensorType
@@ -21,6 +20,7 @@ from firmwright.ops.registry import op_table
 from firmwright.schedules.helium_floats import elementwise_and_pool2d
 from firmwright.schedules.helium_floats.accumulate_f32 import accumulate
 from firmwright.schedules.registry import INTRINSICS
+from tests.unit.ir.verified import verify_prim_func
 
 
 def nearest(value: Fraction) -> np.float32:

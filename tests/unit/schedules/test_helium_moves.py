@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT8, DType
 from firmwright.base.quant import Quantization
@@ -16,6 +15,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.helium import logistic_tanh, moves
 from firmwright.schedules.registry import INTRINSICS
+from tests.unit.ir.verified import verify_prim_func
 
 BY_NAME = {item.name: item for item in (*moves.SCHEDULES, *logistic_tanh.SCHEDULES)}
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
@@ -23,6 +22,7 @@ from firmwright.schedules.cortex_m_dsp import depthwise_sliding_window
 from firmwright.schedules.dsp_and_scalar import depthwise_strips, int16_im2col
 from firmwright.schedules.helium import depthwise_channel_groups, int16_conv2d_fully_connected
 from firmwright.schedules.registry import INTRINSICS
+from tests.unit.ir.verified import verify_prim_func
 
 SCHEDULES = (
     *depthwise_sliding_window.SCHEDULES,

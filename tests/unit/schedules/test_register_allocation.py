@@ -5,12 +5,16 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from candidate_counts import KernelCandidate, compile_candidates, enumerate_candidates
-from generated_layers import generate_layers
 
 from firmwright.artifacts import SourceTree
 from firmwright.boards import load_board
 from firmwright.build.compiler_flags import WARNINGS, compile_flags, gnu_tool
+from tests.conformance.candidate_counts import (
+    KernelCandidate,
+    compile_candidates,
+    enumerate_candidates,
+)
+from tests.conformance.generated_layers import generate_layers
 
 _TOGETHER = 64
 _BLOCKS = ("dsp.conv2d", "dsp.fully_connected", "helium.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import BOOL, INT8, INT16, UINT8, DType
 from firmwright.base.quant import Quantization
@@ -18,6 +17,7 @@ from firmwright.ir.tir.traversal import declared_buffers, walk
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
+from tests.unit.ir.verified import verify_prim_func
 
 COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
 TABLES = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from verified import verify_prim_func
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, DType
 from firmwright.base.quant import Quantization
@@ -18,6 +17,7 @@ from firmwright.ops.resize import HALF_BITS, share_bits
 from firmwright.schedules.dsp_and_scalar import resize_bilinear as rows
 from firmwright.schedules.helium import resize_bilinear as helium
 from firmwright.schedules.registry import INTRINSICS
+from tests.unit.ir.verified import verify_prim_func
 
 SCHEDULES = (*rows.SCHEDULES[:2], *helium.SCHEDULES)
 QUANTS = {INT8: Quantization((0.5,), (3,)), INT16: Quantization((0.5,), (0,)), FLOAT32: None}

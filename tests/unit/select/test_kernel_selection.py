@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from random_networks import random_network
 
 from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.ir import tir
@@ -22,6 +21,7 @@ from firmwright.select.kernel_selection import KernelSelector, SelectionOracle
 from firmwright.select.program_search import PlanEstimate
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
+from tests.fuzz.random_networks import random_network
 
 
 def select_module(*given):

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from toy_backends import chain
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
@@ -25,6 +24,7 @@ from firmwright.tune.kernel_measurement import measurement_context
 from firmwright.tune.log_writer import RegionCostLog
 from firmwright.tune.partition_methods import PartitionRequest, partition_model, search_partition
 from firmwright.tune.region_costs import RegionCostEstimator
+from tests.backends.toy_backends import chain
 
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"

@@ -6,7 +6,6 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from generated_layers import generate_layers
 
 from firmwright.boards import load_board
 from firmwright.flows.board.model_session import open_session
@@ -20,6 +19,7 @@ from firmwright.tune.kernel_comparison import (
     comparison_module,
     layer_module,
 )
+from tests.conformance.generated_layers import generate_layers
 
 LAYERS = ("conv2d", "fully_connected")
 MOST_INSTRUCTIONS = 4_000_000

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from itertools import permutations
 
 import pytest
-from synthetic_graphs import intervals, small_graph
 
 from firmwright.base.errors import DoesNotFitError
 from firmwright.ir.core import PoolInfo
@@ -18,6 +17,7 @@ from firmwright.usmp.heuristics import place_first_fit, size_order
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_problem import build_problem
+from tests.planner_benchmarks.synthetic_graphs import intervals, small_graph
 
 POOLS = (PoolInfo("sram"),)
 CASES = 60

@@ -13,15 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_graphs import (
-    FAMILIES,
-    PlanningProblem,
-    crowded,
-    cut_rectangle,
-    intervals,
-    log_uniform,
-    problem_of,
-)
 
 from firmwright.ir.tir.plan import BufferInfo, Plan
 from firmwright.usmp import skyline
@@ -30,6 +21,15 @@ from firmwright.usmp.heuristics import best_first_fit_order
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_problem import build_problem
 from firmwright.usmp.skyline import lower_skyline
+from tests.planner_benchmarks.synthetic_graphs import (
+    FAMILIES,
+    PlanningProblem,
+    crowded,
+    cut_rectangle,
+    intervals,
+    log_uniform,
+    problem_of,
+)
 
 HARD_SET = "MINIMALLOC_PATH"
 MINIMALLOC = "MINIMALLOC_EXECUTABLE"

@@ -6,13 +6,18 @@ import time
 from collections.abc import Callable
 
 import pytest
-from synthetic_graphs import FAMILIES, PLAIN_SEEDS, large_graphs, small_graph
 
 from firmwright.usmp import heuristics
 from firmwright.usmp.branch_and_bound import search_planner
 from firmwright.usmp.heuristics import place_first_fit
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_problem import Layout
+from tests.planner_benchmarks.synthetic_graphs import (
+    FAMILIES,
+    PLAIN_SEEDS,
+    large_graphs,
+    small_graph,
+)
 
 SMALLER = (20, 60, 200, 600)
 PLACED_BUFFERS_MAX = 60_000
