@@ -27,7 +27,9 @@ from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 
 BLOCKS = {
-    item.name: item for item in (*thumb2_microkernels.INTRINSICS, *rv32_microkernels.INTRINSICS)
+    name: make()
+    for module in (thumb2_microkernels, rv32_microkernels)
+    for name, make in module.INTRINSIC_MAKERS.items()
 }
 THUMB1_BLOCKS = {item.name: item for item in thumb1_conv2d_fully_connected.INTRINSICS}
 STEPS = 24

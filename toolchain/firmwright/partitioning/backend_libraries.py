@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 from firmwright.base.errors import ModelError, PluginError
@@ -14,7 +15,7 @@ from firmwright.base.source_paths import BACKEND_FILES_DIR, BUILD_FLAGS_FILE
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicsOnUse, IntrinsicTable, Operand
 from firmwright.ir.tir.traversal import statements, walk
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.target_hooks import unlowered_functions
@@ -30,7 +31,7 @@ _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 
 def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable:
     """Return `base` with the functions of the backends and those that kernels declare."""
-    table = _IntrinsicCollector(module.name, dict(base))
+    table = _IntrinsicCollector(module.name, base)
     for name, backend in module_backends(module):
         for item in backend.intrinsics:
             table.add(item, f"the backend {name}")
@@ -42,7 +43,7 @@ def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable
             calls = [node.call for node in evaluated if node.call.name in names]
             for call in calls:
                 table.add(_extern(call), f"the kernel @{function.name}")
-    return table.known if table.symbols else base
+    return table.merged() if table.symbols else base
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,13 @@ class _IntrinsicCollector:
     """Intrinsics by name; a name has one meaning, and an external symbol one C declaration."""
 
     module: str
-    known: dict[str, Intrinsic]
+    base: IntrinsicTable
+    added: dict[str, Intrinsic] = field(default_factory=dict)
     symbols: dict[str, tuple[Intrinsic, str]] = field(default_factory=dict)
 
     def add(self, item: Intrinsic, origin: str) -> None:
         symbol = item.symbol or item.name
-        same_name = self.known.setdefault(item.name, item)
+        same_name = self.base.get(item.name) or self.added.setdefault(item.name, item)
         same_symbol, other = self.symbols.setdefault(symbol, (same_name, origin))
         if _declaration(item) != _declaration(same_symbol):
             problem = f"and {other} declare the function {symbol} with different parameters"
@@ -65,6 +67,10 @@ class _IntrinsicCollector:
             return
         hint = "another name, such as `kernel.symbol`, or one with the backend's name as a prefix."
         raise PluginError(f"{origin} {problem}.", where=self.module, hint=hint)
+
+    def merged(self) -> IntrinsicTable:
+        known = {name: partial(self.base.__getitem__, name) for name in self.base}
+        return IntrinsicsOnUse(self.added, known)
 
 
 def _declaration(item: Intrinsic) -> Hashable:

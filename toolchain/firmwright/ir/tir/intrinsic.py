@@ -6,7 +6,7 @@ lanes.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -81,6 +81,36 @@ class Intrinsic:
 
 
 IntrinsicTable: TypeAlias = Mapping[str, Intrinsic]
+IntrinsicMakers: TypeAlias = Mapping[str, Callable[[], Intrinsic]]
+"""The intrinsics of a large family by name, each as a function that makes it."""
+
+
+class IntrinsicsOnUse(IntrinsicTable):
+    """The intrinsics of `ready`, and those of `makers`, each made when it is first used.
+
+    A program uses a few of the many sizes of a micro-kernel. To write the assembly of them all
+    would take about as long as to compile a small model.
+    """
+
+    def __init__(self, ready: IntrinsicTable, makers: IntrinsicMakers) -> None:
+        self._made = dict(ready)
+        self._makers = makers
+        self._names = dict.fromkeys([*ready, *makers])
+
+    def __getitem__(self, name: str) -> Intrinsic:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
 
 _FEATURES = ("dsp", "fpu", "mla")
 _TYPES = {dtype.c_type: dtype for dtype in (FLOAT32, INT32, INT64, UINT32, UINT64)}

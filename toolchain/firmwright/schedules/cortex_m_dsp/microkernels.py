@@ -1,7 +1,7 @@
 """GEMM micro-kernels of the DSP extension, in inline assembly."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -218,8 +218,9 @@ def _body(shape: DspMicrokernel, steps: int) -> str:
     return f"{pin}{_POINTERS}\n{macro}({load}STEPS_{steps}({first}, {step}));"
 
 
-def _loop(plain: Intrinsic, shape: DspMicrokernel, steps: int) -> Intrinsic:
-    """Return a micro-kernel that repeats the steps of `plain`, for a number of steps given."""
+def _loop(shape: DspMicrokernel, steps: int) -> Intrinsic:
+    """Return a micro-kernel that repeats `steps` steps, for a number of steps given."""
+    plain = _unrolled(shape, steps)
     w, x, *sums = plain.operands
 
     def run(w: Any, x: Any, count: Any, *sums: Any) -> Any:
@@ -427,22 +428,22 @@ def alternative_unrolls(words: int) -> list[int]:
     return sorted(candidates - {default}, reverse=True)
 
 
-_UNROLLED = [
-    (shape, steps, _intrinsic(shape, steps))
-    for shape, steps in product(COLUMN_MICROKERNELS, range(1, MAX_UNROLL + 1))
-] + [(BYTES_8X1, groups, _bytes_intrinsic(groups)) for groups in range(1, MAX_UNROLL // 2 + 1)]
+def _unrolled(shape: DspMicrokernel, steps: int) -> Intrinsic:
+    return _bytes_intrinsic(steps) if shape == BYTES_8X1 else _intrinsic(shape, steps)
 
-INTRINSICS = (
-    EXTRACT_ODD_SUM,
-    *(plain for _, _, plain in _UNROLLED),
-    *(
-        _loop(plain, shape, steps)
-        for shape, steps, plain in _UNROLLED
-        if steps <= _REPEATED_STEPS and not shape.has_wide_weights
-    ),
-    *(
-        _int4_intrinsic(steps, is_end=is_end)
-        for is_end in (False, True)
-        for steps in range(1, INT4_STEPS_MAX + 1)
-    ),
-)
+
+def _makers() -> Iterator[tuple[str, Callable[[], Intrinsic]]]:
+    unrolled = [*product(COLUMN_MICROKERNELS, range(1, MAX_UNROLL + 1))]
+    unrolled += product([BYTES_8X1], range(1, MAX_UNROLL // 2 + 1))
+    for shape, steps in unrolled:
+        yield f"{shape.name}_{steps}", partial(_unrolled, shape, steps)
+        if steps <= _REPEATED_STEPS and not shape.has_wide_weights:
+            yield f"{shape.name}_loop_{steps}", partial(_loop, shape, steps)
+    for steps in range(1, INT4_STEPS_MAX + 1):
+        name = f"{INT4_2X4.name}_{steps}"
+        yield name, partial(_int4_intrinsic, steps, is_end=False)
+        yield f"{name}_end", partial(_int4_intrinsic, steps, is_end=True)
+
+
+INTRINSICS = (EXTRACT_ODD_SUM,)
+INTRINSIC_MAKERS = dict(_makers())

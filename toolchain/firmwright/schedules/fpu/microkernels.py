@@ -1,8 +1,9 @@
 """float32 GEMM micro-kernels in the registers of a single-precision FPU, or for cores without."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -277,12 +278,17 @@ INTRINSICS = (
     *read_intrinsics(
         __file__, {_RELU: lambda x: np.maximum(x, np.float32(0)), "vmla_f32": _vmla}
     ).values(),
-    *(
-        _block(style, tile, steps, tall=tall)
-        for style in ("separate", "chained")
-        for tile in FPU_TILES + _REST_TILES
-        for steps in range(1, 2 * STEPS_PER_ITERATION + 1)
-        for tall in (False, True)
-        if not tall or (tile.pixels > 1 and steps > STEPS_PER_ITERATION)
-    ),
 )
+
+
+def _makers() -> Iterator[tuple[str, Callable[[], Intrinsic]]]:
+    styles: tuple[MultiplyAddStyle, ...] = ("separate", "chained")
+    steps_of_kinds = range(1, 2 * STEPS_PER_ITERATION + 1)
+    for style, tile, steps in product(styles, FPU_TILES + _REST_TILES, steps_of_kinds):
+        is_looped = tile.pixels > 1 and steps > STEPS_PER_ITERATION
+        for tall in (False, True) if is_looped else (False,):
+            name = microkernel_name(style, tile, steps, tall=tall)
+            yield name, partial(_block, style, tile, steps, tall=tall)
+
+
+INTRINSIC_MAKERS = dict(_makers())

@@ -1,6 +1,7 @@
 """Depthwise micro-kernels of sixteen adjacent channels, one per lane, directly on NHWC data."""
 
 from dataclasses import dataclass
+from functools import partial
 from textwrap import indent
 from typing import Any
 
@@ -173,9 +174,10 @@ def _taps(taps: VisibleTaps) -> Intrinsic:
     )
 
 
-INTRINSICS = tuple(
-    _taps(VisibleTaps(rows, columns, width))
+_VISIBLE_TAPS = (
+    VisibleTaps(rows, columns, width)
     for rows in range(1, MAX_ROWS + 1)
     for width in range(1, MAX_COLUMNS + 1)
     for columns in range(1, width + 1)
 )
+INTRINSIC_MAKERS = {taps.name: partial(_taps, taps) for taps in _VISIBLE_TAPS}

@@ -1,6 +1,7 @@
 """Depthwise micro-kernels of eight adjacent channels, one per lane, directly on NHWC data."""
 
 from collections.abc import Sequence
+from functools import partial
 from textwrap import indent
 from typing import Any
 
@@ -164,9 +165,10 @@ def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> I
     )
 
 
-INTRINSICS = tuple(
-    _channels(pixels, columns, dtype, weight_dtype)
+_FORMS = (
+    (pixels, columns, dtype, weight_dtype)
     for dtype, weight_dtype in ((INT8, INT8), (INT16, INT8), (INT8, INT16))
     for pixels in PIXEL_COUNTS
     for columns in range(1, MAX_COLUMNS + 1)
 )
+INTRINSIC_MAKERS = {microkernel_name(*form): partial(_channels, *form) for form in _FORMS}

@@ -11,7 +11,14 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs, pointers
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    IntrinsicMakers,
+    Operand,
+    immediates,
+    inputs,
+    pointers,
+)
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.requantize import has_weight_zero_point
@@ -194,6 +201,12 @@ DOT_PRODUCT_LOOPS = tuple(
 )
 
 
+def make_for_loops(names: str, make: Callable[[DotProductLoop, str], Intrinsic]) -> IntrinsicMakers:
+    """Return makers of the micro-kernels with every loop; `names` has {} for the loop's suffix."""
+    named = ((loop, names.format(loop.suffix)) for loop in DOT_PRODUCT_LOOPS)
+    return {name: partial(make, loop, name) for loop, name in named}
+
+
 def choose_loop(taps: int) -> DotProductLoop:
     steps, tail = divmod(taps, BYTES_PER_STEP)
     deep = steps > MAX_STEPS
@@ -298,12 +311,13 @@ def _meaning(
 _SETTINGS = len(vector_requantize.EPILOGUE_OPERANDS)
 
 
-def _product(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool = False) -> Intrinsic:
+def _product(
+    loop: DotProductLoop, name: str, lanes: LaneFormat, *, has_shares: bool = False
+) -> Intrinsic:
     shares = inputs(INT32, *(f"share{p}" for p in range(2 if has_shares else 0)))
     size = (loop.head + loop.tail) * BYTES_PER_STEP * (2 if lanes.is_int4 else 4)
-    kind = "int4" if lanes.is_int4 else "shares_int8" if has_shares else "int8"
     return Intrinsic(
-        name=f"mve_gemm_{kind}_{loop.suffix}",
+        name=name,
         operands=(
             *pointers(INT8, w=size, x0=loop.least_taps, x1=loop.least_taps),
             *pointers(INT32, q=vector_requantize.PARAMETERS),
@@ -342,9 +356,10 @@ SUM = Intrinsic(
     count=lambda args: 6 + args[1] // 16 * 4,
 )
 
-INTRINSICS = (
-    SUM,
-    *(_product(loop, INT8_LANES) for loop in DOT_PRODUCT_LOOPS),
-    *(_product(loop, INT8_LANES, has_shares=True) for loop in DOT_PRODUCT_LOOPS),
-    *(_product(loop, INT4_LANES) for loop in DOT_PRODUCT_LOOPS),
-)
+INTRINSICS = (SUM,)
+_SHARES = partial(_product, lanes=INT8_LANES, has_shares=True)
+INTRINSIC_MAKERS = {
+    **make_for_loops("mve_gemm_int8_{}", partial(_product, lanes=INT8_LANES)),
+    **make_for_loops("mve_gemm_shares_int8_{}", _SHARES),
+    **make_for_loops("mve_gemm_int4_{}", partial(_product, lanes=INT4_LANES)),
+}

@@ -133,7 +133,7 @@ class _RowsKind:
     text: Callable[[DotProductLoop], str]
     epilogue_instructions: int
 
-    def intrinsic(self, loop: DotProductLoop) -> Intrinsic:
+    def intrinsic(self, loop: DotProductLoop, name: str) -> Intrinsic:
         steps = loop.head + loop.tail
         weight_bytes = steps * dot_product_loop.BYTES_PER_STEP * self.weight_rows
 
@@ -141,7 +141,7 @@ class _RowsKind:
             return loop.instructions(("x",), args[-1], self.lanes) + self.epilogue_instructions
 
         return Intrinsic(
-            name=f"mve_matvec_{self.name}_{loop.suffix}",
+            name=name,
             operands=(
                 *pointers(INT8, w=weight_bytes, x=loop.least_taps),
                 *pointers(INT32, q=self.parameters),
@@ -189,11 +189,13 @@ _CHANNELS_ROWS = replace(
     text=_channels_text,
     epilogue_instructions=26,
 )
-INTRINSICS = tuple(
-    kind.intrinsic(loop)
+INTRINSIC_MAKERS = {
+    name: make
     for kind in (_INT8_ROWS, _INT4_ROWS, _CHANNELS_ROWS)
-    for loop in dot_product_loop.DOT_PRODUCT_LOOPS
-)
+    for name, make in dot_product_loop.make_for_loops(
+        f"mve_matvec_{kind.name}_{{}}", kind.intrinsic
+    ).items()
+}
 
 
 def _configs(op: OpCall) -> Sequence[Config]:

@@ -104,10 +104,10 @@ def _product_meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: 
     )
 
 
-def _product(loop: DotProductLoop) -> Intrinsic:
+def _product(loop: DotProductLoop, name: str) -> Intrinsic:
     weights = (loop.head + loop.tail) * WIDTH * vector_requantize.CHANNELS
     return Intrinsic(
-        f"mve_gemm_int16_{loop.suffix}",
+        name,
         (
             *pointers(INT8, w=weights, x0=loop.least_taps, x1=loop.least_taps),
             *pointers(INT32, q=vector_requantize.PARAMETERS),
@@ -148,9 +148,9 @@ def _rows_text(loop: DotProductLoop) -> str:
     )
 
 
-def _rows(loop: DotProductLoop) -> Intrinsic:
+def _rows(loop: DotProductLoop, name: str) -> Intrinsic:
     return Intrinsic(
-        f"mve_rows_int16_{loop.suffix}",
+        name,
         (
             *pointers(INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps),
             *immediates("taps"),
@@ -165,9 +165,10 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
     )
 
 
-INTRINSICS = tuple(
-    make(loop) for make in (_product, _rows) for loop in dot_product_loop.DOT_PRODUCT_LOOPS
-)
+INTRINSIC_MAKERS = {
+    **dot_product_loop.make_for_loops("mve_gemm_int16_{}", _product),
+    **dot_product_loop.make_for_loops("mve_rows_int16_{}", _rows),
+}
 
 
 def supports_requantize(params: Requantization) -> bool:

@@ -212,10 +212,11 @@ def _strip_intrinsic(strip: Strip) -> Intrinsic:
     )
 
 
-INTRINSICS = tuple(
-    _strip_intrinsic(strip) for style in ACCUMULATE_STYLES for strip in _strips(style)
-)
-STRIP_NAMES = frozenset(item.name for item in INTRINSICS)
+INTRINSIC_MAKERS = {
+    strip.name: partial(_strip_intrinsic, strip)
+    for style in ACCUMULATE_STYLES
+    for strip in _strips(style)
+}
 
 
 # Output rows with equal valid tap rows share a loop. A row is cut into strips; a long row is a loop
@@ -242,7 +243,7 @@ def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_Str
     runs: list[_StripRun] = []
     for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
         strip = _strip(style, window, first, size)
-        if strip.name not in STRIP_NAMES:
+        if strip.name not in INTRINSIC_MAKERS:
             return []
         if runs and runs[-1].strip == strip:
             runs[-1] = _StripRun(strip, runs[-1].first, runs[-1].times + 1)

@@ -161,9 +161,9 @@ def _meaning(w: Any, x0: Any, x1: Any, totals: Any, q: Any, *rest: Any) -> tuple
     return tuple(results)
 
 
-def _scaled(loop: DotProductLoop) -> Intrinsic:
+def _scaled(loop: DotProductLoop, name: str) -> Intrinsic:
     return Intrinsic(
-        f"mve_gemm_hybrid_{loop.suffix}",
+        name,
         (
             *pointers(
                 INT8,
@@ -191,7 +191,8 @@ def _scaled(loop: DotProductLoop) -> Intrinsic:
     )
 
 
-INTRINSICS = (MIN_MAX, QUANTIZE, *map(_scaled, dot_product_loop.DOT_PRODUCT_LOOPS))
+INTRINSICS = (MIN_MAX, QUANTIZE)
+INTRINSIC_MAKERS = dot_product_loop.make_for_loops("mve_gemm_hybrid_{}", _scaled)
 
 # ---- the schedule -------------------------------------------------------------------------------
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicMakers, Operand, immediates, pointers
 
 _C = read_sections(__file__)
 
@@ -147,9 +148,10 @@ def _executed(family: MicrokernelFamily, shape: ScalarMicrokernel, steps: int) -
     return trips * each + shape.sums + family.loop_instructions
 
 
-def make_microkernels(family: MicrokernelFamily) -> tuple[Intrinsic, ...]:
-    return tuple(
-        make_microkernel(family, ScalarMicrokernel(layout, rows, pixels, unroll))
+def microkernel_makers(family: MicrokernelFamily) -> IntrinsicMakers:
+    shapes = (
+        ScalarMicrokernel(layout, rows, pixels, unroll)
         for layout, rows, pixels in family.shapes
         for unroll in range(1, family.most_unrolled + 1)
     )
+    return {family.block(shape): partial(make_microkernel, family, shape) for shape in shapes}

@@ -93,4 +93,4 @@ RV32M_FAMILY = MicrokernelFamily(
     loop_instructions=3,
 )
 
-INTRINSICS = microkernels.make_microkernels(RV32M_FAMILY)
+INTRINSIC_MAKERS = microkernels.microkernel_makers(RV32M_FAMILY)

@@ -128,4 +128,4 @@ MLA_FAMILY = MicrokernelFamily(
     loop_instructions=2,
 )
 
-INTRINSICS = microkernels.make_microkernels(MLA_FAMILY)
+INTRINSIC_MAKERS = microkernels.microkernel_makers(MLA_FAMILY)
