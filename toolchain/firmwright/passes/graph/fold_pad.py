@@ -3,21 +3,23 @@
 This is exact if only rows and columns are padded, with the value that represents zero.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from firmwright.ir.core import Attr
+from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function
-from firmwright.passes.map_functions import graph_pass
+from firmwright.ir.module import IRModule, Pass
+from firmwright.passes.map_functions import map_graph_functions
 
 CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
 
 
-def fold_pads(func: Function) -> Function:
+def fold_pads(func: Function, constants: Mapping[str, Constant]) -> Function:
     pads = {
         call.outputs[0].name: call
         for call in func.body
-        if call.op == "pad" and not is_placed(call.outputs[0])
+        if call.op == "pad" and not is_placed(call.outputs[0]) and _pads_zeros(call, constants)
     }
     body = tuple(_folded(call, pads) for call in func.body)
     return func if body == func.body else replace(func, body=body)
@@ -37,20 +39,28 @@ def _folded(call: Call, pads: dict[str, Call]) -> Call:
     return replace(call, inputs=inputs, attrs={**call.attrs, "padding": padding})
 
 
+def _pads_zeros(pad: Call, constants: Mapping[str, Constant]) -> bool:
+    """Return whether the margin has the stored value of zero, as that of a convolution."""
+    margin = pad.inputs[1] if len(pad.inputs) > 1 else None
+    if margin is None:
+        return True  # the value is that of zero, by definition
+    constant = constants.get(margin.constant or "")
+    quantization = pad.outputs[0].type.quantization
+    zero = 0 if quantization is None else quantization.zero_points[0]
+    return constant is not None and constant.array().reshape(-1)[0] == zero
+
+
 def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
-    """Return (top, bottom, left, right) of a spatial NHWC zero pad, or None for other pads."""
+    """Return (top, bottom, left, right) of a spatial NHWC pad, or None for other pads."""
     x = pad.inputs[0]
     paddings = _flat(pad.attrs.get("paddings", ()))
     if x is None or len(x.type.shape) != 4 or len(paddings) != 8:
         return None
     if any(paddings[:2]) or any(paddings[6:]) or min(paddings) < 0:
         return None
-    kind, quantization = pad.outputs[0].type, x.type.quantization
-    if (kind.dtype, kind.quantization) != (x.type.dtype, quantization):
-        return None
-    is_per_tensor = quantization is not None and not quantization.per_channel
-    zero = quantization.zero_points[0] if quantization and is_per_tensor else 0
-    return paddings[2:6] if pad.attrs.get("value", zero) == zero else None
+    kind = pad.outputs[0].type
+    is_same = (kind.dtype, kind.quantization) == (x.type.dtype, x.type.quantization)
+    return paddings[2:6] if is_same else None
 
 
 def _flat(value: Attr) -> tuple[int, ...]:
@@ -59,4 +69,8 @@ def _flat(value: Attr) -> tuple[int, ...]:
     return (int(value),)
 
 
-PASS = graph_pass("fold-pad", fold_pads)
+def run(module: IRModule) -> IRModule:
+    return map_graph_functions(module, lambda function: fold_pads(function, module.constants))
+
+
+PASS = Pass("fold-pad", run)
