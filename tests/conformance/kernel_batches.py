@@ -29,7 +29,7 @@ from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lowering import Lowering, make_row_call
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 from firmwright.passes import BY_NAME
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.registry import parse_target, target_features
@@ -102,7 +102,7 @@ class Batch:
 def import_cases(cases: Sequence[ConformanceCase], numerics: NumericsProfile) -> IRModule:
     """Import the layers side by side into one graph; call k is case k."""
     data = write_cases(cases)
-    module = import_model(read_tflite(data, NAME), NAME, import_table(), data, op_table())
+    module = import_model(read_tflite(data, NAME), NAME, data, op_table())
     assert isinstance(module.entry, Function)
     assert len(module.entry.body) == len(cases)
     return module.with_attrs(numerics=numerics)

@@ -15,9 +15,9 @@ from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.base.quant import Quantization
 from firmwright.conformance.case_tables import ConformanceCase, conformance_cases
 from firmwright.frontends.tflite import read_tflite
+from firmwright.frontends.tflite.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.ir.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, compile_model
 from tests.ops.tflite_writer import write_cases
 
@@ -184,7 +184,7 @@ def test_malformed_nodes_are_rejected_or_compiled(deep: bool) -> None:
 
 def end_of(raw: RawModel, label: str) -> str:
     try:
-        module = import_model(raw, "damaged", import_table(), b"", op_table())
+        module = import_model(raw, "damaged", b"", op_table())
         compile_model(module, Options())
     except (ModelError, UnsupportedError):
         return "refused"

@@ -10,7 +10,7 @@ import pytest
 
 from firmwright.base.errors import ModelError
 from firmwright.frontends.tflite import read_tflite
-from firmwright.ir.decoded_model import RawModel
+from firmwright.frontends.tflite.decoded_model import RawModel
 from tests.fuzz.damage import mutants, structure_places
 
 MUTANTS_PER_MODEL = 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from firmwright.frontends.tflite.operators.registry import tflite_names
 from firmwright.ir.graph.opdef import OpDef
 from firmwright.ops.registry import op_table
 
@@ -20,7 +21,7 @@ def _table() -> dict[str, list[str]]:
 
 def _described(op: OpDef, cells: list[str]) -> tuple[str, str, str, str]:
     """The row of an operator; only the text of its arithmetic is the page's own."""
-    names = ", ".join(name.removeprefix("tflite:") for name in op.imports) or "(by its types)"
+    names = ", ".join(tflite_names(op.name)) or "(by its types)"
     litert, tflm = (
         cell if profile in op.profiles and cell not in (ABSENT, ALIKE) else ABSENT
         for profile, cell in zip(("litert", "tflm"), cells[2:], strict=True)

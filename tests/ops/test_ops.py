@@ -24,7 +24,7 @@ from firmwright.ir.tir.schedule import Schedule
 from firmwright.lower.lowering import make_op_call
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 from firmwright.schedules.scalar import unrolled_loops
 from tests.ops.float_bounds import float_bound
 from tests.ops.generated_c import run_in_c
@@ -79,7 +79,7 @@ in_every_profile = pytest.mark.parametrize(
 def call_of(case: ConformanceCase, numerics: NumericsProfile) -> tuple[OpCall, list[StateInput]]:
     """Import the case from a TFLite file and return the call and its state."""
     data = write_cases([case])
-    module = import_model(read_tflite(data, case.name), "case", import_table(), data, op_table())
+    module = import_model(read_tflite(data, case.name), "case", data, op_table())
     main = module.entry
     assert isinstance(main, Function)
     assert len(main.body) == 1

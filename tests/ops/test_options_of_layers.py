@@ -9,13 +9,13 @@ from firmwright.conformance.case_tables import ConformanceCase, conformance_case
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.module import IRModule
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 from tests.ops.tflite_writer import write_cases
 
 
 def _imported(case: ConformanceCase) -> IRModule:
     data = write_cases([case])
-    return import_model(read_tflite(data, "case"), "case", import_table(), data, op_table())
+    return import_model(read_tflite(data, "case"), "case", data, op_table())
 
 
 @pytest.mark.parametrize("op", ["conv2d", "fully_connected"])

@@ -10,7 +10,7 @@ from firmwright.conformance.case_tables import CaseTensor, conformance_cases
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 from firmwright.oracle.reference_runner import run_reference
 from tests.ops.tflite_writer import write_cases
 
@@ -22,7 +22,7 @@ def test_variable_output_shape_is_as_in_tflm() -> None:
     assert x is not None
     variable = CaseTensor(shape.shape, "int32")
     data = write_cases([replace(case, inputs=(variable, w, x, *bias))])
-    module = import_model(read_tflite(data, "case"), "case", import_table(), data, op_table())
+    module = import_model(read_tflite(data, "case"), "case", data, op_table())
     module = module.with_attrs(numerics="tflm")
     values = np.random.default_rng(3).integers(-32768, 32768, x.shape).astype(np.int16)
     sample = {"0.x0": np.array(case.outputs[0].shape, np.int32), "0.x2": values}

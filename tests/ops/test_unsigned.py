@@ -17,7 +17,7 @@ from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 from tests.ops.generated_c import run_in_c
 from tests.ops.reference_answers import ask_together
 from tests.ops.tflite_writer import write_cases
@@ -32,7 +32,7 @@ Draw = Callable[[ConformanceCase], list[list[Array]]]
 def _evaluated(cases: Sequence[ConformanceCase], samples: list[list[list[Array]]]) -> list[Array]:
     """Return the outputs of the first sample by the numpy references of the imported model."""
     data = write_cases(cases)
-    module = import_model(read_tflite(data, "cases"), "cases", import_table(), data, op_table())
+    module = import_model(read_tflite(data, "cases"), "cases", data, op_table())
     main = module.entry
     assert isinstance(main, Function)
     flat = [array for row in samples for array in row[0]]

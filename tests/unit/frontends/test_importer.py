@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UnsupportedError
+from firmwright.frontends.tflite.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Span
-from firmwright.ir.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 
 
 def _graph(tensors: list[RawTensor], nodes: list[RawNode], outputs: tuple[int, ...]) -> RawSubgraph:
@@ -29,7 +29,7 @@ def _constant(index: int, name: str, values: list[int]) -> RawTensor:
 
 
 def _imported(graph: RawSubgraph) -> tuple[IRModule, Function]:
-    module = import_model(RawModel("m", "", (graph,)), "m", import_table(), b"", op_table())
+    module = import_model(RawModel("m", "", (graph,)), "m", b"", op_table())
     assert isinstance(module.entry, Function)
     return module, module.entry
 

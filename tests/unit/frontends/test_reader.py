@@ -11,9 +11,9 @@ import pytest
 from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite import read_tflite
+from firmwright.frontends.tflite.decoded_model import RawNode, RawSignature, RawTensor
 from firmwright.ir.core import Span
-from firmwright.ir.decoded_model import RawNode, RawSignature, RawTensor
-from firmwright.ir.tflite_schema import (
+from firmwright.tflite_schema import (
     ELEMENT_BITS,
     ENUMERATIONS,
     OPERATORS,

@@ -9,11 +9,17 @@ import pytest
 
 from firmwright.base.errors import UnsupportedError
 from firmwright.base.quant import Quantization
+from firmwright.frontends.tflite.decoded_model import (
+    NO_TENSOR,
+    RawModel,
+    RawNode,
+    RawSubgraph,
+    RawTensor,
+)
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.ir.core import Span
-from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 
 QUANT = Quantization((0.5,), (3,))
 X = RawTensor(0, "x", (1, 2, 2, 1), "uint8", QUANT)
@@ -97,4 +103,4 @@ def test_uint8_weights_of_a_float_layer_hold_twos_complement() -> None:
 def test_incomplete_nodes_are_refused(node: RawNode) -> None:
     model = RawModel("m", "", (_graph([X, Y], node),))
     with pytest.raises(UnsupportedError):
-        import_model(model, "m", import_table(), b"", op_table())
+        import_model(model, "m", b"", op_table())

@@ -22,7 +22,6 @@ from firmwright.base.quant import quantize_multiplier, rounding_divide_by_pot
 from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ops import elementwise, requantize
-from firmwright.ops.import_checks import bool_options
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import erf, erfc, libm_function
 from firmwright.ops.lookup_tables import interpolate_int16, lookup_int8, lookup_int8_float32
@@ -173,7 +172,6 @@ OPDEFS: tuple[OpDef, ...] = (
     elementwise.unary_op(
         "gelu",
         "litert",
-        lambda context: bool_options(context, "approximate"),
         int8=lookup_int8_float32(_gelu_of_table),
         int16=interpolate_int16(_gelu_of_table, np.float32),
         float32=elementwise.compute_elements(
@@ -190,8 +188,6 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     elementwise.unary_op(
         "leaky_relu",
-        "both",
-        lambda context: {"alpha": float(context.node.options["alpha"])},  # type: ignore[arg-type]  # a number
         int8=lookup_int8(_leaky_relu, _check_leaky),
         int16=elementwise.compute_elements(_leaky_relu, _leaky_relu, _check_leaky_int16),
         float32=elementwise.compute_elements(

@@ -13,10 +13,8 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
-from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
 
@@ -134,32 +132,17 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             worst.set(b.load(b.y, _replace_axis(outer, axis, minimum(i, k - 1))))
 
 
-def _arg_attrs(context: ImportContext) -> Attrs:
-    axis = normalize_axis(constant_int(context, 1, "axes"), input_rank(context))
-    return {"axis": axis, "least": context.node.op == "ARG_MIN", "last": False}
-
-
-def _top_attrs(context: ImportContext) -> Attrs:
-    axis = normalize_axis(-1, input_rank(context))
-    return {"axis": axis, "k": constant_int(context, 1, "values of k"), "least": False}
-
-
 OPDEFS = (
     OpDef(
         "arg_min_max",
         infer_arg_min_max,
         reference_arg_min_max,
         lower_arg_min_max,
-        dict.fromkeys(
-            ("tflite:ARG_MAX", "tflite:ARG_MIN"),
-            importer("arg_min_max", 2, _arg_attrs, (0,)),
-        ),
     ),
     OpDef(
         "top_k",
         infer_top_k,
         reference_top_k,
         lower_top_k,
-        {"tflite:TOPK_V2": importer("top_k", 2, _top_attrs, (0,), outputs=2)},
     ),
 )

@@ -16,14 +16,12 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
-from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.dynamic_range import FloatRow, check_hybrid, quantize_array, quantize_row
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
-from firmwright.ops.import_checks import bool_options, input_type, require_tensors
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant
 
@@ -147,15 +145,6 @@ def index_by_batch(b: Kernel, loops: Sequence[tuple[int, set[int]]], index: int)
     return b.view(name, buffer, 0, (*own, *buffer.shape[-2:]), access=access)  # type: ignore[arg-type]  # r or w
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    flags: dict[str, Attr] = {**bool_options(context, *_FLAGS)}
-    if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
-        flags |= {"asymmetric": bool(context.node.options["asymmetric_quantize_inputs"])}
-        return ImportedCall("hybrid_batch_matmul", flags, (0, 1))
-    return ImportedCall("batch_matmul", flags, (0, 1))
-
-
 _MOST_HYBRID_TERMS = INT32.max // (255 * 128)
 
 
@@ -211,6 +200,6 @@ def lower_hybrid(call: OpCall, b: Kernel) -> None:
 
 
 OPDEFS = (
-    OpDef("batch_matmul", infer, reference, lower, {"tflite:BATCH_MATMUL": import_tflite}),
+    OpDef("batch_matmul", infer, reference, lower),
     OpDef("hybrid_batch_matmul", infer_hybrid, reference_hybrid, lower_hybrid),
 )

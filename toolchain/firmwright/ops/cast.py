@@ -14,7 +14,6 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, logical_not, maximum, minimum, select
 from firmwright.ops.elementwise import compute_elements, lower_elementwise, unary_op
-from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 
@@ -62,7 +61,6 @@ OPDEFS: tuple[OpDef, ...] = (
         infer,
         reference,
         lower,
-        {"tflite:CAST": importer("cast")},
         row_access=elementwise_row_window,
     ),
     unary_op(

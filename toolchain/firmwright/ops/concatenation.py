@@ -13,10 +13,8 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, Subviews, TensorType
-from firmwright.ops.import_checks import input_rank, require_tensors
+from firmwright.ir.graph import OpCall, OpDef, Subviews, TensorType
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import import_activation
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies
 
@@ -68,23 +66,11 @@ def lower(call: OpCall, b: Kernel) -> None:
         lower_copies(b, StridedCopy(axes, 0, begin, index))
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, max(1, len(context.inputs)))
-    if import_activation(context.node.options["fused_activation_function"]) != "none":
-        raise NotSupportedError("a concatenation with an activation")
-    axis = context.node.options["axis"]
-    assert isinstance(axis, int)
-    if axis < 0:
-        axis += input_rank(context)
-    return ImportedCall("concatenation", {"axis": axis}, tuple(range(len(context.inputs))))
-
-
 OPDEF = OpDef(
     "concatenation",
     infer,
     reference,
     lower,
-    {"tflite:CONCATENATION": import_tflite},
     subviews=subviews,
     row_access=lambda call: elementwise_row_window(call) if call.int_attr("axis") > 1 else None,
 )

@@ -4,20 +4,16 @@ The importer folds most of these calls, except model outputs and large results.
 Semantics: TFLite's Shape, Rank, Range and BroadcastArgs; Fill and ZerosLike.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attr, Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
-from firmwright.ops.import_checks import constant_ints, importer, input_rank, input_type
+from firmwright.ir.core import Attr
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES, lower_fill
-
-_MOST_NUMBERS = 1 << 16
 
 
 def _constant_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -43,31 +39,6 @@ def _constant_lower(call: OpCall, b: Kernel) -> None:
     y = b.view("whole", b.y, 0, (values.size,), access="w")
     with b.for_("i", values.size) as i:
         b.store(y, [i], b.load(table, [i]))
-
-
-def _vector(values: Sequence[float]) -> Attrs:
-    return {"values": tuple(values), "shape": (len(values),)}
-
-
-def _broadcast_args(context: ImportContext) -> Attrs:
-    first, second = (constant_ints(context, k, "shapes") for k in (0, 1))
-    try:
-        return _vector(np.broadcast_shapes(first, second))
-    except ValueError as error:
-        raise NotSupportedError(f"shapes {list(first)} and {list(second)}") from error
-
-
-def _range(context: ImportContext) -> Attrs:
-    numbers: list[float] = []
-    for array in context.constants[:3]:
-        if array is None or array.size != 1:
-            raise NotSupportedError("a range with variable limits or step")
-        numbers.append(array.reshape(-1)[0].item())
-    start, limit, step = numbers
-    count = math.ceil((limit - start) / step) if step and all(map(math.isfinite, numbers)) else 0
-    if not 0 < count <= _MOST_NUMBERS:
-        raise NotSupportedError(f"a range from {start} to {limit} by {step}")
-    return _vector([start + k * step for k in range(count)])
 
 
 def _fill_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -98,41 +69,11 @@ OPDEFS: tuple[OpDef, ...] = (
         _constant_infer,
         _constant_reference,
         _constant_lower,
-        {
-            "tflite:SHAPE": importer(
-                "constant",
-                1,
-                lambda context: _vector(input_type(context).shape),
-                (),
-            ),
-            "tflite:RANK": importer(
-                "constant",
-                1,
-                lambda context: {"values": (input_rank(context),), "shape": ()},
-                (),
-            ),
-            "tflite:BROADCAST_ARGS": importer("constant", 2, _broadcast_args, ()),
-            "tflite:RANGE": importer("constant", 3, _range, ()),
-        },
     ),
     OpDef(
         "fill",
         _fill_infer,
         _fill_reference,
         _fill_lower,
-        {
-            "tflite:FILL": importer(
-                "fill",
-                2,
-                lambda context: {"shape": constant_ints(context, 0, "dimensions")},
-                (1,),
-            ),
-            "tflite:ZEROS_LIKE": importer(
-                "fill",
-                1,
-                lambda context: {"shape": input_type(context).shape},
-                (),
-            ),
-        },
     ),
 )

@@ -14,17 +14,10 @@ from firmwright.ir.graph import OpDef
 
 
 def _refuse(*_: object) -> NoReturn:
-    raise InternalError("control flow has no kernel, importer or reference: evaluate the module")
+    raise InternalError("control flow has no kernel or reference: evaluate the module")
 
 
-def _record(name: str, *foreign: str) -> OpDef:
-    imports = {f"tflite:{item}": _refuse for item in foreign}
-    return OpDef(name, lambda call: call.outputs, _refuse, _refuse, imports)
-
-
-OPDEFS = (
-    _record("if", "IF"),
-    _record("while", "WHILE"),
-    _record("variable", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"),
-    _record("decoded", "custom:TFLM_DECODE"),
+OPDEFS = tuple(
+    OpDef(name, lambda call: call.outputs, _refuse, _refuse)
+    for name in ("if", "while", "variable", "decoded")
 )

@@ -15,15 +15,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
+from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, RowWindow, TensorType
+from firmwright.ir.graph import OpCall, OpDef, RowWindow, TensorType
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops import conv_window, int16x8, requantize
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.double_requantize import requantization_in_float32
-from firmwright.ops.import_checks import check_bias_type, input_type, require_tensors, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import sliding_row_window
 
@@ -221,29 +220,12 @@ def count_depthwise_macs(call: OpCall) -> int:
     return call.output.elements * call.input(1).shape[1] * call.input(1).shape[2]
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    x, kernel = input_type(context), input_type(context, 1)
-    if len(kernel.shape) != 4:
-        raise NotSupportedError("weights without four dimensions")
-    activation = requantize.import_activation(context.node.options["fused_activation_function"])
-    window = conv_window.import_window(context, kernel.shape[1:3])
-    attrs = {**window, "activation": activation, **unsigned_attr(context)}
-    op = "conv2d" if context.node.op == "CONV_2D" else "depthwise_conv2d"
-    if op == "conv2d":
-        check_bias_type(context, x, 2)
-    if (x.dtype, kernel.dtype) == (FLOAT32, INT8):
-        op = f"hybrid_{op}"
-    return ImportedCall(op, attrs, tuple(range(len(context.inputs))))
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         "conv2d",
         infer,
         reference,
         lower_convolution,
-        {"tflite:CONV_2D": import_tflite},
         row_access=row_window,
         macs=count_macs,
     ),
@@ -252,7 +234,6 @@ OPDEFS: tuple[OpDef, ...] = (
         infer_depthwise,
         reference,
         partial(lower_convolution, channel_axis=3),
-        {"tflite:DEPTHWISE_CONV_2D": import_tflite},
         row_access=row_window,
         macs=count_depthwise_macs,
     ),

@@ -12,10 +12,8 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, OpCall
+from firmwright.ir.graph import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
-from firmwright.ops.import_checks import checked_int_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,23 +122,6 @@ def same_padding(length: int, size: int, stride: int, dilation: int) -> tuple[in
     outputs = -(-length // stride)
     total = max((outputs - 1) * stride + (size - 1) * dilation + 1 - length, 0)
     return total // 2, total - total // 2
-
-
-def import_window(context: ImportContext, size: Sequence[int]) -> dict[str, Attr]:
-    """Return the attributes `stride`, `dilation` and `padding` for TFLite options."""
-    options, x = context.node.options, context.inputs[0]
-    if x is None or len(x.shape) != 4:
-        raise NotSupportedError("an input without four dimensions")
-    stride = (checked_int_option(options["stride_h"]), checked_int_option(options["stride_w"]))
-    dilation = (
-        checked_int_option(options.get("dilation_h_factor", 1)),
-        checked_int_option(options.get("dilation_w_factor", 1)),
-    )
-    padding: tuple[int, ...] = (0, 0, 0, 0)
-    if min(*stride, *dilation) > 0 and options["padding"] == "SAME":
-        rows = same_padding(x.shape[1], size[0], stride[0], dilation[0])
-        padding = (*rows, *same_padding(x.shape[2], size[1], stride[1], dilation[1]))
-    return {"stride": stride, "dilation": dilation, "padding": padding}
 
 
 def im2col(x: Array, window: ConvWindow, outside: float = 0) -> Array:

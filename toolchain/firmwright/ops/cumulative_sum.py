@@ -16,10 +16,8 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, immediate
-from firmwright.ops import import_checks
 from firmwright.ops.elementwise import loop_over_elements, wrapping
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
@@ -132,17 +130,6 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
             acc.set(total)
 
 
-def _cumsum_attrs(context: ImportContext) -> Attrs:
-    axis = import_checks.normalize_axis(
-        import_checks.constant_int(context, 1, "axes"), import_checks.input_rank(context)
-    )
-    return {
-        "axis": axis,
-        "step": "add",
-        **import_checks.bool_options(context, "exclusive", "reverse"),
-    }
-
-
 def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     kind = call.input(0).dtype
     if kind == INT8:
@@ -165,25 +152,18 @@ def _add_n_lower(call: OpCall, b: Kernel) -> None:
         store(_lower_output(call, total) if quantized else total)
 
 
-def _add_n_import(context: ImportContext) -> ImportedCall:
-    import_checks.require_tensors(context, max(1, len(context.inputs)))
-    return ImportedCall("add_n", {}, tuple(range(len(context.inputs))))
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         "cumulative",
         _infer_cumulative,
         _cumulative_reference,
         _cumulative_lower,
-        {"tflite:CUMSUM": import_checks.importer("cumulative", 2, _cumsum_attrs, (0,))},
     ),
     OpDef(
         "add_n",
         _infer,
         _add_n_reference,
         _add_n_lower,
-        {"tflite:ADD_N": _add_n_import},
         row_access=elementwise_row_window,
     ),
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError, UsageError
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,6 @@ CUSTOM_OPS = CustomOpRegistry()
 
 def custom_options_of(call: OpCall) -> bytes:
     return bytes.fromhex(call.str_attr("data"))
-
-
-def import_custom(context: ImportContext) -> ImportedCall:
-    node = context.node
-    name = node.op.removeprefix("custom:")
-    attrs = {"domain": "", "name": name, "data": node.custom_options.hex()}
-    return ImportedCall("custom", attrs, tuple(range(len(node.inputs))))
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:

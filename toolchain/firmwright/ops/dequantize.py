@@ -11,7 +11,6 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops.elementwise import lower_elementwise
-from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
@@ -41,6 +40,5 @@ OPDEF = OpDef(
     infer,
     reference,
     lower,
-    {"tflite:DEQUANTIZE": importer("dequantize")},
     row_access=elementwise_row_window,
 )

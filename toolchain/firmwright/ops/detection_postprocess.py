@@ -22,8 +22,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -39,9 +38,6 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.strided_copy import lower_fill
-
-NAME = "custom:TFLite_Detection_PostProcess"
-_EACH_CLASS = 100
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -259,38 +255,6 @@ def _lower_overlap(
         is_free.set(0)
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    options = context.node.options
-    if len(context.inputs) != 3 or None in context.inputs or not options:
-        raise NotSupportedError("detections without all of their inputs and options")
-    by_class = bool(options.get("use_regular_nms"))
-    if not by_class and options.get("max_classes_per_detection", 1) != 1:
-        raise NotSupportedError("detections with several classes per box")
-
-    def option(name: str) -> float:
-        value = options.get(name)
-        if not isinstance(value, int | float):
-            raise NotSupportedError(f"detections without the option {name}")
-        return float(value)
-
-    attrs: dict[str, Attr] = {
-        "scales": tuple(option(f"{axis}_scale") for axis in "yxhw"),
-        "score_threshold": option("nms_score_threshold"),
-        "iou_threshold": option("nms_iou_threshold"),
-        "num_classes": int(option("num_classes")),
-        "max_detections": int(option("max_detections")),
-    }
-    if min(option(f"{axis}_scale") for axis in "yxhw") <= 0 or option("max_detections") < 1:
-        raise NotSupportedError("detections with nonpositive scales or max_detections")
-    if not by_class:
-        return ImportedCall("detections", attrs, (0, 1, 2))
-    each = options.get("detections_per_class", _EACH_CLASS)
-    if not isinstance(each, int) or each < 1:
-        raise NotSupportedError(f"detections with {each} per class")
-    attrs["detections_per_class"] = each
-    return ImportedCall("detections_by_class", attrs, (0, 1, 2))
-
-
 _LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -382,6 +346,6 @@ def _lower_results(b: Kernel, boxes: tir.Buffer, total: Register) -> None:
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    OpDef("detections", infer, reference, lower, {f"tflite:{NAME}": import_tflite}),
+    OpDef("detections", infer, reference, lower),
     OpDef("detections_by_class", infer, reference_by_class, lower_by_class),
 )

@@ -15,10 +15,8 @@ import numpy as np
 from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import DefinedIn, ImportContext, OpCall, OpDef, TensorType
+from firmwright.ir.graph import DefinedIn, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, as_expr, select
-from firmwright.ops.import_checks import importer, no_attrs
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
@@ -196,15 +194,13 @@ def elementwise_op(
     inputs: int,
     name: str,
     numerics: DefinedIn = "both",
-    attrs: Callable[[ImportContext], Attrs] = no_attrs,
     result: DType | None = None,
     /,
     **kernels: ElementwiseKernel,
 ) -> OpDef:
     """Return an operator for the input dtypes that are keywords of `kernels`.
 
-    The output has the input dtype unless `result` is given. `attrs` converts TFLite options to
-    attributes.
+    The output has the input dtype unless `result` is given.
     """
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -230,7 +226,6 @@ def elementwise_op(
         reference=reference,
         lower=lambda call, b: kernels[call.input(0).dtype.name].lower(call, b),
         row_access=elementwise_row_window,
-        imports={f"tflite:{name.upper()}": importer(name, inputs, attrs)},
         dtypes=tuple(kernels),
         numerics=numerics,
     )

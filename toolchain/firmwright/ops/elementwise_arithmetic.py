@@ -22,11 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT16, INT32, UINT32, Array
+from firmwright.base.dtypes import FLOAT32, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef
+from firmwright.ir.graph import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
@@ -35,13 +34,6 @@ from firmwright.ops.intrinsics import leading_zeros, power, reciprocal
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import Requantization, make_requantization, requant_by_scales
-
-
-def _import_activation(context: ImportContext) -> Attrs:
-    options = context.node.options
-    if context.outputs[0].dtype == INT16 and options.get("pot_scale_int16"):
-        raise NotSupportedError("int16 with power-of-two scales")
-    return {"activation": requantize.import_activation(options["fused_activation_function"])}
 
 
 def _check_no_activation(call: OpCall) -> None:
@@ -225,8 +217,6 @@ def _arithmetic_op(name: str, function: Any, quantized: Iterable[ElementwiseKern
     int8, int16 = quantized
     return binary_op(
         name,
-        "both",
-        _import_activation,
         int8=int8,
         int16=int16,
         int32=compute_elements(
@@ -256,8 +246,6 @@ OPDEFS: tuple[OpDef, ...] = (
     _arithmetic_op("mul", operator.mul, map(_product_kernel, _CHECKS)),
     binary_op(
         "div",
-        "both",
-        _import_activation,
         **dict.fromkeys(
             ("int8", "int16"),
             compute_elements(_quotient, _lower_quotient, elementwise.check_per_tensor),

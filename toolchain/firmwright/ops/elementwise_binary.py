@@ -32,7 +32,6 @@ from firmwright.ops.elementwise import (
     choose,
     compute_elements,
 )
-from firmwright.ops.import_checks import no_attrs
 from firmwright.ops.requantize import clamp, per_tensor_quant, requantize_twice, tensor_scales
 
 
@@ -162,8 +161,5 @@ OPDEFS: tuple[OpDef, ...] = (
             lambda call, x, alpha: select(x >= 0.0, x, x * alpha),
         ),
     ),
-    *(
-        binary_op(name, "both", no_attrs, BOOL, **_comparison(op, pick))
-        for name, op, pick in _COMPARISONS
-    ),
+    *(binary_op(name, "both", BOOL, **_comparison(op, pick)) for name, op, pick in _COMPARISONS),
 )

@@ -10,15 +10,7 @@ from typing import NoReturn
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError, UsageError
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
-
-
-def import_tflite(context: ImportContext) -> ImportedCall:
-    if context.constants[0] is None or context.constants[1] is None:
-        raise NotSupportedError("a command stream or weights that are not constant")
-    attrs: Attrs = {name: context.node.options[name] for name in _ATTRS}
-    return ImportedCall("ethos_u", dict(attrs), tuple(range(len(context.inputs))))
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -35,5 +27,4 @@ def lower(call: OpCall, kernel: object) -> NoReturn:
     raise NotSupportedError("only an NPU executes it: --target ethos-u55-128, for example")
 
 
-_ATTRS = ("arena_bytes", "fast_bytes", "offsets")
-OPDEF = OpDef("ethos_u", infer, reference, lower, {"tflite:custom:ethos-u": import_tflite})
+OPDEF = OpDef("ethos_u", infer, reference, lower)

@@ -21,15 +21,11 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops import fft_lowering
-from firmwright.ops.import_checks import importer, input_type, int_option
 from firmwright.ops.kernel import Kernel
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
-ELEMENT_TYPE_CODES = {"int16": 7, "int32": 2, "float32": 0}
-"""Element type -> its code in the model file."""
 
 
 def _check_length(call: OpCall) -> int:
@@ -188,26 +184,17 @@ def _irfft_lower(call: OpCall, b: Kernel) -> None:
         transform.normalize_floats(numbers)
 
 
-def _import_attrs(context: ImportContext) -> Attrs:
-    type_number = context.node.options.get("T")
-    if type_number != ELEMENT_TYPE_CODES.get(input_type(context).dtype.name):
-        raise NotSupportedError(f"a transform with element type number {type_number}")
-    return {"length": int_option(context, "fft_length")}
-
-
 OPDEFS = (
     OpDef(
         "rfft",
         _rfft_infer,
         _rfft_reference,
         _rfft_lower,
-        {"tflite:custom:SignalRfft": importer("rfft", 1, _import_attrs)},
     ),
     OpDef(
         "irfft",
         _irfft_infer,
         _irfft_reference,
         _irfft_lower,
-        {"tflite:custom:SignalIrfft": importer("irfft", 1, _import_attrs)},
     ),
 )

@@ -16,13 +16,11 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DT
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
-from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv2d import bias_of, onnx_requantization, weight_offsets
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
-from firmwright.ops.import_checks import check_bias_type, input_type, require_tensors
 from firmwright.ops.kernel import Kernel
 
 __all__ = ["OPDEFS", "bias_of", "has_int32_multiplier", "requantization_of"]
@@ -162,29 +160,6 @@ def macs(call: OpCall) -> int:
     return call.input(0).elements * call.input(1).shape[0]
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    options = context.node.options
-    if options["weights_format"] != "DEFAULT":
-        raise NotSupportedError(f"weights format {options['weights_format']}")
-    attrs: dict[str, Attr] = {
-        "activation": requantize.import_activation(options["fused_activation_function"]),
-        "keep_dims": bool(options["keep_num_dims"]),
-    }
-    positions = tuple(range(len(context.inputs)))
-    check_bias_type(context, input_type(context), 2)
-    if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
-        attrs["asymmetric"] = bool(options.get("asymmetric_quantize_inputs", False))
-        return ImportedCall("hybrid_fully_connected", attrs, positions)
-    is_constant = all(
-        constant is not None
-        for kind, constant in list(zip(context.inputs, context.constants, strict=True))[1:3]
-        if kind is not None
-    )
-    op = "fully_connected" if is_constant else "variable_fully_connected"
-    return ImportedCall(op, attrs, positions)
-
-
 _BIAS = 2
 _BIASES = {INT8: (INT32,), INT16: (INT32, INT64), FLOAT32: (FLOAT32,)}
 _MOST_TERMS = {INT8: INT32.max // (255 * 255) - 1, INT16: 1 << 16, FLOAT32: 1 << 30}
@@ -241,7 +216,6 @@ OPDEFS: tuple[OpDef, ...] = (
         infer,
         reference,
         lower,
-        {"tflite:FULLY_CONNECTED": import_tflite},
         macs=macs,
     ),
     OpDef(

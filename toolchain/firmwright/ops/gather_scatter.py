@@ -24,7 +24,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, INT64, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -35,7 +35,6 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ops.elementwise import wrapping
-from firmwright.ops.import_checks import constant_ints, importer, input_type, require_tensors
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
 from firmwright.ops.requantize import quantization_of
@@ -288,13 +287,6 @@ def _add(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return (a.cast(INT32) + b.cast(INT32)).cast(kind)
 
 
-def _import_embedding(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    if (input_type(context, 1).dtype, context.outputs[0].dtype) == (INT8, FLOAT32):
-        return ImportedCall("hybrid_embedding_lookup", {}, (0, 1))
-    return ImportedCall("dynamic_gather", {"mode": "along", "axis": 0}, (1, 0))
-
-
 def _embedding_infer(call: OpCall) -> tuple[TensorType, ...]:
     indices, table = call.input(0), call.input(1)
     if (indices.dtype, table.dtype) != (INT32, INT8) or len(indices.shape) != 1:
@@ -335,14 +327,6 @@ OPDEFS: tuple[OpDef, ...] = (
         infer_read,
         lambda call, arrays: (np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),),
         lower_read,
-        {
-            "tflite:EMBEDDING_LOOKUP": _import_embedding,
-            "tflite:GATHER_ND": importer(
-                "dynamic_gather",
-                2,
-                lambda context: {"mode": "slices", "batch_dims": 0},
-            ),
-        },
     ),
     OpDef("dynamic_scatter", infer_write, reference_write, lower_write),
     OpDef(
@@ -350,21 +334,12 @@ OPDEFS: tuple[OpDef, ...] = (
         _update_infer,
         _update_reference,
         _update_lower,
-        {"tflite:DYNAMIC_UPDATE_SLICE": importer("dynamic_update_slice", 3)},
     ),
     OpDef(
         "scatter_nd",
         _scatter_infer,
         _scatter_reference,
         _scatter_lower,
-        {
-            "tflite:SCATTER_ND": importer(
-                "scatter_nd",
-                3,
-                lambda context: {"shape": constant_ints(context, 2, "shapes")},
-                (0, 1),
-            ),
-        },
     ),
     OpDef("hybrid_embedding_lookup", _embedding_infer, _embedding_reference, _embedding_lower),
 )

@@ -18,9 +18,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, OpCall, OpDef
-from firmwright.ops.import_checks import bool_options, constant_ints, input_rank, input_type
+from firmwright.ir.graph import OpCall, OpDef
 from firmwright.ops.strided_copy import (
     CopyAxis,
     StridedCopy,
@@ -28,18 +26,6 @@ from firmwright.ops.strided_copy import (
     data_movement_op,
     row_major_strides,
 )
-
-
-def _mirror_attrs(context: ImportContext) -> dict[str, Attr]:
-    x = input_type(context)
-    flat = constant_ints(context, 1, "paddings")
-    skip = int(context.node.options["mode"] == "REFLECT")
-    pairs = list(zip(flat[::2], flat[1::2], strict=False))
-    if len(flat) != 2 * len(x.shape) or any(
-        not 0 <= p <= n - skip for pair, n in zip(pairs, x.shape, strict=True) for p in pair
-    ):
-        raise NotSupportedError("a mirrored margin wider than the input")
-    return {"paddings": flat, "skip": skip}
 
 
 def _margins(call: OpCall) -> list[tuple[int, int]]:
@@ -100,13 +86,6 @@ def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     return [np.pad(arrays[0], _margins(call), mode=mode)]
 
 
-def _block_attrs(context: ImportContext) -> dict[str, Attr]:
-    block = context.node.options["block_size"]
-    if input_rank(context) != 4 or not isinstance(block, int) or block < 1:
-        raise NotSupportedError(f"blocks of size {block} in {input_rank(context)} dimensions")
-    return {"block": block}
-
-
 def _to_depth_shape(call: OpCall) -> tuple[int, ...]:
     (n, h, w, c), block = call.input(0).shape, call.int_attr("block")
     if h % block or w % block:
@@ -157,13 +136,6 @@ def _to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array
     return [split.transpose(0, 1, 3, 2, 4, 5).reshape(_to_space_shape(call))]
 
 
-def import_resize(context: ImportContext) -> dict[str, Attr]:
-    if input_rank(context) != 4:
-        raise NotSupportedError(f"an image of {input_rank(context)} dimensions")
-    flags = bool_options(context, "align_corners", "half_pixel_centers")
-    return {"size": constant_ints(context, 1, "sizes"), **flags}
-
-
 def _nearest_shape(call: OpCall) -> tuple[int, ...]:
     n, _, _, c = call.input(0).shape
     return (n, *call.ints_attr("size"), c)
@@ -186,16 +158,6 @@ def _nearest_copies(call: OpCall) -> Sequence[StridedCopy]:
     for axis in (0, 1):
         axes[1 + axis] = replace(axes[1 + axis], table=_nearest_indices(call, axis))
     return [StridedCopy(tuple(axes))]
-
-
-def _space_attrs(context: ImportContext) -> dict[str, Attr]:
-    block, margins = (constant_ints(context, k, "blocks or margins") for k in (1, 2))
-    rank = input_rank(context)
-    if not 1 <= len(block) < rank or len(margins) != 2 * len(block):
-        raise NotSupportedError(f"{len(block)} block sizes for {rank} dimensions")
-    if any(size < 1 for size in block) or any(size < 0 for size in margins):
-        raise NotSupportedError(f"blocks {list(block)} with margins {list(margins)}")
-    return {"block": block, "margins": margins}
 
 
 def _batch_shape(call: OpCall) -> tuple[int, ...]:
@@ -290,21 +252,18 @@ OPDEFS: tuple[OpDef, ...] = (
         _mirror_shape,
         _mirror_copies,
         _mirror_reference,
-        {"MIRROR_PAD": (2, _mirror_attrs)},
     ),
     data_movement_op(
         "space_to_depth",
         _to_depth_shape,
         _to_depth_copies,
         _to_depth_reference,
-        {"SPACE_TO_DEPTH": (1, _block_attrs)},
     ),
     data_movement_op(
         "depth_to_space",
         _to_space_shape,
         _to_space_copies,
         _to_space_reference,
-        {"DEPTH_TO_SPACE": (1, _block_attrs)},
     ),
     data_movement_op(
         "resize_nearest",
@@ -313,14 +272,12 @@ OPDEFS: tuple[OpDef, ...] = (
         lambda call, arrays: [
             arrays[0][:, _nearest_indices(call, 0)][:, :, _nearest_indices(call, 1)]
         ],
-        {"RESIZE_NEAREST_NEIGHBOR": (2, import_resize)},
     ),
     data_movement_op(
         "space_to_batch_nd",
         _batch_shape,
         _to_batch_copies,
         _to_batch_reference,
-        {"SPACE_TO_BATCH_ND": (3, _space_attrs)},
         lambda call: _zero_point(call) if any(call.ints_attr("margins")) else None,
     ),
     data_movement_op(
@@ -328,6 +285,5 @@ OPDEFS: tuple[OpDef, ...] = (
         _space_shape,
         _batch_to_space_copies,
         _batch_to_space_reference,
-        {"BATCH_TO_SPACE_ND": (3, _space_attrs)},
     ),
 )

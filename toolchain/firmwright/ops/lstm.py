@@ -20,15 +20,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base import quant
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, Array, DType
-from firmwright.base.errors import NotSupportedError
+from firmwright.base.dtypes import FLOAT32, INT16, INT32, INT64, UINT16, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef
+from firmwright.ir.graph import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import sigmoid16
-from firmwright.ops.import_checks import input_type
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
@@ -55,9 +52,6 @@ from firmwright.ops.requantize import clamp, per_tensor_quant
 
 _CELL_GATE = 2
 _GATE_BITS = 3
-_UNSUPPORTED_POSITIONS = (*range(9, 12), 16, 17, *range(20, 24))
-"""Input positions of peephole weights, projection and layer normalization."""
-_POSITIONS = (0, *range(1, 9), *range(12, 16), 18, 19)
 Index = Sequence[ArithExpr]
 
 
@@ -323,31 +317,10 @@ def _logistic(x: ArithExpr) -> ArithExpr:
     return ArithExpr(as_expr(1.0, FLOAT32)) / (intrinsic("exp_f32", [x * -1.0], FLOAT32) + 1.0)
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    options, inputs = context.node.options, context.inputs
-    if len(inputs) < 20 or any(inputs[position] is None for position in _POSITIONS):
-        raise NotSupportedError("an LSTM without all four gates, biases and state")
-    if any(inputs[k] is not None for k in _UNSUPPORTED_POSITIONS if k < len(inputs)):
-        raise NotSupportedError("an LSTM with peepholes, a projection or normalized gates")
-    if options["fused_activation_function"] != "TANH":
-        raise NotSupportedError(f"an LSTM activation {options['fused_activation_function']}")
-    if options["diagonal_recurrent_tensors"]:
-        raise NotSupportedError("an LSTM with diagonal recurrent weights")
-    attrs: dict[str, Attr] = {
-        "time_major": bool(options["time_major"]),
-        "cell_clip": float(options["cell_clip"]),  # type: ignore[arg-type]  # a number by the schema
-    }
-    if (input_type(context).dtype, input_type(context, 2).dtype) == (FLOAT32, INT8):
-        attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])
-        return ImportedCall("hybrid_lstm", attrs, _POSITIONS, (18, 19))
-    return ImportedCall("lstm", attrs, _POSITIONS, (18, 19))
-
-
 OPDEF = OpDef(
     "lstm",
     infer,
     reference,
     lower,
-    {"tflite:UNIDIRECTIONAL_SEQUENCE_LSTM": import_tflite},
     macs=macs,
 )

@@ -15,17 +15,14 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import inverse_root, inverse_root_shift
-from firmwright.ops.import_checks import importer, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.requantize import clamp, import_activation, per_tensor_quant
+from firmwright.ops.requantize import clamp, per_tensor_quant
 
-BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"
 _PARAMETERS = ("bias", "alpha", "beta")
 _HALF, _THREE_QUARTERS = 0.5, 0.75
 
@@ -142,34 +139,17 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
             b.store(y, [row, i], clamp(scaled, INT8.min, INT8.max, INT8))
 
 
-def _local_attrs(context: ImportContext) -> Attrs:
-    options = context.node.options
-    radius = options["radius"]
-    if not isinstance(radius, int) or radius < 0:
-        raise NotSupportedError(f"a radius of {radius}")
-    numbers = {name: float(options[name]) for name in _PARAMETERS}  # type: ignore[arg-type]  # ensured by the schema
-    return {"radius": radius, **numbers}
-
-
-def _l2_attrs(context: ImportContext) -> Attrs:
-    if import_activation(context.node.options["fused_activation_function"]) != "none":
-        raise NotSupportedError("an L2 normalization with an activation")
-    return unsigned_attr(context)
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         "local_response_normalization",
         infer,
         reference,
         lower,
-        {f"tflite:{BUILTIN}": importer(BUILTIN.lower(), 1, _local_attrs)},
     ),
     OpDef(
         "l2_normalization",
         _infer_l2,
         _reference_l2,
         _lower_l2,
-        {"tflite:L2_NORMALIZATION": importer("l2_normalization", 1, _l2_attrs)},
     ),
 )

@@ -13,10 +13,8 @@ import numpy as np
 
 from firmwright.base.dtypes import INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
-from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
 
@@ -65,11 +63,6 @@ def _hot_lower(call: OpCall, b: Kernel) -> None:
         b.store(y, [outer, k, inner], select(is_hot, b.load(on, [0]), b.load(off, [0])))
 
 
-def _hot_attrs(context: ImportContext) -> Attrs:
-    axis = normalize_axis(context.node.options["axis"], input_rank(context) + 1)
-    return {"axis": axis, "depth": constant_int(context, 1, "depths")}
-
-
 def _sequence_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call)
     x, batch, axis = call.input(0), call.int_attr("batch_dim"), call.int_attr("seq_dim")
@@ -99,24 +92,17 @@ def _sequence_lower(call: OpCall, b: Kernel) -> None:
         b.store(b.y, index, b.load(b.input(0), [*index[:axis], source, *index[axis + 1 :]]))
 
 
-def _sequence_attrs(context: ImportContext) -> Attrs:
-    rank, options = input_rank(context), context.node.options
-    return {name: normalize_axis(options[name], rank) for name in ("batch_dim", "seq_dim")}
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         "one_hot",
         _hot_infer,
         _hot_reference,
         _hot_lower,
-        {"tflite:ONE_HOT": importer("one_hot", 4, _hot_attrs, (0, 2, 3))},
     ),
     OpDef(
         "reverse_sequence",
         _sequence_infer,
         _sequence_reference,
         _sequence_lower,
-        {"tflite:REVERSE_SEQUENCE": importer("reverse_sequence", 2, _sequence_attrs)},
     ),
 )

@@ -10,8 +10,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
-from firmwright.ops.import_checks import constant_ints, require_tensors
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES, lower_fill
 
@@ -88,12 +87,4 @@ def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
     return x_shape, y_shape, before
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    positions = (0, 2) if len(context.inputs) > 2 else (0,)
-    return ImportedCall("pad", {"paddings": constant_ints(context, 1, "paddings")}, positions)
-
-
-OPDEF = OpDef(
-    "pad", infer, reference, lower, {"tflite:PAD": import_tflite, "tflite:PADV2": import_tflite}
-)
+OPDEF = OpDef("pad", infer, reference, lower)

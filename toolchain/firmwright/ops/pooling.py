@@ -14,12 +14,10 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, RowReduction, RowWindow, TensorType
+from firmwright.ir.graph import OpCall, OpDef, RowReduction, RowWindow, TensorType
 from firmwright.ir.tir import builder
 from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike
 from firmwright.ops import conv_window, requantize
-from firmwright.ops.import_checks import checked_int_option, importer, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.row_windows import sliding_row_window, sum_rows
@@ -75,13 +73,6 @@ def narrow_to_output(call: OpCall, value: Any) -> Any:
     if y.dtype == FLOAT32:
         return requantize.apply_activation(value, activation)
     return requantize.clamp(value, *requantize.quantized_activation_range(activation, y), y.dtype)
-
-
-def _import_attrs(context: ImportContext) -> Attrs:
-    options = context.node.options
-    size = tuple(checked_int_option(options[f"filter_{axis}"]) for axis in ("height", "width"))
-    activation = requantize.import_activation(options["fused_activation_function"])
-    return {"size": size, **conv_window.import_window(context, size), "activation": activation}
 
 
 def _lowest(call: OpCall) -> float:
@@ -204,7 +195,6 @@ OPDEFS: tuple[OpDef, ...] = (
         infer,
         _reference_max,
         lambda call, b: lower_pool(call, b, _lowest(call), builder.maximum, lambda at, acc: acc),
-        {"tflite:MAX_POOL_2D": importer("max_pool2d", 1, _import_attrs)},
         row_access=lambda call: sliding_row_window(call, pool_window(call), _lowest(call)),
     ),
     OpDef(
@@ -212,13 +202,6 @@ OPDEFS: tuple[OpDef, ...] = (
         infer,
         _reference_average,
         _lower_average,
-        {
-            "tflite:AVERAGE_POOL_2D": importer(
-                "average_pool2d",
-                1,
-                lambda context: {**_import_attrs(context), **unsigned_attr(context)},
-            ),
-        },
         row_access=_average_row_access,
     ),
     OpDef(
@@ -226,6 +209,5 @@ OPDEFS: tuple[OpDef, ...] = (
         _infer_l2,
         _reference_l2,
         _lower_l2,
-        {"tflite:L2_POOL_2D": importer("l2_pool2d", 1, _import_attrs)},
     ),
 )

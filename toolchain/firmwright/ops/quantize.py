@@ -17,7 +17,6 @@ from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic, maximum, minimum
 from firmwright.ops import requantize
 from firmwright.ops.elementwise import loop_over_elements
-from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 
@@ -115,6 +114,5 @@ OPDEF = OpDef(
     infer,
     reference,
     lower,
-    {"tflite:QUANTIZE": importer("quantize")},
     row_access=elementwise_row_window,
 )

@@ -28,8 +28,7 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UIN
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph import ImportContext, TensorType
+from firmwright.ir.graph import TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction
 from firmwright.ir.tir.builder import (
     ArithExpr,
@@ -40,7 +39,6 @@ from firmwright.ir.tir.builder import (
     minimum,
     select,
 )
-from firmwright.ops import import_checks
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.elementwise import wrapping
 from firmwright.ops.float_sum_order import FLOAT_ORDER, TieTest, lower_result, reference_results
@@ -105,15 +103,6 @@ def _infer_mean(call: OpCall) -> tuple[TensorType, ...]:
             TieTest.of(call)
     shape = reduced_shape(x.shape, axes, bool(call.int_attr("keep_dims")))
     return (TensorType(shape, x.dtype, call.output.quantization),)
-
-
-def _import_attrs(context: ImportContext) -> Attrs:
-    rank = import_checks.input_rank(context)
-    axes = {
-        import_checks.normalize_axis(axis, rank)
-        for axis in import_checks.constant_ints(context, 1, "axes")
-    }
-    return {"axes": tuple(sorted(axes)), **import_checks.bool_options(context, "keep_dims")}
 
 
 def reduced_count(call: OpCall) -> int:
@@ -249,8 +238,7 @@ def reduction_op(
         first = ArithExpr(immediate(start(kind), kind))
         lower_reduction(call, b, first, step, lambda acc, kept: acc)
 
-    imports = {f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))}
-    return OpDef(name, infer, reference, lower, imports)
+    return OpDef(name, infer, reference, lower)
 
 
 _ALL = (INT8, INT16, INT32, FLOAT32)
@@ -331,7 +319,6 @@ OPDEFS: tuple[OpDef, ...] = (
             _infer_mean,
             _reference_mean,
             _lower_mean,
-            {f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))},
             row_access=_row_reduction,
         )
         for name in ("mean", "sum")

@@ -1,7 +1,7 @@
 """The operator table: the `OPDEF` or `OPDEFS` of every module of this package.
 
 Modules are discovered, not listed; `registry.txt` has profiles, element types and limits. A
-duplicate operator or import name is an error.
+duplicate operator is an error.
 """
 
 from collections.abc import Mapping
@@ -44,16 +44,4 @@ def op_table() -> Mapping[str, OpDef]:
             table[op.name] = replace(op, **facts.pop(op.name, {}))
     if facts:
         raise InternalError(f"registry.txt lists unknown operators: {', '.join(facts)}")
-    return table
-
-
-@cache
-def import_table() -> Mapping[str, OpDef]:
-    """Return the operators by foreign name, such as `tflite:CONV_2D`."""
-    table: dict[str, OpDef] = {}
-    for opdef in op_table().values():
-        for name in opdef.imports:
-            if name in table:
-                raise InternalError(f"{name} is imported by {table[name].name} and {opdef.name}")
-            table[name] = opdef
     return table

@@ -42,19 +42,6 @@ def per_tensor_quant(kind: TensorType) -> Quantization:
     return quantization
 
 
-def import_activation(value: object) -> str:
-    """Return our name of TFLite's activation, which is a range of values.
-
-    The reference kernels take TANH and SIGN_BIT, which are none, for no activation.
-    """
-    name = str(value).lower()
-    if name in ("tanh", "sign_bit"):
-        return "none"
-    if name not in ACTIVATIONS:
-        raise NotSupportedError(f"fused activation {value}")
-    return name
-
-
 def _activation_range(activation: str) -> tuple[float | None, float | None]:
     if activation not in ACTIVATIONS:
         what = f"the activation {activation!r} is unknown."

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
-from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import CopyAxis, StridedCopy, lower_copies
 
@@ -37,10 +36,6 @@ OPDEFS: tuple[OpDef, ...] = (
         infer,
         reference,
         lower,
-        dict.fromkeys(
-            ("tflite:RESHAPE", "tflite:SQUEEZE", "tflite:EXPAND_DIMS"),
-            importer("reshape"),
-        ),
         is_view=True,
     ),
     OpDef(

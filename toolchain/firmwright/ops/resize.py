@@ -19,8 +19,6 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, U
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
-from firmwright.ops.image_layout import import_resize
-from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import narrowest_index_dtype
 
@@ -222,7 +220,6 @@ OPDEFS: tuple[OpDef, ...] = (
         infer,
         reference,
         lower,
-        {"tflite:RESIZE_BILINEAR": importer("resize_bilinear", 2, import_resize, (0,))},
     ),
     OpDef("resample", infer_resample, reference_resample, lower_resample),
 )

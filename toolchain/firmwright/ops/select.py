@@ -10,10 +10,9 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import select
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
-from firmwright.ops.import_checks import input_type, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES
@@ -37,22 +36,10 @@ def lower(call: OpCall, b: Kernel) -> None:
     lower_elementwise(b, lambda x: select(x[0], x[1], x[2]))
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 3)
-    condition, x = input_type(context), input_type(context, 1)
-    one = condition.elements == 1 or condition.shape == x.shape
-    if context.node.op == "SELECT" and not one:
-        raise NotSupportedError(
-            f"a SELECT by {list(condition.shape)} of {list(x.shape)}; use SELECT_V2"
-        )
-    return ImportedCall("select", {}, (0, 1, 2))
-
-
 OPDEF = OpDef(
     "select",
     infer,
     reference,
     lower,
-    {"tflite:SELECT": import_tflite, "tflite:SELECT_V2": import_tflite},
     row_access=elementwise_row_window,
 )

@@ -19,16 +19,12 @@ from firmwright.base.dtypes import INT16, INT32, UINT16, UINT32, UINT64, Array, 
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import (
-    ImplicitState,
-    ImportContext,
-    ImportedCall,
     OpCall,
     OpDef,
     TensorType,
 )
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.import_checks import int_options, options_importer, require_tensors
 from firmwright.ops.intrinsics import bit_length, rounded_square_root
 from firmwright.ops.kernel import Kernel
 
@@ -132,19 +128,6 @@ def _root_lower(call: OpCall, b: Kernel) -> None:
         b.store(y, [i], intrinsic("nearest_root", [b.load(x, [i])], UINT32) >> shift)
 
 
-_SUBTRACTION_OPTIONS = (
-    "alternate_one_minus_smoothing",
-    "alternate_smoothing",
-    "clamping",
-    "min_signal_remaining",
-    "num_channels",
-    "one_minus_smoothing",
-    "smoothing",
-    "smoothing_bits",
-    "spectral_subtraction_bits",
-)
-
-
 def _subtraction_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, noise = call.input(0), call.input(1)
     count = call.int_attr("num_channels")
@@ -211,17 +194,6 @@ def _lower_subtraction_channel(b: Kernel, buffers: Sequence[tir.Buffer], i: Arit
 
 def _word(value: int) -> ArithExpr:
     return ArithExpr(immediate(value, UINT32))
-
-
-def _import_subtraction(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1, outputs=2)
-    state = ImplicitState("estimate", context.outputs[1], next_output=1)
-    return ImportedCall(
-        "spectral_subtraction",
-        int_options(context, *_SUBTRACTION_OPTIONS),
-        (0,),
-        implicit_state=(state,),
-    )
 
 
 _SNR_BITS, _OUTPUT_BITS = 12, 6
@@ -331,38 +303,29 @@ OPDEFS = (
         _bank_infer,
         _bank_reference,
         _bank_lower,
-        {_CUSTOM: options_importer("filter_bank", 6, "num_channels")},
     ),
     OpDef(
         "filter_bank_square_root",
         _root_infer,
         _root_reference,
         _root_lower,
-        {f"{_CUSTOM}SquareRoot": options_importer("filter_bank_square_root", 2)},
     ),
     OpDef(
         "spectral_subtraction",
         _subtraction_infer,
         _subtraction_reference,
         _subtraction_lower,
-        {f"{_CUSTOM}SpectralSubtraction": _import_subtraction},
     ),
     OpDef(
         "pcan",
         _pcan_infer,
         _pcan_reference,
         _pcan_lower,
-        {"tflite:custom:SignalPCAN": options_importer("pcan", 3, "snr_shift")},
     ),
     OpDef(
         "filter_bank_log",
         lambda call: (_per_channel_type(call, UINT32, INT16),),
         _log_reference,
         _log_lower,
-        {
-            f"{_CUSTOM}Log": options_importer(
-                "filter_bank_log", 1, "input_correction_bits", "output_scale"
-            )
-        },
     ),
 )

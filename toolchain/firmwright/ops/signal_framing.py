@@ -24,14 +24,13 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import ImplicitState, ImportContext, ImportedCall, OpCall, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.opdef import OpDef
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
-from firmwright.ops.import_checks import int_option, int_options, require_tensors
 from firmwright.ops.kernel import Kernel
 
 
-def _streams(kind: TensorType) -> tuple[int, int]:
+def streams(kind: TensorType) -> tuple[int, int]:
     """Return the number of independent streams and the number of samples in each."""
     if not kind.shape:
         raise NotSupportedError("samples without an axis")
@@ -69,7 +68,7 @@ def _update_history(
 
 def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
     _only_int16(call)
-    frames = _streams(call.input(0))[1] // call.int_attr("frame_step")
+    frames = streams(call.input(0))[1] // call.int_attr("frame_step")
     size = call.int_attr("frame_size")
     if call.output.shape != (*call.input(0).shape[:-1], frames, size):
         raise NotSupportedError(f"frames of {size} samples in shape {list(call.output.shape)}")
@@ -80,7 +79,7 @@ def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    rows, count = _streams(call.input(0))
+    rows, count = streams(call.input(0))
     size, step = call.int_attr("frame_size"), call.int_attr("frame_step")
     x = arrays[0].reshape(rows, count)
     past = arrays[1] if len(arrays) > 1 else np.zeros((rows, 0), np.int16)
@@ -94,7 +93,7 @@ def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
 
 
 def _framer_lower(call: OpCall, b: Kernel) -> None:
-    rows, count = _streams(call.input(0))
+    rows, count = streams(call.input(0))
     size, step = call.int_attr("frame_size"), call.int_attr("frame_step")
     frames = count // step
     reach = call.input(1).shape[1] if call.has_input(1) else 0
@@ -120,24 +119,6 @@ def _framer_lower(call: OpCall, b: Kernel) -> None:
     if reach:
         with b.for_("one", rows) as row:
             _update_history(b, b.input(1), x, b.outputs[2], row)
-
-
-def _import_framer(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1, outputs=2)
-    attrs = int_options(context, "frame_size", "frame_step")
-    size, step = attrs["frame_size"], attrs["frame_step"]
-    x = context.inputs[0]
-    if x is None or not 0 < step <= size or not x.shape or x.shape[-1] % step:
-        raise NotSupportedError(f"frames of {size} samples with a step of {step}")
-    prefill = bool(int_option(context, "prefill"))
-    # The samples from earlier runs that the frames of a run contain.
-    reach = size - step if prefill else -(-size // step) * step - step
-    memory = []
-    if reach:
-        memory.append(ImplicitState("past", TensorType((_streams(x)[0], reach), INT16)))
-    if reach and not prefill:
-        memory.append(ImplicitState("missing", TensorType((1,), INT32), reach // step))
-    return ImportedCall("framer", attrs, (0,), implicit_state=tuple(memory))
 
 
 def _stacker_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -189,28 +170,13 @@ def _stacker_lower(call: OpCall, b: Kernel) -> None:
         _copy_loop(b, b.outputs[3], [0], older, lambda k: b.load(y, [k + channels]))
 
 
-def _import_stacker(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1, outputs=2)
-    channels = int_option(context, "num_channels")
-    left = int_option(context, "stacker_left_context")
-    right = int_option(context, "stacker_right_context")
-    step = int_option(context, "stacker_step")
-    if min(channels, step) < 1 or min(left, right) < 0 or step > left + right + 1:
-        raise NotSupportedError(f"{left} + 1 + {right} frames of {channels} every {step} runs")
-    memory = [ImplicitState("wait", TensorType((1,), INT32), -1)]
-    if left + right:
-        memory.append(ImplicitState("past", TensorType((1, (left + right) * channels), INT16)))
-    attrs = {"num_channels": channels, "left": left, "right": right, "step": step}
-    return ImportedCall("stacker", attrs, (0,), implicit_state=tuple(memory))
-
-
 def _delay_infer(call: OpCall) -> tuple[TensorType, ...]:
     _only_int16(call)
     return (TensorType(call.input(0).shape, INT16), *call.outputs[1:])
 
 
 def _delay_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    rows, count = _streams(call.input(0))
+    rows, count = streams(call.input(0))
     if len(arrays) == 1:
         return (arrays[0].copy(),)
     sequence = np.concatenate([arrays[1], arrays[0].reshape(rows, count)], axis=1)
@@ -218,7 +184,7 @@ def _delay_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 
 
 def _delay_lower(call: OpCall, b: Kernel) -> None:
-    rows, count = _streams(call.input(0))
+    rows, count = streams(call.input(0))
     reach = call.input(1).shape[1] if call.has_input(1) else 0
     x, y = b.views("samples out", (rows, count), b.input(0), b.y)
     with b.for_("row", rows) as r:
@@ -228,15 +194,6 @@ def _delay_lower(call: OpCall, b: Kernel) -> None:
             b.store(y, [r, j + older], b.load(x, [r, j]))
         if reach:
             _update_history(b, b.input(1), x, b.outputs[1], r)
-
-
-def _import_delay(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    x, length = context.inputs[0], int_option(context, "delay_length")
-    if x is None or length < 0:
-        raise NotSupportedError(f"a delay of {length} samples")
-    state = (ImplicitState("past", TensorType((_streams(x)[0], length), INT16)),) if length else ()
-    return ImportedCall("delay", {}, (0,), implicit_state=state)
 
 
 def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -305,20 +262,6 @@ def _overlap_lower(call: OpCall, b: Kernel) -> None:
                         b.store(sums, [row, k + (start - step)], value)
 
 
-def _import_overlap(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    x, step = context.inputs[0], int_option(context, "frame_step")
-    if x is None or len(x.shape) < 2 or not 0 < step <= x.shape[-1]:
-        raise NotSupportedError(f"frames with a step of {step} samples")
-    rows, left = x.elements // (x.shape[-1] * x.shape[-2]), x.shape[-1] - step
-    state = (ImplicitState("left", TensorType((rows, left), x.dtype)),) if left else ()
-    return ImportedCall("overlap_add", {"frame_step": step}, (0,), implicit_state=state)
-
-
-_SLOTS_FOR_EVERY_RUN = (5, 13, 25)
-_SHAPE_BY_BUFFER_COUNT = (2, 96)
-
-
 def _circular_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.dtype != INT8 or y.dtype != INT8 or call.input(1).shape != y.shape:
@@ -339,61 +282,35 @@ def _circular_lower(call: OpCall, b: Kernel) -> None:
         b.store(y, [k + (total - slot)], b.load(x, [k]))
 
 
-def _import_circular(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    y = context.outputs[0]
-    cycles = _runs_per_execution(context, y.shape)
-    zero = y.quantization.zero_points[0] if y.quantization else 0
-    state = (ImplicitState("before", y, zero, next_output=0),)
-    attrs = {"cycles": cycles} if cycles > 1 else {}
-    return ImportedCall("circular_buffer", attrs, (0,), (), state)
-
-
-def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:
-    cycles = context.node.options.get("cycles_max", 0)
-    if isinstance(cycles, int) and cycles > 0:
-        return cycles
-    if len(shape) == 4 and shape[1] in _SLOTS_FOR_EVERY_RUN:
-        return 1
-    if not isinstance(cycles, int) or shape[2:] == _SHAPE_BY_BUFFER_COUNT:
-        raise NotSupportedError("a circular buffer without cycles_max")
-    return 2
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         "framer",
         _framer_infer,
         _framer_reference,
         _framer_lower,
-        {"tflite:custom:SignalFramer": _import_framer},
     ),
     OpDef(
         "stacker",
         _stacker_infer,
         _stacker_reference,
         _stacker_lower,
-        {"tflite:custom:SignalStacker": _import_stacker},
     ),
     OpDef(
         "delay",
         _delay_infer,
         _delay_reference,
         _delay_lower,
-        {"tflite:custom:SignalDelay": _import_delay},
     ),
     OpDef(
         "overlap_add",
         _overlap_infer,
         _overlap_reference,
         _overlap_lower,
-        {"tflite:custom:SignalOverlapAdd": _import_overlap},
     ),
     OpDef(
         "circular_buffer",
         _circular_infer,
         lambda call, arrays: (np.concatenate([arrays[1][:, 1:], arrays[0]], axis=1),),
         _circular_lower,
-        {"tflite:custom:CIRCULAR_BUFFER": _import_circular},
     ),
 )

@@ -17,7 +17,6 @@ from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import call_intrinsic, maximum, minimum, select
-from firmwright.ops.import_checks import options_importer
 from firmwright.ops.kernel import Kernel
 
 
@@ -126,7 +125,6 @@ OPDEFS = (
         _window_infer,
         _window_reference,
         _window_lower,
-        {"tflite:custom:SignalWindow": options_importer("window", 2, "shift")},
         macs=lambda call: call.output.elements,
     ),
     OpDef(
@@ -134,18 +132,12 @@ OPDEFS = (
         _scale_infer,
         _scale_reference,
         _scale_lower,
-        {"tflite:custom:SignalFftAutoScale": options_importer("fft_auto_scale", 1, outputs=2)},
     ),
     OpDef(
         "spectrum_energy",
         _energy_infer,
         _energy_reference,
         _energy_lower,
-        {
-            "tflite:custom:SignalEnergy": options_importer(
-                "spectrum_energy", 1, "start_index", "end_index"
-            )
-        },
         macs=lambda call: 2 * call.output.elements,
     ),
 )

@@ -28,7 +28,7 @@ from firmwright.base.quant import (
     saturating_rounding_doubling_high_mul,
 )
 from firmwright.ir import tir
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
+from firmwright.ir.graph import TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import (
     INDEX,
@@ -42,7 +42,6 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ops.fixed_point import OUT_BITS, exp_on_negative_values, logarithm
-from firmwright.ops.import_checks import importer, require_tensors
 from firmwright.ops.intrinsics import reciprocal
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
@@ -227,14 +226,6 @@ def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> Non
         total.add(power)
     with b.for_("i", x.shape[1]) as i:
         b.store(y, [row, i], b.load(y, [row, i]) / total.value)
-
-
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    beta = float(context.node.options["beta"])  # type: ignore[arg-type]  # a number by the schema
-    if not (math.isfinite(beta) and beta > 0):
-        raise NotSupportedError(f"a beta of {beta}")
-    return ImportedCall("softmax", {"beta": beta}, (0,))
 
 
 _RIGHT = 31 - OUT_BITS - 4
@@ -425,12 +416,11 @@ def _saturate(value: ArithExpr) -> ArithExpr:
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    OpDef("softmax", infer, reference, lower, {"tflite:SOFTMAX": import_tflite}),
+    OpDef("softmax", infer, reference, lower),
     OpDef(
         "log_softmax",
         infer_log,
         reference_log,
         lower_log,
-        {"tflite:LOG_SOFTMAX": importer("log_softmax", 1, lambda context: {"beta": 1.0})},
     ),
 )

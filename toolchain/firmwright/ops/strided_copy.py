@@ -4,7 +4,7 @@ Stored values are copied unchanged; scales are ignored as in TFLite.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -15,10 +15,8 @@ from firmwright.base import dtypes
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, OpCall, OpDef, Subviews, TensorType
+from firmwright.ir.graph import OpCall, OpDef, Subviews, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
-from firmwright.ops.import_checks import Importer, importer
 from firmwright.ops.kernel import Kernel
 
 _NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64"
@@ -226,16 +224,11 @@ def narrowest_index_dtype(values: Sequence[int]) -> DType:
     return next(kind for kind in (UINT8, UINT16, INT32) if max(values) <= kind.max)
 
 
-AttrsImporter = tuple[int, Callable[[ImportContext], dict[str, Attr]]]
-"""The number of required inputs, and the function that converts all but the first to attributes."""
-
-
 def data_movement_op(
     name: str,
     shape: Callable[[OpCall], tuple[int, ...] | list[tuple[int, ...]]],
     copies: Callable[[OpCall], Sequence[StridedCopy]],
     reference: Callable[[OpCall, Sequence[Array]], Sequence[Array]],
-    imports: Mapping[str, Importer | AttrsImporter],
     fill: Callable[[OpCall], float | None] = lambda call: None,
 ) -> OpDef:
     """Build the definition of a data movement operator.
@@ -272,11 +265,5 @@ def data_movement_op(
             np.asarray(array, order="C") for array in reference(call, arrays)
         ),
         lower=lower,
-        imports={
-            f"tflite:{builtin}": importer(name, build[0], build[1], (0,), outputs=None)
-            if isinstance(build, tuple)
-            else build
-            for builtin, build in imports.items()
-        },
         subviews=lambda call: None if fill(call) is not None else subviews_of(call, copies(call)),
     )

@@ -20,17 +20,14 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization, Rounding
 from firmwright.ir import tir
-from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, Register
 from firmwright.ops import dynamic_range
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow
-from firmwright.ops.import_checks import input_type
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,
     apply_activation,
-    import_activation,
     make_requantization,
     per_tensor_quant,
 )
@@ -252,21 +249,4 @@ def _finish_output(call: OpCall, total: ArithExpr) -> ArithExpr:
     return state_and_output_requant(call)[1].lower(total.cast(INT32), INT8)
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    if len(context.inputs) != 5 or any(context.inputs[k] is None for k in (0, 1, 2, 4)):
-        raise NotSupportedError("an svdf without all of its inputs")
-    if any(len(context.inputs[k].shape) != 2 for k in (0, 1, 2, 4)):  # type: ignore[union-attr]
-        raise NotSupportedError("an svdf with inputs that are not matrices")
-    rank, options = context.node.options["rank"], context.node.options
-    if not isinstance(rank, int) or rank < 1:
-        raise NotSupportedError(f"a rank of {rank}")
-    if options["fused_activation_function"] in ("TANH", "SIGN_BIT"):
-        raise NotSupportedError(f"fused activation {options['fused_activation_function']}")
-    activation = import_activation(options["fused_activation_function"])
-    attrs: dict[str, Attr] = {"rank": rank, "activation": activation}
-    if input_type(context, 1).dtype == INT8 and input_type(context).dtype == FLOAT32:
-        attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])
-    return ImportedCall("svdf", attrs, (0, 1, 2, 3, 4), (4,))
-
-
-OPDEF = OpDef("svdf", infer, reference, lower, {"tflite:SVDF": import_tflite}, macs=macs)
+OPDEF = OpDef("svdf", infer, reference, lower, macs=macs)

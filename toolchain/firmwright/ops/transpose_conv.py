@@ -14,16 +14,14 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attr
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, logical_and
-from firmwright.ops import import_checks, int16x8
+from firmwright.ops import int16x8
 from firmwright.ops.conv2d import Tap, lower_convolution, reference_epilogue
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     check_weights_and_bias,
-    import_activation,
     per_tensor_quant,
     weight_zero_point,
 )
@@ -101,35 +99,10 @@ def macs(call: OpCall) -> int:
     return call.input(0).elements * rows * cols * channels
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    import_checks.require_tensors(context, 3)
-    options, shape = context.node.options, context.constants[0]
-    w, x = import_checks.input_type(context, 1), import_checks.input_type(context, 2)
-    if shape is not None and tuple(shape.reshape(-1)) != context.outputs[0].shape:
-        raise NotSupportedError(f"an output of shape {list(shape.reshape(-1))}, declared otherwise")
-    if not len(w.shape) == len(x.shape) == len(context.outputs[0].shape) == 4:
-        raise NotSupportedError("a transposed convolution of tensors that are not 4-D")
-    import_checks.check_bias_type(context, x, 3)
-    stride = (
-        import_checks.checked_int_option(options["stride_h"]),
-        import_checks.checked_int_option(options["stride_w"]),
-    )
-    before = (0, 0)
-    if options["padding"] == "SAME":
-        sizes = zip(x.shape[1:3], w.shape[1:3], context.outputs[0].shape[1:3], stride, strict=True)
-        over = [max((length - 1) * step + size - out, 0) for length, size, out, step in sizes]
-        before = (over[0] // 2, over[1] // 2)
-    activation = import_activation(options["fused_activation_function"])
-    attrs: dict[str, Attr] = {"stride": stride, "before": before, "activation": activation}
-    attrs |= import_checks.unsigned_attr(context)
-    return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
-
-
 OPDEF = OpDef(
     "transpose_conv",
     infer,
     reference,
     partial(lower_convolution, taps=taps),
-    {"tflite:TRANSPOSE_CONV": import_tflite},
     macs=macs,
 )

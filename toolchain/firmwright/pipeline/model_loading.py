@@ -18,7 +18,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
 from firmwright.ir.tir.verify import verify_module
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.custom_ops import supports_custom_op
 from firmwright.pipeline.module_trust import without_trust
@@ -83,7 +83,7 @@ def load_module_bytes(
     if is_onnx(data, file):
         return _checked(import_onnx(data, file, name, op_table(), supports_custom_op), file)
     raw = read_tflite(data, file)
-    return import_model(raw, name, import_table(), data, op_table(), signature, supports_custom_op)
+    return import_model(raw, name, data, op_table(), signature, supports_custom_op)
 
 
 def _check_targets(module: IRModule, file: str) -> None:

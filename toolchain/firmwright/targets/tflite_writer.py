@@ -12,7 +12,8 @@ from firmwright.base.quant import Quantization
 from firmwright.ir.graph import Call, OpCall, TensorType, Value
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.module import IRModule
-from firmwright.ir.tflite_schema import (
+from firmwright.ops.conv_window import same_padding
+from firmwright.tflite_schema import (
     ENUMERATIONS,
     FILE_IDENTIFIER,
     OPERATORS,
@@ -21,7 +22,6 @@ from firmwright.ir.tflite_schema import (
     SCHEMA_VERSION,
     TABLES,
 )
-from firmwright.ops.conv_window import same_padding
 
 Table = Mapping[str, Any]
 """Fields of a table of the schema by name, tables as pairs (name, fields)."""

@@ -14,7 +14,7 @@ from firmwright.frontends.pytorch import is_pytorch
 from firmwright.frontends.pytorch.importer import translate_program
 from firmwright.frontends.pytorch.program import read_program
 from firmwright.frontends.tflite import read_tflite
-from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IoTensor, IRModule

@@ -7,6 +7,7 @@ from firmwright.conformance.case_tables import conformance_cases
 from firmwright.flows.verify.operator_conformance import EMULATED_BOARDS
 from firmwright.frontends.onnx.contrib_expansion import EXPANDED_OPERATORS
 from firmwright.frontends.onnx.operators.registry import onnx_importers
+from firmwright.frontends.tflite.operators.registry import tflite_names
 from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ir.tir.schedule import Schedule
 
@@ -33,10 +34,9 @@ def supported_operators(ops: OpTable, rules: Sequence[Schedule]) -> list[Support
 
 def _operator(opdef: OpDef, rules: Sequence[Schedule]) -> SupportedOperator:
     cases = sum(1 for _ in conformance_cases(opdef.name))
-    tflite = sorted(n.removeprefix("tflite:") for n in opdef.imports if n.startswith("tflite:"))
     return SupportedOperator(
         name=opdef.name,
-        tflite=tuple(tflite),
+        tflite=tflite_names(opdef.name),
         dtypes=opdef.dtypes,
         numerics=opdef.profiles,
         schedules=tuple(dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)),

@@ -19,15 +19,22 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
 from firmwright.flows.samples.reference_outputs import run_numpy_reference
 from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.frontends.tflite.decoded_model import (
+    NO_TENSOR,
+    RawModel,
+    RawNode,
+    RawSubgraph,
+    RawTensor,
+)
 from firmwright.frontends.tflite.importer import import_model
+from firmwright.frontends.tflite.operators.registry import imported_operators
 from firmwright.ir.core import Span
-from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.module import IRModule
-from firmwright.ir.tflite_schema import OPTIONS_OF_OPERATOR, TABLES
-from firmwright.ops.registry import import_table, op_table
+from firmwright.ops.registry import op_table
 from firmwright.oracle.compare import WHOLE_MODEL, Difference, Tolerance, compare_tensor
 from firmwright.oracle.random_samples import SampleInput, make_sample
 from firmwright.pipeline import Compilation
+from firmwright.tflite_schema import OPTIONS_OF_OPERATOR, TABLES
 
 log = logging.getLogger(__name__)
 INT32_RANGE = (-(1 << 20), 1 << 20)
@@ -214,7 +221,7 @@ def cases_module(group: Sequence[NamedCase]) -> IRModule:
     outputs = tuple(tensor.index for tensor in tensors if ".y" in tensor.name)
     graph = RawSubgraph("cases", tuple(tensors), inputs, outputs, tuple(nodes))
     raw = RawModel("cases", "", (graph,))
-    return import_model(raw, "cases", import_table(), b"", op_table())
+    return import_model(raw, "cases", b"", op_table())
 
 
 def _node(index: int, case: ConformanceCase, tensors: list[RawTensor]) -> RawNode:
@@ -285,13 +292,12 @@ def _tflm_types() -> Mapping[str, frozenset[str]]:
 def build_matrix(test: OperatorTestResult) -> list[ConformanceCell]:
     """Count the cases that ran and passed for each operator and element type."""
     counts = group_pairs(((case.builtin, case.dtype), case.passed) for case in test.results)
-    accepted, imports = _tflm_types(), import_table()
+    accepted, ops = _tflm_types(), op_table()
     cells = []
-    for key in sorted(key for key in imports if key.startswith("tflite:")):
-        name = key.removeprefix("tflite:")
+    for name, op in imported_operators().items():
         for kind in DTYPES:
             ran = counts.get((name, kind), [])
-            status: Status = "untested" if kind in imports[key].dtypes else "unsupported"
+            status: Status = "untested" if kind in ops[op].dtypes else "unsupported"
             if ran:
                 status = "passed" if all(ran) else "failed"
             elif kind not in accepted.get(name, ()):

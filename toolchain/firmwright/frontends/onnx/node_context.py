@@ -9,11 +9,11 @@ import numpy as np
 from firmwright.base.dtypes import UINT32, Array, DType, find_dtype
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
+from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.protobuf import Message
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph import Call, OpCall, OpTable, TensorType, Value, unique_name
 from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
-from firmwright.ops.import_checks import normalize_axis
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from firmwright.base.errors import ModelError
-from firmwright.ir.tflite_schema import FILE_IDENTIFIER
+from firmwright.tflite_schema import FILE_IDENTIFIER
 
 SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inc", ".ino")
 

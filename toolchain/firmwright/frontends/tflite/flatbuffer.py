@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from firmwright.base.errors import ModelError
 from firmwright.ir.core import Attr
-from firmwright.ir.tflite_schema import ENUMERATIONS, TABLES, SchemaField
+from firmwright.tflite_schema import ENUMERATIONS, TABLES, SchemaField
 
 _TABLE_COST = 16
 _FIELD_COST = 2

@@ -1,21 +1,20 @@
 """State shared by the import of a model's subgraphs, and advice for unsupported tensor types."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
 from firmwright.base.resource_limits import WorkBudget, constant_budget
+from firmwright.frontends.tflite.decoded_model import RawModel, RawTensor
+from firmwright.frontends.tflite.node_context import Importer, plain_importer
+from firmwright.frontends.tflite.operators.custom import import_custom
+from firmwright.frontends.tflite.operators.registry import tflite_importers
 from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
-from firmwright.ir.decoded_model import RawModel, RawTensor
-from firmwright.ir.graph import Function, OpDef, OpTable, opdef
-from firmwright.ops.custom import import_custom
-from firmwright.ops.import_checks import importer
+from firmwright.ir.graph import Function, OpTable, opdef
 
 _FLEX = "custom:Flex"
-OpImporter: TypeAlias = Callable[[opdef.ImportContext], opdef.ImportedCall]
 
 
 @dataclass
@@ -27,7 +26,6 @@ class ImportSession:
     """
 
     raw: RawModel
-    imports: Mapping[str, OpDef]
     ops: OpTable
     is_claimed: opdef.CustomOpPredicate = opdef.accept_no_custom_op
     constants: dict[str, Constant] = field(default_factory=dict)
@@ -37,15 +35,15 @@ class ImportSession:
     branches: dict[int, tuple[VariableTable, Function]] = field(default_factory=dict)
     computed: WorkBudget = field(default_factory=constant_budget)
 
-    def importer(self, name: str) -> OpImporter:
+    def importer(self, name: str) -> Importer:
         if name == BYTE_TABLE:
-            return importer(BYTE_TABLE, 2)
-        opdef = self.imports.get(f"tflite:{name}")
-        if opdef is not None:
-            return opdef.imports[f"tflite:{name}"]
+            return plain_importer(BYTE_TABLE, 2)
+        importer = tflite_importers().get(name)
+        if importer is not None:
+            return importer
         is_custom = name.startswith("custom:")
         if is_custom and self.is_claimed("", name[len("custom:") :]):
-            return import_custom
+            return Importer("custom", import_custom)
         raise NotSupportedError(OPERATOR_IS_UNSUPPORTED)
 
     def refuse(self, op: str, where: str, why: str) -> None:

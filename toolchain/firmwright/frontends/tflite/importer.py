@@ -1,6 +1,6 @@
 """Conversion of a `RawModel` into an `IRModule`.
 
-Operator files under `ops/` import their nodes. Calls with constant operands are folded, and
+The modules of `operators/` import single nodes. Calls with constant operands are folded, and
 variables become state. All unsupported items are reported at once.
 """
 
@@ -15,23 +15,28 @@ from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UsageError
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.frontends.tflite import decompress_constants
+from firmwright.frontends.tflite.decoded_model import (
+    NO_TENSOR,
+    RawModel,
+    RawNode,
+    RawSubgraph,
+    RawTensor,
+)
 from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
-from firmwright.frontends.tflite.import_context import ImportSession, OpImporter, dtype_advice
+from firmwright.frontends.tflite.import_context import ImportSession, dtype_advice
 from firmwright.frontends.tflite.list_updates import merge_list_updates
+from firmwright.frontends.tflite.node_context import ImportContext, ImportedCall, Importer
+from firmwright.frontends.tflite.operators.registry import imported_operators
 from firmwright.frontends.tflite.result_shapes import result_shape
 from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Attr, Constant
-from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
 from firmwright.ir.graph.opdef import (
     CustomOpPredicate,
-    ImportContext,
-    ImportedCall,
     OpCall,
-    OpDef,
     OpTable,
     accept_no_custom_op,
 )
@@ -46,7 +51,6 @@ _KNOWN_BYTES = 1 << 16
 def import_model(
     raw: RawModel,
     name: str,
-    imports: Mapping[str, OpDef],
     data: bytes,
     ops: OpTable,
     signature: str = "",
@@ -54,13 +58,12 @@ def import_model(
 ) -> IRModule:
     """Return the module of `raw`'s first subgraph, or of the subgraph of `signature`.
 
-    `imports` maps `tflite:NAME` to operators, `is_claimed` selects operators imported as `custom`,
-    `data` is the file. Raises UnsupportedError with every unsupported item, UsageError for an
-    unknown signature.
+    `is_claimed` selects operators imported as `custom`, `data` is the file. Raises
+    UnsupportedError with every unsupported item, UsageError for an unknown signature.
     """
     graphs = (merge_list_updates(make_signed(widen_constants(g))) for g in raw.subgraphs)
     raw = replace(raw, subgraphs=tuple(graphs))
-    session = ImportSession(raw, imports, ops, is_claimed)
+    session = ImportSession(raw, ops, is_claimed)
     first = _entry(raw, signature)
     function = convert_early_exits(_SubgraphImporter(session, first).run("main"), session)
     session.check(raw, chosen=bool(signature))
@@ -207,7 +210,7 @@ class _SubgraphImporter:
             self.session.refuse(node.op, str(node.span), why)
 
     def _advice(self, node: RawNode) -> str:
-        if f"tflite:{node.op}" not in self.session.imports:
+        if node.op not in imported_operators():
             return ""
         inputs, outputs = (
             [self.graph.tensors[index] for index in places if index != NO_TENSOR]
@@ -228,7 +231,7 @@ class _SubgraphImporter:
         if not self._fold_call(call, node.outputs):
             self.calls.append(call)
 
-    def _import_call(self, importer: OpImporter, node: RawNode) -> Call:
+    def _import_call(self, importer: Importer, node: RawNode) -> Call:
         tensors = self.graph.tensors
         kinds = tuple(None if i == NO_TENSOR else self._type(tensors[i]) for i in node.inputs)
         arrays = tuple(None if i == NO_TENSOR else self._array(i) for i in node.inputs)
@@ -240,7 +243,7 @@ class _SubgraphImporter:
                 "a shape that is computed at run time; convert the model with static shapes"
             )
         results = tuple(self._type(tensors[i]) for i in node.outputs)
-        imported = importer(ImportContext(node, kinds, results, arrays))
+        imported = importer.run(ImportContext(node, kinds, results, arrays))
         indices = [node.inputs[position] for position in imported.inputs]
         inputs = tuple(None if i == NO_TENSOR else self._value(i) for i in indices)
         if not imported.updated_inputs and not imported.implicit_state:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.ir.decoded_model import RawNode, RawSubgraph
+from firmwright.frontends.tflite.decoded_model import RawNode, RawSubgraph
 
 
 def merge_list_updates(graph: RawSubgraph) -> RawSubgraph:

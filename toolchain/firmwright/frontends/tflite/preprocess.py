@@ -9,9 +9,9 @@ import logging
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
+from firmwright import tflite_schema as schema
 from firmwright.base.errors import UsageError
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
-from firmwright.ir import tflite_schema as schema
 
 log = logging.getLogger(__name__)
 Shape = tuple[int, ...]

@@ -10,17 +10,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from firmwright import tflite_schema as schema
 from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
+from firmwright.frontends.tflite import decoded_model
+from firmwright.frontends.tflite.decoded_model import (
+    RawModel,
+    RawNode,
+    RawSignature,
+    RawSubgraph,
+    RawTensor,
+)
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
 from firmwright.frontends.tflite.vela_output import describe_npu_memory
 from firmwright.frontends.tflite.verify import verify_raw_model
-from firmwright.ir import decoded_model
-from firmwright.ir import tflite_schema as schema
 from firmwright.ir.core import Attrs, Span
-from firmwright.ir.decoded_model import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
 
 _T = TypeVar("_T")
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array
-from firmwright.ir.decoded_model import RawNode
+from firmwright.frontends.tflite.decoded_model import RawNode
 
 Shape = tuple[int, ...]
 

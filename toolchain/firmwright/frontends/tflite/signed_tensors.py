@@ -14,7 +14,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.quant import Quantization
-from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 
 BYTE_TABLE = "byte_table"
 """Name of inserted nodes: an operator of this compiler, as TFLite has no lookup operator."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from firmwright.base.errors import ModelError
+from firmwright.frontends.tflite.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.core import Attrs
-from firmwright.ir.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
 
 ETHOS_U = "custom:ethos-u"
 _METADATA = "OfflineMemoryAllocation"

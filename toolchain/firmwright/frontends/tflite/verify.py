@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from firmwright.base.errors import ModelError
 from firmwright.base.resource_limits import OPERANDS_MAX, check_count, check_expansion
-from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph
+from firmwright.frontends.tflite.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph
 
 
 def verify_raw_model(model: RawModel) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 
 _BIAS = 3
 

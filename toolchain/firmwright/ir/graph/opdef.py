@@ -1,4 +1,4 @@
-"""The interface of operator definitions (one module each in `ops`), their importers and calls."""
+"""The interface of operator definitions (one module each in `ops`) and of calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias
 from firmwright.base.dtypes import Array, DType
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir.core import Attrs, Constant
-from firmwright.ir.decoded_model import RawNode
 from firmwright.ir.graph.nodes import Call, TensorType, Value
 
 CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
@@ -18,46 +17,6 @@ CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
 
 def accept_no_custom_op(domain: str, name: str) -> bool:
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class ImportContext:
-    """The raw node to import, and the types and constants of its tensors."""
-
-    node: RawNode
-    inputs: tuple[TensorType | None, ...]
-    outputs: tuple[TensorType, ...]
-    constants: tuple[Array | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ImplicitState:
-    """A state tensor that a call needs but the model file does not declare.
-
-    Every element is `fill` before the first run. `next_output` is the node's output that becomes
-    the next value; None stands for an additional output of the call.
-    """
-
-    name: str
-    type: TensorType
-    fill: int = 0
-    next_output: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedCall:
-    """The result of an importer: operator, attributes and the positions of the inputs to keep.
-
-    `updated_inputs` are positions of variable tensors that the call updates; their new values
-    follow the node's outputs. Each `implicit_state` adds one input after the others and, unless an
-    existing output becomes its next value, one output.
-    """
-
-    op: str
-    attrs: Attrs
-    inputs: tuple[int, ...]
-    updated_inputs: tuple[int, ...] = ()
-    implicit_state: tuple[ImplicitState, ...] = ()
 
 
 NumericsProfile: TypeAlias = Literal["litert", "tflm", "onnx"]
@@ -196,19 +155,18 @@ class Subviews:
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
-    """One operator: type inference, numpy reference, default lowering and importers.
+    """One operator: type inference, numpy reference and default lowering.
 
-    `lower` receives an `ops.kernel.Kernel` with its parameters declared. `imports` maps foreign
-    operator names to importers. `is_view` is set if the output has the bytes of the input;
-    `subviews` describes a call that needs no copy. `row_access` describes row-by-row computation;
-    None means that it is impossible. `restrictions` lists unsupported uses.
+    `lower` receives an `ops.kernel.Kernel` with its parameters declared. `is_view` is set if the
+    output has the bytes of the input; `subviews` describes a call that needs no copy. `row_access`
+    describes row-by-row computation; None means that it is impossible. `restrictions` lists
+    unsupported uses.
     """
 
     name: str
     infer: Callable[[OpCall], tuple[TensorType, ...]]
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
     lower: Callable[[OpCall, Any], None]
-    imports: Mapping[str, Callable[[ImportContext], ImportedCall]] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ()
     numerics: DefinedIn = "both"
     macs: Callable[[OpCall], int] = lambda call: 0

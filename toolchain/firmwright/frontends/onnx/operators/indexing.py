@@ -8,10 +8,10 @@ import numpy as np
 
 from firmwright.base.dtypes import INT64
 from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ops.import_checks import normalize_axis
 
 
 def _gather(c: NodeContext) -> OnnxValue:

@@ -1,0 +1,200 @@
+"""The interface of operator importers: a node, checked access to it, and plain importers.
+
+The reader guarantees neither inputs of operators nor options of custom operators.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from firmwright.base.dtypes import INT16, INT32, Array
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.tflite.decoded_model import RawNode
+from firmwright.ir.attribute_kinds import ACTIVATIONS
+from firmwright.ir.core import Attr, Attrs
+from firmwright.ir.graph import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class ImportContext:
+    """The raw node to import, and the types and constants of its tensors."""
+
+    node: RawNode
+    inputs: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType, ...]
+    constants: tuple[Array | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImplicitState:
+    """A state tensor that a call needs but the model file does not declare.
+
+    Every element is `fill` before the first run. `next_output` is the node's output that becomes
+    the next value; None stands for an additional output of the call.
+    """
+
+    name: str
+    type: TensorType
+    fill: int = 0
+    next_output: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedCall:
+    """The result of an importer: operator, attributes and the positions of the inputs to keep.
+
+    `updated_inputs` are positions of variable tensors that the call updates; their new values
+    follow the node's outputs. Each `implicit_state` adds one input after the others and, unless an
+    existing output becomes its next value, one output.
+    """
+
+    op: str
+    attrs: Attrs
+    inputs: tuple[int, ...]
+    updated_inputs: tuple[int, ...] = ()
+    implicit_state: tuple[ImplicitState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """The importer of an operator of TFLite.
+
+    `op` is our operator of the usual call; by the types of its tensors, `run` may choose another.
+    """
+
+    op: str
+    run: Callable[[ImportContext], ImportedCall]
+
+
+# ---- checked access ----------------------------------------------------------------------------
+
+
+def require_tensors(context: ImportContext, inputs: int, *, outputs: int | None = 1) -> None:
+    """Raise NotSupportedError unless the node has `inputs` inputs and exactly `outputs` outputs.
+
+    With `outputs` None, any number but 0 is accepted.
+    """
+    if len(context.inputs) < inputs or None in context.inputs[:inputs]:
+        noun = "its input" if inputs == 1 else f"all of its {inputs} inputs"
+        raise NotSupportedError(f"a node without {noun}")
+    count = len(context.outputs)
+    if not count:
+        raise NotSupportedError("a node without outputs")
+    if outputs is not None and count != outputs:
+        raise NotSupportedError(f"a node with {count} outputs")
+
+
+def input_type(context: ImportContext, index: int = 0) -> TensorType:
+    kind = context.inputs[index]
+    assert kind is not None, "ensured by require_tensors"
+    return kind
+
+
+def check_bias_type(context: ImportContext, x: TensorType, index: int) -> None:
+    """Refuse an int16 layer's 32-bit bias that its options do not state.
+
+    LiteRT then reads it as 64-bit integers, beyond its end.
+    """
+    bias = context.inputs[index] if index < len(context.inputs) else None
+    is_short = x.dtype == INT16 and bias is not None and bias.dtype == INT32
+    if is_short and context.node.options["quantized_bias_type"] != "int32":
+        raise NotSupportedError(
+            "int16 with a 32-bit bias, but without quantized_bias_type=INT32 in its options"
+        )
+
+
+def input_rank(context: ImportContext, index: int = 0) -> int:
+    return len(input_type(context, index).shape)
+
+
+def constant_ints(context: ImportContext, index: int, role: str) -> tuple[int, ...]:
+    array = context.constants[index] if index < len(context.constants) else None
+    if array is None:
+        raise NotSupportedError(f"{role} that are not constant")
+    if array.dtype.kind not in "iub":
+        raise NotSupportedError(f"{role} of type {array.dtype}")
+    return tuple(int(n) for n in array.reshape(-1))
+
+
+def constant_int(context: ImportContext, index: int, role: str) -> int:
+    values = constant_ints(context, index, role)
+    if len(values) != 1:
+        raise NotSupportedError(f"{len(values)} {role}, expected 1")
+    return values[0]
+
+
+def checked_int_option(option: Attr) -> int:
+    """Return an option that the reader has decoded as an integer."""
+    assert isinstance(option, int)
+    return option
+
+
+def bool_options(context: ImportContext, *names: str) -> dict[str, bool]:
+    return {name: bool(context.node.options[name]) for name in names}
+
+
+def unsigned_attr(context: ImportContext) -> dict[str, Attr]:
+    """Return the attribute of a node with uint8 operands in the model; see signed_tensors.py."""
+    return {"unsigned": True} if context.node.options.get("unsigned") else {}
+
+
+def int_option(context: ImportContext, name: str) -> int:
+    """Return a required integer or flag."""
+    value = context.node.options.get(name)
+    if not isinstance(value, int):
+        raise NotSupportedError(f"options without the integer {name}")
+    return int(value)
+
+
+def int_options(context: ImportContext, *names: str) -> dict[str, int]:
+    return {name: int_option(context, name) for name in names}
+
+
+def import_activation(value: object) -> str:
+    """Return our name of TFLite's activation, which is a range of values.
+
+    The reference kernels take TANH and SIGN_BIT, which are none, for no activation.
+    """
+    name = str(value).lower()
+    if name in ("tanh", "sign_bit"):
+        return "none"
+    if name not in ACTIVATIONS:
+        raise NotSupportedError(f"fused activation {value}")
+    return name
+
+
+# ---- plain importers ---------------------------------------------------------------------------
+
+
+def _no_attrs(context: ImportContext) -> Attrs:
+    return {}
+
+
+def plain_importer(
+    op: str,
+    inputs: int = 1,
+    attrs: Callable[[ImportContext], Attrs] = _no_attrs,
+    keep: tuple[int, ...] | None = None,
+    *,
+    outputs: int | None = 1,
+) -> Importer:
+    """Return an importer of `op` that keeps the inputs `keep`, by default all required ones."""
+
+    def run(context: ImportContext) -> ImportedCall:
+        require_tensors(context, inputs, outputs=outputs)
+        return ImportedCall(op, attrs(context), tuple(range(inputs)) if keep is None else keep)
+
+    return Importer(op, run)
+
+
+def copy_importer(op: str, inputs: int, attrs: Callable[[ImportContext], Attrs]) -> Importer:
+    """Return an importer of a data movement: `attrs` replaces all inputs but the first."""
+    return plain_importer(op, inputs, attrs, (0,), outputs=None)
+
+
+def options_importer(op: str, inputs: int, *options: str, outputs: int = 1) -> Importer:
+    """Return an importer that keeps all inputs and turns integer `options` into attributes."""
+
+    def attrs(context: ImportContext) -> Attrs:
+        return {**int_options(context, *options)}
+
+    return plain_importer(op, inputs, attrs, outputs=outputs)

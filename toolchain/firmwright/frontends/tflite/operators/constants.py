@@ -1,0 +1,60 @@
+"""Operators whose result depends on shapes or constants alone."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.tflite.node_context import (
+    ImportContext,
+    Importer,
+    constant_ints,
+    input_rank,
+    input_type,
+    plain_importer,
+)
+from firmwright.ir.core import Attrs
+
+_MOST_NUMBERS = 1 << 16
+
+
+def _vector(values: Sequence[float]) -> Attrs:
+    return {"values": tuple(values), "shape": (len(values),)}
+
+
+def _broadcast_args_attrs(context: ImportContext) -> Attrs:
+    first, second = (constant_ints(context, k, "shapes") for k in (0, 1))
+    try:
+        return _vector(np.broadcast_shapes(first, second))
+    except ValueError as error:
+        raise NotSupportedError(f"shapes {list(first)} and {list(second)}") from error
+
+
+def _range_attrs(context: ImportContext) -> Attrs:
+    numbers: list[float] = []
+    for array in context.constants[:3]:
+        if array is None or array.size != 1:
+            raise NotSupportedError("a range with variable limits or step")
+        numbers.append(array.reshape(-1)[0].item())
+    start, limit, step = numbers
+    count = math.ceil((limit - start) / step) if step and all(map(math.isfinite, numbers)) else 0
+    if not 0 < count <= _MOST_NUMBERS:
+        raise NotSupportedError(f"a range from {start} to {limit} by {step}")
+    return _vector([start + k * step for k in range(count)])
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "BROADCAST_ARGS": plain_importer("constant", 2, _broadcast_args_attrs, ()),
+    "FILL": plain_importer(
+        "fill", 2, lambda context: {"shape": constant_ints(context, 0, "dimensions")}, (1,)
+    ),
+    "RANGE": plain_importer("constant", 3, _range_attrs, ()),
+    "RANK": plain_importer(
+        "constant", 1, lambda context: {"values": (input_rank(context),), "shape": ()}, ()
+    ),
+    "SHAPE": plain_importer("constant", 1, lambda context: _vector(input_type(context).shape), ()),
+    "ZEROS_LIKE": plain_importer(
+        "fill", 1, lambda context: {"shape": input_type(context).shape}, ()
+    ),
+}

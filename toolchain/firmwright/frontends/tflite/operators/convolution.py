@@ -1,0 +1,98 @@
+"""Convolutions and pools: SAME and VALID padding become explicit."""
+
+from collections.abc import Mapping, Sequence
+
+from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.tflite.node_context import (
+    ImportContext,
+    ImportedCall,
+    Importer,
+    check_bias_type,
+    checked_int_option,
+    import_activation,
+    input_type,
+    plain_importer,
+    require_tensors,
+    unsigned_attr,
+)
+from firmwright.ir.core import Attr, Attrs
+from firmwright.ops.conv_window import same_padding
+
+
+def _window(context: ImportContext, size: Sequence[int]) -> dict[str, Attr]:
+    """Return the attributes `stride`, `dilation` and `padding` for TFLite options."""
+    options, x = context.node.options, context.inputs[0]
+    if x is None or len(x.shape) != 4:
+        raise NotSupportedError("an input without four dimensions")
+    stride = (checked_int_option(options["stride_h"]), checked_int_option(options["stride_w"]))
+    dilation = (
+        checked_int_option(options.get("dilation_h_factor", 1)),
+        checked_int_option(options.get("dilation_w_factor", 1)),
+    )
+    padding: tuple[int, ...] = (0, 0, 0, 0)
+    if min(*stride, *dilation) > 0 and options["padding"] == "SAME":
+        rows = same_padding(x.shape[1], size[0], stride[0], dilation[0])
+        padding = (*rows, *same_padding(x.shape[2], size[1], stride[1], dilation[1]))
+    return {"stride": stride, "dilation": dilation, "padding": padding}
+
+
+def _convolution(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    x, kernel = input_type(context), input_type(context, 1)
+    if len(kernel.shape) != 4:
+        raise NotSupportedError("weights without four dimensions")
+    activation = import_activation(context.node.options["fused_activation_function"])
+    window = _window(context, kernel.shape[1:3])
+    attrs = {**window, "activation": activation, **unsigned_attr(context)}
+    op = "conv2d" if context.node.op == "CONV_2D" else "depthwise_conv2d"
+    if op == "conv2d":
+        check_bias_type(context, x, 2)
+    if (x.dtype, kernel.dtype) == (FLOAT32, INT8):
+        op = f"hybrid_{op}"
+    return ImportedCall(op, attrs, tuple(range(len(context.inputs))))
+
+
+def _transposed_convolution(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 3)
+    options, shape = context.node.options, context.constants[0]
+    w, x = input_type(context, 1), input_type(context, 2)
+    if shape is not None and tuple(shape.reshape(-1)) != context.outputs[0].shape:
+        raise NotSupportedError(f"an output of shape {list(shape.reshape(-1))}, declared otherwise")
+    if not len(w.shape) == len(x.shape) == len(context.outputs[0].shape) == 4:
+        raise NotSupportedError("a transposed convolution of tensors that are not 4-D")
+    check_bias_type(context, x, 3)
+    stride = (
+        checked_int_option(options["stride_h"]),
+        checked_int_option(options["stride_w"]),
+    )
+    before = (0, 0)
+    if options["padding"] == "SAME":
+        sizes = zip(x.shape[1:3], w.shape[1:3], context.outputs[0].shape[1:3], stride, strict=True)
+        over = [max((length - 1) * step + size - out, 0) for length, size, out, step in sizes]
+        before = (over[0] // 2, over[1] // 2)
+    activation = import_activation(options["fused_activation_function"])
+    attrs: dict[str, Attr] = {"stride": stride, "before": before, "activation": activation}
+    attrs |= unsigned_attr(context)
+    return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
+
+
+def _pool_attrs(context: ImportContext) -> Attrs:
+    options = context.node.options
+    size = tuple(checked_int_option(options[f"filter_{axis}"]) for axis in ("height", "width"))
+    activation = import_activation(options["fused_activation_function"])
+    return {"size": size, **_window(context, size), "activation": activation}
+
+
+def _average_pool_attrs(context: ImportContext) -> Attrs:
+    return {**_pool_attrs(context), **unsigned_attr(context)}
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "AVERAGE_POOL_2D": plain_importer("average_pool2d", 1, _average_pool_attrs),
+    "CONV_2D": Importer("conv2d", _convolution),
+    "DEPTHWISE_CONV_2D": Importer("depthwise_conv2d", _convolution),
+    "L2_POOL_2D": plain_importer("l2_pool2d", 1, _pool_attrs),
+    "MAX_POOL_2D": plain_importer("max_pool2d", 1, _pool_attrs),
+    "TRANSPOSE_CONV": Importer("transpose_conv", _transposed_convolution),
+}

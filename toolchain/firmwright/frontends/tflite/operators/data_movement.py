@@ -1,0 +1,155 @@
+"""Operators that reorder, select or repeat elements; their constant inputs become attributes."""
+
+from collections.abc import Mapping
+
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.axes import normalize_axis
+from firmwright.frontends.tflite.node_context import (
+    ImportContext,
+    ImportedCall,
+    Importer,
+    constant_int,
+    constant_ints,
+    copy_importer,
+    import_activation,
+    input_rank,
+    input_type,
+    plain_importer,
+    require_tensors,
+)
+from firmwright.ir.core import Attr, Attrs
+from firmwright.ops.data_movement import checked_slice
+
+
+def _transpose_attrs(context: ImportContext) -> dict[str, Attr]:
+    perm = constant_ints(context, 1, "axes")
+    rank = input_rank(context)
+    axes = tuple(normalize_axis(axis, rank) for axis in perm)
+    if sorted(axes) != list(range(rank)):
+        raise NotSupportedError(f"the permutation {list(perm)} of {rank} dimensions")
+    return {"perm": axes}
+
+
+def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
+    begin, size = (constant_ints(context, k, "begins or sizes") for k in (1, 2))
+    x = input_type(context)
+    if not len(begin) == len(size) == len(x.shape):
+        raise NotSupportedError(f"{len(begin)} begins, {len(size)} sizes, {len(x.shape)} axes")
+    counts = tuple(n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True))
+    return checked_slice(x.shape, begin, (1,) * len(begin), counts, ())
+
+
+def _strided_slice_attrs(context: ImportContext) -> dict[str, Attr]:
+    begin, end, strides = (constant_ints(context, k, "begins, ends or strides") for k in (1, 2, 3))
+    x, options = input_type(context), context.node.options
+    if options["ellipsis_mask"] or options["new_axis_mask"] or options.get("offset"):
+        raise NotSupportedError("a strided slice with ellipses, new axes or offsets")
+    if not len(begin) == len(end) == len(strides) <= len(x.shape) or 0 in strides:
+        raise NotSupportedError("begins, ends and strides that do not fit the input")
+    firsts: list[int] = []
+    steps: list[int] = []
+    counts: list[int] = []
+    shrunk: list[int] = []
+    for axis, n in enumerate(x.shape):
+        if axis >= len(begin):
+            firsts, steps, counts = [*firsts, 0], [*steps, 1], [*counts, n]
+            continue
+        start = None if _bit(options["begin_mask"], axis) else begin[axis]
+        stop = None if _bit(options["end_mask"], axis) else end[axis]
+        positions = range(*slice(start, stop, strides[axis]).indices(n))
+        first, step, count = positions.start, strides[axis], len(positions)
+        if _bit(options["shrink_axis_mask"], axis):
+            shrunk.append(axis)
+            step, count = 1, 1
+        firsts, steps, counts = [*firsts, first], [*steps, step], [*counts, count]
+    return checked_slice(x.shape, firsts, steps, counts, shrunk)
+
+
+def _bit(mask: Attr, axis: int) -> bool:
+    assert isinstance(mask, int)
+    return bool(mask >> axis & 1)
+
+
+def _split(context: ImportContext) -> ImportedCall:
+    by_sizes = context.node.op == "SPLIT_V"
+    require_tensors(context, 3 if by_sizes else 2, outputs=None)
+    position = 0 if by_sizes else 1
+    x, parts = input_type(context, position), len(context.outputs)
+    axis = normalize_axis(constant_int(context, 2 if by_sizes else 0, "axes"), len(x.shape))
+    sizes = (x.shape[axis] // parts,) * parts
+    if by_sizes:
+        sizes = constant_ints(context, 1, "sizes")
+        remainder = x.shape[axis] - sum(n for n in sizes if n != -1)
+        sizes = tuple(remainder if n == -1 else n for n in sizes)
+    if sum(sizes) != x.shape[axis] or len(sizes) != parts or min(sizes) < 1:
+        raise NotSupportedError(f"{x.shape[axis]} elements split into {list(sizes)}")
+    return ImportedCall("split", {"axis": axis, "sizes": sizes}, (position,))
+
+
+def _pack(context: ImportContext) -> ImportedCall:
+    require_tensors(context, max(1, len(context.inputs)))
+    axis = normalize_axis(context.node.options["axis"], input_rank(context) + 1)
+    return ImportedCall("pack", {"axis": axis}, tuple(range(len(context.inputs))))
+
+
+def _unpack_attrs(context: ImportContext) -> Attrs:
+    return {"axis": normalize_axis(context.node.options["axis"], input_rank(context))}
+
+
+def _concatenation(context: ImportContext) -> ImportedCall:
+    require_tensors(context, max(1, len(context.inputs)))
+    if import_activation(context.node.options["fused_activation_function"]) != "none":
+        raise NotSupportedError("a concatenation with an activation")
+    axis = context.node.options["axis"]
+    assert isinstance(axis, int)
+    if axis < 0:
+        axis += input_rank(context)
+    return ImportedCall("concatenation", {"axis": axis}, tuple(range(len(context.inputs))))
+
+
+def _reverse_attrs(context: ImportContext) -> dict[str, Attr]:
+    rank = input_rank(context)
+    return {"axes": tuple(normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes"))}
+
+
+def _pad(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    positions = (0, 2) if len(context.inputs) > 2 else (0,)
+    return ImportedCall("pad", {"paddings": constant_ints(context, 1, "paddings")}, positions)
+
+
+def _mirror_pad_attrs(context: ImportContext) -> dict[str, Attr]:
+    x = input_type(context)
+    flat = constant_ints(context, 1, "paddings")
+    skip = int(context.node.options["mode"] == "REFLECT")
+    pairs = list(zip(flat[::2], flat[1::2], strict=False))
+    if len(flat) != 2 * len(x.shape) or any(
+        not 0 <= p <= n - skip for pair, n in zip(pairs, x.shape, strict=True) for p in pair
+    ):
+        raise NotSupportedError("a mirrored margin wider than the input")
+    return {"paddings": flat, "skip": skip}
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "BROADCAST_TO": copy_importer(
+        "broadcast_to", 2, lambda context: {"shape": constant_ints(context, 1, "shapes")}
+    ),
+    "CONCATENATION": Importer("concatenation", _concatenation),
+    "EXPAND_DIMS": plain_importer("reshape"),
+    "MIRROR_PAD": copy_importer("mirror_pad", 2, _mirror_pad_attrs),
+    "PACK": Importer("pack", _pack),
+    "PAD": Importer("pad", _pad),
+    "PADV2": Importer("pad", _pad),
+    "RESHAPE": plain_importer("reshape"),
+    "REVERSE_V2": copy_importer("reverse_v2", 2, _reverse_attrs),
+    "SLICE": copy_importer("strided_slice", 3, _slice_attrs),
+    "SPLIT": Importer("split", _split),
+    "SPLIT_V": Importer("split", _split),
+    "SQUEEZE": plain_importer("reshape"),
+    "STRIDED_SLICE": copy_importer("strided_slice", 4, _strided_slice_attrs),
+    "TILE": copy_importer(
+        "tile", 2, lambda context: {"multiples": constant_ints(context, 1, "multiples")}
+    ),
+    "TRANSPOSE": copy_importer("transpose", 2, _transpose_attrs),
+    "UNPACK": copy_importer("unpack", 1, _unpack_attrs),
+}

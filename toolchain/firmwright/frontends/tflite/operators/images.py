@@ -1,0 +1,49 @@
+"""Blocks of pixels and resized images."""
+
+from collections.abc import Mapping
+
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.tflite.node_context import (
+    ImportContext,
+    Importer,
+    bool_options,
+    constant_ints,
+    copy_importer,
+    input_rank,
+    plain_importer,
+)
+from firmwright.ir.core import Attr
+
+
+def _block_attrs(context: ImportContext) -> dict[str, Attr]:
+    block = context.node.options["block_size"]
+    if input_rank(context) != 4 or not isinstance(block, int) or block < 1:
+        raise NotSupportedError(f"blocks of size {block} in {input_rank(context)} dimensions")
+    return {"block": block}
+
+
+def _space_attrs(context: ImportContext) -> dict[str, Attr]:
+    block, margins = (constant_ints(context, k, "blocks or margins") for k in (1, 2))
+    rank = input_rank(context)
+    if not 1 <= len(block) < rank or len(margins) != 2 * len(block):
+        raise NotSupportedError(f"{len(block)} block sizes for {rank} dimensions")
+    if any(size < 1 for size in block) or any(size < 0 for size in margins):
+        raise NotSupportedError(f"blocks {list(block)} with margins {list(margins)}")
+    return {"block": block, "margins": margins}
+
+
+def _resize_attrs(context: ImportContext) -> dict[str, Attr]:
+    if input_rank(context) != 4:
+        raise NotSupportedError(f"an image of {input_rank(context)} dimensions")
+    flags = bool_options(context, "align_corners", "half_pixel_centers")
+    return {"size": constant_ints(context, 1, "sizes"), **flags}
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "BATCH_TO_SPACE_ND": copy_importer("batch_to_space_nd", 3, _space_attrs),
+    "DEPTH_TO_SPACE": copy_importer("depth_to_space", 1, _block_attrs),
+    "RESIZE_BILINEAR": plain_importer("resize_bilinear", 2, _resize_attrs, (0,)),
+    "RESIZE_NEAREST_NEIGHBOR": copy_importer("resize_nearest", 2, _resize_attrs),
+    "SPACE_TO_BATCH_ND": copy_importer("space_to_batch_nd", 3, _space_attrs),
+    "SPACE_TO_DEPTH": copy_importer("space_to_depth", 1, _block_attrs),
+}

@@ -1,0 +1,55 @@
+"""Fully connected layers and matrix products; floats with int8 weights are hybrid operators."""
+
+from collections.abc import Mapping
+
+from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.tflite.node_context import (
+    ImportContext,
+    ImportedCall,
+    Importer,
+    bool_options,
+    check_bias_type,
+    import_activation,
+    input_type,
+    require_tensors,
+)
+from firmwright.ir.core import Attr
+
+
+def _fully_connected(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    options = context.node.options
+    if options["weights_format"] != "DEFAULT":
+        raise NotSupportedError(f"weights format {options['weights_format']}")
+    attrs: dict[str, Attr] = {
+        "activation": import_activation(options["fused_activation_function"]),
+        "keep_dims": bool(options["keep_num_dims"]),
+    }
+    positions = tuple(range(len(context.inputs)))
+    check_bias_type(context, input_type(context), 2)
+    if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
+        attrs["asymmetric"] = bool(options.get("asymmetric_quantize_inputs", False))
+        return ImportedCall("hybrid_fully_connected", attrs, positions)
+    is_constant = all(
+        constant is not None
+        for kind, constant in list(zip(context.inputs, context.constants, strict=True))[1:3]
+        if kind is not None
+    )
+    op = "fully_connected" if is_constant else "variable_fully_connected"
+    return ImportedCall(op, attrs, positions)
+
+
+def _batch_matmul(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    flags: dict[str, Attr] = {**bool_options(context, "adj_x", "adj_y")}
+    if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
+        flags |= {"asymmetric": bool(context.node.options["asymmetric_quantize_inputs"])}
+        return ImportedCall("hybrid_batch_matmul", flags, (0, 1))
+    return ImportedCall("batch_matmul", flags, (0, 1))
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "BATCH_MATMUL": Importer("batch_matmul", _batch_matmul),
+    "FULLY_CONNECTED": Importer("fully_connected", _fully_connected),
+}

@@ -1,0 +1,37 @@
+"""The importers of this package, and our operators by the names of TFLite's."""
+
+from collections.abc import Mapping
+from functools import cache
+
+import firmwright.frontends.tflite.operators as package
+from firmwright.base.package_modules import merge_tables
+from firmwright.frontends.tflite.node_context import Importer
+
+STRUCTURAL_OPERATORS: Mapping[str, str] = {
+    "ASSIGN_VARIABLE": "variable",
+    "CALL_ONCE": "variable",
+    "IF": "if",
+    "READ_VARIABLE": "variable",
+    "VAR_HANDLE": "variable",
+    "WHILE": "while",
+    "custom:TFLM_DECODE": "decoded",
+}
+"""Operators that `importer.py` itself imports, as they need more than their own node."""
+
+
+@cache
+def tflite_importers() -> Mapping[str, Importer]:
+    """Merge the modules' `IMPORTERS`, which map OPERATOR or custom:OPERATOR to an importer."""
+    return merge_tables(package, "IMPORTERS")
+
+
+@cache
+def imported_operators() -> Mapping[str, str]:
+    """Return our operator of each operator of TFLite, in the order of TFLite's names."""
+    plain = {name: importer.op for name, importer in tflite_importers().items()}
+    return dict(sorted({**plain, **STRUCTURAL_OPERATORS}.items()))
+
+
+def tflite_names(op: str) -> tuple[str, ...]:
+    """Return the names that TFLite has for our operator; none if types alone lead to it."""
+    return tuple(name for name, own in imported_operators().items() if own == op)
