@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -110,6 +111,31 @@ def test_no_compiler_warns(
         command = [compiler, "-std=c99", "-O2", *WARNINGS, "-c", str(file), "-o", os.devnull]
         completed = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (completed.returncode, completed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", each(INT8, ("digits", "kws")))
+def test_kernels_say_where_an_output_overlaps_an_input(name: str, compiled: Compile) -> None:
+    """The comments are compared with the offsets and the calls in the same text."""
+    done = compiled(name, board="mps2-an386")
+    text = str(done.tree.files[f"model/{done.module.name}.c"])
+    plan = {
+        buffer: (int(offset), int(size))
+        for buffer, offset, size in re.findall(r"_IN_SRAM\((\w+), +(\d+), +(\d+), ", text)
+    }
+    pointers = re.findall(r"\*(\w+) =\s*\(int8_t \*\)\(sram\s*\+ \w+?_OFFSET_(\w+)\);", text)
+    places = {pointer: plan[buffer] for pointer, buffer in pointers}
+    found = 0
+    for kernel, x, y in re.findall(r"_PROBE\(\d+, 0, .*\n +(\w+)\((\w+),\s+(\w+)", text):
+        if x not in places or y not in places:
+            continue
+        (x_at, x_size), (y_at, y_size) = places[x], places[y]
+        is_apart = y_at >= x_at + x_size or x_at >= y_at + y_size
+        distance = f"{abs(y_at - x_at)} bytes {'before' if y_at < x_at else 'after'} it"
+        expected = distance if y_at != x_at else "at the same address"
+        comment = text[: text.index(f"_KERNEL void {kernel}(")].rpartition("/*")[2]
+        assert (expected in comment.replace("\n *  ", "")) != is_apart, (kernel, comment)
+        found += not is_apart
+    assert found > 3
 
 
 @pytest.mark.qemu

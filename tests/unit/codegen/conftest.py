@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import cffi
 import numpy as np
 import pytest
+from planned_mains import planned_main, whole
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.dtypes import INT32, UINT8, DType
+from firmwright.base.dtypes import DType
 from firmwright.base.quant import Quantization
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
 from firmwright.codegen.model_emitter import emit_model
@@ -34,23 +35,6 @@ BUILDS = (
     (GCC, "-O3"),
     *((("clang", "-O2"),) if GCC == "gcc" else ()),  # where zig is all there is, once is enough
 )
-
-
-def whole(buffer: tir.Buffer, access: str = "rw") -> tir.AccessPtr:
-    """A pointer to all of `buffer`."""
-    return tir.AccessPtr(buffer, tir.IntImm(0, INT32), buffer.elements, access)  # type: ignore[arg-type]
-
-
-def planned_main(
-    calls: Sequence[tir.Stmt], placed: Sequence[tuple[tir.Buffer, int]], pool_bytes: int
-) -> tir.PrimFunc:
-    """An AOT main over one pool `sram` with buffers at the given offsets."""
-    pool = tir.Buffer("sram", UINT8, (pool_bytes,), scope="pool", alignment=16)
-    body: tir.Stmt = tir.Seq(tuple(calls))
-    for buffer, offset in reversed(placed):
-        window = tir.AccessPtr(pool, tir.IntImm(offset, INT32), buffer.size_bytes, "rw")
-        body = tir.DeclBuffer(buffer, window, body)
-    return tir.PrimFunc("run", (tir.Param(pool, "pool"),), body, {"aot_main": True})
 
 
 def module_of_kernel(

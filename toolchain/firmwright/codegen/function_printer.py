@@ -10,8 +10,9 @@ from typing import TypeGuard
 from firmwright.base.dtypes import UINT8, UINT32
 from firmwright.base.errors import InternalError
 from firmwright.base.grouping import group_pairs
+from firmwright.codegen.buffer_overlaps import OVERLAP_NOTE, OverlapComments
 from firmwright.codegen.c_names import MemoryBinding
-from firmwright.codegen.c_writer import CWriter
+from firmwright.codegen.c_writer import CWriter, format_comment
 from firmwright.codegen.constant_pool_files import ConstantPoolFile
 from firmwright.codegen.expr_printer import ExprPrinter, cast_type
 from firmwright.codegen.model_interface import WorkspacePool, is_ram_constant_copy
@@ -70,17 +71,18 @@ def backend_version_checks(module: IRModule) -> list[tuple[str, str]]:
 
 
 def print_kernels(
-    context: EmitContext, functions: Iterable[tir.PrimFunc], main: tir.PrimFunc
+    context: EmitContext, functions: Sequence[tir.PrimFunc], main: tir.PrimFunc
 ) -> str:
     """Print each distinct kernel once; PrimFuncs that share code must print identically."""
+    overlaps = OverlapComments(main, {function.name: function for function in functions})
     calls = traversal.prim_calls(main.body)
     numbers = group_pairs((context.module.kernel(call.callee).code, call.op) for call in calls)
     served = group_pairs((function.code, function) for function in functions)
-    texts: list[str] = []
+    texts = [f"\n{format_comment(OVERLAP_NOTE)}\n"] if overlaps else []
     for code, members in served.items():
         listed = ", ".join(map(str, sorted(set(numbers.get(code, ())))))
         shared = [f"Shared by operators {listed}."] if "," in listed else []
-        comment = [*_kernel_comment(members, shared)]
+        comment = [*_kernel_comment(members, shared), *overlaps.lines(members[0])]
         printed = dict.fromkeys(_print_kernel(context, member, comment) for member in members)
         if len(printed) > 1:
             raise InternalError(f"kernels that share {code} print differently")
