@@ -153,17 +153,17 @@ def test_assembly_compiles_with_a_frame_pointer(
 ) -> None:
     done = compiled(model, board=board)
     done.tree.write(tmp_path)
-    command = ["arm-none-eabi-gcc", *done.board.cpu_flags, "-O2", "-fno-omit-frame-pointer"]
-    flags = [
-        "-std=c99",
-        *WARNINGS,
-        "-Wcast-align",
-        "-c",
-        f"model/{done.module.name}.c",
-        "-o",
-        os.devnull,
-    ]
-    subprocess.run([*command, *flags], cwd=tmp_path, check=True)
+    name = done.module.name
+    text = str(done.tree.files[f"model/{name}.c"])
+    own = [flag for line in re.findall(r"gcc flags:(.*)", text) for flag in line.split()]
+    without_assembly = [f"-D{name.upper()}_NO_INLINE_ASM"]
+    assert "-fomit-frame-pointer" in own
+    assert "optimize(" not in text
+    for fallback in (own, without_assembly):
+        command = ["arm-none-eabi-gcc", *done.board.cpu_flags, "-O2", "-fno-omit-frame-pointer"]
+        command += ["-std=c99", *WARNINGS, "-Wcast-align", *fallback]
+        command += ["-c", f"model/{name}.c", "-o", os.devnull]
+        subprocess.run(command, cwd=tmp_path, check=True)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A project folder holds what its board needs, and nothing of another's."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,22 @@ def test_only_the_boards_own_drivers_are_copied(board) -> None:  # type: ignore[
     assert ports == {board.port}
     drivers = {path.rsplit("/", 1)[-1] for path in paths if "console_" in path}
     assert drivers == (set() if board.is_host else {f"console_{board.console.driver}.c"})
+
+
+@pytest.mark.parametrize("board", list_boards(), ids=lambda b: b.name)
+def test_every_header_of_a_port_is_included_by_a_file_of_the_project(board) -> None:  # type: ignore[no-untyped-def]
+    paths = project_files(board).files
+    included = {
+        name
+        for path, text in paths.items()
+        if path.endswith((".c", ".h"))
+        for name in re.findall(
+            r'#include "(?:.*/)?(.*)"', str(text, "utf-8") if isinstance(text, bytes) else text
+        )
+    }
+    headers = {p.rsplit("/", 1)[-1] for p in paths if re.fullmatch(r"runtime/port/.*\.h", p)}
+    assert headers <= included
+    assert ("stm32.h" in headers) == ("stm32" in str(sorted(paths)).replace("stm32.h", ""))
 
 
 def test_the_project_contains_no_path_of_this_machine() -> None:

@@ -124,6 +124,53 @@ def test_unused_buffers_are_not_declared(module_of) -> None:
     assert body(source(module_of(b)), "k") == "y[0] = 1;\n(void)x;\n"
 
 
+@pytest.mark.parametrize(
+    ("table", "limited"),
+    [
+        ([0, 3, 2, 3], "y[table[i]] = x[i];"),
+        ([0, 4, 2, 3], "y[m_min_i32(table[i], 3)] = x[i];"),
+    ],
+)
+def test_a_limit_that_no_element_of_a_table_exceeds_is_not_printed(
+    table: list[int], limited: str, run_kernel, module_of
+) -> None:
+    def kernel() -> Builder:
+        b = Builder("k")
+        x, y = io(b, INT8, 4)
+        order = b.constant("table", np.array(table), UINT8)
+        with b.for_("i", 4) as i:
+            b.store(y, [minimum(b.load(order, [i]).cast(INT32), 3)], b.load(x, [i]))
+        return b
+
+    assert limited in source(module_of(kernel()))
+    values = np.array([5, 6, 7, 8], np.int8)
+    expected = {min(place, 3): value for place, value in zip(table, values.tolist(), strict=True)}
+    got = run_kernel(kernel(), {"x": values})["y"]
+    assert {place: got[place] for place in expected} == expected
+
+
+@pytest.mark.parametrize(("mask", "printed"), [(3, "table[i]"), (5, "table[i] & 5")])
+def test_a_mask_of_low_bits_that_changes_no_element_is_not_printed(
+    mask: int, printed: str, module_of
+) -> None:
+    b = Builder("k")
+    _, y = io(b, INT8, 8)
+    order = b.constant("table", np.array([0, 3, 2, 1]), UINT8)
+    with b.for_("i", 4) as i:
+        b.store(y, [b.load(order, [i]).cast(INT32) & mask], 1)
+    assert f"y[{printed}] = 1;" in source(module_of(b))
+
+
+def test_notes_of_a_schedule_are_lines_of_the_comment_once(module_of) -> None:
+    b = Builder("k")
+    _, y = io(b, INT8, 4)
+    b.store(y, [0], 1)
+    comment = "4 -> 4\nthe last block is moved\n4 -> 4"
+    assert "/* 4 -> 4\n * the last block is moved\n * x int8[4]" in source(
+        module_of(b, comment=comment)
+    )
+
+
 def test_colliding_names_in_a_block_are_numbered(module_of) -> None:
     b = Builder("k")
     x, y = io(b, INT8, 4)

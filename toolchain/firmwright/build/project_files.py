@@ -1,8 +1,10 @@
 """A project's further files: runtime, linker script, header, `board/board.json`, SConstruct."""
 
 import json
+import re
 from collections.abc import Iterable
 from importlib.resources import files
+from pathlib import PurePosixPath
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.resources import runtime_dir
@@ -10,6 +12,7 @@ from firmwright.boards import Board
 from firmwright.build import compiler_flags, linker_script
 from firmwright.build.zig_toolchain import zig_flags, zig_target
 
+_INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 _PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
 """The attributes of a board that have a driver, and the prefixes of the drivers' file names."""
 
@@ -32,11 +35,28 @@ def runtime_files(board: Board) -> dict[str, bytes]:
     port = root / "port" / board.port
     shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
     candidates = [*root.glob("*.[ch]"), *shared, *port.glob("*.[ch]")]
-    return {
+    chosen = {
         f"runtime/{file.relative_to(root).as_posix()}": file.read_bytes()
         for file in sorted(candidates)
         if not _is_driver_of_another_board(file.stem, board)
     }
+    return _without_unused_port_headers(chosen)
+
+
+def _without_unused_port_headers(chosen: dict[str, bytes]) -> dict[str, bytes]:
+    """Remove the headers of ports that no other file includes, such as those of other chips."""
+    included = {
+        PurePosixPath(name).name
+        for text in chosen.values()
+        for name in _INCLUDE.findall(text.decode())
+    }
+    kept = {
+        path: text
+        for path, text in chosen.items()
+        if not (path.startswith("runtime/port/") and path.endswith(".h"))
+        or PurePosixPath(path).name in included
+    }
+    return kept if len(kept) == len(chosen) else _without_unused_port_headers(kept)
 
 
 def _is_driver_of_another_board(stem: str, board: Board) -> bool:

@@ -19,6 +19,7 @@ from firmwright.codegen.c_expr import PRIMARY, SUM, UNARY, CExpr, cast_to, conve
 from firmwright.codegen.c_names import BufferBinding, MemoryBinding, ModelNames, RegisterBinding
 from firmwright.ir import tir
 from firmwright.ir.tir.flat_index import flat_index, fold_index
+from firmwright.ir.tir.intervals import Interval
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 
 _POSITIVE_INT16 = DType("uint15", "u15", 15, dtypes.INT16.c_type)
@@ -52,13 +53,17 @@ class UsedHelpers:
 
 @dataclass(slots=True)
 class ExprPrinter:
-    """A printer of one function's expressions; `places` and `variables` hold the names in scope."""
+    """A printer of one function's expressions; `places` and `variables` hold the names in scope.
+
+    `tables` has the least and the greatest element of each integer constant in scope.
+    """
 
     names: ModelNames
     intrinsics: IntrinsicTable
     used: UsedHelpers
     places: dict[str, BufferBinding] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, Interval] = field(default_factory=dict)
 
     # ---- values --------------------------------------------------------------------------------
 
@@ -126,6 +131,8 @@ class ExprPrinter:
     # ---- arithmetic ----------------------------------------------------------------------------
 
     def _binary(self, node: tir.Binary) -> CExpr:
+        if self._is_limit_without_effect(node):
+            return self.value(node.a)
         if node.op in ("min", "max"):
             return self._extreme(node)
         if node.a.dtype == BOOL and node.op in c_expr.BOOL_OPERATORS:
@@ -211,6 +218,23 @@ class ExprPrinter:
         bits = cast_to(self.value(node.a), unsigned)
         amount = self.value(node.b).within(UNARY)
         return cast_to(CExpr(f"{bits.text} << {amount}", unsigned, c_expr.SHIFT), computed)
+
+    def _is_limit_without_effect(self, node: tir.Binary) -> bool:
+        """Return whether `node` limits an element of a constant that never exceeds the limit.
+
+        Kernels limit the channels that they read from a table (`ChannelOrder`), because proofs of
+        bounds in TIR do not look into constants.
+        """
+        element = node.a
+        while isinstance(element, tir.Cast) and element.dtype.is_int:
+            element = element.value
+        if not (isinstance(element, tir.BufferLoad) and isinstance(node.b, tir.IntImm)):
+            return False
+        low, high = self.tables.get(element.buffer.name, (-1, -1))
+        limit = node.b.value
+        if low < 0 or high > limit:
+            return False
+        return node.op == "min" or (node.op == "and" and limit & (limit + 1) == 0)
 
     def _extreme(self, node: tir.Binary) -> CExpr:
         dtype = node.dtype

@@ -120,9 +120,9 @@ def _declare_param(exprs: ExprPrinter, param: tir.Param, name: str) -> str:
 
 def _kernel_comment(members: Sequence[tir.PrimFunc], shared: Sequence[str]) -> Iterator[str]:
     function = members[0]
-    comments = dict.fromkeys(str(member.attrs.get("comment", "")) for member in members)
+    texts = "\n".join(str(member.attrs.get("comment", "")) for member in members)
     default = str(function.attrs.get("op", function.name))
-    yield from ("\n".join(filter(None, comments)) or default).split("\n")
+    yield from dict.fromkeys(filter(None, texts.split("\n"))) or [default]
     yield from shared
     if len(members) == 1:
         reads = _format_shapes(param for param in function.params if param.role == "in")

@@ -6,6 +6,7 @@ All are `static inline`. An intrinsic uses assembly if the CPU feature's macro i
 import re
 from collections.abc import Mapping
 
+from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import format_comment, format_lines
@@ -78,8 +79,10 @@ def template_values(used: UsedHelpers, names: ModelNames, *, inline_asm: bool) -
         params = ", ".join(_declare_operand(operand, aliases) for operand in item.operands)
         return f"{name}({params or 'void'})"
 
+    blocks = [item for item in used.intrinsics.values() if item.text and item.result is None]
     return {
         "used": used,
+        "has_asm_blocks": inline_asm and bool(blocks),
         "features": used_features(used, inline_asm=inline_asm),
         "feature_tests": FEATURE_TESTS,
         "feature_headers": _FEATURE_HEADERS,
@@ -90,7 +93,22 @@ def template_values(used: UsedHelpers, names: ModelNames, *, inline_asm: bool) -
         "wrap": lambda text: format_lines(text, 0),
         "c_body": format_lines,
         "c_comment": format_comment,
+        "saturation_doc": _saturation_doc,
     }
+
+
+def _saturation_doc(dtype: DType, shift: int) -> list[str]:
+    """Return the comment of a function that divides by a power of two and saturates.
+
+    Requantizations add a constant beforehand, which readers meet as one number in every kernel.
+    """
+    unit = 1 << shift
+    example = f" For the zero point {dtype.min} this is {dtype.min * unit + unit // 2}."
+    return [
+        f"x / {unit}, rounded down and saturated. Requantizations have added",
+        f"zero_point * {unit} + {unit // 2} to x: the output's zero point, and half a unit for",
+        f"rounding to nearest.{example if dtype.min else ''}",
+    ]
 
 
 def _declare_operand(operand: Operand, names: ModelNames | None) -> str:

@@ -239,6 +239,9 @@ class StmtPrinter:
             name = self.scope.unique(node.buffer.name)
             place = MemoryBinding(name, node.buffer, plain=is_identifier(symbol))
             self.exprs.places[node.buffer.name] = place
+            if node.buffer.dtype.is_int and node.buffer.elements:
+                elements = self.context.module.constants[node.constant].array()
+                self.exprs.tables[node.buffer.name] = (int(elements.min()), int(elements.max()))
             shape = ", ".join(map(str, node.buffer.shape))
             element = self.exprs.element_type(place)
             if symbol.startswith("pools->") and element != "uint8_t":

@@ -314,7 +314,7 @@ class Lowering:
         func = kernel.build(
             op=call.op,
             schedule=schedule,
-            comment=format_shapes(call),
+            comment="\n".join([format_shapes(call), *kernel.notes]),
             macs=self.ops[call.op].macs(make_op_call(whole, self.module)),
             target=call.target or next(iter(self.module.targets), ""),
             **attrs,

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 REGISTER_MACROS = """\
-/* gcc needs fixed registers for pointers and temporaries; clang allocates them itself and reserves
- * one register. */
+/* Registers: an assembly block needs r0 to r12 and lr, also the one of a frame pointer. gcc reloads
+ * operands to r0-r7 only, which the eight accumulators take; pointers and temporaries therefore
+ * have fixed registers above. clang allocates them itself and reserves one register. */
 #if defined(__clang__)
 #define FIXED_REGISTER(name)
 #else

@@ -99,7 +99,20 @@ def order_computed_channels(b: Kernel, constants: ConstantChannels, block: int =
     if rows != list(range(channels)):
         kind = next(kind for kind in (UINT8, UINT16, INT32) if channels - 1 <= kind.max)
         table = b.constant("order", np.array(rows), kind)
+        _note_order(b, computed=len(set(rows)), rows=len(rows), channels=channels)
     return ChannelOrder(tuple(rows), channels, table)
+
+
+def _note_order(b: Kernel, *, computed: int, rows: int, channels: int) -> None:
+    """Explain in the C what the table `order` of `rows` rows is for."""
+    constant, padding = channels - computed, rows - computed
+    if constant:
+        b.note(f"order: the channel of each row; {constant} channels are constant and have no row")
+    if padding:
+        b.note(
+            f"order: the channel of each row; {padding} more rows fill the last block and store "
+            "the last channel again"
+        )
 
 
 def select_channels(params: Requantization, channels: Sequence[int]) -> Requantization:

@@ -104,11 +104,19 @@ def window_rows(
             yield x, top * pitch, window.dilation[0] * pitch, row
 
 
+def note_moved_block(b: Kernel, pixels: int, block: int) -> None:
+    """Explain in the C why the last block of `block` pixels is limited to whole pixels."""
+    b.note(
+        f"{pixels} pixels are no multiple of {block}: the last block computes some of them again"
+    )
+
+
 @contextmanager
 def pixel_blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
     """Loop over pixel blocks and yield the first pixel; the last block ends at the last pixel."""
     with b.for_("block", -(-pixels // block)) as index:
         start = index * block
         if pixels % block:
+            note_moved_block(b, pixels, block)
             start = minimum(start, pixels - block)
         yield b.let("at", start)

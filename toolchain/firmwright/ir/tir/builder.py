@@ -182,6 +182,7 @@ class Builder:
         self.constants: dict[str, Constant] = {}
         self._wrappers: list[tuple[tir.Buffer, str]] = []
         self._block: list[tir.Stmt | _OpenScope] = []
+        self.notes: dict[str, None] = {}
         self.transform: Callable[[tir.PrimFunc], tir.PrimFunc] | None = None
         self._names: dict[str, int] = {}
 
@@ -339,6 +340,10 @@ class Builder:
 
     def append(self, stmt: tir.Stmt) -> None:
         self._block.append(stmt)
+
+    def note(self, text: str) -> None:
+        """Add a line to the comment of the C function, once."""
+        self.notes[text] = None
 
     def build(self, **attrs: Attr) -> tir.PrimFunc:
         body = self._seq()

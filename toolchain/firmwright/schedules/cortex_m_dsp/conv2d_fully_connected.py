@@ -20,6 +20,7 @@ from firmwright.schedules.cortex_m_dsp.microkernels import (
     default_unroll,
 )
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
+from firmwright.schedules.row_band import note_moved_block
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # A block of output pixels is packed as columns (im2col.py); the GEMM kernel then multiplies each
@@ -150,7 +151,8 @@ def convolve_in_blocks(
             start = (pixels - block) - index * block if backward else index * block
             if gemm.is_shared:
                 start = minimum(start + b.variable("zero", 0, UINT8), pixels - block)
-            elif pixels % block:  # the last block is moved so that it is whole
+            elif pixels % block:
+                note_moved_block(b, pixels, block)
                 start = maximum(start, 0) if backward else minimum(start, pixels - block)
             at = b.let("at", start)
         columns = b.allocate("columns", UINT32, (layout.words + gemm.is_int4, block), 8)

@@ -410,7 +410,7 @@ EXTRACT_ODD_SUM = Intrinsic(
         (np.asarray(odd, np.int64) - np.asarray(even, np.int64)).astype(np.uint32).astype(np.int32)
     ),
     portable="return (int32_t)((uint32_t)odd - (uint32_t)even);",
-    doc="256 times the odd sum: the odd accumulator less the even sum.",
+    doc=_C["extract_odd_sum_doc"],
     result=INT32,
 )
 

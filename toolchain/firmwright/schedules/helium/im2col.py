@@ -101,12 +101,13 @@ def _move(
     """
     count, lines = _LANES[kind] * (vectors - 1), _C[f"{kind}_step"].split("\n")
     block = fill_text(_C[f"{kind}_block"], steps="\n".join(string_lines(lines * (vectors - 1))))
+    end = f"{count} + last" if count else "last"
     return Intrinsic(
         f"mve_{name}_{vectors}",
         (*pointers(INT8, "w", y=count + 1), *sources, *immediates("last")),
         meaning,
-        f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    {assignment};\n}}",
-        f"{verb} {count} + last bytes.",
+        f"for (int32_t i = 0; i < {end}; ++i) {{\n    {assignment};\n}}",
+        f"{verb} {end} bytes; last is 1 to {_LANES[kind]}.",
         requires="mve",
         text={"gnu": _C[kind].replace("$block\n", f"{block}\n" if count else "")},
         instructions=len(lines) * vectors + (3 if kind == "fill" else 2),

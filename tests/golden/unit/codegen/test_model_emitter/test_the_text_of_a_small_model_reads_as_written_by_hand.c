@@ -21,22 +21,18 @@
 
 /* ---- Compiler ---- */
 
-/* Assembly blocks need all registers, also with -fno-omit-frame-pointer. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define M_ALL_REGISTERS __attribute__((optimize("omit-frame-pointer")))
-#else
-#define M_ALL_REGISTERS
-#endif
-
 #if defined(__GNUC__)
-#define M_KERNEL static M_ALL_REGISTERS __attribute__((noinline))
+#define M_KERNEL static __attribute__((noinline))
 #define M_INLINE static inline __attribute__((always_inline))
 #else
-#define M_KERNEL static M_ALL_REGISTERS
+#define M_KERNEL static
 #define M_INLINE static inline
 #endif
 
-/* Large assembly blocks need the registers that only optimized builds leave free. */
+/* Large assembly blocks need the registers that only optimized builds leave free. Where options
+ * keep a frame pointer, compile this file with -fomit-frame-pointer, or without assembly with
+ * -DM_NO_INLINE_ASM: results are equal, but kernels are slower.
+ */
 #if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(M_NO_INLINE_ASM)
 #define M_INLINE_ASM 1
 #else
@@ -64,6 +60,10 @@ M_IN_SRAM(T_Y, 16, 3, 1);
 
 /* ---- Helper functions ---- */
 
+/* x / 16, rounded down and saturated. Requantizations have added
+ * zero_point * 16 + 8 to x: the output's zero point, and half a unit for
+ * rounding to nearest. For the zero point -128 this is -2040.
+ */
 M_INLINE int8_t m_saturate_i8_asr4(int32_t x)
 {
 #if M_ASM_SAT
