@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from firmwright.conformance.case_tables import EMULATED_BOARDS
 from firmwright.flows.verify.operator_catalog import (
     SupportedOperator,
     onnx_operators,
     supported_operators,
 )
-from firmwright.flows.verify.operator_conformance import EMULATED_BOARDS
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.tir.schedule import Schedule
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from firmwright.boards import load_board
+from firmwright.conformance.case_tables import EMULATED_BOARDS
 from firmwright.flows.verify.operator_catalog import supported_operators
 from firmwright.flows.verify.operator_conformance import (
-    EMULATED_BOARDS,
     OperatorTestResult,
     run_operator_test,
 )

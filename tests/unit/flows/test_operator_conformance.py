@@ -4,9 +4,8 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
-from firmwright.conformance.case_tables import conformance_cases
+from firmwright.conformance.case_tables import EMULATED_BOARDS, conformance_cases
 from firmwright.flows.verify.operator_conformance import (
-    EMULATED_BOARDS,
     NamedCase,
     budget_bytes,
     cases_module,

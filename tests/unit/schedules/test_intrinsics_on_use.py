@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicsOnUse
+from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicFamilies, IntrinsicsOnUse
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.schedules.registry import INTRINSICS
 
@@ -18,7 +18,7 @@ def test_an_intrinsic_is_made_once_and_only_when_it_is_used() -> None:
         made.append("late")
         return replace(SOME, name="late")
 
-    table = IntrinsicsOnUse({SOME.name: SOME}, {"late": make})
+    table = IntrinsicsOnUse(lambda: IntrinsicFamilies({SOME.name: SOME}, {"late": make}))
     assert list(table) == [SOME.name, "late"]
     assert "late" in table
     assert table.get("unknown") is None

@@ -1,12 +1,15 @@
 """The modules of a package, which are found instead of listed, and the tables they define."""
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from firmwright.base.errors import InternalError
+
+T = TypeVar("T")
 
 
 def package_modules(package: ModuleType) -> list[ModuleType]:
@@ -23,3 +26,38 @@ def merge_tables(package: ModuleType, name: str) -> Mapping[str, Any]:
                 raise InternalError(f"{name} of {package.__name__} define {key} twice")
             merged[key] = value
     return merged
+
+
+def export_on_use(
+    package: str, names_of_modules: Mapping[str, Sequence[str]]
+) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package whose names are imported when they are first used."""
+    homes = {name: module for module, names in names_of_modules.items() for name in names}
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{homes[name]}"), name)
+
+    return find
+
+
+class SequenceOnUse(Sequence[T]):
+    """The items that `load` returns, which is called when the sequence is first used."""
+
+    def __init__(self, load: Callable[[], Iterable[T]]) -> None:
+        self._load = load
+
+    @cached_property
+    def _items(self) -> tuple[T, ...]:
+        return tuple(self._load())
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.cli.model_argument import model_overrides
 from firmwright.flows.board.model_session import ModelSession, open_session
 from firmwright.flows.model.earlier_program import options_of_program, read_program
 from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.flows.verify.mlperf import with_benchmark_firmware
-from firmwright.frontends.onnx import ModelOverrides
 from firmwright.partitioning.custom_ops import load_custom_ops
 from firmwright.pipeline import Compilation, Options
 from firmwright.tune.partition_methods import PartitionRequest, partition_model
@@ -29,10 +29,6 @@ def load_model_argument(args: argparse.Namespace) -> Model:
     return load_model(
         args.model, name=name, reference_model=args.reference_model, overrides=model_overrides(args)
     )
-
-
-def model_overrides(args: argparse.Namespace) -> ModelOverrides:
-    return ModelOverrides(dict(args.input_shape), dict(args.fix_input))
 
 
 def apply_firmware_option(args: argparse.Namespace, compiled: Compilation) -> Compilation:

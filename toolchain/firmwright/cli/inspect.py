@@ -4,14 +4,14 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from firmwright.cli import arguments
+from firmwright.cli.model_argument import model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.model.model_inspection import Inspection, ModelTensor, inspect_model
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    inspection = inspect_model(args.model, arguments.model_overrides(args))
+    inspection = inspect_model(args.model, model_overrides(args))
     return Outcome(inspection_to_json(inspection), format_summary(inspection))
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.cli import arguments
 from firmwright.cli.evaluate import format_layers
+from firmwright.cli.model_argument import model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model import load_model, model_inputs, write_file
@@ -23,7 +23,7 @@ ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model = load_model(args.model, overrides=arguments.model_overrides(args))
+    model = load_model(args.model, overrides=model_overrides(args))
     onnx_quantization.float_onnx_source(model)
     if Path(args.out).suffix != ".onnx":
         raise UsageError("the quantized model is an ONNX model.", where=args.out, hint="-o Q.onnx.")

@@ -17,6 +17,8 @@ from firmwright.ir.graph.opdef import NumericsProfile
 
 Profiles: TypeAlias = tuple[NumericsProfile, ...]
 BOTH_PROFILES: Profiles = ("litert", "tflm")
+EMULATED_BOARDS = ("mps2-an386", "mps3-an547")
+"""The boards on which tests run the cases, besides the host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,13 @@ from firmwright.base.source_paths import BACKEND_FILES_DIR, BUILD_FLAGS_FILE
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicsOnUse, IntrinsicTable, Operand
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    IntrinsicFamilies,
+    IntrinsicsOnUse,
+    IntrinsicTable,
+    Operand,
+)
 from firmwright.ir.tir.traversal import statements, walk
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.target_hooks import unlowered_functions
@@ -70,7 +76,7 @@ class _IntrinsicCollector:
 
     def merged(self) -> IntrinsicTable:
         known = {name: partial(self.base.__getitem__, name) for name in self.base}
-        return IntrinsicsOnUse(self.added, known)
+        return IntrinsicsOnUse(lambda: IntrinsicFamilies(self.added, known))
 
 
 def _declaration(item: Intrinsic) -> Hashable:

@@ -2,22 +2,42 @@
 
 Every step is a `Pass`. `attrs["stage"]` records the last pass; compilation of a saved module
 continues with the next one and yields the same bytes.
+
+The names below are those that other packages use; each is imported with its module when it is first
+used, since a verb that only reads a model needs none of the compiler.
 """
 
-from firmwright.pipeline.compilation import Bundle as Bundle
-from firmwright.pipeline.compilation import Compilation as Compilation
-from firmwright.pipeline.compilation import bundle as bundle
-from firmwright.pipeline.compilation import compile_model as compile_model
-from firmwright.pipeline.compilation import emit_compilation as emit_compilation
-from firmwright.pipeline.configuration import configure_module as configure_module
-from firmwright.pipeline.model_loading import complete_model as complete_model
-from firmwright.pipeline.model_loading import load_module as load_module
-from firmwright.pipeline.model_loading import load_module_bytes as load_module_bytes
-from firmwright.pipeline.model_loading import source_digest as source_digest
-from firmwright.pipeline.options import C_APIS as C_APIS
-from firmwright.pipeline.options import NUMERICS as NUMERICS
-from firmwright.pipeline.options import OPTIMIZE_GOALS as OPTIMIZE_GOALS
-from firmwright.pipeline.options import Options as Options
-from firmwright.pipeline.pass_list import passes_for as passes_for
-from firmwright.pipeline.pass_list import remaining_passes as remaining_passes
-from firmwright.pipeline.selection_oracle import make_lowering as make_lowering
+from typing import TYPE_CHECKING
+
+from firmwright.base.package_modules import export_on_use
+
+if TYPE_CHECKING:
+    from firmwright.pipeline.compilation import Bundle as Bundle
+    from firmwright.pipeline.compilation import Compilation as Compilation
+    from firmwright.pipeline.compilation import bundle as bundle
+    from firmwright.pipeline.compilation import compile_model as compile_model
+    from firmwright.pipeline.compilation import emit_compilation as emit_compilation
+    from firmwright.pipeline.configuration import configure_module as configure_module
+    from firmwright.pipeline.model_loading import complete_model as complete_model
+    from firmwright.pipeline.model_loading import load_module as load_module
+    from firmwright.pipeline.model_loading import load_module_bytes as load_module_bytes
+    from firmwright.pipeline.model_loading import source_digest as source_digest
+    from firmwright.pipeline.options import C_APIS as C_APIS
+    from firmwright.pipeline.options import NUMERICS as NUMERICS
+    from firmwright.pipeline.options import OPTIMIZE_GOALS as OPTIMIZE_GOALS
+    from firmwright.pipeline.options import Options as Options
+    from firmwright.pipeline.pass_list import passes_for as passes_for
+    from firmwright.pipeline.pass_list import remaining_passes as remaining_passes
+    from firmwright.pipeline.selection_oracle import make_lowering as make_lowering
+
+__getattr__ = export_on_use(
+    __name__,
+    {
+        "compilation": ["Bundle", "Compilation", "bundle", "compile_model", "emit_compilation"],
+        "configuration": ["configure_module"],
+        "model_loading": ["complete_model", "load_module", "load_module_bytes", "source_digest"],
+        "options": ["C_APIS", "NUMERICS", "OPTIMIZE_GOALS", "Options"],
+        "pass_list": ["passes_for", "remaining_passes"],
+        "selection_oracle": ["make_lowering"],
+    },
+)

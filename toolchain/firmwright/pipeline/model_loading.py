@@ -8,9 +8,10 @@ from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.input_files import read_input_bytes
 from firmwright.base.recursion import raise_recursion_limit
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX, check_count
+from firmwright.frontends import onnx, pytorch
 from firmwright.frontends.keras import convert_keras, is_keras
-from firmwright.frontends.onnx import ModelOverrides, import_onnx, is_onnx, preprocess_model
-from firmwright.frontends.pytorch import import_pytorch, is_pytorch
+from firmwright.frontends.onnx import ModelOverrides, is_onnx, preprocess_model
+from firmwright.frontends.pytorch import is_pytorch
 from firmwright.frontends.tflite import is_c_source, preprocess_tflite, read_c_array, read_tflite
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir import tir
@@ -79,9 +80,9 @@ def load_module_bytes(
         return without_trust(_checked(module, file), path or Path(file))
     name = name or to_c_identifier(Path(file).stem)
     if is_pytorch(data, file):
-        return _checked(import_pytorch(data, file, name, op_table()), file)
+        return _checked(pytorch.import_pytorch(data, file, name, op_table()), file)
     if is_onnx(data, file):
-        return _checked(import_onnx(data, file, name, op_table(), supports_custom_op), file)
+        return _checked(onnx.import_onnx(data, file, name, op_table(), supports_custom_op), file)
     raw = read_tflite(data, file)
     return import_model(raw, name, data, op_table(), signature, supports_custom_op)
 

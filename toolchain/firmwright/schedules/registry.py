@@ -2,11 +2,20 @@
 
 Modules in the packages of this folder define them as `SCHEDULES`, `INTRINSICS` and, for large
 families of micro-kernels, `INTRINSIC_MAKERS`. Schedules of one operator are tried in the order of
-packages and modules.
+packages and modules. The modules are imported when one of the tables is first used.
 """
 
-from firmwright.base.package_modules import package_modules
-from firmwright.ir.tir.intrinsic import IntrinsicsOnUse, IntrinsicTable
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from types import ModuleType
+
+from firmwright.base.package_modules import SequenceOnUse, package_modules
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    IntrinsicFamilies,
+    IntrinsicsOnUse,
+    IntrinsicTable,
+)
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.schedules import (
@@ -19,21 +28,26 @@ from firmwright.schedules import (
     scalar,
 )
 
-_MODULES = [
-    module
-    for package in (cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, rvv, scalar)
-    for module in package_modules(package)
-]
+_PACKAGES = (cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, rvv, scalar)
 
-SCHEDULES: tuple[Schedule, ...] = tuple(
-    schedule for module in _MODULES for schedule in getattr(module, "SCHEDULES", ())
-)
 
-_READY = {item.name: item for module in _MODULES for item in getattr(module, "INTRINSICS", ())}
-_MAKERS = {
-    name: make
-    for module in _MODULES
-    for name, make in getattr(module, "INTRINSIC_MAKERS", {}).items()
-}
+@cache
+def _modules() -> list[ModuleType]:
+    return [module for package in _PACKAGES for module in package_modules(package)]
 
-INTRINSICS: IntrinsicTable = IntrinsicsOnUse({**BASE_INTRINSICS, **_READY}, _MAKERS)
+
+def _schedules() -> Iterator[Schedule]:
+    for module in _modules():
+        yield from getattr(module, "SCHEDULES", ())
+
+
+def _intrinsics() -> IntrinsicFamilies:
+    ready, makers = dict(BASE_INTRINSICS), dict[str, Callable[[], Intrinsic]]()
+    for module in _modules():
+        ready |= {item.name: item for item in getattr(module, "INTRINSICS", ())}
+        makers |= getattr(module, "INTRINSIC_MAKERS", {})
+    return IntrinsicFamilies(ready, makers)
+
+
+SCHEDULES: Sequence[Schedule] = SequenceOnUse(_schedules)
+INTRINSICS: IntrinsicTable = IntrinsicsOnUse(_intrinsics)

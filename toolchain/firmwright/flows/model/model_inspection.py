@@ -8,11 +8,9 @@ from firmwright.base.errors import UnsupportedError, UnsupportedItem
 from firmwright.base.input_files import read_input_bytes
 from firmwright.base.quant import Quantization
 from firmwright.flows.model.model import load_model
+from firmwright.frontends import pytorch
 from firmwright.frontends.onnx import ModelOverrides, is_onnx
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx
-from firmwright.frontends.pytorch import is_pytorch
-from firmwright.frontends.pytorch.importer import translate_program
-from firmwright.frontends.pytorch.program import read_program
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import make_op_call
@@ -69,8 +67,9 @@ def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()
         # Only model files are imported, so this is not a .fwir.
         file = Path(path)
         data = complete_model(read_input_bytes(file), file, overrides)
-        if is_pytorch(data, file.name):
-            model, _ = translate_program(read_program(data, file.name), file.name)
+        if pytorch.is_pytorch(data, file.name):
+            program = pytorch.read_program(data, file.name)
+            model, _ = pytorch.translate_program(program, file.name)
             return _inspect_unsupported_onnx(file, error.items, model)
         if is_onnx(data, file.name):
             return _inspect_unsupported_onnx(file, error.items, read_onnx(data, file.name))

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from firmwright.conformance.case_tables import conformance_cases
-from firmwright.flows.verify.operator_conformance import EMULATED_BOARDS
+from firmwright.conformance.case_tables import EMULATED_BOARDS, conformance_cases
 from firmwright.frontends.onnx.contrib_expansion import EXPANDED_OPERATORS
 from firmwright.frontends.onnx.operators.registry import onnx_importers
 from firmwright.frontends.tflite.operators.registry import tflite_names

@@ -43,7 +43,6 @@ HOST_BYTES = 4 << 20
 CASES_PER_IMAGE = 64
 FIRST_SAMPLES = (3, 1, 2, 0)
 """The sample numbers used first, so that even two samples include a random and an extreme one."""
-EMULATED_BOARDS = ("mps2-an386", "mps3-an547")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,22 @@
 """The ONNX frontend: `preprocess_model` completes a file, `import_onnx` converts it to a module."""
 
-from firmwright.frontends.onnx.importer import import_onnx
-from firmwright.frontends.onnx.opset_conversion import convert_opset
-from firmwright.frontends.onnx.preprocess import ModelOverrides, preprocess_model
-from firmwright.frontends.onnx.reader import is_onnx
+from typing import TYPE_CHECKING
 
-__all__ = ["ModelOverrides", "convert_opset", "import_onnx", "is_onnx", "preprocess_model"]
+from firmwright.base.package_modules import export_on_use
+
+if TYPE_CHECKING:
+    from firmwright.frontends.onnx.importer import import_onnx as import_onnx
+    from firmwright.frontends.onnx.opset_conversion import convert_opset as convert_opset
+    from firmwright.frontends.onnx.preprocess import ModelOverrides as ModelOverrides
+    from firmwright.frontends.onnx.preprocess import preprocess_model as preprocess_model
+    from firmwright.frontends.onnx.reader import is_onnx as is_onnx
+
+__getattr__ = export_on_use(
+    __name__,
+    {
+        "importer": ["import_onnx"],
+        "opset_conversion": ["convert_opset"],
+        "preprocess": ["ModelOverrides", "preprocess_model"],
+        "reader": ["is_onnx"],
+    },
+)

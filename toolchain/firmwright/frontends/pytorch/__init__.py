@@ -1,6 +1,20 @@
 """The PyTorch frontend: `import_pytorch` converts a program saved by torch.export to a module."""
 
-from firmwright.frontends.pytorch.archive import is_pytorch
-from firmwright.frontends.pytorch.importer import import_pytorch
+from typing import TYPE_CHECKING
 
-__all__ = ["import_pytorch", "is_pytorch"]
+from firmwright.base.package_modules import export_on_use
+
+if TYPE_CHECKING:
+    from firmwright.frontends.pytorch.archive import is_pytorch as is_pytorch
+    from firmwright.frontends.pytorch.importer import import_pytorch as import_pytorch
+    from firmwright.frontends.pytorch.importer import translate_program as translate_program
+    from firmwright.frontends.pytorch.program import read_program as read_program
+
+__getattr__ = export_on_use(
+    __name__,
+    {
+        "archive": ["is_pytorch"],
+        "importer": ["import_pytorch", "translate_program"],
+        "program": ["read_program"],
+    },
+)

@@ -8,7 +8,8 @@ lanes.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT32, UINT64, DType
 from firmwright.base.text_sections import read_sections
@@ -85,21 +86,37 @@ IntrinsicMakers: TypeAlias = Mapping[str, Callable[[], Intrinsic]]
 """The intrinsics of a large family by name, each as a function that makes it."""
 
 
-class IntrinsicsOnUse(IntrinsicTable):
-    """The intrinsics of `ready`, and those of `makers`, each made when it is first used.
+class IntrinsicFamilies(NamedTuple):
+    """Intrinsics that are there, and those that are made one by one."""
 
-    A program uses a few of the many sizes of a micro-kernel. To write the assembly of them all
-    would take about as long as to compile a small model.
+    ready: IntrinsicTable
+    makers: IntrinsicMakers
+
+
+class IntrinsicsOnUse(IntrinsicTable):
+    """The intrinsics that `load` returns when the table is first used.
+
+    Those with a maker are made when they are first used. A program uses a few of the many sizes of
+    a micro-kernel, and to write the assembly of them all would take about as long as to compile a
+    small model.
     """
 
-    def __init__(self, ready: IntrinsicTable, makers: IntrinsicMakers) -> None:
-        self._made = dict(ready)
-        self._makers = makers
-        self._names = dict.fromkeys([*ready, *makers])
+    def __init__(self, load: Callable[[], IntrinsicFamilies]) -> None:
+        self._load = load
+        self._made = dict[str, Intrinsic]()
+
+    @cached_property
+    def _families(self) -> IntrinsicFamilies:
+        return self._load()
+
+    @cached_property
+    def _names(self) -> Mapping[str, None]:
+        return dict.fromkeys([*self._families.ready, *self._families.makers])
 
     def __getitem__(self, name: str) -> Intrinsic:
         if name not in self._made:
-            self._made[name] = self._makers[name]()
+            ready, makers = self._families
+            self._made[name] = ready[name] if name in ready else makers[name]()
         return self._made[name]
 
     def __contains__(self, name: object) -> bool:
