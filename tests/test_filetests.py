@@ -38,7 +38,8 @@ def infer_relu(call: OpCall) -> tuple[TensorType, ...]:
 
 
 OPS = {
-    "relu": OpDef("relu", infer_relu, lambda c, x: (), lambda c, k: None, {}, lambda: iter(()), ())
+    name: OpDef(name, infer_relu, lambda c, x: (), lambda c, k: None, {}, lambda: iter(()), ())
+    for name in ("relu", "expression")
 }
 INTRINSICS = {
     row.name: row

@@ -98,7 +98,7 @@ def layers() -> IRModule:
         'padding=[1, 1, 1, 1], activation="none"}\n'
         "  %f: i8[1, 640] quant(12.0, -2) = reshape(%a)\n"
         "  %y: i8[1, 64] quant(900.0, 3) = fully_connected(%f, %v: i8[64, 640] quant(0.1, 0) "
-        'const @v, %c: i32[64] quant(1.2, 0) const @c) {activation="none", keep_dims=0}\n}\n'
+        'const @v, %c: i32[64] quant(1.2, 0) const @c) {activation="none", keep_dims=false}\n}\n'
     )
     rng = np.random.Generator(np.random.PCG64(3))
     shapes = {"w": (8, 3, 3, 8), "b": (8,), "v": (64, 640), "c": (64,)}

@@ -44,7 +44,7 @@ BODIES = {
   %w = const @w: f32[4,3,3,4]
   %c = const @c: f32[4]
   %a: {_MAP} = conv2d(%x, %w, none) {_SAME}
-  %b: f32[1,16,4] = reshape(%a) {{shape=[1, 16, 4]}}
+  %b: f32[1,16,4] = reshape(%a)
   %y: f32[1,16,4] = expression(%b, %c, %c) {{formula="a * b + c"}}""",
     "expressions": f"""
   %a: {_MAP} = expression(%x) {{formula="a * 2.0"}}
@@ -62,8 +62,8 @@ BODIES = {
   %y: {_MAP} = sub(%a, %b) {{activation="none"}}""",
     "views": f"""
   %a: {_MAP} = tanh(%x)
-  %b: f32[1,64] = reshape(%a) {{shape=[1, 64]}}
-  %c: f32[1,8,8] = reshape(%b) {{shape=[1, 8, 8]}}
+  %b: f32[1,64] = reshape(%a)
+  %c: f32[1,8,8] = reshape(%b)
   %y: f32[1,8,8] = logistic(%c)""",
     "a concatenation": f"""
   %a: {_MAP} = tanh(%x)

@@ -31,7 +31,7 @@ graph @main(%x: i8[1,4,4,2] quant(0.1, 3)) -> (%y, %n)
       padding=[0, 0, 0, 0], activation="relu"}
   %p: i8[1,1,1,2] quant(0.1, 3) = max_pool2d(%c) {size=[2, 2], stride=[1, 1],
       dilation=[1, 1], padding=[0, 0, 0, 0], activation="none"}
-  %f: i8[1,2] quant(0.1, 3) = reshape(%p) {shape=[1, 2]}
+  %f: i8[1,2] quant(0.1, 3) = reshape(%p)
   %n: i8[1,2] quant(0.1, 3) = add(%f, %s) {activation="none"}
   %y: i8[1,2] quant(0.00390625, -128) = softmax(%n) {beta=1.0, axis=1}
 }

@@ -63,8 +63,8 @@ def test_a_result_has_the_type_that_the_operator_infers() -> None:
             "split does not .* 1 outputs, expected 2",
         ),
         (
-            lambda g, x: g.call("softmax", x, scale=1 / 256, zero_point=-128, beta=1),
-            "the attribute beta of softmax is 1, expected a float",
+            lambda g, x: g.call("softmax", x, scale=1 / 256, zero_point=-128, beta="1"),
+            "the attribute beta of softmax is '1', expected a number",
         ),
         (lambda g, x: g.input("x", (1,)), "two tensors are called 'x'"),
         (lambda g, x: g.input("y", (1,), "int7"), "no element type 'int7'.*int8"),

@@ -6,7 +6,7 @@
     y = g.call("fully_connected", x, w, None, scale=0.25, activation="relu", keep_dims=False)
     model = g.model(y)
 
-The files in `ops/` describe operators and attributes. Calls are checked, their types inferred.
+docs/operators.md describes operators and attributes. Calls are checked, their types inferred.
 """
 
 import difflib
@@ -22,11 +22,14 @@ from firmwright.base.quant import Quantization
 from firmwright.flows.model.model import Model
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph import Call, Function, OpCall, OpDef, State, TensorType, Value
+from firmwright.ir.graph.attributes import attributes_class
+from firmwright.ir.graph.attributes.base import OpAttrs, make_attrs
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 
+_HINT = "docs/operators.md describes its inputs and attributes."
 Scale = float | Sequence[float] | None
 
 
@@ -162,16 +165,17 @@ class GraphBuilder:
         if like is None:
             hint = "GraphBuilder.constant makes one."
             raise UsageError(f"{op} is called without an input.", hint=hint)
+        typed = _typed_attrs(op, attrs)
         constants = tuple(self._constants.get(v.constant or "") if v else None for v in inputs)
         types = tuple(None if value is None else value.type for value in inputs)
         outputs = (self._kind(spec, like),) * max(1, len(names))
-        kinds = _infer_types(opdef, OpCall(op, types, outputs, attrs, constants))
+        kinds = _infer_types(opdef, OpCall(op, types, outputs, typed, constants))
         result_names = (*names, *("" for _ in kinds))
         results = tuple(
             Value(self._take(result_names[place] or self._next(place)), kind)
             for place, kind in enumerate(kinds)
         )
-        self._calls.append(Call(op, tuple(inputs), results, attrs))
+        self._calls.append(Call(op, tuple(inputs), results, typed))
         return results
 
     def _kind(self, spec: _ResultSpec, like: TensorType) -> TensorType:
@@ -205,6 +209,13 @@ class GraphBuilder:
         return name
 
 
+def _typed_attrs(op: str, values: Mapping[str, Attr]) -> OpAttrs:
+    try:
+        return make_attrs(op, attributes_class(op), values)
+    except ModelError as error:
+        raise UsageError(error.what, hint=error.hint or _HINT) from error
+
+
 def _infer_types(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
     """Return the result types; also lower the call, which checks every attribute."""
     try:
@@ -214,15 +225,11 @@ def _infer_types(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
     except NotSupportedError as error:
         raise UsageError(f"{call.op} does not support this call: {error}.") from error
     except ModelError as error:
-        raise UsageError(error.what, hint="its file in ops/ describes it.") from error
-    except KeyError as error:
-        raise UsageError(
-            f"{call.op} needs the attribute {error}.", hint="its file in ops/ describes it."
-        ) from error
+        raise UsageError(error.what, hint=_HINT) from error
     except (AssertionError, TypeError, InternalError) as error:
-        said = ", ".join(f"{name}={value!r}" for name, value in call.attrs.items())
+        said = ", ".join(f"{k}={v!r}" for k, v in call.attrs.items())
         what = f"{call.op} cannot be called with {said or 'no attributes'}."
-        raise UsageError(what, hint="its file in ops/ describes them.") from error
+        raise UsageError(what, hint=_HINT) from error
     return kinds
 
 

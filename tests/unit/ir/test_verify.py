@@ -12,6 +12,7 @@ from firmwright.base.dtypes import INT8, INT32, INT64
 from firmwright.base.errors import ModelError
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, Span
+from firmwright.ir.graph.attributes.movement import AxisAttrs
 from firmwright.ir.graph.nodes import Call as OpCall
 from firmwright.ir.graph.nodes import Function, TensorType, Value
 from firmwright.ir.graph.verify import verify_graph
@@ -20,6 +21,7 @@ from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.builder import Builder, logical_and
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.verify import verify_module
+from firmwright.ops.registry import op_table
 from tests.unit.ir.verified import verify_prim_func
 
 Y = tir.Buffer("y", INT8, (4,))
@@ -151,9 +153,8 @@ def test_table_entries_must_match_their_names_and_sizes() -> None:
     ]
 
 
-def test_a_missing_attribute_is_a_diagnostic() -> None:
+def test_attributes_of_another_operator_are_a_diagnostic() -> None:
     x = Value("x", TensorType((1,), INT8))
-    func = Function("main", (x,), (OpCall("pad", (x,), (replace(x, name="y"),)),), ())
-    rule = type("Rule", (), {"infer": staticmethod(lambda call: call.attrs["pads"])})
-    with pytest.raises(ModelError, match="an input or attribute is missing"):
-        verify_graph(func, IRModule("m"), {"pad": rule()})
+    call = OpCall("pad", (x,), (replace(x, name="y"),), AxisAttrs(axis=0))
+    with pytest.raises(ModelError, match="pad: the attributes are AxisAttrs, expected PadAttrs"):
+        verify_graph(Function("main", (x,), (call,), ()), IRModule("m"), op_table())

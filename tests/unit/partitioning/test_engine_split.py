@@ -56,7 +56,7 @@ def network(*, rows: int = 20, dense: bool = False) -> IRModule:
     weights = g.constant(rng.integers(-100, 100, (40, rows * 64), np.int8), scale=0.01)
     biases = g.constant(rng.integers(-100, 100, (40,), np.int32), scale=0.12)
     inputs = (flat, weights, biases)
-    z = g.call("fully_connected", *inputs, name="z", activation="none", keep_dims=0, **at)
+    z = g.call("fully_connected", *inputs, name="z", activation="none", keep_dims=False, **at)
     return g.module(z)
 
 

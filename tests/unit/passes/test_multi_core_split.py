@@ -75,7 +75,7 @@ CASES = {
         "fully_connected",
         (tensor("x", (1, 512)), weights("w", (10, 512), INT8), weights("b", (10,), INT32)),
         (tensor("y", (1, 10), scale=90.0),),
-        {"activation": "none", "keep_dims": 0},
+        {"activation": "none", "keep_dims": False},
     ),
 }
 

@@ -32,7 +32,7 @@ const @w = f32[8] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
 graph @main(%x: f32[1,8]) -> (%c) {
   %w = const @w: f32[8]
   %a: f32[1,8] = add(%x, %w) {activation="none"}
-  %v: f32[8] = reshape(%a) {shape=[8]}
+  %v: f32[8] = reshape(%a)
   %b: f32[8] = tanh(%v)
   %c: f32[8] = relu(%b)
 }

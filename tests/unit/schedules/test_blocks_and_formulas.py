@@ -32,7 +32,7 @@ def formula(text: str, dtype=FLOAT32) -> OpCall:
 
 
 def reduction(a, b, axes, step: str = "add") -> OpCall:
-    attrs = {"formula": "a * b", "step": step, "axes": axes, "keep_dims": 0}
+    attrs = {"formula": "a * b", "step": step, "axes": axes, "keep_dims": False}
     return call_of("reduction", [a, b], **attrs)
 
 

@@ -28,7 +28,7 @@ BYTES = TensorType((1, 1000), INT8, Quantization((0.1,), (3,)))
 SHORTS = TensorType((1, 1000), INT16, Quantization((2**-12,), (0,)))
 CURVE = TensorType((1, 1000), INT16, Quantization((2**-15,), (0,)))
 CALLS = (
-    (OpCall("mean", (IMAGE,), (MEAN,), {"axes": (1, 2), "keep_dims": 0}), 0.5),
+    (OpCall("mean", (IMAGE,), (MEAN,), {"axes": (1, 2), "keep_dims": False}), 0.5),
     (OpCall("add", (ROW, ROW), (ROW,), {"activation": "none"}), 0.8),
     (OpCall("quantize", (ROW,), (BYTES,)), 0.95),
     (OpCall("expression", (ROW, ROW), (ROW,), {"formula": "max(a, 0.0) * b"}), 0.85),

@@ -197,7 +197,13 @@ def layer(
 ) -> OpCall:
     quant = Quantization((1.0,), (0,), None)
     kinds = (TensorType(x, dtype, quant), TensorType(w, INT8, quant))
-    attrs = {"stride": stride, "dilation": (1, 1), "padding": (padding,) * 4, "size": w[1:3]}
+    attrs = {"stride": stride, "activation": "none"}
+    if op == "transpose_conv":
+        attrs["before"] = (0, 0)
+    else:
+        attrs |= {"dilation": (1, 1), "padding": (padding,) * 4}
+    if op == "average_pool2d":
+        attrs["size"] = w[1:3]
     return OpCall(op, kinds, (TensorType((1, 1, 1, 1), INT8, quant),), attrs)
 
 

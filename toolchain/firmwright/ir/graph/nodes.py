@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from firmwright.base.dtypes import DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import UNCONSTRAINED, Attr, Attrs, Span, VirtualDevice
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.base import NO_ATTRS, AttrsT, OpAttrs, typed_attrs
 
 
 def unique_name(name: str, taken: set[str]) -> str:
@@ -64,9 +66,17 @@ class Call:
     op: str
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
-    attrs: Attrs = field(default_factory=dict)
+    attrs: Attrs = NO_ATTRS
     span: Span = Span("")
     target: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.attrs, OpAttrs):
+            object.__setattr__(self, "attrs", attrs_from_mapping(self.op, self.attrs))
+
+    def attributes(self, kind: type[AttrsT]) -> AttrsT:
+        """Return the attributes, which are of class `kind`; raise InternalError otherwise."""
+        return typed_attrs(self.op, self.attrs, kind)
 
     @property
     def variables(self) -> tuple[Value, ...]:

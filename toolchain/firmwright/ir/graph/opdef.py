@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias
 from firmwright.base.dtypes import Array, DType
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir.core import Attrs, Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.base import NO_ATTRS, AttrsT, OpAttrs, typed_attrs
 from firmwright.ir.graph.nodes import Call, TensorType, Value
 
 CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
@@ -37,12 +39,20 @@ class OpCall:
     op: str
     inputs: tuple[TensorType | None, ...]
     outputs: tuple[TensorType, ...]
-    attrs: Attrs = field(default_factory=dict)
+    attrs: Attrs = NO_ATTRS
     constants: tuple[Constant | None, ...] = ()
     numerics: NumericsProfile = "litert"
     scopes: tuple[str, ...] = ()
     any_weights: bool = False
     all_channels: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.attrs, OpAttrs):
+            object.__setattr__(self, "attrs", attrs_from_mapping(self.op, self.attrs))
+
+    def attributes(self, kind: type[AttrsT]) -> AttrsT:
+        """Return the attributes, which are of class `kind`; raise InternalError otherwise."""
+        return typed_attrs(self.op, self.attrs, kind)
 
     def input_scope(self, index: int) -> str:
         """Return the pool of an input, or "" if the planner chooses it."""

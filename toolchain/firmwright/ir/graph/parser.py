@@ -3,14 +3,12 @@
 `parse(print(f)) == f`. Using an undefined name is a ModelError unless the use is written in full.
 """
 
-from firmwright.base.tokenizer import TokenKind
-from firmwright.ir.attribute_kinds import OPERATOR_ATTRIBUTES
-from firmwright.ir.core import Attr
+from firmwright.base.errors import ModelError
+from firmwright.base.tokenizer import Token, TokenKind
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.base import OpAttrs
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.syntax import SyntaxParser
-
-CUSTOM_OP = "custom"
-"""The operator with the attributes of a foreign one."""
 
 
 class GraphParser(SyntaxParser):
@@ -80,21 +78,29 @@ class GraphParser(SyntaxParser):
         return self._call(tuple(outputs))
 
     def _call(self, outputs: tuple[Value, ...]) -> Call:
-        kind = self.tokens.peek.kind
-        if kind is TokenKind.GLOBAL:
+        token = self.tokens.peek
+        if token.kind is TokenKind.GLOBAL:
             op = "@" + self.tokens.global_()
-        elif kind in (TokenKind.IDENT, TokenKind.STRING):
+        elif token.kind in (TokenKind.IDENT, TokenKind.STRING):
             op = self.word()
         else:
             raise self.expected("an operator or @function")
         made_here = {value.name for value in outputs}
         inputs = tuple(self.items("(", ")", lambda: self._use(made_here)))
-        kinds = {} if op == CUSTOM_OP else OPERATOR_ATTRIBUTES
-        attrs: dict[str, Attr] = self.attrs(kinds) if self.tokens.at("{") else {}
+        attrs = self._attrs(op, token)
         target = self.in_parentheses(self.word) if self.tokens.accept("target") else ""
         for value in outputs:
             self._made.setdefault(value.name, value)
         return Call(op, inputs, outputs, attrs, self.span(), target)
+
+    def _attrs(self, op: str, token: Token) -> OpAttrs:
+        """Parse the attributes of the operator at `token`: in braces, or none."""
+        values = self.attrs({}) if self.tokens.at("{") else {}
+        try:
+            return attrs_from_mapping(op, values)
+        except ModelError as error:
+            error.where = self.tokens.where(token)
+            raise
 
     def _use(self, made_here: set[str]) -> Value | None:
         if self.tokens.accept("none"):

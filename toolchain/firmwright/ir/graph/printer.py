@@ -53,8 +53,9 @@ def _format_call(call: Call, made: dict[str, Value]) -> list[str]:
     outputs = ",\n".join(_format_definition(value, made) for value in call.outputs)
     text = f"{outputs} =\n" if outputs else ""
     text += f"{_format_op(call.op)}({inputs})"
-    if call.attrs:
-        text += f"\n{syntax.format_attrs(call.attrs)}"
+    attrs = dict(call.attrs)
+    if attrs:
+        text += f"\n{syntax.format_attrs(attrs)}"
     if call.target:
         text += f"\ntarget({syntax.format_word(call.target)})"
     if call.span != Span(""):

@@ -16,6 +16,8 @@ from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import FirmwrightError, ModelError, NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
+from firmwright.ir.graph.attributes import attributes_class
+from firmwright.ir.graph.attributes.base import FreeAttrs, OpAttrs
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, State, TensorType, Value
 from firmwright.ir.graph.opdef import OpDef, OpTable
@@ -133,13 +135,16 @@ class _GraphVerifier:
         if call.target and call.target not in self.module.targets:
             self.report(f"{location}the target {call.target!r} is unknown")
         op = self.ops.get(call.op)
-        if call.op.startswith("@"):
+        expected = attributes_class(call.op)
+        if op is None and not call.op.startswith("@"):
+            self.report(f"{location}the operator {call.op!r} is unknown")
+        elif type(call.attrs) is not expected:
+            self.report(f"{location}{_wrong_attributes(call, expected)}")
+        elif call.op.startswith("@"):
             self._function_call(call, location)
         elif call.op in CONTROL_FLOW_OPS:
             self._control(call, location)
-        elif op is None:
-            self.report(f"{location}the operator {call.op!r} is unknown")
-        else:
+        elif op is not None:
             self._operator_call(op, call, location)
 
     def _operator_call(self, op: OpDef, call: Call, location: str) -> None:
@@ -201,6 +206,14 @@ class _GraphVerifier:
             want = _types((*callee.params, *callee.results))
         if _types(call.values) != want:
             self.report(f"{location}inputs and outputs do not match those of {call.op}")
+
+
+def _wrong_attributes(call: Call, expected: type[OpAttrs]) -> str:
+    """Return a clause about attributes of another class than that of the operator."""
+    if isinstance(call.attrs, FreeAttrs):
+        names = ", ".join(name for name, _ in call.attrs.pairs)
+        return f"{call.op} has no attributes, found {names}"
+    return f"the attributes are {type(call.attrs).__name__}, expected {expected.__name__}"
 
 
 def _types(values: Sequence[Value]) -> list[tuple[str, int]]:

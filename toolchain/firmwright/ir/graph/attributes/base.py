@@ -1,0 +1,179 @@
+"""The base of operator attributes, and what is derived from the fields of a class.
+
+The attributes of an operator are a frozen dataclass. Its fields are what module text may contain:
+their names (a trailing underscore, as in `else_`, is not part of the name in text), types and
+defaults. A field without a default is required. A string below a field describes it; the page
+docs/operators.md shows these descriptions.
+"""
+
+import inspect
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from firmwright.base.errors import InternalError, ModelError
+from firmwright.base.value_kinds import TEXT, TRUTH, Kind
+from firmwright.ir.attribute_kinds import INT, NUMBER, either, list_of, row_of
+from firmwright.ir.core import Attr, Attrs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpAttrs(Mapping[str, Attr]):
+    """The attributes of one call; an instance of this class itself has none."""
+
+    # Operators that still read their attributes by name see a mapping.
+    def __getitem__(self, name: str) -> Attr:
+        return attrs_to_mapping(self)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(attrs_to_mapping(self))
+
+    def __len__(self) -> int:
+        return len(attrs_to_mapping(self))
+
+
+NO_ATTRS = OpAttrs()
+AttrsT = TypeVar("AttrsT", bound=OpAttrs)
+
+
+def typed_attrs(op: str, attrs: object, kind: type[AttrsT]) -> AttrsT:
+    """Return the attributes of a call of `op` as the class that its readers expect."""
+    if not isinstance(attrs, kind):
+        raise InternalError(f"{op} has {type(attrs).__name__}, not {kind.__name__}")
+    return attrs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeAttrs(OpAttrs):
+    """Attributes as they were read of an operator that declares none; the verifier refuses them."""
+
+    pairs: tuple[tuple[str, Attr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeSpec:
+    """One attribute: its name in text, its field, its kind and, unless it is required, a default.
+
+    `is_real` is set if integers are accepted in place of floats.
+    """
+
+    name: str
+    field: str
+    kind: Kind
+    is_required: bool
+    default: "Attr | None"
+    is_real: bool
+
+    def converted(self, value: Attr) -> Attr:
+        """Return `value` as the field holds it: integers of a float attribute become floats."""
+        return _as_floats(value) if self.is_real else value
+
+
+@cache
+def attribute_specs(attributes: type[OpAttrs]) -> Mapping[str, AttributeSpec]:
+    """Return the attributes of a class by their names in text, in the order of text.
+
+    Required attributes come first, and those of the class before those that it inherits.
+    """
+    specs = list(_specs(attributes))
+    ordered = [spec for spec in specs if spec.is_required]
+    ordered += [spec for spec in specs if not spec.is_required]
+    return {spec.name: spec for spec in ordered}
+
+
+def _specs(attributes: type[OpAttrs]) -> Iterator[AttributeSpec]:
+    hints = get_type_hints(attributes)
+    known = {field.name: field for field in fields(attributes)}
+    for owner in attributes.__mro__:
+        for name in inspect.get_annotations(owner):
+            default: Any = known[name].default
+            is_required = default is MISSING
+            yield AttributeSpec(
+                name=name.removesuffix("_"),
+                field=name,
+                kind=_kind_of(hints[name]),
+                is_required=is_required,
+                default=None if is_required else default,
+                is_real=_is_real(hints[name]),
+            )
+
+
+def _kind_of(hint: Any) -> Kind:
+    """Return the kind of the values with the type `hint`; None is the absence of a value."""
+    simple = {int: INT, bool: TRUTH, float: NUMBER, str: TEXT}
+    if hint in simple:
+        return simple[hint]
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return _kind_of_literals(args)
+    if origin in (Union, types.UnionType):
+        kinds = [_kind_of(arg) for arg in args if arg is not types.NoneType]
+        return kinds[0] if len(kinds) == 1 else either(*kinds)
+    assert origin is tuple, f"attributes have no type {hint}"
+    if args[1:] == (...,):
+        return list_of(_kind_of(args[0]))
+    if len(set(args)) == 1:
+        return list_of(_kind_of(args[0]), len(args))
+    return row_of(*map(_kind_of, args))
+
+
+def _kind_of_literals(choices: tuple[str | int, ...]) -> Kind:
+    accepted = {(type(choice), choice) for choice in choices}  # True is not 1 here
+    return Kind(
+        f"one of {', '.join(map(str, choices))}",
+        lambda value: (type(value), value) in accepted,
+    )
+
+
+def _is_real(hint: Any) -> bool:
+    """Return whether the type holds floats and no other numbers."""
+    parts = {hint} if get_origin(hint) is None else set(get_args(hint))
+    return float in parts and int not in parts
+
+
+def _as_floats(value: Attr) -> Attr:
+    if isinstance(value, tuple):
+        return tuple(map(_as_floats, value))
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def attrs_to_mapping(attrs: OpAttrs) -> dict[str, Attr]:
+    """Return the attributes that text shows, by name: all but those with their default."""
+    if isinstance(attrs, FreeAttrs):
+        return dict(attrs.pairs)
+    shown: dict[str, Attr] = {}
+    for name, spec in attribute_specs(type(attrs)).items():
+        value = getattr(attrs, spec.field)
+        if spec.is_required or value != spec.default:
+            shown[name] = value
+    return shown
+
+
+def make_attrs(op: str, attributes: type[OpAttrs], values: Attrs) -> OpAttrs:
+    """Return the attributes of a call of `op`.
+
+    Raises ModelError if a name is unknown, a required attribute absent or a value of another kind.
+    """
+    if not values and attributes is OpAttrs:
+        return NO_ATTRS
+    specs = attribute_specs(attributes)
+    for name, value in values.items():
+        check_attribute(op, specs, name, value)
+    for name, spec in specs.items():
+        if spec.is_required and name not in values:
+            what = f"the attribute {name} of {op} is missing, expected {spec.kind.description}."
+            raise ModelError(what)
+    return attributes(**{specs[k].field: specs[k].converted(v) for k, v in values.items()})
+
+
+def check_attribute(op: str, specs: Mapping[str, AttributeSpec], name: str, value: Attr) -> None:
+    """Raise ModelError if one attribute of `op` is unknown or of another kind."""
+    if name not in specs:
+        what = f"{op} has no attribute {name}."
+        raise ModelError(what, hint=f"{', '.join(specs)}." if specs else "no attributes.")
+    kind = specs[name].kind
+    if not kind.includes(value):
+        what = f"the attribute {name} of {op} is {repr(value)[:40]}, expected {kind.description}."
+        raise ModelError(what)

@@ -1,0 +1,63 @@
+"""Attributes of control flow, of custom operators, and of those with a program of their own."""
+
+from dataclasses import dataclass
+
+from firmwright.ir.graph.attributes.base import OpAttrs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IfAttrs(OpAttrs):
+    then: str
+    """Function that runs if the condition is true."""
+    else_: str
+    """Function that runs if it is false."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhileAttrs(OpAttrs):
+    cond: str
+    """Function that gives the condition."""
+    body: str
+    """Function that runs while the condition is true."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomAttrs(OpAttrs):
+    """An operator of another project, as the model file describes it."""
+
+    domain: str
+    """ONNX domain; empty for TFLite."""
+    name: str
+    """Name of the operator."""
+    data: str
+    """Options in hexadecimal digits: their bytes (TFLite), or the attributes as JSON (ONNX)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EthosUAttrs(OpAttrs):
+    arena_bytes: int
+    """Size of the arena."""
+    fast_bytes: int
+    """Size of the fast memory, or 0 if it is the arena."""
+    offsets: tuple[int, ...]
+    """Places in the arena of the inputs after the second and of the outputs, in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectionsAttrs(OpAttrs):
+    scales: tuple[float, float, float, float]
+    """Units of the encoded boxes: y, x, height, width."""
+    score_threshold: float
+    """Least score of a detection."""
+    iou_threshold: float
+    """Greatest overlap (intersection over union) with a better detection."""
+    num_classes: int
+    """Classes, the last of the scores."""
+    max_detections: int
+    """Number of detections in the result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectionsByClassAttrs(DetectionsAttrs):
+    detections_per_class: int
+    """Detections of each class that are considered."""
