@@ -11,7 +11,7 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
 from firmwright.ir.printer import parse_module
 
-TEXT = """firmwright ir 1
+TEXT = """firmwright ir 2
 module @tiny
 
 const @half = i8[4] [8, 16, 24, 32]

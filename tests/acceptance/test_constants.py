@@ -65,7 +65,7 @@ def test_image_without_linked_constants_has_none(board: str, compiled: Compile) 
             assert constant.data not in image, constant.name
 
 
-TWO_FUNCTIONS = """firmwright ir 1
+TWO_FUNCTIONS = """firmwright ir 2
 module @twins
 const @first = i8[16] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
 const @second = i8[16] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]

@@ -148,7 +148,7 @@ def test_runs_end_more_often_than_a_single_run_allows(
 def loop() -> IRModule:
     kind = "i32[1]"
     text = (
-        "firmwright ir 1\nmodule @net\n"
+        "firmwright ir 2\nmodule @net\n"
         f"graph @main(%x: {kind}) -> (%y) {{\n"
         f'  %y: {kind} = while(%x) {{cond="cond", body="body"}}\n}}\n'
         f"graph @cond(%x: {kind}) -> (%more) {{\n  %more: bool[1] = greater(%x, %x)\n}}\n"

@@ -29,7 +29,7 @@ BOARD = "mps2-an386"
 SEARCH = ("--per-image", 4, "--trials", 4)
 """Some kernels of two small layers in two firmware images."""
 MODEL = """
-firmwright ir 1
+firmwright ir 2
 module @two_layers
 const @first = i8[8,16] {first}
 const @second = i8[4,8] {second}

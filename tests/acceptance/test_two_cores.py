@@ -91,7 +91,7 @@ def test_failing_device_ends_the_run_or_falls_back(compiled: Compile, tmp_path: 
 def layers() -> IRModule:
     """Return a convolution followed by a fully connected layer, with random weights."""
     text = (
-        "firmwright ir 1\nmodule @net\n"
+        "firmwright ir 2\nmodule @net\n"
         "graph @main(%x: i8[1, 10, 8, 8] quant(0.5, 1)) -> (%y) {\n"
         "  %a: i8[1, 10, 8, 8] quant(12.0, -2) = conv2d(%x, %w: i8[8, 3, 3, 8] quant(0.1, 0) "
         "const @w, %b: i32[8] quant(0.05, 0) const @b) {stride=[1, 1], dilation=[1, 1], "

@@ -49,5 +49,5 @@ def network(*edges: tuple[str, str]) -> IRModule:
     results = ", ".join(f"%{name}" for name in sorted(leaves))
     body = "\n".join(lines)
     graph = f"graph @main(%x: {KIND}) -> ({results}) {{\n{body}\n}}\n"
-    text = f"firmwright ir 1\nmodule @net\n{declared}\n{graph}"
+    text = f"firmwright ir 2\nmodule @net\n{declared}\n{graph}"
     return replace(parse_module(text, structure_only=True), constants=constants)

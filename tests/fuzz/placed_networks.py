@@ -86,7 +86,7 @@ BODIES = {
 
 
 def placed_network(name: str) -> IRModule:
-    head = f"firmwright ir 1\nmodule @net\n{_CONSTANTS}graph @main(%x: {_MAP}) -> (%y) {{"
+    head = f"firmwright ir 2\nmodule @net\n{_CONSTANTS}graph @main(%x: {_MAP}) -> (%y) {{"
     return parse_module(f"{head}{BODIES[name]}\n}}\n")
 
 

@@ -130,7 +130,7 @@ def _read_text(data: bytes) -> object:
 
 def _read_fragment(data: bytes) -> object:
     """Parse module text without its first line, as written by hand."""
-    text = "firmwright ir 1\nmodule @hostile\n" + data.decode("utf-8", "replace")
+    text = "firmwright ir 2\nmodule @hostile\n" + data.decode("utf-8", "replace")
     return _verified(parse_module(text, "hostile.fwir"))
 
 

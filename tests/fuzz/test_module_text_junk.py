@@ -18,7 +18,7 @@ from firmwright.pipeline import Options, compile_model, load_module_bytes
 from tests.fuzz.text_junk import Damage, damage_attributes, damage_tokens
 from tests.ops.tflite_writer import write_cases
 
-NET = """firmwright ir 1
+NET = """firmwright ir 2
 module @net
 const @k = i8[2,2,2,2] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
 const @bias = i32[2] [10, 20]
@@ -33,7 +33,7 @@ graph @main(%x: i8[1,4,4,2] quant(0.1, 3)) -> (%y, %n)
       dilation=[1, 1], padding=[0, 0, 0, 0], activation="none"}
   %f: i8[1,2] quant(0.1, 3) = reshape(%p)
   %n: i8[1,2] quant(0.1, 3) = add(%f, %s) {activation="none"}
-  %y: i8[1,2] quant(0.00390625, -128) = softmax(%n) {beta=1.0, axis=1}
+  %y: i8[1,2] quant(0.00390625, -128) = softmax(%n) {beta=1.0}
 }
 """
 POOLS = (PoolInfo("sram", 4096), PoolInfo("dtcm", 4096, cache_line=32, scope="global"))

@@ -205,7 +205,7 @@ def test_c_source_takes_linear_time(text: str) -> None:
 
 
 def module_text(body: str) -> bytes:
-    return f"firmwright ir 1\nmodule @m\n{body}".encode()
+    return f"firmwright ir 2\nmodule @m\n{body}".encode()
 
 
 def loaded(text: str) -> IRModule:

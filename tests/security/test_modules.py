@@ -46,7 +46,7 @@ PLANTED = "system(ptr(x, 0, 4, r))"
 
 def text(*, head: str = "", attrs: str = "", kernel_attrs: str = "", call: str = "") -> str:
     kernel = CALLS.replace("ATTRS", kernel_attrs).replace("CALL", call and f"\n  {call}")
-    return f"""firmwright ir 1
+    return f"""firmwright ir 2
 module @m
 attrs {{entry="main", numerics="onnx", partitioned=[]{attrs}}}
 target @cpu = "host" {{}}

@@ -230,7 +230,7 @@ def test_variable_assigned_by_a_loop_condition_is_rejected() -> None:
 
 
 def test_functions_that_do_not_match_a_call_are_reported() -> None:
-    text = """firmwright ir 1
+    text = """firmwright ir 2
 module @m
 attrs {entry="main"}
 graph @main(%up: bool[1], %x: i8[4]) -> (%y) { %y: i8[4] = if(%up, %x) {then="a", else="b"} }

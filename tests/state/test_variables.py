@@ -181,7 +181,7 @@ def test_variable_with_two_shapes_is_reported() -> None:
         load_module_bytes(file.data(), "v.tflite")
 
 
-STATEFUL = """firmwright ir 1
+STATEFUL = """firmwright ir 2
 module @m
 attrs {entry="main"}
 const @zeros = i8[4] [0, 0, 0, 0]

@@ -139,7 +139,7 @@ def test_compile_prints_passes_and_modules(fw, tmp_path: Path, digits_path: Path
 
 def test_show_prints_a_module_for_other_verbs(fw, tmp_path: Path, digits_path: Path):
     text = fw("show", digits_path, "--after", "import", "--elide-constants").out
-    assert text.startswith("firmwright ir 1\nmodule @digits\n")
+    assert text.startswith("firmwright ir 2\nmodule @digits\n")
     assert "data {" not in text
     file = tmp_path / "planned.fwir"
     assert fw("show", digits_path, "--after", "usmp", "-o", file).status == 0
@@ -278,7 +278,7 @@ def test_invalid_profile_baseline_is_a_usage_error(fw, tmp_path: Path, digits_pa
 def test_model_that_does_not_fit_is_reported(fw, tmp_path: Path):
     model = tmp_path / "relu.fwir"
     model.write_text(
-        "firmwright ir 1\nmodule @net\n"
+        "firmwright ir 2\nmodule @net\n"
         "graph @main(%x: i8[1,64] quant(0.1, 0)) -> (%y) {\n"
         "  %y: i8[1,64] quant(0.1, 0) = relu(%x)\n}\n"
     )

@@ -22,7 +22,7 @@ from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.passes.tir import assign_constant_memory, stage_constants
 from firmwright.usmp.memory_planning import plan_memory
 
-TEXT = """firmwright ir 1
+TEXT = """firmwright ir 2
 module @m
 attrs {entry="run"}
 io arena {

@@ -19,7 +19,7 @@ POOL = "size=[2, 2], stride=[2, 2], dilation=[1, 1], padding=[0, 0, 0, 0]"
 def module_text(attributes: str, op: str = "max_pool2d") -> str:
     """Return a module of one call with `attributes`."""
     graph = f"graph @main(%x: i8[1,4,4,1]) -> (%y) {{ %y: i8[1,2,2,1] = {op}(%x) {attributes} }}"
-    return f"firmwright ir 1\nmodule @net\n{graph}\n"
+    return f"firmwright ir 2\nmodule @net\n{graph}\n"
 
 
 def only_call(text: str) -> Call:

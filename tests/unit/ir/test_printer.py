@@ -135,8 +135,9 @@ def test_corrupt_data_fails_the_hash_check() -> None:
 
 
 def test_another_format_version_is_rejected() -> None:
-    with pytest.raises(ModelError, match="f:1:15: this is version 2 of the format, expected 1"):
-        parse_module("firmwright ir 2\nmodule @m\n", "f")
+    said = "f:1:15: the text has version 1 of the format, expected 2. Try: save the module again"
+    with pytest.raises(ModelError, match=said):
+        parse_module("firmwright ir 1\nmodule @m\n", "f")
 
 
 # ---- random functions ------------------------------------------------------------------------

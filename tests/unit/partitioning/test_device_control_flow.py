@@ -56,7 +56,7 @@ def net(*graphs: str) -> IRModule:
         f"const @{c.name} = {c.dtype.short}[{', '.join(map(str, c.shape))}] sha256.{c.digest}\n"
         for c in constants.values()
     )
-    text = f"firmwright ir 1\nmodule @net\n{declared}" + "".join(graphs)
+    text = f"firmwright ir 2\nmodule @net\n{declared}" + "".join(graphs)
     return replace(parse_module(text, structure_only=True), constants=constants)
 
 

@@ -186,7 +186,7 @@ def test_missing_pool_is_reported() -> None:
 
 def test_scopes_of_kernel_parameters_propagate_to_the_graph() -> None:
     """The parameters of a PrimFunc name a scope, in which its arguments must be."""
-    text = """firmwright ir 1
+    text = """firmwright ir 2
 module @net attrs {entry="main"}
 pool @sram {}
 pool @fast {}

@@ -61,7 +61,7 @@ def chain(*operators: str, rows: int = 16) -> IRModule:
     )
     body = "\n".join(lines)
     text = (
-        f"firmwright ir 1\nmodule @net\n{declared}\n"
+        f"firmwright ir 2\nmodule @net\n{declared}\n"
         f"graph @main(%v0: {kind}) -> (%v{len(operators)}) {{\n{body}\n}}\n"
     )
     return replace(parse_module(text, structure_only=True), constants=constants)

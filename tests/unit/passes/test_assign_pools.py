@@ -14,7 +14,7 @@ from firmwright.ir.printer import parse_module, print_module
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline import Options, compile_model
 
-TEXT = """firmwright ir 1
+TEXT = """firmwright ir 2
 module @net
 const @w = i8[16] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
 graph @main(%image: i8[16] quant(0.5, 0)) -> (%score) {

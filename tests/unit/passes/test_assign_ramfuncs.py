@@ -5,7 +5,7 @@ from firmwright.ir.parser import parse_module
 from firmwright.ir.tir.cost_model import Cost
 from firmwright.passes.tir.assign_ramfuncs import assign_ramfuncs
 
-TEXT = """firmwright ir 1
+TEXT = """firmwright ir 2
 module @net
 attrs {entry="run"}
 func @long(in x: i8[4], out y: i8[4]) { for i in 0..4 { y[i] = x[i] } }

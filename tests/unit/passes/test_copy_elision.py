@@ -34,7 +34,7 @@ NESTED = (
 
 def graph(body: str, results: str = "%z") -> IRModule:
     return parse_module(
-        f"firmwright ir 1\nmodule @net\ngraph @main({X}) -> ({results}) {{ {body} }}"
+        f"firmwright ir 2\nmodule @net\ngraph @main({X}) -> ({results}) {{ {body} }}"
     )
 
 

@@ -122,7 +122,7 @@ def test_a_split_call_computes_the_same_result(case: str, devices: tuple[str, ..
 
 def test_small_or_placed_calls_are_not_split() -> None:
     small = parse_module(
-        'firmwright ir 1\nmodule @net attrs {devices=["cpu0", "cpu1"], entry="main"}\n'
+        'firmwright ir 2\nmodule @net attrs {devices=["cpu0", "cpu1"], entry="main"}\n'
         "graph @main(%x: i8[1, 8, 8, 4] quant(0.5, 0)) -> (%y) "
         "{ %y: i8[1, 8, 8, 4] quant(0.5, 0) = relu(%x) }"
     )

@@ -26,7 +26,7 @@ from firmwright.passes.graph.value_names import map_values
 from firmwright.passes.map_functions import map_graph_functions
 from firmwright.schedules.registry import INTRINSICS
 
-TEXT = """firmwright ir 1
+TEXT = """firmwright ir 2
 module @net
 const @w = f32[8] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
 graph @main(%x: f32[1,8]) -> (%c) {
@@ -70,7 +70,7 @@ def test_a_requested_tensor_is_not_fused_into_its_reader(
 ) -> None:
     file = tmp_path / "net.fwir"
     file.write_text(
-        "firmwright ir 1\nmodule @net\n"
+        "firmwright ir 2\nmodule @net\n"
         "graph @main(%x: f32[1,8,8,4], %w: f32[1,8,8,4]) -> (%c) {\n"
         '  %b: f32[1,8,8,4] = add(%x, %w) {activation="none"}\n'
         "  %c: f32[1,8,8,4] = relu(%b)\n}\n"

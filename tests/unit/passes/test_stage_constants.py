@@ -22,7 +22,7 @@ from firmwright.ops.registry import op_table
 from firmwright.passes.tir import assign_constant_memory, stage_constants
 from firmwright.usmp.memory_planning import plan_memory
 
-TEXT = """firmwright ir 1
+TEXT = """firmwright ir 2
 module @net
 attrs {entry="run"}
 io arena {

@@ -12,7 +12,7 @@ from firmwright.flows.model.model import Model
 from firmwright.ir.printer import parse_module
 
 ROWS, DEPTH = 243, 8
-DOTS = f"""firmwright ir 1
+DOTS = f"""firmwright ir 2
 module @dots
 
 graph @main(%w: f32[{ROWS},{DEPTH}], %x: f32[{ROWS},{DEPTH}]) -> (%y) {{
@@ -43,7 +43,7 @@ SIZE = ROWS * DEPTH
 F32, I32 = f"f32[{SIZE}]", f"i32[{SIZE}]"
 INPUTS = f"%a: {F32}, %b: {F32}, %number: {I32}"
 NEW_LINE = "\n"
-OPERATIONS = f"""firmwright ir 1
+OPERATIONS = f"""firmwright ir 2
 module @operations
 
 graph @main({INPUTS}) -> ({", ".join(f"%{name}" for name in (*RESULTS, *ANSWERS))}) {{

@@ -9,7 +9,7 @@ from firmwright.select.aliases import find_state_aliases
 
 def graph(body: str, state: str = "%kept: i8[4] = @zeros -> %next") -> Function:
     result = parse_module(
-        f"""firmwright ir 1
+        f"""firmwright ir 2
         module @m
         attrs {{entry="main"}}
         const @zeros = i8[4] [0, 0, 0, 0]

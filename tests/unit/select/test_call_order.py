@@ -43,7 +43,7 @@ REAL = (
 )
 
 # Two branches that each grow before they shrink: the file grows both first.
-BRANCHES = """firmwright ir 1
+BRANCHES = """firmwright ir 2
 module @branches
 graph @main(%x: i8[1,8,8,4] quant(0.5, 0)) -> (%y) {
   %a: i8[1,8,8,32] quant(0.5, 0) = concatenation(%x, %x, %x, %x, %x, %x, %x, %x) {axis=3}
@@ -261,7 +261,7 @@ def test_tensor_sizes_follow_the_io_options() -> None:
 
 
 def test_view_takes_no_memory_and_extends_its_source() -> None:
-    module = parse_module("""firmwright ir 1
+    module = parse_module("""firmwright ir 2
 module @views
 graph @main(%x: i8[4,4] quant(0.5, 0)) -> (%y) {
   %a: i8[4,4] quant(0.5, 0) = relu(%x)

@@ -60,7 +60,7 @@ def test_operators_that_the_npu_rounds_in_another_way_stay_on_the_core() -> None
     assert "--numerics tflm" in second.reason
 
 
-BRANCHES = """firmwright ir 1
+BRANCHES = """firmwright ir 2
 module @branches
 attrs {entry="main", numerics="tflm"}
 
@@ -148,7 +148,7 @@ def test_without_vela_the_error_names_the_package(monkeypatch: pytest.MonkeyPatc
     assert "firmwright[ethos-u]" in caught.value.hint
 
 
-UNSIGNED = """firmwright ir 1
+UNSIGNED = """firmwright ir 2
 module @unsigned
 attrs {entry="main", numerics="litert"}
 

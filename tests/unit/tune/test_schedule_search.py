@@ -17,7 +17,7 @@ from firmwright.tune.log_writer import TuningLogWriter
 from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune
 
 OPTIONS = Options(board="mps2-an386")
-TEXT = """firmwright ir 1
+TEXT = """firmwright ir 2
 module @small
 const @w = i8[8,1,1,4] {weights}
 const @m = i8[2,64] {matrix}

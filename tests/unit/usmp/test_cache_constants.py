@@ -17,7 +17,7 @@ from firmwright.usmp.cache_constants import copy_constants_to_ram, describe_prog
 from firmwright.usmp.memory_planning import plan_memory
 
 # `often` reads its 16 bytes of constants 64 times a run, `once` its 32 bytes once.
-TEXT = """firmwright ir 1
+TEXT = """firmwright ir 2
 module @net
 attrs {entry="run"}
 const @often.w = i8[16] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]

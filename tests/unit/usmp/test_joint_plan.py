@@ -56,7 +56,7 @@ def chain(
 """
     body = "\n".join(lines)
     module = parse_module(
-        f"firmwright ir 1\nmodule @{name}\n{functions}"
+        f"firmwright ir 2\nmodule @{name}\n{functions}"
         f"func @run() attrs {{aot_main=true}} {{\n{body}\n}}\n"
     )
     io = IoBinding(preserve_input=preserve_input)

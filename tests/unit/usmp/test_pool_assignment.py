@@ -117,7 +117,7 @@ def test_other_pools_are_used_if_the_first_choice_does_not_fit() -> None:
 
 
 # The first kernel reads its input eight times over and has scratch; the second copies.
-TWO_KERNELS = """firmwright ir 1
+TWO_KERNELS = """firmwright ir 2
 module @net
 pool @slow {read_bandwidth=1.0, write_bandwidth=1.0, read_latency=3, write_latency=3}
 pool @fast {size_bytes=80, read_bandwidth=8.0, write_bandwidth=8.0}

@@ -8,7 +8,7 @@ JSON_VERSION = 1
 """Version of the `--json` output (`schema`)."""
 METADATA_VERSION = 1
 """Version of a project's metadata.json."""
-IR_TEXT_VERSION = 1
+IR_TEXT_VERSION = 2
 """Version of the text form of modules (.fwir)."""
 BOARD_SCHEMA_VERSION = 1
 """Version of board.toml."""

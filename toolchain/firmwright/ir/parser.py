@@ -122,9 +122,9 @@ class _ModuleParser(SyntaxParser):
         token = self.tokens.peek
         version = self.tokens.int_()
         if version != FORMAT_VERSION:
-            raise self.tokens.error(
-                f"this is version {version} of the format, expected {FORMAT_VERSION}.", token
-            )
+            what = f"the text has version {version} of the format, expected {FORMAT_VERSION}."
+            hint = "save the module again with this Firmwright, from the model that it was made of."
+            raise ModelError(what, where=self.tokens.where(token), hint=hint)
 
     def module(self) -> IRModule:
         name = self.tokens.global_() if self.tokens.accept("module") else ""

@@ -2,7 +2,7 @@
 
 `parse_module(print_module(m)) == m`, down to the last bit of every float and constant.
 
-    firmwright ir 1
+    firmwright ir 2
     module @NAME
     attrs {...}
     target @NAME = "KIND" {...}

@@ -2,7 +2,8 @@
 
     graph @main(%x: i8[1,8] quant(0.5, -3)) -> (%y) {
       %w = const @weights: i8[4,8] quant(0.25, 0)
-      %y: i8[1,4] quant(1.0, 0) = fully_connected(%x, %w, none) {activation="relu"}
+      %y: i8[1,4] quant(1.0, 0) = fully_connected(%x, %w, none) {keep_dims=true,
+          activation="relu"}
     }
 
 State follows the results, with initial constant and next value: `state(%kept: i8[4] = @zeros ->
