@@ -18,11 +18,12 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.verify import verify_module
+from firmwright.ops.opdef import OpDef
 from firmwright.usmp.memory_planning import plan_memory
 
 FOLDER = Path(__file__).parent / "filetests"

@@ -15,12 +15,12 @@ from firmwright.flows.measure.instruction_counts import InstructionShare, measur
 from firmwright.flows.model.compilation import compile_for
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.cost_weights import cost_weights_for

@@ -21,15 +21,16 @@ from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType
-from firmwright.ir.graph.opdef import NumericsProfile, OpCall, RowWindow
+from firmwright.ir.graph.op_call import NumericsProfile, OpCall
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lowering import Lowering, make_row_call
+from firmwright.ops.opdef import RowWindow
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.passes import BY_NAME
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.registry import parse_target, target_features

@@ -38,7 +38,7 @@ from firmwright.flows.measure.profiling import profile
 from firmwright.flows.model.compilation import compile_for
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.fully_connected import defined_requantization
 from firmwright.ops.int16x8 import ExactScale, accumulator_dtype

@@ -22,7 +22,7 @@ PROTOCOL = "tests/unit/device/test_link_protocol.py " + FRAMES
 COMPARE = "tests/unit/oracle/test_compare.py"
 VALIDATE = "tests/unit/usmp/test_plan_validator.py tests/unit/usmp/test_pitfalls.py"
 VERIFY = "tests/test_filetests.py tests/unit/ir/test_async_calls.py tests/unit/ir/test_verify.py"
-TUNING = "tests/unit/ir/test_tuning_records.py tests/unit/lower/test_layer_measurements.py"
+TUNING = "tests/unit/ops/test_tuning_records.py tests/unit/lower/test_layer_measurements.py"
 STACK = "tests/unit/build/test_stack_analysis.py"
 C_LINK, C_DATA, C_SERVER = (f"runtime_c/fwr_{name}.c" for name in ("link", "server_data", "server"))
 C_RUN = "runtime_c/fwr_server_run.c"
@@ -318,21 +318,21 @@ EDITS = (
     ),
     Edit(
         "tuning of another structure applied",
-        PY + "ir/tuning_records.py",
+        PY + "ops/tuning_records.py",
         '        "inputs": [\n',
         '        "inputs": [] and [\n',
         TUNING,
     ),
     Edit(
         "tuning of another structure applied",
-        PY + "ir/tuning_records.py",
+        PY + "ops/tuning_records.py",
         '        "target": str(target),\n',
         "",
         TUNING,
     ),
     Edit(
         "tuning of another structure applied",
-        PY + "ir/tuning_records.py",
+        PY + "ops/tuning_records.py",
         '"numerics": call.numerics,\n',
         "\n",
         TUNING,

@@ -8,7 +8,7 @@ import pytest
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import Function, TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.float_sum_order import FLOAT_ORDER, SumOrder, TieTest, float_sums
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.oracle.reference_worker import OnnxRuntimeSession

@@ -9,7 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.registry import op_table
 
 HYBRID = (

@@ -11,8 +11,8 @@ from firmwright.flows.verify.operator_catalog import (
     onnx_operators,
     supported_operators,
 )
-from firmwright.ir.graph.opdef import OpTable
-from firmwright.ir.tir.schedule import Schedule
+from firmwright.ops.opdef import OpTable
+from firmwright.ops.schedule import Schedule
 
 _HEAD = ("operator", "TFLite", "element types", "cases", "schedules", "limits")
 _PAGE = """\

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
 

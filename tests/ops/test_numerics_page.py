@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from firmwright.frontends.tflite.operators.registry import tflite_names
-from firmwright.ir.graph.opdef import OpDef
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.registry import op_table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"

@@ -18,13 +18,14 @@ from firmwright.conformance.case_tables import ConformanceCase, conformance_case
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import NumericsProfile, OpCall, OpDef
+from firmwright.ir.graph.op_call import NumericsProfile, OpCall
 from firmwright.ir.tir.interpreter import Interpreter
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.lower.lowering import make_op_call
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules.scalar import unrolled_loops
 from tests.ops.float_bounds import float_bound
 from tests.ops.generated_c import run_in_c

@@ -21,12 +21,13 @@ from firmwright.base.errors import InternalError, ModelError, NotSupportedError,
 from firmwright.base.quant import Quantization
 from firmwright.flows.model.model import Model
 from firmwright.ir.core import Attr, Constant
-from firmwright.ir.graph import Call, Function, OpCall, OpDef, State, TensorType, Value
+from firmwright.ir.graph import Call, Function, OpCall, State, TensorType, Value
 from firmwright.ir.graph.attributes import attributes_class
 from firmwright.ir.graph.attributes.base import OpAttrs, make_attrs
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.registry import op_table
 
 _HINT = "docs/operators.md describes its inputs and attributes."

@@ -15,9 +15,9 @@ from firmwright.flows.model.model import load_model
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.ir import tir
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.traversal import Node, rewrite_func
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
 from firmwright.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,

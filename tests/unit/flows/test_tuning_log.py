@@ -11,7 +11,7 @@ from firmwright.base.errors import UsageError
 from firmwright.flows.model.compilation import compile_for, module_after, options_for
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.model.tuning_log import read_measurements, read_tuning
-from firmwright.ir.tuning_records import Measurement, MeasurementContext, TuningRecords
+from firmwright.ops.tuning_records import Measurement, MeasurementContext, TuningRecords
 from firmwright.pipeline import Options
 
 AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")

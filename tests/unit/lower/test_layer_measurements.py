@@ -11,8 +11,10 @@ import pytest
 from firmwright.flows.model.compilation import compile_for, module_after
 from firmwright.flows.model.model import load_model
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.tir.schedule import LoweringCandidate, Schedule
-from firmwright.ir.tuning_records import (
+from firmwright.lower.lowering import Lowering
+from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import LoweringCandidate, Schedule
+from firmwright.ops.tuning_records import (
     NO_TUNING_RECORDS,
     Measurement,
     MeasurementContext,
@@ -21,8 +23,6 @@ from firmwright.ir.tuning_records import (
     kernel_digest,
     layer_digest,
 )
-from firmwright.lower.lowering import Lowering
-from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, make_lowering
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.registry import target_features

@@ -10,11 +10,11 @@ import pytest
 from firmwright.base.errors import NotSupportedError, UnsupportedError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Call, Function
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.lower.lowering import LoweredCall, Lowering
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Schedule
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline import load_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES

@@ -9,7 +9,7 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT32, UINT8
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.expression_language import (

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import quantize
 
 Array = NDArray[np.generic]

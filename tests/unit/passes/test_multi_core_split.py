@@ -11,10 +11,10 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.devices import executing_device
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import SUBVIEWS_OF
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
+from firmwright.ops.opdef import SUBVIEWS_OF
 from firmwright.ops.registry import op_table
 from firmwright.passes.graph.copy_elision import mark_copies_as_views
 from firmwright.passes.graph.multi_core_split import choose_cuts, split_over_cores

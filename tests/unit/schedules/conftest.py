@@ -11,13 +11,13 @@ from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NumericsProfile, OpCall
+from firmwright.ir.graph.op_call import NumericsProfile, OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
 

@@ -8,7 +8,7 @@ import pytest
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.verify.verification import verify
 from firmwright.graph_builder import GraphBuilder
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir import PrimFunc
 from firmwright.schedules.cortex_m_dsp.conv2d_shared import SCHEDULES

@@ -10,7 +10,7 @@ from firmwright.base.quant import Quantization, Rounding
 from firmwright.flows.model.compilation import compile_for
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir import PrimFunc
 from firmwright.ops.requantize import make_requantization
 from firmwright.schedules.cortex_m_dsp.depthwise_shared import SCHEDULES

@@ -9,12 +9,12 @@ from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules.dsp_and_scalar import mul
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from tests.unit.ir.verified import verify_prim_func

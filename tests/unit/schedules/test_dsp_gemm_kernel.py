@@ -10,7 +10,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.constant_channels import constant_channel_values

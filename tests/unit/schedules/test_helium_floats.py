@@ -11,12 +11,12 @@ import pytest
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules.helium_floats import elementwise_and_pool2d
 from firmwright.schedules.helium_floats.accumulate_f32 import accumulate
 from firmwright.schedules.registry import INTRINSICS

@@ -8,7 +8,7 @@ import pytest
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT8, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel

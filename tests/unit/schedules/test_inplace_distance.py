@@ -12,7 +12,7 @@ from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.ir.tir.inplace_distance import excluded_distances, find_offset_constraints

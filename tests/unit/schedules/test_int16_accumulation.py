@@ -8,7 +8,7 @@ import pytest
 from firmwright.base.dtypes import INT16, INT32, INT64, Array, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.int16x8 import (
     ExactScale,

@@ -11,13 +11,13 @@ from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NumericsProfile, OpCall
+from firmwright.ir.graph.op_call import NumericsProfile, OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules.cortex_m_dsp import depthwise_sliding_window
 from firmwright.schedules.dsp_and_scalar import depthwise_strips, int16_im2col
 from firmwright.schedules.helium import depthwise_channel_groups, int16_conv2d_fully_connected

@@ -16,8 +16,8 @@ from firmwright.flows.model.model import Model
 from firmwright.flows.samples.reference_outputs import run_numpy_reference
 from firmwright.flows.verify.operator_conformance import NamedCase, cases_module
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.cortex_m_dsp import conv2d_fully_connected as dsp_gemm
 from firmwright.schedules.helium import conv2d as helium_conv2d
 from firmwright.schedules.helium import fully_connected as helium_matrix

@@ -14,7 +14,7 @@ import pytest
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.schedules.dsp_and_scalar import pool2d
 from firmwright.schedules.registry import INTRINSICS
 

@@ -10,7 +10,7 @@ from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.traversal import declared_buffers, walk

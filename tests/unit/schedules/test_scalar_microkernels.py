@@ -12,7 +12,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.build.compiler_flags import WARNINGS
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.schedules.scalar import (
     conv2d_fully_connected,

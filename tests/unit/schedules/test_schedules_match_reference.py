@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from firmwright.base.quant import Quantization
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.schedules.registry import SCHEDULES
 
 SEEDS = range(30)

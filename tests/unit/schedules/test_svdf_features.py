@@ -9,11 +9,11 @@ from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 FEATURES = [item for item in SCHEDULES if item.name.endswith("svdf.features")]

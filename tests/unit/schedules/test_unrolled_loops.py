@@ -8,13 +8,13 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.cost_model import estimate_cost
-from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import DEFAULT_SCHEDULE
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.registry import SCHEDULES as EVERY_SCHEDULE
 from firmwright.schedules.scalar.unrolled_loops import SCHEDULES

@@ -13,7 +13,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.select.flash_budget import (
     CallCandidates,
     CodeKey,

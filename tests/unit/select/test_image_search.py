@@ -10,7 +10,7 @@ import pytest
 from firmwright.base.errors import DoesNotFitError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call
-from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.select import thresholds
 from firmwright.select.flash_budget import CandidatesPerCall, CodeKey
 from firmwright.select.image_search import ImageSearch

@@ -14,7 +14,7 @@ from firmwright.flows.samples.reference_outputs import run_interpreter
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IoBinding, IRModule
 from firmwright.ir.pass_catalog import PASS_NAMES

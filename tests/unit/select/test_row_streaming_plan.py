@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from firmwright.ir.graph.opdef import RowWindow
+from firmwright.ops.opdef import RowWindow
 from firmwright.select.row_streaming_plan import (
     RowStage,
     RowStreamingPlan,

@@ -25,7 +25,7 @@ from firmwright.flows.verify.operator_conformance import (
 )
 from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.oracle.random_samples import make_samples
 from firmwright.pipeline import Options, compile_model
 from firmwright.targets.cmsis_nn import HEADER, PATH_VARIABLE

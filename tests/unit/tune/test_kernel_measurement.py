@@ -9,8 +9,8 @@ import pytest
 from firmwright.base.errors import DeviceError, FirmwrightError, ToolFailedError, UsageError
 from firmwright.boards import load_board
 from firmwright.flows.board.flashing import run_flash_command
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tuning_records import ConfiguredSchedule
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.tuning_records import ConfiguredSchedule
 from firmwright.pipeline import Options
 from firmwright.tune import kernel_measurement
 from firmwright.tune.kernel_measurement import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.ir.tuning_records import Measurement, MeasurementContext
+from firmwright.ops.tuning_records import Measurement, MeasurementContext
 from firmwright.tune.log_writer import TuningLogWriter
 
 AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.flows.model.model import Model, load_model
-from firmwright.ir.tuning_records import MeasurementContext
+from firmwright.ops.tuning_records import MeasurementContext
 from firmwright.pipeline import Options, load_module_bytes
 from firmwright.tune.kernel_measurement import KernelResult, MeasurementSetup, MeasurementTask
 from firmwright.tune.log_writer import TuningLogWriter

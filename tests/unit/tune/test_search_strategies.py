@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from firmwright.ir.tuning_records import ConfiguredSchedule
+from firmwright.ops.tuning_records import ConfiguredSchedule
 from firmwright.tune.schedule_search import STRATEGIES, SearchSpace
 
 CHOICES: tuple[ConfiguredSchedule, ...] = tuple(

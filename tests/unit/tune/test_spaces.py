@@ -10,8 +10,8 @@ import pytest
 from firmwright.boards import load_board
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.samples.sample_batches import generate_samples
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tuning_records import configured_schedule
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.tuning_records import configured_schedule
 from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
 from firmwright.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,

@@ -19,7 +19,7 @@ from firmwright.flows.model.earlier_program import program_of
 from firmwright.flows.model.model import load_model
 from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.ir.module import Pass
-from firmwright.ir.tuning_records import TuningRecords
+from firmwright.ops.tuning_records import TuningRecords
 from firmwright.package.metadata_reader import check_metadata, facts_of_models, read_metadata
 from firmwright.package.option_serialization import (
     PASSES_OPTION,

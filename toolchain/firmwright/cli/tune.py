@@ -12,7 +12,7 @@ from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model.compilation import options_for
-from firmwright.ir.tuning_records import ConfiguredSchedule
+from firmwright.ops.tuning_records import ConfiguredSchedule
 from firmwright.tune.kernel_measurement import make_measurement_setup
 from firmwright.tune.log_writer import TuningLogWriter
 from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune

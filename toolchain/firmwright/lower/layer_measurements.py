@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firmwright.base.grouping import group_pairs
-from firmwright.ir import tuning_records
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE, Config, LoweringCandidate, Schedule
-from firmwright.ir.tuning_records import ConfiguredSchedule, Measurement, configured_schedule
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops import tuning_records
+from firmwright.ops.schedule import DEFAULT_SCHEDULE, Config, LoweringCandidate, Schedule
+from firmwright.ops.tuning_records import ConfiguredSchedule, Measurement, configured_schedule
 
 _EQUAL_RATIO = 1.002
 """Counts within this ratio are considered equal, since other code in the firmware affects them."""

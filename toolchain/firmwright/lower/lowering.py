@@ -17,7 +17,6 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Target
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable, RowReduction, RowWindow
 from firmwright.ir.module import ALL_CHANNELS, ANY_WEIGHTS, IRModule
 from firmwright.ir.program_record import ProgramRecord, digest_kernel
 from firmwright.ir.tir.builder import Builder
@@ -29,20 +28,21 @@ from firmwright.ir.tir.memory_traffic import (
     has_known_speed,
     transfer_cycles,
 )
-from firmwright.ir.tir.schedule import (
+from firmwright.ir.tir.traversal import statements
+from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
+from firmwright.lower.layer_measurements import LayerMeasurements
+from firmwright.lower.recorded_kernels import difference_error, missing_kernel_error
+from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
+from firmwright.ops.opdef import SUBVIEWS_OF, OpTable, RowReduction, RowWindow
+from firmwright.ops.requantize import has_weight_zero_point
+from firmwright.ops.schedule import (
     DEFAULT_SCHEDULE,
     Config,
     LoweringCandidate,
     RowKernels,
     Schedule,
 )
-from firmwright.ir.tir.traversal import statements
-from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords, layer_digest
-from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
-from firmwright.lower.layer_measurements import LayerMeasurements
-from firmwright.lower.recorded_kernels import difference_error, missing_kernel_error
-from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
-from firmwright.ops.requantize import has_weight_zero_point
+from firmwright.ops.tuning_records import NO_TUNING_RECORDS, TuningRecords, layer_digest
 
 log = logging.getLogger(__name__)
 _STALE_MESSAGE = (

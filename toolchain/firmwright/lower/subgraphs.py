@@ -10,8 +10,8 @@ from dataclasses import replace
 from firmwright.ir.bind_requests import bind_constants
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.lower.lowering import Lowering
+from firmwright.ops.schedule import LoweringCandidate
 
 
 def lower_subgraphs(module: IRModule, lowering_of: Callable[[IRModule], Lowering]) -> IRModule:

@@ -19,12 +19,13 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import quantize_multiplier, rounding_divide_by_pot
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ops import elementwise, requantize
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import erf, erfc, libm_function
 from firmwright.ops.lookup_tables import interpolate_int16, lookup_int8, lookup_int8_float32
+from firmwright.ops.opdef import OpDef
 
 _ROOT_HALF = math.sqrt(0.5)
 

@@ -23,9 +23,10 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate, maximum, minimum
 from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.opdef import OpDef
 
 _QUERY, _KEY, _VALUE, _LENGTH = range(4)
 

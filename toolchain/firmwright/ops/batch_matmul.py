@@ -16,13 +16,14 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.dynamic_range import FloatRow, check_hybrid, quantize_array, quantize_row
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
 from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import per_tensor_quant
 
 _DTYPES = (INT8, INT16, FLOAT32)

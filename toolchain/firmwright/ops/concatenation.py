@@ -13,8 +13,9 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, Subviews, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef, Subviews
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies
 

@@ -10,7 +10,7 @@ Semantics: TFLite's and TFLM's operators of these names.
 from typing import NoReturn
 
 from firmwright.base.errors import InternalError
-from firmwright.ir.graph import OpDef
+from firmwright.ops.opdef import OpDef
 
 
 def _refuse(*_: object) -> NoReturn:

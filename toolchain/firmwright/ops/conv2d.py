@@ -18,12 +18,13 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph import OpCall, OpDef, RowWindow, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops import conv_window, int16x8, requantize
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef, RowWindow
 from firmwright.ops.row_windows import sliding_row_window
 
 Tap: TypeAlias = tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]

@@ -27,10 +27,11 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and, maximum
 from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression, result_dtype
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 
 
 @dataclass(frozen=True, slots=True)

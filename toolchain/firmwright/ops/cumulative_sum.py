@@ -16,10 +16,11 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.elementwise import loop_over_elements, wrapping
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
 from firmwright.ops.rescaled_sum import SumTerm
 from firmwright.ops.row_windows import elementwise_row_window

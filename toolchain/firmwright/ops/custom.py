@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError, UsageError
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ops.opdef import OpDef
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
-from firmwright.ir.graph import OpCall, OpDef
+from firmwright.ir.graph import OpCall
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import (
     CopyAxis,
     StridedCopy,

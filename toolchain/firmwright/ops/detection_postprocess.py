@@ -22,7 +22,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -36,6 +36,7 @@ from firmwright.ir.tir.builder import (
 )
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.strided_copy import lower_fill
 

@@ -15,9 +15,10 @@ import numpy as np
 from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import DefinedIn, OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, as_expr, select
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import DefinedIn, OpDef
 from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 

@@ -25,7 +25,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.graph import OpCall, OpDef
+from firmwright.ir.graph import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
@@ -33,6 +33,7 @@ from firmwright.ops.elementwise import ElementwiseKernel, binary_op, compute_ele
 from firmwright.ops.intrinsics import leading_zeros, power, reciprocal
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import Requantization, make_requantization, requant_by_scales
 
 

@@ -21,7 +21,7 @@ from firmwright.base.dtypes import BOOL, INT8, INT16, INT32, UINT32
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import quantize_multiplier
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, maximum, minimum, select
 from firmwright.ops.elementwise import (
     ElementwiseKernel,
@@ -32,6 +32,7 @@ from firmwright.ops.elementwise import (
     choose,
     compute_elements,
 )
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp, per_tensor_quant, requantize_twice, tensor_scales
 
 

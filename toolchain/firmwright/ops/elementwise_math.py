@@ -15,7 +15,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.graph.opdef import DefinedIn, OpCall, OpDef
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import lookup_tables
@@ -29,6 +29,7 @@ from firmwright.ops.elementwise import (
 )
 from firmwright.ops.fixed_point import inverse_root, inverse_root_shift
 from firmwright.ops.libm_intrinsics import libm_function
+from firmwright.ops.opdef import DefinedIn, OpDef
 from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
 
 

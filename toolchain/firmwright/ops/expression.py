@@ -19,7 +19,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, RowWindow, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, minimum
 from firmwright.ops.elementwise import ElementLoop, broadcast_shape, loop_over_elements
 from firmwright.ops.expression_language import (
@@ -31,6 +31,7 @@ from firmwright.ops.expression_language import (
     result_dtype,
 )
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef, RowWindow
 from firmwright.ops.reductions import output_index, reduced_shape
 from firmwright.ops.row_windows import elementwise_row_window
 

@@ -21,9 +21,10 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ops import fft_lowering
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
 

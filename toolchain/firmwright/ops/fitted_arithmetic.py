@@ -16,10 +16,11 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ops.elementwise import broadcast_shape, centered, loop_over_elements
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp
 from firmwright.ops.row_windows import elementwise_row_window
 

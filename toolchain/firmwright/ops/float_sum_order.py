@@ -26,7 +26,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.text_sections import read_sections
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic, immediate
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
 from firmwright.ops.kernel import Kernel

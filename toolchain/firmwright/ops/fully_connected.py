@@ -16,12 +16,13 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DT
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv2d import bias_of, onnx_requantization, weight_offsets
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 
 __all__ = ["OPDEFS", "bias_of", "has_int32_multiplier", "requantization_of"]
 

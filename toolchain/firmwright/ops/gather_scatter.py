@@ -24,7 +24,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, INT64, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -37,6 +37,7 @@ from firmwright.ir.tir.builder import (
 from firmwright.ops.elementwise import wrapping
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import quantization_of
 from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies, lower_fill
 

@@ -14,12 +14,13 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import conv2d, dynamic_range
 from firmwright.ops.conv_window import OutputPosition, window_of
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
 from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import apply_activation, quantization_of
 
 _DEPTHWISE = "hybrid_depthwise_conv2d"

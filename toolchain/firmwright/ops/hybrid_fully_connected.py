@@ -14,12 +14,13 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import dynamic_range
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
 from firmwright.ops.fully_connected import macs, output_shape
 from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import apply_activation, quantization_of
 
 _BIAS = 2

@@ -12,7 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import lstm, lstm_layer
 from firmwright.ops.dynamic_range import (
@@ -24,6 +24,7 @@ from firmwright.ops.dynamic_range import (
 )
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.lstm_layer import BIAS, HIDDEN_STATE, INPUT_WEIGHTS, RECURRENT_WEIGHTS
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import per_tensor_quant
 
 _GATES = 4

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder
 
 KERNEL_ALIGNMENT = 4

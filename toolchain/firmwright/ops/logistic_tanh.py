@@ -19,12 +19,13 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
 )
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ops import elementwise, fixed_point
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.lookup_tables import evaluate_int8_lut, lookup_int8, round_to_float32
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 
 _INTEGER_BITS = 4

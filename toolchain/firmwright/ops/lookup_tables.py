@@ -16,10 +16,11 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder
 from firmwright.ops import elementwise
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 

@@ -22,7 +22,7 @@ import numpy as np
 from firmwright.base import quant
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, INT64, UINT16, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef
+from firmwright.ir.graph import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import sigmoid16
@@ -48,6 +48,7 @@ from firmwright.ops.lstm_layer import (
     uses_tflm_arithmetic,
     weights_at,
 )
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
 _CELL_GATE = 2

@@ -15,12 +15,13 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import inverse_root, inverse_root_shift
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
 _PARAMETERS = ("bias", "alpha", "beta")

@@ -13,9 +13,10 @@ import numpy as np
 
 from firmwright.base.dtypes import INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import DTYPES
 
 

@@ -14,12 +14,13 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, RowReduction, RowWindow, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir import builder
 from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike
 from firmwright.ops import conv_window, requantize
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
+from firmwright.ops.opdef import OpDef, RowReduction, RowWindow
 from firmwright.ops.row_windows import sliding_row_window, sum_rows
 
 DTYPES = ("int8", "int16", "float32")

@@ -13,11 +13,12 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic, maximum, minimum
 from firmwright.ops import requantize
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.row_windows import elementwise_row_window
 
 _FLOAT_OUTPUTS = (INT8, UINT8, INT16)

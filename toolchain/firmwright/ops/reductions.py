@@ -29,7 +29,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.graph import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,
@@ -44,6 +44,7 @@ from firmwright.ops.elementwise import wrapping
 from firmwright.ops.float_sum_order import FLOAT_ORDER, TieTest, lower_result, reference_results
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef, RowReduction
 from firmwright.ops.requantize import Requantization, check_zero_points, clamp, per_tensor_quant
 from firmwright.ops.row_windows import sum_rows
 

@@ -13,7 +13,7 @@ import firmwright.ops as package
 from firmwright.base.errors import InternalError
 from firmwright.base.package_modules import package_modules
 from firmwright.base.text_sections import read_sections
-from firmwright.ir.graph.opdef import OpDef
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import DTYPES
 
 _TYPE_GROUPS = {

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import CopyAxis, StridedCopy, lower_copies
 
 

@@ -5,9 +5,10 @@ cannot be row streamed.
 """
 
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall, RowWindow
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import Builder
 from firmwright.ops.conv_window import ConvWindow
+from firmwright.ops.opdef import RowWindow
 
 
 def sliding_row_window(call: OpCall, window: ConvWindow, outside: float | None) -> RowWindow | None:

@@ -18,15 +18,12 @@ import numpy as np
 from firmwright.base.dtypes import INT16, INT32, UINT16, UINT32, UINT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import (
-    OpCall,
-    OpDef,
-    TensorType,
-)
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.intrinsics import bit_length, rounded_square_root
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 
 UINT32_MASK = 0xFFFFFFFF
 

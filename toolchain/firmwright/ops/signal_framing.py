@@ -25,9 +25,9 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.opdef import OpDef
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 
 
 def streams(kind: TensorType) -> tuple[int, int]:

@@ -15,9 +15,10 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import call_intrinsic, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 
 
 def _window_infer(call: OpCall) -> tuple[TensorType, ...]:

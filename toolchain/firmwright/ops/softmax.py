@@ -29,7 +29,7 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.graph import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -46,6 +46,7 @@ from firmwright.ops.intrinsics import reciprocal
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.lookup_tables import build_lut, lookup, lookup_array
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
 _INTEGER_BITS = 5

@@ -15,9 +15,10 @@ from firmwright.base import dtypes
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, Subviews, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef, Subviews
 
 _NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64"
 _WORD_BYTES = 4

@@ -14,12 +14,13 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops import int16x8
 from firmwright.ops.conv2d import Tap, lower_convolution, reference_epilogue
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import (
     check_weights_and_bias,
     per_tensor_quant,

@@ -21,7 +21,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, OpDef, TensorType
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -34,6 +34,7 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import OpDef
 
 _GRID_BITS_MAX = 16
 _KEY_MIN, _KEY_MAX = -(1 << 31), (1 << 31) - 1

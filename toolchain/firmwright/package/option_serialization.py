@@ -10,7 +10,7 @@ from firmwright.base.value_kinds import TEXT, TEXTS
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.ir.module import Pass
 from firmwright.ir.program_record import ProgramRecord
-from firmwright.ir.tuning_records import TuningRecords
+from firmwright.ops.tuning_records import TuningRecords
 
 MACHINE_OPTIONS: Final = frozenset({"board_dirs"})
 TUNING_OPTION: Final = "tuning"

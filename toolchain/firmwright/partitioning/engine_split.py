@@ -17,9 +17,10 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.boards import Board
 from firmwright.boards.peripherals import DmaController
 from firmwright.ir.core import UNCONSTRAINED
-from firmwright.ir.graph import Call, Function, OpTable, Value
+from firmwright.ir.graph import Call, Function, Value
 from firmwright.ir.graph.devices import module_cores
 from firmwright.ir.module import AnyFunction, IRModule
+from firmwright.ops.opdef import OpTable
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device, listed_engines
 from firmwright.partitioning.memory_domains import MemoryDomains

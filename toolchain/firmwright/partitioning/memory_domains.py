@@ -7,9 +7,10 @@ a pool; otherwise it is copied. Names of values are unique.
 
 from dataclasses import dataclass, field
 
-from firmwright.ir.graph import SUBVIEWS_OF, Call, OpTable, Value
+from firmwright.ir.graph import Call, Value
 from firmwright.ir.graph.devices import device_name
 from firmwright.ir.module import IRModule
+from firmwright.ops.opdef import SUBVIEWS_OF, OpTable
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device
 

@@ -15,7 +15,7 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import UsageError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
-from firmwright.ir.graph import SUBVIEWS_OF, Call, Function, OpTable, State, Value
+from firmwright.ir.graph import Call, Function, State, Value
 from firmwright.ir.graph.devices import (
     CONSTANTS_POOL_ATTR,
     COPY_OP,
@@ -31,6 +31,7 @@ from firmwright.ir.graph.devices import (
 from firmwright.ir.module import IRModule
 from firmwright.ir.requests import PlacementRequest
 from firmwright.ir.verify_requests import requested_tensors
+from firmwright.ops.opdef import SUBVIEWS_OF, OpTable
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.memory_domains import MemoryDomains, Operand
 from firmwright.passes.graph.value_names import map_values, with_unique_names

@@ -7,7 +7,7 @@ from firmwright.base.errors import UsageError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import Pass
 from firmwright.ir.program_record import ProgramRecord
-from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
+from firmwright.ops.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 
 OPTIMIZE_GOALS = ("speed", "size", "ram", "balanced")

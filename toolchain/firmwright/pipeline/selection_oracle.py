@@ -9,9 +9,9 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord
 from firmwright.ir.tir.cost_model import Cost, estimate_cost
 from firmwright.ir.tir.traversal import prim_calls
-from firmwright.ir.tuning_records import NO_TUNING_RECORDS
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
+from firmwright.ops.tuning_records import NO_TUNING_RECORDS
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.passes.tir.shape_abstraction import flatten_buffers, make_template
 from firmwright.passes.tir.simplify import simplify

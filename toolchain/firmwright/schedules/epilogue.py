@@ -10,7 +10,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, Array, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import conv2d, fully_connected, requantize
 from firmwright.ops.conv2d import bias_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from firmwright.base.dtypes import UINT32
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest, Position

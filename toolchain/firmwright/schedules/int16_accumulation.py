@@ -7,7 +7,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, INT64, UINT8, UINT32, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.conv2d import bias_of, requantization_of
 from firmwright.ops.fully_connected import defined_requantization

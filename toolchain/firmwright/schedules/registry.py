@@ -16,8 +16,8 @@ from firmwright.ir.tir.intrinsic import (
     IntrinsicsOnUse,
     IntrinsicTable,
 )
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.intrinsics import BASE_INTRINSICS
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules import (
     cortex_m_dsp,
     dsp_and_scalar,

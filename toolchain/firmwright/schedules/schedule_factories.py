@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from firmwright.base.dtypes import DType
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.schedule import Config, Schedule
 
 dsp_schedule = partial(Schedule, requires=frozenset({"dsp"}), disable_scheduling=True)
 helium_schedule = partial(Schedule, requires=frozenset({"mve"}), disable_scheduling=True)

@@ -11,10 +11,10 @@ from typing import cast
 
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.graph.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF
 from firmwright.ir.tir import traversal
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
+from firmwright.ops.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from firmwright.ir.bind_requests import bind_constants, bind_tensors
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
-from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.select import aliases
 from firmwright.select.aliases import Alias, in_place_kernel
 from firmwright.select.computing_calls import ComputingCalls

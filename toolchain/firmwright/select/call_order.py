@@ -15,8 +15,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
+from firmwright.ops.opdef import OpTable
 from firmwright.select import thresholds
 
 _MOVES_OF_A_STATE = 8

@@ -12,7 +12,7 @@ from firmwright.base.errors import DoesNotFitError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.select import thresholds
 
 CallCandidates: TypeAlias = tuple[Call, Sequence[LoweringCandidate]]

@@ -7,7 +7,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from firmwright.base.grouping import group_pairs
-from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.select import thresholds
 from firmwright.select.flash_budget import CandidatesPerCall, CodeKey, KeyOf, budget_error
 

@@ -27,7 +27,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.weight_code import encode_blocks
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.select import thresholds
 from firmwright.select.flash_budget import (
     CandidateCost,

@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.ir.verify_requests import requested_tensors
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.select import thresholds
 from firmwright.select.aot_main import build_main
 from firmwright.select.flash_budget import CandidateCost, CandidatesPerCall

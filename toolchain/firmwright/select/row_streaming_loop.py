@@ -16,9 +16,9 @@ from firmwright.base.dtypes import BOOL
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call
-from firmwright.ir.graph.opdef import RowReduction
 from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, logical_and, whole_buffer
-from firmwright.ir.tir.schedule import LoweringCandidate, RowKernels
+from firmwright.ops.opdef import RowReduction
+from firmwright.ops.schedule import LoweringCandidate, RowKernels
 from firmwright.select.row_copy_kernels import copy_row_kernel, fill_kernel, shift_rows_kernel
 from firmwright.select.row_streaming_plan import RowStage, RowStreamingPlan
 

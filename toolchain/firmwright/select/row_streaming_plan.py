@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
-from firmwright.ir.graph.opdef import RowWindow
+from firmwright.ops.opdef import RowWindow
 
 
 @dataclass(frozen=True, slots=True)

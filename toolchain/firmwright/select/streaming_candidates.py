@@ -10,9 +10,9 @@ from typing import TypeAlias
 from firmwright.base.grouping import group_pairs
 from firmwright.ir.graph.devices import executing_device
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import RowReduction, RowWindow
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.schedule import LoweringCandidate, RowKernels
+from firmwright.ops.opdef import RowReduction, RowWindow
+from firmwright.ops.schedule import LoweringCandidate, RowKernels
 from firmwright.select import thresholds
 from firmwright.select.flash_budget import CandidateCost, solve_knapsack
 from firmwright.select.row_streaming_loop import ROW_ALIGNMENT, FusedSegment

@@ -23,7 +23,7 @@ from firmwright.base.quant import Rounding
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.core import Target
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.graph.patterns import Match, constant, op, wildcard
 from firmwright.ops import batch_matmul, elementwise_arithmetic, softmax
 from firmwright.ops.int16x8 import has_int64_sum

@@ -12,7 +12,7 @@ from functools import partial
 from firmwright.base.dtypes import INT16, INT32, DType
 from firmwright.ir import tir
 from firmwright.ir.core import Target
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.kernel_builder import BackendKernel
 

@@ -14,7 +14,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import quantize_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import conv2d, fully_connected, lstm_layer, svdf
 from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
 from firmwright.ops.requantize import Requantization, per_tensor_quant, quantization_of

@@ -11,7 +11,7 @@ from firmwright.base import quant
 from firmwright.base.dtypes import INT8, INT16, UINT8
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import IntArray, Rounding
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.requantize import (
     Requantization,
     per_tensor_quant,

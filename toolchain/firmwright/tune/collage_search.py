@@ -21,7 +21,7 @@ from firmwright.flows.samples.sample_batches import measured_sample
 from firmwright.ir.graph.devices import is_copy_device, is_core
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.ir.tuning_records import MeasurementContext
+from firmwright.ops.tuning_records import MeasurementContext
 from firmwright.partitioning import collage, partition_result
 from firmwright.partitioning.byoc import run_partition, run_pre_partition
 from firmwright.partitioning.collage import PartitionCandidate, PartitionedProgram, RegionCost

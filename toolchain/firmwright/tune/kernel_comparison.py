@@ -14,8 +14,8 @@ from firmwright.ir import tir
 from firmwright.ir.graph import Call, Function, OpCall, TensorType, Value
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX, Builder, binary_expr, whole_buffer
-from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.ir.tir.traversal import Node, make_sequence, rewrite_func
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.pipeline import Options, configure_module
 
 LOWERED_STAGE = "lower-select"

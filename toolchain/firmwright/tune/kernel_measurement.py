@@ -22,9 +22,9 @@ from firmwright.flows.board.flashing import run_flash_command
 from firmwright.flows.board.model_session import ModelSession, open_session
 from firmwright.flows.measure.instruction_counts import SharedKernelError, measure_instructions
 from firmwright.flows.samples.sample_batches import generate_samples
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
-from firmwright.ir.tuning_records import ConfiguredSchedule, MeasurementContext, Status
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.schedule import DEFAULT_SCHEDULE
+from firmwright.ops.tuning_records import ConfiguredSchedule, MeasurementContext, Status
 from firmwright.pipeline import Compilation, Options, compile_model, configure_module, make_lowering
 from firmwright.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,

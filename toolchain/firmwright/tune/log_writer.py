@@ -19,7 +19,7 @@ from firmwright.base.input_files import check_regular_file, read_input_text
 from firmwright.base.json_input import parse_json
 from firmwright.base.platform_compat import lock_file
 from firmwright.flows.model.tuning_log import read_measurements
-from firmwright.ir.tuning_records import Measurement, MeasurementContext, MeasurementKey
+from firmwright.ops.tuning_records import Measurement, MeasurementContext, MeasurementKey
 from firmwright.partitioning.collage import RegionCost
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls, used_constants
-from firmwright.ir.tuning_records import MeasurementContext, layer_digest
 from firmwright.ops.registry import op_table
+from firmwright.ops.tuning_records import MeasurementContext, layer_digest
 from firmwright.partitioning.byoc import run_partition
 from firmwright.partitioning.collage import RegionCost
 from firmwright.partitioning.pattern_matching import active_backends, make_match

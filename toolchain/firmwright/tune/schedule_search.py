@@ -25,8 +25,10 @@ from firmwright.flows.verify.operator_conformance import budget_bytes
 from firmwright.ir.graph import OpCall
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE, LoweringCandidate
-from firmwright.ir.tuning_records import (
+from firmwright.lower.lowering import Lowering, format_shapes
+from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import DEFAULT_SCHEDULE, LoweringCandidate
+from firmwright.ops.tuning_records import (
     ConfiguredSchedule,
     Measurement,
     MeasurementContext,
@@ -35,8 +37,6 @@ from firmwright.ir.tuning_records import (
     kernel_digest,
     layer_digest,
 )
-from firmwright.lower.lowering import Lowering, format_shapes
-from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, configure_module, make_lowering
 from firmwright.tune import kernel_measurement
 from firmwright.tune.kernel_comparison import LOWERED_STAGE, layer_module

@@ -17,8 +17,8 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.requests import RequestOrigin
 from firmwright.ir.tir.verify import verify_module
-from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.ops.registry import op_table
+from firmwright.ops.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import extend_targets, format_targets, is_backend

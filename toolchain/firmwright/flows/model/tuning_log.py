@@ -6,7 +6,7 @@ from pathlib import Path
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_bytes
 from firmwright.base.json_input import parse_json
-from firmwright.ir.tuning_records import Measurement, TuningRecords, parse_measurement
+from firmwright.ops.tuning_records import Measurement, TuningRecords, parse_measurement
 
 log = logging.getLogger(__name__)
 _HINT = "create one with firmwright tune MODEL --board B --out LOG."

@@ -30,8 +30,8 @@ from firmwright.flows.model.model_inspection import inspect_module
 from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.tir.op_count import SHORT_LOOP_MAX
-from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE
 from firmwright.ir.tir.traversal import prim_calls, statements
+from firmwright.ops.schedule import DEFAULT_SCHEDULE
 from firmwright.pipeline import Compilation
 from firmwright.report.census_page import CensusEntry, CensusStatus
 

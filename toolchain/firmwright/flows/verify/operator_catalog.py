@@ -7,8 +7,8 @@ from firmwright.conformance.case_tables import EMULATED_BOARDS, conformance_case
 from firmwright.frontends.onnx.contrib_expansion import EXPANDED_OPERATORS
 from firmwright.frontends.onnx.operators.registry import onnx_importers
 from firmwright.frontends.tflite.operators.registry import tflite_names
-from firmwright.ir.graph.opdef import OpDef, OpTable
-from firmwright.ir.tir.schedule import Schedule
+from firmwright.ops.opdef import OpDef, OpTable
+from firmwright.ops.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)

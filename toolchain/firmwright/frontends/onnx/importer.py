@@ -41,8 +41,9 @@ from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx, unneeded_results
 from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value, unique_name
-from firmwright.ir.graph.opdef import CustomOpPredicate, OpTable, accept_no_custom_op
+from firmwright.ir.graph.op_call import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.module import IRModule
+from firmwright.ops.opdef import OpTable
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from firmwright.base.quant import Quantization
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.protobuf import Message
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.graph import Call, OpCall, OpTable, TensorType, Value, unique_name
+from firmwright.ir.graph import Call, OpCall, TensorType, Value, unique_name
 from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
+from firmwright.ops.opdef import OpTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)

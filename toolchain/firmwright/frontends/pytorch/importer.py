@@ -23,8 +23,9 @@ from firmwright.frontends.pytorch.translation import (
     Translator,
     Translators,
 )
-from firmwright.ir.graph import OpTable, unique_name
+from firmwright.ir.graph import unique_name
 from firmwright.ir.module import IRModule
+from firmwright.ops.opdef import OpTable
 
 ONNX_OPSET = 21
 """The opset of the nodes that the translators make."""

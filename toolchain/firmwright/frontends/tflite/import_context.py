@@ -12,7 +12,8 @@ from firmwright.frontends.tflite.operators.registry import tflite_importers
 from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
-from firmwright.ir.graph import Function, OpTable, opdef
+from firmwright.ir.graph import CustomOpPredicate, Function, accept_no_custom_op
+from firmwright.ops.opdef import OpTable
 
 _FLEX = "custom:Flex"
 
@@ -27,7 +28,7 @@ class ImportSession:
 
     raw: RawModel
     ops: OpTable
-    is_claimed: opdef.CustomOpPredicate = opdef.accept_no_custom_op
+    is_claimed: CustomOpPredicate = accept_no_custom_op
     constants: dict[str, Constant] = field(default_factory=dict)
     items: list[UnsupportedItem] = field(default_factory=list)
     reached: set[int] = field(default_factory=set)

@@ -34,13 +34,9 @@ from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
-from firmwright.ir.graph.opdef import (
-    CustomOpPredicate,
-    OpCall,
-    OpTable,
-    accept_no_custom_op,
-)
+from firmwright.ir.graph.op_call import CustomOpPredicate, OpCall, accept_no_custom_op
 from firmwright.ir.module import IRModule
+from firmwright.ops.opdef import OpTable
 
 _FOLDED_BYTES = 1 << 10
 """Maximum size of a folded constant that is larger than its inputs."""

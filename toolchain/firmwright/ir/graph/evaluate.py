@@ -13,7 +13,7 @@ from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.resource_limits import EVALUATED_CALLS_MAX, WorkBudget
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
-from firmwright.ir.graph.opdef import NumericsProfile, OpCall, OpTable
+from firmwright.ir.graph.op_call import MeaningTable, NumericsProfile, OpCall
 from firmwright.ir.module import ALL_CHANNELS, ANY_WEIGHTS, IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.intrinsic import IntrinsicTable
@@ -22,7 +22,7 @@ from firmwright.ir.tir.intrinsic import IntrinsicTable
 def evaluate_graph(
     module: IRModule,
     inputs: Mapping[str, Array],
-    ops: OpTable,
+    ops: MeaningTable,
     intrinsics: IntrinsicTable,
     state: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
@@ -48,7 +48,7 @@ def evaluate_graph(
 @dataclass(frozen=True, slots=True)
 class _Evaluator:
     module: IRModule
-    ops: OpTable
+    ops: MeaningTable
     intrinsics: IntrinsicTable
     work: WorkBudget = field(
         default_factory=lambda: WorkBudget(

@@ -21,7 +21,7 @@ from firmwright.ir.core import Attr, Attrs, Target
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 
 AttrConstraint: TypeAlias = "Attr | frozenset[Attr] | Callable[[Attr], bool]"

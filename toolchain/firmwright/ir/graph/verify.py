@@ -20,19 +20,19 @@ from firmwright.ir.graph.attributes import attributes_class
 from firmwright.ir.graph.attributes.base import FreeAttrs, OpAttrs
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, State, TensorType, Value
-from firmwright.ir.graph.opdef import OpDef, OpTable
+from firmwright.ir.graph.op_call import MeaningTable, OperatorMeaning
 from firmwright.ir.module import IRModule
 from firmwright.ir.syntax import format_shape
 
 
-def verify_graph(function: Function, module: IRModule, ops: OpTable) -> None:
+def verify_graph(function: Function, module: IRModule, ops: MeaningTable) -> None:
     """Raise ModelError with all diagnostics if `function` is invalid."""
     diagnostics = diagnose_graph(function, module, ops)
     if diagnostics:
         raise ModelError("\n".join(diagnostics), where=module.name)
 
 
-def diagnose_graph(function: Function, module: IRModule, ops: OpTable) -> list[str]:
+def diagnose_graph(function: Function, module: IRModule, ops: MeaningTable) -> list[str]:
     checker = _GraphVerifier(function, module, ops)
     checker.verify()
     return [f"@{function.name}: {message}" for message in checker.diagnostics]
@@ -42,7 +42,7 @@ def diagnose_graph(function: Function, module: IRModule, ops: OpTable) -> list[s
 class _GraphVerifier:
     function: Function
     module: IRModule
-    ops: OpTable
+    ops: MeaningTable
     diagnostics: list[str] = field(default_factory=list)
     made: dict[str, Value] = field(default_factory=dict)
 
@@ -147,7 +147,7 @@ class _GraphVerifier:
         elif op is not None:
             self._operator_call(op, call, location)
 
-    def _operator_call(self, op: OpDef, call: Call, location: str) -> None:
+    def _operator_call(self, op: OperatorMeaning, call: Call, location: str) -> None:
         try:
             self._outputs(call, op.infer(make_op_call(call, self.module)), location)
         except (FirmwrightError, NotSupportedError) as error:

@@ -31,7 +31,7 @@ from firmwright.base.errors import ModelError
 from firmwright.base.resource_limits import check_expansion
 from firmwright.ir import tir
 from firmwright.ir.core import Span
-from firmwright.ir.graph import Function, OpTable, called_functions
+from firmwright.ir.graph import Function, MeaningTable, called_functions
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.affine import Bounds
@@ -49,7 +49,7 @@ REGISTERS_MAX = 1 << 12
 _READ_ONLY_ROLES = ("in", "const")
 
 
-def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
+def verify_module(module: IRModule, ops: MeaningTable, intrinsics: IntrinsicTable) -> None:
     """Raise ModelError with the diagnostics if a function, a table or the plan is invalid."""
     graphs = [f for f in module.functions.values() if isinstance(f, Function)]
     names = {f.name for f in graphs}

@@ -12,9 +12,9 @@ from dataclasses import replace
 from firmwright.ir.graph.devices import device_name
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
-from firmwright.ir.graph.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF, OpTable, Subviews
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import KERNEL_ALIGNMENT
+from firmwright.ops.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF, OpTable, Subviews
 
 _EXTERNAL_ALIGNMENT = 16
 

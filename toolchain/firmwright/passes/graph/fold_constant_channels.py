@@ -18,7 +18,7 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import LIVE_CHANNELS, IRModule, Pass
 from firmwright.ir.program_record import keeps_constants_apart
 from firmwright.ops import conv2d, fully_connected, requantize

@@ -21,8 +21,8 @@ from firmwright.ir.graph.devices import (
 )
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, TensorType, Value
-from firmwright.ir.graph.opdef import OpTable, RowWindow
 from firmwright.ir.module import IRModule
+from firmwright.ops.opdef import OpTable, RowWindow
 from firmwright.passes.graph.row_slicing import (
     CallSlice,
     Shares,

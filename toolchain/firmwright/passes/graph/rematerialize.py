@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.graph.opdef import OpTable, RowReduction, RowWindow
 from firmwright.ir.module import IRModule
+from firmwright.ops.opdef import OpTable, RowReduction, RowWindow
 
 
 def rematerialize(module: IRModule, ops: OpTable) -> IRModule:

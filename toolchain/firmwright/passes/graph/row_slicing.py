@@ -10,9 +10,9 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.devices import with_device
 from firmwright.ir.graph.nodes import Call, Value
-from firmwright.ir.graph.opdef import RowWindow
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import KERNEL_ALIGNMENT
+from firmwright.ops.opdef import RowWindow
 
 Shares = Sequence[tuple[str, int]]
 """Devices with the relative sizes of their parts."""

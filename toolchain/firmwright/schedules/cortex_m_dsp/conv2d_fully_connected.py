@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT8, UINT8, UINT32
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant, weight_zero_point
+from firmwright.ops.schedule import Config
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, fits_int4, plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import (

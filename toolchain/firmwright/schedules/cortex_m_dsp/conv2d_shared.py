@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT16, UINT32, Array
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.expr_evaluation import Ints
 from firmwright.ir.tir.intrinsic import pointers
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant
+from firmwright.ops.schedule import Config
 from firmwright.schedules.cortex_m_dsp import layer_tables
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, tap_order
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias

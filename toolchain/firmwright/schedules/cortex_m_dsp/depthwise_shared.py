@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT8, UINT16, Array
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import pointers
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant
+from firmwright.ops.schedule import Config
 from firmwright.schedules.constant_channels import constant_channel_values
 from firmwright.schedules.cortex_m_dsp import layer_tables
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias

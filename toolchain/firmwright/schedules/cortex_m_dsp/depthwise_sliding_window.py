@@ -7,13 +7,13 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of, weight_offsets
 from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.schedule import Config
 from firmwright.schedules.constant_channels import (
     ConstantChannels,
     find_constant_channels,

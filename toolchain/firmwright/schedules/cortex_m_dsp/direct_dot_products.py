@@ -8,7 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -17,11 +17,11 @@ from firmwright.ir.tir.builder import (
     logical_and,
     minimum,
 )
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.schedule import Config
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,
     has_32_bit_products,

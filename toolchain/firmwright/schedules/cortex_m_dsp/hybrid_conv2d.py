@@ -7,15 +7,15 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.dynamic_range import QuantizedRow
 from firmwright.ops.hybrid_conv2d import quantize_input
 from firmwright.ops.hybrid_fully_connected import is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation, quantization_of
+from firmwright.ops.schedule import Config
 from firmwright.schedules.constant_channels import ChannelOrder
 from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     CHANNELS_BY_PIXELS,

@@ -4,9 +4,8 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import UnitBuilder, copy_state
 from firmwright.ops.lstm_layer import (
@@ -18,6 +17,7 @@ from firmwright.ops.lstm_layer import (
     folded_biases,
     weights_at,
 )
+from firmwright.ops.schedule import Config
 from firmwright.schedules.cortex_m_dsp.vector_product import VectorProduct
 from firmwright.schedules.schedule_factories import dsp_schedule, for_inputs_of
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.int16_accumulation import Int16Accumulation, plan_int16_accumulation
 from firmwright.schedules.schedule_factories import dsp_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps

@@ -8,12 +8,12 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64, UINT32, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, minimum
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.int16_accumulation import (

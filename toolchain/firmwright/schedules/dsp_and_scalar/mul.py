@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,

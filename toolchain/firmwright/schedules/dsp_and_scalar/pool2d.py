@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
+from firmwright.ops.schedule import Config, Schedule
 
 # SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows of up to 255
 # elements. SSUB8 and SEL select the greater of four pairs of bytes. Averaged windows must be

@@ -3,10 +3,10 @@
 from functools import partial
 
 from firmwright.base.dtypes import INT8
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.resize import HALF_BITS, lower, share_bits
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.fpu.expressions import compute_in_line
 from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES

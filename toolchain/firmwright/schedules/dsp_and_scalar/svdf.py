@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.ops.svdf import emit_units, folded_feature_biases, requantize_state
 from firmwright.schedules.cortex_m_dsp.vector_product import ROWS, VectorProduct
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel

@@ -8,12 +8,12 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, logical_and
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
 from firmwright.schedules.epilogue import (
     FormPreference,

@@ -9,13 +9,13 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops import transpose_conv
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, kernel_window
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
     SOFT_TILE,

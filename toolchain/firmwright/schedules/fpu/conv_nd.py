@@ -8,11 +8,11 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv_pool_nd import window_of
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.fpu.conv2d_fully_connected import (
     SOFT_CONFIG,
     FloatGemmKernel,

@@ -12,11 +12,11 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, activated
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
 

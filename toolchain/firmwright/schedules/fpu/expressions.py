@@ -9,13 +9,13 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic, maximum
 from firmwright.ir.tir.intrinsic import read_intrinsics
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.fpu.float_functions import in_line, is_long
 from firmwright.schedules.scalar.lstm import lower_packed
 from firmwright.schedules.scalar.unrolled_loops import WITH_KERNELS, unroll_inner_loops

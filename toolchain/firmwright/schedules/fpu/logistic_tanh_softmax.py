@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ir.tir.intrinsic import read_intrinsics
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.ops.softmax import softmax_beta
 from firmwright.schedules.fpu.expressions import compute_in_line
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES, for_inputs_of

@@ -10,13 +10,13 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.ops.rescaled_sum import left_shift, rescaled_sum
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.helium import vector_requantize
 
 _C = read_sections(__file__)

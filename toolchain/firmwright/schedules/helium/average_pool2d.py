@@ -8,13 +8,13 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder, maximum, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
+from firmwright.ops.schedule import Config, Schedule
 
 _C = read_sections(__file__)
 

@@ -9,13 +9,13 @@ from typing import Protocol, Self
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
+from firmwright.ops.schedule import Config
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import dot_product_loop, vector_requantize
 from firmwright.schedules.helium.im2col import ROW_MOVES, VectorIm2colPacker, make_im2col_packer

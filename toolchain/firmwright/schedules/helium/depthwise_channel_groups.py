@@ -7,13 +7,13 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops import conv2d
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import Requantization, has_weight_zero_point, per_tensor_quant
+from firmwright.ops.schedule import Config
 from firmwright.schedules.helium import (
     depthwise_microkernels_8ch,
     depthwise_microkernels_16ch,

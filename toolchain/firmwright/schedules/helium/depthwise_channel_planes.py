@@ -10,14 +10,14 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
+from firmwright.ops.schedule import Config
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import im2col as vector_copy
 from firmwright.schedules.helium import vector_requantize

@@ -10,7 +10,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
     IntrinsicMakers,
@@ -19,9 +19,9 @@ from firmwright.ir.tir.intrinsic import (
     inputs,
     pointers,
 )
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.requantize import has_weight_zero_point
+from firmwright.ops.schedule import Config
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
 

@@ -14,14 +14,14 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import weight_zero_point
+from firmwright.ops.schedule import Config
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
 from firmwright.schedules.helium import dot_product_loop, vector_requantize

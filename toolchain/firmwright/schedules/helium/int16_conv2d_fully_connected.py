@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config
 from firmwright.schedules.helium import conv2d, int16_dot, vector_requantize
 from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
 from firmwright.schedules.helium.dot_product_loop import (

@@ -6,11 +6,11 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, UINT16
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.logistic_tanh import lookup_sigmoid_array, sigmoid_table, step_multiplier
+from firmwright.ops.schedule import Config
 from firmwright.schedules.schedule_factories import for_inputs_of, helium_schedule
 
 _C = read_sections(__file__)

@@ -9,13 +9,13 @@ import numpy as np
 from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import flips_sign_bits
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Config
 from firmwright.ops.strided_copy import CopyAxis
 from firmwright.schedules.helium.im2col import MAX_UNROLLED_VECTORS, VECTOR_BYTES, copy_bytes
 from firmwright.schedules.schedule_factories import helium_schedule

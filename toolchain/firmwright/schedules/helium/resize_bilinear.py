@@ -7,11 +7,11 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.resize import HALF_BITS, load_neighbors, share_bits, sum_dtype
+from firmwright.ops.schedule import Config, Schedule
 
 _C = read_sections(__file__)
 

@@ -8,11 +8,11 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import immediates
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.requantize import Requantization, float32_factors, float32_requantization
+from firmwright.ops.schedule import Schedule
 
 _C = read_sections(__file__)
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config
 from firmwright.schedules.helium_floats import accumulate_f32, microkernels
 from firmwright.schedules.helium_floats.accumulate_f32 import AccumulateStyle
 from firmwright.schedules.helium_floats.microkernels import VectorTile

@@ -9,12 +9,12 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACTIVATION_CODES,

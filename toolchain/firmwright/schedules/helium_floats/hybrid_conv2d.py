@@ -9,11 +9,10 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Register, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs, pointers
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
@@ -21,6 +20,7 @@ from firmwright.ops.hybrid_conv2d import quantize_input
 from firmwright.ops.hybrid_fully_connected import has_constant_operands, is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.helium import conv2d, dot_product_loop
 from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
 from firmwright.schedules.helium.dot_product_loop import DotProductLoop

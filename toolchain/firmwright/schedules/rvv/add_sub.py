@@ -3,7 +3,7 @@
 from functools import partial
 
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.schedule import Schedule
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules.helium.add_sub import OPERATORS, build_sum, make_sum, sum_configs
 from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES
 

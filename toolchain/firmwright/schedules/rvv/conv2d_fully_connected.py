@@ -8,12 +8,12 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, Array
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.rvv import vector_requantize
 from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES, lmul_names

@@ -5,11 +5,11 @@ from functools import partial
 from textwrap import indent
 
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.rvv import vector_requantize
 from firmwright.schedules.rvv.window_kernel import block_text, emit_window_kernel, make_intrinsic
 

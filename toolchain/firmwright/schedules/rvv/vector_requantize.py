@@ -10,7 +10,7 @@ from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, weight_zero_point
 

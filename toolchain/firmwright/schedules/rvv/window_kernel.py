@@ -11,7 +11,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.conv_window import ConvWindow

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import batch_matmul
 from firmwright.ops.conv2d import lower_convolution
 from firmwright.ops.expression import input_permutations, lower_in_blocks, unreduced_type
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.ops.transpose_conv import taps
 from firmwright.schedules.scalar.requantize_tables import reduce_requantization
 from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops

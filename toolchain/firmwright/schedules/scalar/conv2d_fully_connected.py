@@ -7,14 +7,14 @@ from itertools import product
 
 from firmwright.base.dtypes import INT8
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.row_band import pixel_blocks

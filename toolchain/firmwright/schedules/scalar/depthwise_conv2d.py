@@ -8,12 +8,12 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weight_offsets
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules.constant_channels import (
     ConstantChannels,
     find_constant_channels,

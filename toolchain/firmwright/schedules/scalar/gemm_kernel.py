@@ -7,7 +7,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT32, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization

@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT8, Array
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Register
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import output_positions, window_of
 from firmwright.ops.fully_connected import int8_requantization
 from firmwright.ops.int16x8 import accumulator_dtype, requantize_epilogue
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.schedule import Config, Schedule
 
 # A row is the range of the innermost loop: the weights of an output or, for a convolution, of one
 # tap. Two weights share a byte, each with 8 added, the first in the low half; an odd row ends with

@@ -3,12 +3,12 @@
 import numpy as np
 
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index, UnitLoops, emit_steps
 from firmwright.ops.lstm_layer import GATES, INPUT_WEIGHTS, RECURRENT_WEIGHTS, weights_at
+from firmwright.ops.schedule import Schedule
 
 _UNROLL = 4
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import maximum
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv_window import output_positions
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window
+from firmwright.ops.schedule import Config, Schedule
 
 # With a relu, only the order of floats above 0 matters, which is that of their bits.
 

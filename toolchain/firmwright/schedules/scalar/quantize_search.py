@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, UINT32, Array
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, immediate, select
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import reference
+from firmwright.ops.schedule import Config, Schedule
 
 # The quantized value rises with x, so 255 bounds determine it. Floats are ordered like their bits
 # as integers if the other bits of negative ones are inverted. The sum with _FIRST wraps so that the

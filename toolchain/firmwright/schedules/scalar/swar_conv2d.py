@@ -9,14 +9,14 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
-from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.schedules import epilogue, narrow_requantize
 from firmwright.schedules.row_band import pixel_blocks
 from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns

@@ -8,15 +8,15 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT8
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
-from firmwright.ir.tir.schedule import Config
 from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
+from firmwright.ops.schedule import Config
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.scalar import gemm_kernel

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import tree_ensemble as trees
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Config, Schedule
 
 _BRANCHES_MAX = 40_000
 _DEPTH_MAX = 40

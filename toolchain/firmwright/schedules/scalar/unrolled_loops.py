@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.traversal import (
     Node,
     child_statements,
@@ -20,6 +19,7 @@ from firmwright.ir.tir.traversal import (
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Config, Schedule
 from firmwright.passes.tir.unroll import rename_declarations
 from firmwright.schedules.scalar.requantize_tables import reduce_requantization
 

@@ -1,17 +1,17 @@
-"""The interface of operator definitions (one module each in `ops`) and of calls."""
+"""A call of an operator with all that determines its result, and what the IR needs of operators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
 
-from firmwright.base.dtypes import Array, DType
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir.core import Attrs, Constant
 from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.attributes.base import NO_ATTRS, AttrsT, OpAttrs, typed_attrs
-from firmwright.ir.graph.nodes import Call, TensorType, Value
+from firmwright.ir.graph.nodes import TensorType
 
 CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
 """Returns whether a backend or plug-in implements the foreign operator (domain, name)."""
@@ -22,8 +22,6 @@ def accept_no_custom_op(domain: str, name: str) -> bool:
 
 
 NumericsProfile: TypeAlias = Literal["litert", "tflm", "onnx"]
-DefinedIn: TypeAlias = Literal["both", "each", "litert", "tflm", "neither"]
-"""The profiles of TFLite with an operator: both, with one result or each with its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,85 +107,15 @@ class OpCall:
         return ModelError(f"the attribute {name} of {self.op} {found}, expected {kind}.")
 
 
-@dataclass(frozen=True, slots=True)
-class RowWindow:
-    """The input rows (axis 1 of 4) on which one output row depends, the same for every input.
-
-    Output row r reads `window_height` input rows from `stride * r - pad_before`. Rows outside the
-    input read as `pad_value`; None if the operator never reads them or treats them differently.
-    `whole_inputs`, such as per-channel factors, are read completely.
-    """
-
-    window_height: int = 1
-    stride: int = 1
-    pad_before: int = 0
-    pad_value: float | None = None
-    whole_inputs: frozenset[int] = frozenset()
-
-    def row_inputs(self, call: Call) -> tuple[Value, ...]:
-        whole = {call.inputs[index] for index in self.whole_inputs}
-        return tuple(value for value in call.variables if value not in whole)
-
-    def for_bands(self, count: int) -> RowWindow:
-        height = self.stride * (count - 1) + self.window_height
-        return replace(self, window_height=height, stride=self.stride * count)
-
-
-@dataclass(frozen=True, slots=True)
-class RowReduction:
-    """A reduction over all rows, computed one row at a time.
-
-    `accumulate(call, b, x, acc)` adds rows `x` of shape (1, rows, W, C) to `acc`, which has `count`
-    elements of `dtype`, initially zero. `finish(call, b, acc, y)` computes the output from `acc`.
-    """
-
-    dtype: DType
-    count: int
-    accumulate: Callable[[OpCall, Any, Any, Any], None]
-    finish: Callable[[OpCall, Any, Any, Any], None]
-
-
-SUBVIEWS_OF, SUBVIEW_OFFSETS = "subviews_of", "offsets"
-"""Attributes of a call that a `Subviews` describes and that needs no code."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subviews:
-    """A data movement without a copy: tensors that are slices of one larger tensor.
-
-    `of` is "input" if the outputs are slices of the first input, and "output" if the inputs are
-    slices of the output. `offsets` are the element offsets of the slices.
-    """
-
-    of: Literal["input", "output"]
-    offsets: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OpDef:
-    """One operator: type inference, numpy reference and default lowering.
-
-    `lower` receives an `ops.kernel.Kernel` with its parameters declared. `is_view` is set if the
-    output has the bytes of the input; `subviews` describes a call that needs no copy. `row_access`
-    describes row-by-row computation; None means that it is impossible. `restrictions` lists
-    unsupported uses.
-    """
-
-    name: str
-    infer: Callable[[OpCall], tuple[TensorType, ...]]
-    reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
-    lower: Callable[[OpCall, Any], None]
-    dtypes: tuple[str, ...] = ()
-    numerics: DefinedIn = "both"
-    macs: Callable[[OpCall], int] = lambda call: 0
-    is_view: bool = False
-    subviews: Callable[[OpCall], Subviews | None] = lambda call: None
-    row_access: Callable[[OpCall], RowWindow | RowReduction | None] = lambda call: None
-    restrictions: str = ""
+class OperatorMeaning(Protocol):
+    """The part of an operator's definition (`ops.opdef.OpDef`) that the IR itself needs."""
 
     @property
-    def profiles(self) -> tuple[NumericsProfile, ...]:
-        return tuple(p for p in ("litert", "tflm") if self.numerics in ("both", "each", p))
+    def infer(self) -> Callable[[OpCall], tuple[TensorType, ...]]: ...
+
+    @property
+    def reference(self) -> Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]: ...
 
 
-OpTable: TypeAlias = Mapping[str, OpDef]
+MeaningTable: TypeAlias = Mapping[str, OperatorMeaning]
+"""The operators by name."""

@@ -9,9 +9,9 @@ from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, Target
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, Builder
-from firmwright.ir.tuning_records import (
+from firmwright.ops.tuning_records import (
     Measurement,
     MeasurementContext,
     TuningRecords,

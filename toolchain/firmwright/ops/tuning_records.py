@@ -20,8 +20,8 @@ from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.syntax import IRWriter
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.printer import print_prim
-from firmwright.ir.tir.schedule import Config
 from firmwright.ir.tir.traversal import Node, rewrite_func
+from firmwright.ops.schedule import Config
 
 SCHEMA = 1
 _DIGITS = 24

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.opdef import OpCall, RowReduction, RowWindow
+from firmwright.ir.graph import OpCall
+from firmwright.ir.tir.builder import Builder
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.opdef import RowReduction, RowWindow
 
 Config: TypeAlias = Mapping[str, int | str]
 
@@ -18,7 +21,7 @@ class Schedule:
     """A way to lower `op` on targets that have all features in `requires`.
 
     `configs` returns the configurations to try for a call, most promising first, or none if the
-    schedule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`. A call may
+    schedule does not apply. `build` writes the kernel. A call may
     compute a band of a layer's rows, without vertical padding. All schedules give identical results
     except functions such as tanh, within the same bounds, and schedules with `fuses`, which round
     float sums less often than the default loops; those are offered only if no operator of the model
@@ -36,12 +39,12 @@ class Schedule:
     op: str
     requires: frozenset[str]
     configs: Callable[[OpCall], Sequence[Config]]
-    build: Callable[[OpCall, Config, Any], None]
+    build: Callable[[OpCall, Config, Kernel], None]
     disable_scheduling: bool = False
     goal: str = ""
     fuses: bool = False
     space: Callable[[OpCall], Sequence[Config]] | None = None
-    fold: Callable[[OpCall, Any, Any, Any], None] | None = None
+    fold: Callable[[OpCall, Builder, tir.Buffer, tir.Buffer], None] | None = None
     takes_weight_zero_point: bool = False
     short_loops: Callable[[OpCall, Config], Config] | None = None
     time_max: float = 0.0
