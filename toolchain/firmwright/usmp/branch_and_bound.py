@@ -8,10 +8,11 @@ and propagates each decision. Work is counted, not timed, so the result is deter
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from firmwright.base.rounding import round_up
 from firmwright.usmp.difference_bounds import DifferenceBounds, IntArray
 from firmwright.usmp.heuristics import (
     best_first_fit_order,
@@ -25,16 +26,20 @@ from firmwright.usmp.skyline import lower_skyline
 BUFFERS_MAX = 100
 _WORK_MAX = 200_000
 """Work limit of branch and bound in `search` in units of about ten microseconds."""
+_EXACT_SCALE = 10
+"""Factor by which `exact` works longer than `search`."""
 _QUICK_MOVES = 200
 """Moves of local search before branch and bound."""
-_DEEPEST = 300
+_DEPTH_MAX = 300
+"""Limit of nested decisions, below Python's limit of nested calls."""
 _BISECTIONS = 4
+"""Heights between the bounds that are tried after the bounds themselves."""
 
 
 @make_planner("exact")
 def exact_planner(problem: PlanningProblem) -> Layout:
     """As search, with ten times the work: the optimum, proven where it ends in time."""
-    return _search(problem, 10)
+    return _search(problem, _EXACT_SCALE)
 
 
 @make_planner("search")
@@ -44,7 +49,12 @@ def search_planner(problem: PlanningProblem) -> Layout:
 
 
 def _search(problem: PlanningProblem, scale: int) -> Layout:
-    layout = improve_order(problem, *best_first_fit_order(problem), _QUICK_MOVES)
+    """Return the best layout of all methods, the cheapest first; `scale` multiplies the work.
+
+    Each method starts from the best layout so far and returns it unchanged if it finds no better.
+    """
+    order, first_fit = best_first_fit_order(problem)
+    layout = improve_order(problem, order, first_fit, _QUICK_MOVES)
     bounded = branch_and_bound(problem, layout, scale * _WORK_MAX)
     layout = lower_skyline(problem, bounded, scale)
     if layout is bounded and not layout.is_proven(problem):
@@ -53,12 +63,19 @@ def _search(problem: PlanningProblem, scale: int) -> Layout:
 
 
 def _is_supported(problem: PlanningProblem) -> bool:
-    pools = {buffer.pools for buffer in problem.buffers}
-    return len(problem.buffers) <= BUFFERS_MAX and len(pools) == 1 and len(min(pools)) == 1
+    """Return whether the buffers are few and all have the same single candidate pool."""
+    if len(problem.buffers) > BUFFERS_MAX:
+        return False
+    candidates = {buffer.pools for buffer in problem.buffers}
+    return len(candidates) == 1 and len(min(candidates)) == 1
 
 
 def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layout:
-    """Return the best layout (`start` if none is better) and the proven lower bound."""
+    """Return the best layout (`start` if none is better) and the proven lower bound.
+
+    A third of the work is for the lower bound, which is often the optimum; a third for steps below
+    the best height; a third for heights in between, of which each halves the gap.
+    """
     if start.cost <= (0, problem.lower_bound_bytes) or not _is_supported(problem):
         return start
     bracket = _Bracket(problem, start)
@@ -67,99 +84,150 @@ def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layo
         continue
     for _ in range(_BISECTIONS):
         if bracket.is_open:
-            bracket.attempt((bracket.lower + bracket.upper) // 2, work // (3 * _BISECTIONS))
+            middle = (bracket.lower + bracket.upper) // 2
+            bracket.attempt(middle, work // (3 * _BISECTIONS))
     return replace(bracket.best, proven_bytes=bracket.lower)
 
 
 class _Bracket:
-    """Bounds of the optimal height: at least `lower`; at most `upper`, the height of `best`."""
+    """Bounds of the optimal height: at least `lower`; at most `upper`, the height of `best`.
+
+    If `start` does not fit, `upper` is one byte more than the pool has. Heights are multiples of
+    `_step`, the common divisor of all sizes and alignments.
+    """
 
     def __init__(self, problem: PlanningProblem, start: Layout) -> None:
         limit = problem.limits[problem.buffers[0].pools[0]]
         self.best = start
-        self.upper = start.cost[1] if limit is None or not start.unplaced_bytes else limit + 1
+        self.upper = start.cost[1]
+        if limit is not None and start.unplaced_bytes:
+            self.upper = limit + 1
         self._problem = problem
-        self._step = math.gcd(
-            *(b.size_bytes for b in problem.buffers), *(b.alignment for b in problem.buffers)
-        )
-        self.lower = min(self._rounded(problem.lower_bound_bytes), self.upper)
+        sizes = [buffer.size_bytes for buffer in problem.buffers]
+        alignments = [buffer.alignment for buffer in problem.buffers]
+        self._step = math.gcd(*sizes, *alignments)
+        self.lower = min(round_up(problem.lower_bound_bytes, self._step), self.upper)
 
     @property
     def is_open(self) -> bool:
         return self.lower < self.upper
 
     def attempt(self, height_bytes: int, work: int) -> bool:
+        """Search a layout of at most that height; move `upper` and return True if one is found.
+
+        If it is proven that there is none, `lower` moves above the height. If the work runs out,
+        nothing changes.
+        """
         if not self.is_open:
             return False
-        bounds = DifferenceBounds(self._problem, height_bytes)
-        numbers = np.arange(len(bounds.constraints))
         try:
-            offsets = _solve(bounds, height_bytes, work, numbers) if bounds.start() else None
+            offsets = self._offsets_within(height_bytes, work)
         except _OutOfWorkError:
             return False
         if offsets is None:
-            self.lower = min(self._rounded(height_bytes + 1), self.upper)
+            self.lower = min(round_up(height_bytes + 1, self._step), self.upper)
             return False
         self.best = _layout(self._problem, offsets)
         self.upper = self.best.cost[1]
         return True
 
-    def _rounded(self, height_bytes: int) -> int:
-        return -(-height_bytes // self._step) * self._step
+    def _offsets_within(self, height_bytes: int, work: int) -> Sequence[int] | None:
+        bounds = DifferenceBounds(self._problem, height_bytes)
+        if not bounds.start():
+            return None
+        return _solve(bounds, height_bytes, work, np.arange(len(bounds.constraints)))
 
 
-class _OutOfWorkError(Exception): ...
+class _OutOfWorkError(Exception):
+    """The search has used its work without a result."""
 
 
 def _solve(
     bounds: DifferenceBounds, height_bytes: int, work: int, numbers: IntArray, depth: int = 0
 ) -> Sequence[int] | None:
-    """Return offsets that satisfy the constraints `numbers` and the height, or None."""
-    if bounds.work > work or depth > _DEEPEST:
+    """Return offsets that satisfy the constraints `numbers` and the height, or None.
+
+    A first fit by the middle of each buffer's range of offsets often succeeds early. Otherwise, if
+    the lowest offsets violate no constraint, they are a solution; else a decision is made.
+    """
+    if bounds.work > work or depth > _DEPTH_MAX:
         raise _OutOfWorkError
     middle = bounds.low + bounds.high + bounds.sizes
-    layout = place_first_fit(bounds.problem, np.lexsort((-bounds.sizes, middle)).tolist())
+    order = np.lexsort((-bounds.sizes, middle)).tolist()
+    layout = place_first_fit(bounds.problem, order)
     bounds.work += len(bounds.sizes) // 2
     if layout.cost <= (0, height_bytes):
         return layout.offsets
     numbers = numbers[bounds.is_open(numbers)]
     if not bounds.is_violated_at_lowest(numbers).any():
         return tuple(bounds.low.tolist())
-    number, ways = _choose(bounds, numbers)
-    for least, greatest in ways:
+    branch = _choose(bounds, numbers)
+    for way in branch.ways:
         mark = bounds.mark()
-        if bounds.decide(number, least, greatest) and (
-            offsets := _solve(bounds, height_bytes, work, numbers, depth + 1)
-        ):
-            return offsets
+        if bounds.decide(branch.number, way.least, way.greatest):
+            offsets = _solve(bounds, height_bytes, work, numbers, depth + 1)
+            if offsets:
+                return offsets
         bounds.undo(mark)
     return None
 
 
-def _choose(
-    bounds: DifferenceBounds, part: IntArray
-) -> tuple[int, tuple[tuple[int | None, int | None], ...]]:
-    """Return a constraint, and in the order to try, the least and greatest differences to allow.
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The offset differences that one decision keeps; None leaves that side open."""
+
+    least: int | None
+    greatest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """The number of a constraint, and the ways to satisfy it in the order to try."""
+
+    number: int
+    ways: tuple[_Way, _Way]
+
+
+def _choose(bounds: DifferenceBounds, part: IntArray) -> _Branch:
+    """Choose the constraint of `part` to decide next.
 
     It is the plain constraint with the least freedom, weighted by earlier failures. If all are
     decided, it is the first periodic constraint that the lowest offsets violate.
+
+    The freedom is the smaller distance by which the differences that are still possible exceed the
+    forbidden interval. The way with the larger distance is tried first:
+
+        possible    |---------------------------------|
+        forbidden         (lo               hi)
+        distances   |below|                   |above  |
     """
     least, greatest = bounds.differences()
-    below, above = bounds.lo[part] - least[part], greatest[part] - bounds.hi[part]
-    is_split = (below >= 0) & (above >= 0) & bounds.is_plain[part]
-    if is_split.any():
-        rank = (np.minimum(below, above) + 1) / bounds.weight[part]
-        best = int(np.where(is_split, rank, np.inf).argmin())
-        c = bounds.constraints[part[best]]
-        ways = (None, c.lo), (c.hi, None)
-        return int(part[best]), ways[::-1] if above[best] > below[best] else ways
+    below = bounds.lo[part] - least[part]
+    above = greatest[part] - bounds.hi[part]
+    is_undecided = (below >= 0) & (above >= 0) & bounds.is_plain[part]
+    if is_undecided.any():
+        freedom = (np.minimum(below, above) + 1) / bounds.weight[part]
+        best = int(np.where(is_undecided, freedom, np.inf).argmin())
+        number = int(part[best])
+        constraint = bounds.constraints[number]
+        b_is_below, b_is_above = _Way(None, constraint.lo), _Way(constraint.hi, None)
+        if above[best] > below[best]:
+            return _Branch(number, (b_is_above, b_is_below))
+        return _Branch(number, (b_is_below, b_is_above))
     number = int(part[bounds.is_violated_at_lowest(part).argmax()])
-    c = bounds.constraints[number]
-    at_lowest = int(bounds.low[c.b] - bounds.low[c.a])
-    return number, ((c.least_allowed(at_lowest), None), (None, c.greatest_allowed(at_lowest)))
+    constraint = bounds.constraints[number]
+    at_lowest = int(bounds.low[constraint.b] - bounds.low[constraint.a])
+    upwards = _Way(constraint.least_allowed(at_lowest), None)
+    downwards = _Way(None, constraint.greatest_allowed(at_lowest))
+    return _Branch(number, (upwards, downwards))
 
 
 def _layout(problem: PlanningProblem, offsets: Sequence[int]) -> Layout:
+    """Return the layout with all buffers in the only pool."""
     pool = problem.buffers[0].pools[0]
-    ends = (o + b.size_bytes for o, b in zip(offsets, problem.buffers, strict=True))
-    return Layout((pool,) * len(offsets), tuple(offsets), {pool: max(ends)}, 0)
+    top = 0
+    for offset, buffer in zip(offsets, problem.buffers, strict=True):
+        top = max(top, offset + buffer.size_bytes)
+    return Layout(
+        pools=(pool,) * len(offsets), offsets=tuple(offsets), tops={pool: top}, unplaced_bytes=0
+    )

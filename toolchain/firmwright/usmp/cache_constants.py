@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.base.rounding import round_up
 from firmwright.ir import tir
 from firmwright.ir.bind_requests import bind_copies
 from firmwright.ir.constant_pools import is_linked
@@ -42,70 +43,100 @@ PROGRAM_MEMORY = "program"
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
+    """A copy of a constant in a pool, and the cycles per run by which it shortens reads."""
+
     constant: str
     size_bytes: int
     pool: str
-    gain: float
+    gain_cycles: float
 
 
 def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
-    module = _with_requested(module)
+    """Copy the constants that the user assigned to pools, then those that save most cycles.
+
+    The second step needs the speeds of the program memory and of a writable pool. It first plans
+    the memory with `planner` to find the bytes that remain free.
+    """
+    module = _copy_requested(module)
     program = describe_program_memory(module)
     main = module.entry
     fast = [pool for pool in module.pools if pool.access == "rw" and has_known_speed(pool)]
     if program is None or not fast or module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
     candidates = _candidates(module, _constant_traffic(module, main), fast, program)
-    memory_plan = plan_memory(module, planner).plan if candidates else None
-    if memory_plan is None:
+    if not candidates:
         return module
-    spare = _spare_bytes(module, memory_plan)
-    if "ram_bytes" not in module.attrs:  # else the pools are as large as the user's budget
-        spare = {name: size * SPARE_PERCENT_MAX // 100 for name, size in spare.items()}
+    memory_plan = plan_memory(module, planner).memory_plan
+    chosen = _choose(candidates, _spare_bytes(module, memory_plan))
+    if not chosen:
+        return module
+    return _copy_to_ram(module, main, chosen).module
+
+
+def _choose(candidates: Sequence[_Candidate], spare_bytes: dict[str, int]) -> dict[str, str]:
+    """Return the pool of each constant to copy: the first candidate for which a pool has room."""
     chosen: dict[str, str] = {}
-    for one in candidates:
-        size_bytes = _align_up(one.size_bytes)
-        if one.constant not in chosen and size_bytes <= spare[one.pool]:
-            chosen[one.constant] = one.pool
-            spare[one.pool] -= size_bytes
-    return _copy_to_ram(module, main, chosen)[0] if chosen else module
+    for candidate in candidates:
+        size_bytes = round_up(candidate.size_bytes, POOL_ALIGNMENT)
+        if candidate.constant not in chosen and size_bytes <= spare_bytes[candidate.pool]:
+            chosen[candidate.constant] = candidate.pool
+            spare_bytes[candidate.pool] -= size_bytes
+    return chosen
 
 
-def _with_requested(module: IRModule) -> IRModule:
+def _copy_requested(module: IRModule) -> IRModule:
+    """Copy the constants of the kernels for which the user named a pool.
+
+    A constant that kernels with different pools read is copied once for each pool, from a constant
+    of its own named `CONSTANT.POOL`.
+    """
     main = module.entry
     if module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
-    kernels: dict[str, str] = {}
-    users: dict[str, set[str]] = {}
-    for call in prim_calls(main.body):
-        kernel = module.functions.get(call.callee)
-        if isinstance(kernel, tir.PrimFunc):
-            pool = str(kernel.attrs.get(CONSTANTS_POOL_ATTR, ""))
-            kernels[kernel.name] = pool
-            for node in linked_constants(kernel):
-                users.setdefault(node.constant, set()).add(pool)
+    pool_of_kernel, pools_of_constant = _requested_pools(module, main)
     chosen: dict[str, str] = {}
     read: dict[str, list[str]] = {}
     constants = dict(module.constants)
-    for name, pool in kernels.items():
-        for node in linked_constants(cast("tir.PrimFunc", module.functions[name])) if pool else ():
-            own = node.constant if len(users[node.constant]) == 1 else f"{node.constant}.{pool}"
+    for name, pool in pool_of_kernel.items():
+        if not pool:
+            continue
+        for node in linked_constants(module.kernel(name)):
+            own = node.constant
+            if len(pools_of_constant[node.constant]) > 1:
+                own = f"{node.constant}.{pool}"
             constants[own] = replace(constants[node.constant], name=own)
             chosen[own] = pool
             read.setdefault(name, []).append(own)
             module = _with_constant(module, name, node, own)
-    copies: Mapping[str, str] = {}
-    if chosen:
-        module, copies = _copy_to_ram(replace(module, constants=constants), main, chosen)
-    elif not module.requests:
-        return module
-    by_kernel = {kernel: [copies[name] for name in names] for kernel, names in read.items()}
-    return bind_copies(module, by_kernel)
+    if not chosen:
+        return bind_copies(module, {}) if module.requests else module
+    copied = _copy_to_ram(replace(module, constants=constants), main, chosen)
+    copies_by_kernel: dict[str, list[str]] = {}
+    for kernel, names in read.items():
+        copies_by_kernel[kernel] = [copied.buffers[name] for name in names]
+    return bind_copies(copied.module, copies_by_kernel)
+
+
+def _requested_pools(
+    module: IRModule, main: tir.PrimFunc
+) -> tuple[dict[str, str], dict[str, set[str]]]:
+    """Return the requested pool of each called kernel ("" if none), and of each constant all."""
+    pool_of_kernel: dict[str, str] = {}
+    pools_of_constant: dict[str, set[str]] = {}
+    for call in prim_calls(main.body):
+        kernel = module.functions.get(call.callee)
+        if isinstance(kernel, tir.PrimFunc):
+            pool = str(kernel.attrs.get(CONSTANTS_POOL_ATTR, ""))
+            pool_of_kernel[kernel.name] = pool
+            for node in linked_constants(kernel):
+                pools_of_constant.setdefault(node.constant, set()).add(pool)
+    return pool_of_kernel, pools_of_constant
 
 
 def _with_constant(
     module: IRModule, kernel: str, node: tir.AllocateConst, constant: str
 ) -> IRModule:
+    """Return the module in which the allocation `node` of a kernel links another constant."""
     if constant == node.constant:
         return module
 
@@ -114,13 +145,13 @@ def _with_constant(
             return replace(other, constant=constant)
         return None
 
-    function = cast("tir.PrimFunc", module.functions[kernel])
-    return module.with_function(rewrite_func(function, rule))
+    return module.with_function(rewrite_func(module.kernel(kernel), rule))
 
 
 def describe_program_memory(module: IRModule) -> PoolInfo | None:
     """Describe the program memory as a pool; return None if its speed is unknown."""
-    bandwidth, latency = module.attrs.get("program_bandwidth"), module.attrs.get("program_latency")
+    bandwidth = module.attrs.get("program_bandwidth")
+    latency = module.attrs.get("program_latency")
     if not isinstance(bandwidth, float):
         return None
     return PoolInfo(
@@ -132,17 +163,17 @@ def describe_program_memory(module: IRModule) -> PoolInfo | None:
     )
 
 
-def _align_up(size_bytes: int) -> int:
-    return -(-size_bytes // POOL_ALIGNMENT) * POOL_ALIGNMENT
-
-
 def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, int]:
-    spare: dict[str, int] = {}
+    """Return the bytes of each pool that copies may take."""
+    has_budget = "ram_bytes" in module.attrs  # then the pools are as large as the budget
+    spare_bytes: dict[str, int] = {}
     for pool in module.pools:
         limit = sys.maxsize if pool.size_bytes is None else pool.size_bytes
-        used_bytes = _align_up(memory_plan.pool_bytes.get(pool.name, 0))
-        spare[pool.name] = limit // POOL_ALIGNMENT * POOL_ALIGNMENT - used_bytes
-    return spare
+        whole_bytes = limit // POOL_ALIGNMENT * POOL_ALIGNMENT
+        used_bytes = round_up(memory_plan.pool_bytes.get(pool.name, 0), POOL_ALIGNMENT)
+        free_bytes = whole_bytes - used_bytes
+        spare_bytes[pool.name] = free_bytes if has_budget else free_bytes * SPARE_PERCENT_MAX // 100
+    return spare_bytes
 
 
 def _candidates(
@@ -151,22 +182,22 @@ def _candidates(
     pools: Sequence[PoolInfo],
     program: PoolInfo,
 ) -> list[_Candidate]:
-    candidates = [
-        _Candidate(
-            name,
-            module.constants[name].size_bytes,
-            pool.name,
-            transfer_cycles(moved, program) - transfer_cycles(moved, pool),
-        )
-        for name, moved in traffic.items()
-        for pool in pools
-        if is_linked(module, name)
-    ]
-    paying = [one for one in candidates if one.gain > 0]
-    return sorted(paying, key=lambda one: -one.gain / one.size_bytes)
+    """Return the copies that save cycles, the largest gain per byte first."""
+    candidates: list[_Candidate] = []
+    for name, moved in traffic.items():
+        if not is_linked(module, name):
+            continue
+        size_bytes = module.constants[name].size_bytes
+        program_cycles = transfer_cycles(moved, program)
+        for pool in pools:
+            gain_cycles = program_cycles - transfer_cycles(moved, pool)
+            if gain_cycles > 0:
+                candidates.append(_Candidate(name, size_bytes, pool.name, gain_cycles))
+    return sorted(candidates, key=lambda copy: -copy.gain_cycles / copy.size_bytes)
 
 
 def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
+    """Return the bytes that one run reads from each linked constant, over all kernels."""
     traffic: dict[str, MemoryTraffic] = {}
     module = externalize(module)
     entry = module.kernel(main.name)
@@ -177,10 +208,38 @@ def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryT
     return traffic
 
 
-def _copy_to_ram(
-    module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
-) -> tuple[IRModule, Mapping[str, str]]:
-    """Return the module with copies of the constants `chosen`, and their buffers by constant."""
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A module with copies, and the name of the buffer in RAM by constant."""
+
+    module: IRModule
+    buffers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A constant of the AOT main, the buffer in RAM, and the kernel that fills it."""
+
+    node: tir.AllocateConst
+    target: tir.Buffer
+    kernel: tir.PrimFunc
+
+    @property
+    def call(self) -> tir.PrimFuncCall:
+        pointers = whole_buffer(self.node.buffer, "r"), whole_buffer(self.target, "w")
+        return tir.PrimFuncCall(self.kernel.name, pointers)
+
+
+def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> _Copied:
+    """Copy each constant of `chosen` to its pool.
+
+    For each constant, the body of the AOT main becomes:
+
+        allocate_const weights = constant         the original, in the program memory
+            allocate const weights_ram            the copy; its pool is in `pool_assignments`
+                call keep_weights(weights, weights_ram)
+                the previous body, which reads weights_ram
+    """
     module = externalize(module, lambda constant: constant in chosen)
     hoisted = module.kernel(main.name)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
@@ -188,33 +247,34 @@ def _copy_to_ram(
     params = [param.name for param in hoisted.params if isinstance(param.value, tir.Buffer)]
     names = UniqueNamer([*params, *declared_buffers(hoisted.body)])
     functions = UniqueNamer(module.functions)
-    copies: list[tuple[tir.AllocateConst, tir.Buffer, tir.PrimFunc]] = []
+    copies: list[_Copy] = []
     for node in nodes:
         target = replace(node.buffer, name=names.unique(f"{node.buffer.name}_ram"), scope="global")
         kernel = _copy_kernel(functions.unique(f"keep_{node.buffer.name}"), node.buffer)
-        copies.append((node, target, kernel))
-    body = substitute(body, {}, {node.buffer.name: target for node, target, _ in copies})
-    body = tir.Seq((*(_copy(kernel, node.buffer, target) for node, target, kernel in copies), body))
-    for node, target, _ in reversed(copies):
-        body = tir.AllocateConst(node.buffer, node.constant, tir.Allocate(target, body, "const"))
-    pins = tuple((target.name, chosen[node.constant]) for node, target, _ in copies)
+        copies.append(_Copy(node, target, kernel))
+    body = substitute(body, {}, {copy.node.buffer.name: copy.target for copy in copies})
+    calls = [copy.call for copy in copies]
+    body = tir.Seq((*calls, body))
+    for copy in reversed(copies):
+        allocate = tir.Allocate(copy.target, body, "const")
+        body = tir.AllocateConst(copy.node.buffer, copy.node.constant, allocate)
+    pins = tuple((copy.target.name, chosen[copy.node.constant]) for copy in copies)
     assigned = cast("tuple[Attr, ...]", hoisted.attrs.get("pool_assignments", ()))
     attrs: dict[str, Attr] = {**hoisted.attrs, "pool_assignments": (*assigned, *pins)}
     module = module.with_function(replace(hoisted, body=body, attrs=attrs))
-    for _, _, kernel in copies:
-        module = module.with_function(kernel)
-    return module, {node.constant: target.name for node, target, _ in copies}
+    for copy in copies:
+        module = module.with_function(copy.kernel)
+    return _Copied(module, {copy.node.constant: copy.target.name for copy in copies})
 
 
 def _copy_kernel(name: str, like: tir.Buffer) -> tir.PrimFunc:
+    """Return the kernel that copies a buffer of the shape of `like`, element by element."""
     b = Builder(name)
     source = b.buffer_param("source", like.dtype, like.shape, "const")
     target = b.buffer_param("target", like.dtype, like.shape, "out")
     with ExitStack() as loops:
-        index = [loops.enter_context(b.for_(f"i{d}", n)) for d, n in enumerate(like.shape)]
+        index = []
+        for axis, extent in enumerate(like.shape):
+            index.append(loops.enter_context(b.for_(f"i{axis}", extent)))
         b.store(target, index, b.load(source, index))
     return b.build(keeps=True)
-
-
-def _copy(kernel: tir.PrimFunc, source: tir.Buffer, target: tir.Buffer) -> tir.Stmt:
-    return tir.PrimFuncCall(kernel.name, (whole_buffer(source, "r"), whole_buffer(target, "w")))

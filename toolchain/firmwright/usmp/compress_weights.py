@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from firmwright.base.dtypes import INT32, UINT8, UINT16
 from firmwright.base.errors import DoesNotFitError
 from firmwright.base.weight_code import encode_blocks
 from firmwright.ir import tir
-from firmwright.ir.core import Constant
+from firmwright.ir.core import Attr, Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir import traversal
 from firmwright.ir.tir.affine import Bounds
@@ -36,18 +37,33 @@ from firmwright.usmp.interference import InplaceCache
 from firmwright.usmp.memory_planning import plan_memory
 
 _ACCESSES = tir.BufferLoad | tir.AccessPtr
-_LEAST_BYTES = _BLOCK_BYTES = 512
-_CALL_BYTES, _DECODER_BYTES = 64, 120
-"""Code of the call and the loop around it, and of the decoder."""
-_GROWTH_BYTES, _GROWTH_SHARE, _FREE_SHARE = 4096, 2, 8
-"""The workspace may grow by the first or this part of the flash saved; for fewer blocks by less."""
+_LEAST_BYTES = 512
+"""Size of the smallest constant that is coded."""
+_BLOCK_BYTES = 512
+"""Size of the smallest block: each costs a position of two words, and padding."""
+_CALL_BYTES = 64
+"""Code of a call of the decoder and the loop around it."""
+_DECODER_BYTES = 120
+"""Code of the decoder."""
+_GROWTH_BYTES = 4096
+"""Bytes by which each layer may enlarge the workspace."""
+_GROWTH_SHARE = 2
+"""A layer may also enlarge the workspace by this part of the flash that it saves: one half."""
+_FREE_SHARE = 8
+"""The workspace may grow by this part, one eighth, for a decoder that runs in fewer blocks."""
 
 
 def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
-    """Code weights if the option asks for it; `price` gives the code bytes of kernels."""
+    """Code weights if the option asks for it; `price` gives the code bytes of kernels.
+
+    Without a RAM budget, each layer may enlarge the workspace by a limit. With one, the plan must
+    only exist, as planning fails above the budget.
+    """
     if not module.attrs.get("compress_weights") or not isinstance(module.entry, tir.PrimFunc):
         return module
-    cache, original, chosen = InplaceCache(), module, list[_CodedLayer]()
+    original = module
+    cache = InplaceCache()
+    chosen: list[_CodedLayer] = []
     before = _workspace_bytes(module, cache)
     free = before + before // _FREE_SHARE
     for layer in _worthwhile_layers(module, price):
@@ -55,11 +71,14 @@ def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
         sizes = [_workspace_bytes(option.applied_to(module), cache) for option in options]
         growth = max(_GROWTH_BYTES, layer.saved_bytes // _GROWTH_SHARE)
         limit = sys.maxsize - 1 if "ram_bytes" in module.attrs else before + growth
-        if min(sizes) <= max(free, limit):
-            free = max(free, min(sizes))
-            chosen.append(next(o for o, size in zip(options, sizes, strict=True) if size <= free))
-            module = chosen[-1].applied_to(module)
-    saved_bytes = sum(layer.saved_bytes for layer in chosen)
+        smallest = min(sizes)
+        if smallest <= max(free, limit):
+            free = max(free, smallest)
+            fitting = [size <= free for size in sizes]
+            fewest_blocks = options[fitting.index(True)]
+            chosen.append(fewest_blocks)
+            module = fewest_blocks.applied_to(module)
+    saved_bytes = _saved_bytes(chosen)
     if saved_bytes <= _DECODER_BYTES:
         return original
     return module.with_attrs(compressed_bytes=saved_bytes + _CALL_BYTES * len(chosen))
@@ -70,27 +89,66 @@ def _worthwhile_layers(module: IRModule, price: EstimateCost) -> list[_CodedLaye
 
     The largest is first: after a kernel runs in blocks, its other constants cannot change these.
     """
-    main = module.aot_main.body
-    loops = [node for node in statements(main) if isinstance(node, tir.For | tir.While)]
-    calls = Counter(call.callee for node in (main, *loops) for call in traversal.prim_calls(node))
-    groups: dict[tuple[object, ...], list[_CodedLayer]] = {}
-    for kernel in map(module.kernel, calls):
+    calls = _weighted_calls(module.aot_main.body)
+    groups: dict[_SharedCode, list[_CodedLayer]] = {}
+    for name in calls:
+        kernel = module.kernel(name)
         for node in linked_constants(kernel):
-            key = kernel.attrs.get("op"), kernel.attrs.get("schedule"), node.buffer.name
+            key = _SharedCode(
+                kernel.attrs.get("op"), kernel.attrs.get("schedule"), node.buffer.name
+            )
             layer = _CodedLayer(kernel, node, module.constants[node.constant])
             groups.setdefault(key, []).append(layer)
+    is_for_speed = module.attrs.get("optimize") == "speed"
     chosen: list[_CodedLayer] = []
-    for (_, schedule, _), group in groups.items():
-        once = [layer for layer in group if schedule and calls[layer.kernel.name] == 1]
-        able = [layer for layer in once if layer.constant.size_bytes >= _LEAST_BYTES]
-        saving = [layer for layer in able if layer.saved_bytes > 0]
-        is_apart = saving != group and module.attrs.get("optimize") != "speed"
-        code_bytes = price(group[0].kernel, {}).code_bytes if is_apart else 0
-        sets = [saving, group] if able == group else [saving]
-        gains = [sum(layer.saved_bytes for layer in layers) for layers in sets]
-        gains[0] -= code_bytes
-        chosen += sets[gains.index(max(gains))] if max(gains) > 0 else []
+    for key, group in groups.items():
+        if key.schedule:
+            able = [
+                layer
+                for layer in group
+                if calls[layer.kernel.name] == 1 and layer.constant.size_bytes >= _LEAST_BYTES
+            ]
+            chosen += _worthwhile_part(group, able, price, is_for_speed)
     return sorted(chosen, key=lambda layer: -layer.constant.size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedCode:
+    """What kernels have in common whose code outlining shares, and the buffer of the weights."""
+
+    op: Attr | None
+    schedule: Attr | None
+    buffer: str
+
+
+def _weighted_calls(main: tir.Stmt) -> Counter[str]:
+    """Count the calls of each kernel; a call counts once more for each loop around it."""
+    calls = Counter(call.callee for call in traversal.prim_calls(main))
+    for node in statements(main):
+        if isinstance(node, tir.For | tir.While):
+            calls.update(call.callee for call in traversal.prim_calls(node))
+    return calls
+
+
+def _worthwhile_part(
+    group: list[_CodedLayer], able: list[_CodedLayer], price: EstimateCost, is_for_speed: bool
+) -> list[_CodedLayer]:
+    """Return the layers of kernels with shared code to code; `able` are those that can be.
+
+    To code only some costs a second copy of the code, except with `--optimize speed`, where
+    kernels share no code. To code all keeps the code shared, but includes those that lose bytes.
+    """
+    saving = [layer for layer in able if layer.saved_bytes > 0]
+    gain = _saved_bytes(saving)
+    if saving != group and not is_for_speed:
+        gain -= price(group[0].kernel, {}).code_bytes
+    if able == group and _saved_bytes(group) > max(gain, 0):
+        return group
+    return saving if gain > 0 else []
+
+
+def _saved_bytes(layers: Sequence[_CodedLayer]) -> int:
+    return sum(layer.saved_bytes for layer in layers)
 
 
 def _workspace_bytes(module: IRModule, cache: InplaceCache) -> int:
@@ -113,70 +171,93 @@ class _CodedLayer:
 
     @cached_property
     def words(self) -> NDArray[np.uint16]:
-        return encode_blocks(np.frombuffer(self.constant.data, np.uint8).reshape(self.blocks, -1))
+        """The coded blocks, one after the other."""
+        data = np.frombuffer(self.constant.data, np.uint8)
+        return encode_blocks(data.reshape(self.blocks, -1))
 
     @property
     def saved_bytes(self) -> int:
+        """The flash saved, without the decoder; negative if the coded form is larger."""
         return self.constant.size_bytes - self.words.nbytes - _CALL_BYTES
 
     def options(self) -> list[_CodedLayer]:
-        """Return the layer in one block, and in more if that saves flash."""
-        buffer, (loop, rows) = self.node.buffer, self._row_loop()
+        """Return the layer in one block, and in more, ascending, if that saves flash."""
+        options = [self]
+        loop = self._row_loop()
+        if loop is None:
+            return options
+        buffer, rows = self.node.buffer, _extent(loop)
         most = min(rows, buffer.size_bytes // _BLOCK_BYTES)
-        counts = [n for n in range(2, most + 1) if rows % n == 0 and buffer.shape[0] % n == 0]
-        parts = [replace(self, loop=loop, blocks=count) for count in counts]
-        return [self, *(part for part in parts if part.saved_bytes > 0)]
+        for blocks in range(2, most + 1):
+            if rows % blocks == 0 and buffer.shape[0] % blocks == 0:
+                part = replace(self, loop=loop, blocks=blocks)
+                if part.saved_bytes > 0:
+                    options.append(part)
+        return options
 
-    def _row_loop(self) -> tuple[tir.For | None, int]:
-        """Return a loop that reads one row of the weights at a time, and the number of rows."""
-        buffer, uses = self.node.buffer, _uses(self.kernel.body, self.node.buffer)
-        nodes = [node for node in statements(self.kernel.body) if isinstance(node, tir.For)]
-        loops = [(n, n.extent.value) for n in nodes if isinstance(n.extent, tir.IntImm)]
-        bounds = Bounds({loop.var.name: (0, rows - 1) for loop, rows in loops})
-        for loop, rows in loops:
+    def _row_loop(self) -> tir.For | None:
+        """Return the first loop that reads one row of the weights at a time."""
+        buffer = self.node.buffer
+        accesses = _accesses(self.kernel.body, buffer)
+        loops: list[tir.For] = []
+        for node in statements(self.kernel.body):
+            if isinstance(node, tir.For) and isinstance(node.extent, tir.IntImm):
+                loops.append(node)
+        bounds = Bounds({loop.var.name: (0, _extent(loop) - 1) for loop in loops})
+        for loop in loops:
+            rows = _extent(loop)
             if rows > 1 and buffer.elements % rows == 0 and loop.start == tir.IntImm(0, INDEX):
-                row = buffer.elements // rows
-                first = ArithExpr(loop.var) * row
-                limits = [bounds.interval_of(as_expr(ArithExpr(at) - first)) for at, _ in uses]
-                is_by_row = all(
-                    limit is not None and limit[0] >= 0 and limit[1] + extent <= row
-                    for limit, (_, extent) in zip(limits, uses, strict=True)
-                )
+                row_elements = buffer.elements // rows
+                is_by_row = all(access.is_in_row(loop, row_elements, bounds) for access in accesses)
                 if is_by_row and self._may_run_in_parts(loop):
-                    return loop, rows
-        return None, 1
+                    return loop
+        return None
 
     def _may_run_in_parts(self, loop: tir.For) -> bool:
         """Return whether the rest of the kernel uses nothing that the loop writes."""
+        if any(param.role == "inout" for param in self.kernel.params):
+            return False
         rest = rewrite_stmt(self.kernel.body, lambda node: EMPTY_STMT if node is loop else None)
         effects = MemoryEffectAnalysis(self.kernel, {})
         written = {effect.root for effect in effects.effects_of(loop) if effect.written}
-        stmts = [stmt for stmt in statements(rest) if not isinstance(stmt, tir.DeclBuffer)]
-        read = {effect.root for stmt in stmts for effect in effects.own_effects_of(stmt)}
-        return not written & read and all(param.role != "inout" for param in self.kernel.params)
+        used: set[str] = set()
+        for stmt in statements(rest):
+            if not isinstance(stmt, tir.DeclBuffer):
+                used.update(effect.root for effect in effects.own_effects_of(stmt))
+        return not written & used
 
     def applied_to(self, module: IRModule) -> IRModule:
+        """Return the module with the coded constant and the kernel that decodes it."""
         weights, b = self.node.buffer, Builder(self.kernel.name)
         for name in traversal.local_names(self.kernel) - {weights.name}:
             b.unique(name)
-        size, alignment = self.constant.size_bytes // self.blocks, max(4, weights.alignment)
-        shape = weights.shape[0] // self.blocks, *weights.shape[1:]
+        size = self.constant.size_bytes // self.blocks
+        alignment = max(4, weights.alignment)
+        shape = (weights.shape[0] // self.blocks, *weights.shape[1:])
         body = without_linked_constants(self.kernel.body, {weights.name})
         coded = b.constant(f"{weights.name}_coded", self.words, UINT16)
         decoded = b.allocate("decoded", UINT8, (size,), alignment)
         with b.for_("block", self.blocks) as block:
-            pointers = b.pointer(decoded, 0, size, "w"), b.pointer(coded, 0, coded.elements)
-            b.evaluate("decode_weights", [*pointers, block.cast(INT32), size])
+            target = b.pointer(decoded, 0, size, "w")
+            source = b.pointer(coded, 0, coded.elements)
+            b.evaluate("decode_weights", [target, source, block.cast(INT32), size])
             view = b.view(weights.name, decoded, 0, shape, dtype=weights.dtype, alignment=alignment)
             row = tir.Var(b.unique("row"), INDEX)
-            body = self._rows_of_block(body, block, row) if self.loop else body
+            if self.loop is not None:
+                body = self._rows_of_block(body, self.loop, block, row)
             b.append(substitute(body, {}, {weights.name: view}))
         module = replace(module, constants={**module.constants, **b.constants})
         return module.with_function(replace(self.kernel, body=b.build().body))
 
-    def _rows_of_block(self, body: tir.Stmt, block: ArithExpr, row: tir.Var) -> tir.Stmt:
-        loop = cast("tir.For", self.loop)
-        rows = cast("tir.IntImm", loop.extent).value // self.blocks
+    def _rows_of_block(
+        self, body: tir.Stmt, loop: tir.For, block: ArithExpr, row: tir.Var
+    ) -> tir.Stmt:
+        """Limit `loop` to the rows of one block.
+
+        Accesses to the weights count rows from the start of the block; all other expressions see
+        the row's number in the whole layer, `block * rows + row`.
+        """
+        rows = _extent(loop) // self.blocks
         number = as_expr(block * rows + ArithExpr(row))
 
         def rule(node: Node) -> Node | None:
@@ -190,11 +271,31 @@ class _CodedLayer:
         return rewrite_stmt(body, rule)
 
 
-def _uses(body: tir.Stmt, buffer: tir.Buffer) -> list[tuple[tir.Expr, int]]:
-    """Return the offset and the extent of each access to a buffer."""
-    nodes = [node for node in traversal.walk(body) if isinstance(node, _ACCESSES)]
-    own = (node for node in nodes if node.buffer.name == buffer.name)
-    return [
-        (n.offset, n.extent) if isinstance(n, tir.AccessPtr) else (flat_index(buffer, n.indices), 1)
-        for n in own
-    ]
+def _extent(loop: tir.For) -> int:
+    return cast("tir.IntImm", loop.extent).value
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """The flat index of the first element that a node accesses, and the number of elements."""
+
+    first: tir.Expr
+    elements: int
+
+    def is_in_row(self, loop: tir.For, row_elements: int, bounds: Bounds) -> bool:
+        """Return whether each iteration of `loop` only accesses the row of its number."""
+        row_start = ArithExpr(loop.var) * row_elements
+        limits = bounds.interval_of(as_expr(ArithExpr(self.first) - row_start))
+        return limits is not None and limits[0] >= 0 and limits[1] + self.elements <= row_elements
+
+
+def _accesses(body: tir.Stmt, buffer: tir.Buffer) -> list[_Access]:
+    accesses: list[_Access] = []
+    for node in traversal.walk(body):
+        if not isinstance(node, _ACCESSES) or node.buffer.name != buffer.name:
+            continue
+        if isinstance(node, tir.AccessPtr):
+            accesses.append(_Access(node.offset, node.extent))
+        else:
+            accesses.append(_Access(flat_index(buffer, node.indices), 1))
+    return accesses

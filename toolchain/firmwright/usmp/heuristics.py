@@ -7,12 +7,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from firmwright.base.rounding import round_up
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.usmp.liveness import live_sets
 from firmwright.usmp.planning_problem import Layout, PlanningProblem, make_planner
 
 MOVES_MAX = 2000
 """Number of first fits that `improve_order` tries."""
+_HILL_CLIMB_MOVES = 500
+"""Moves of the planner `hill_climb`."""
 _PLACEMENTS_MAX = 300_000
 """Work limit of `improve_order` in placed buffers: about two seconds."""
 _RESTART_AFTER = 200
@@ -65,7 +68,8 @@ def conflict_order(problem: PlanningProblem) -> list[int]:
 
 
 def _descending(ranks: Sequence[tuple[int, int, str]]) -> list[int]:
-    return sorted(range(len(ranks)), key=lambda index: ranks[index], reverse=True)
+    """Return the positions of the ranks, the greatest rank first."""
+    return sorted(range(len(ranks)), key=ranks.__getitem__, reverse=True)
 
 
 # ---- the best of several orders ----------------------------------------------------------------
@@ -78,19 +82,30 @@ def best_first_fit_planner(problem: PlanningProblem) -> Layout:
 
 
 def best_first_fit_order(problem: PlanningProblem) -> tuple[list[int], Layout]:
+    """Return the order with the lowest first fit, and this; stop at the lower bound."""
+    goal = (0, problem.lower_bound_bytes)
     orders = candidate_orders(problem)
     best_order = next(orders)
     best = place_first_fit(problem, best_order)
-    while best.cost > (0, problem.lower_bound_bytes) and (order := next(orders, None)) is not None:
+    if best.cost <= goal:
+        return best_order, best
+    for order in orders:
         layout = place_first_fit(problem, order)
         if layout.cost < best.cost:
             best_order, best = order, layout
+        if best.cost <= goal:
+            break
     return best_order, best
 
 
 @dataclass(frozen=True, slots=True)
 class _BufferMeasures:
-    """The measures that rank a buffer; see `_measures`."""
+    """What ranks a buffer.
+
+    `first`, `end` and `length` are the first time, the end and the number of the times at which it
+    is alive. `pressure` is the peak of the bytes that are live together with it, `neighbor_bytes`
+    the bytes of all buffers with which it has a constraint.
+    """
 
     size: int
     first: int
@@ -124,11 +139,12 @@ def candidate_orders(problem: PlanningProblem) -> Iterator[list[int]]:
 
 
 def _measures(problem: PlanningProblem) -> list[_BufferMeasures]:
-    """Return each buffer's bytes, live range, steps alive, peak of live bytes and conflicts."""
+    """Return the measures of each buffer."""
     buffers = problem.buffers
     pressures = _peak_live_bytes(problem)
     measures = []
     for buffer, pressure, own in zip(buffers, pressures, problem.constraints, strict=True):
+        neighbors = [buffers[constraint.a] for constraint in own]
         measures.append(
             _BufferMeasures(
                 size=buffer.size_bytes,
@@ -136,13 +152,14 @@ def _measures(problem: PlanningProblem) -> list[_BufferMeasures]:
                 end=max(live.end for live in buffer.live),
                 length=sum(live.end - live.first for live in buffer.live),
                 pressure=pressure,
-                neighbor_bytes=sum(buffers[conflict.a].size_bytes for conflict in own),
+                neighbor_bytes=sum(neighbor.size_bytes for neighbor in neighbors),
             )
         )
     return measures
 
 
 def _peak_live_bytes(problem: PlanningProblem) -> list[int]:
+    """Return for each buffer the most bytes that are live while it is."""
     peaks = [0] * len(problem.buffers)
     for alive in live_sets(problem.buffers):
         total = sum(problem.buffers[index].size_bytes for index in alive)
@@ -158,13 +175,16 @@ def _peak_live_bytes(problem: PlanningProblem) -> list[int]:
 def hill_climb(problem: PlanningProblem) -> Layout:
     """First fits, largest buffers first, improved by at most 500 moves."""
     order = size_order(problem)
-    return improve_order(problem, order, place_first_fit(problem, order), 500)
+    return improve_order(problem, order, place_first_fit(problem, order), _HILL_CLIMB_MOVES)
 
 
 def order_from_layout(layout: Layout) -> list[int]:
     """Return the buffers by offset, an order whose first fit is close to the layout."""
-    numbers = range(len(layout.offsets))
-    return sorted(numbers, key=lambda i: (not layout.pools[i], layout.offsets[i]))
+
+    def unplaced_last(number: int) -> tuple[bool, int]:
+        return not layout.pools[number], layout.offsets[number]
+
+    return sorted(range(len(layout.offsets)), key=unplaced_last)
 
 
 def improve_order(
@@ -173,26 +193,33 @@ def improve_order(
     """Move buffers at the top forward, restarting if many moves fail; return the best layout."""
     goal = (0, problem.lower_bound_bytes)
     random = Xorshift32()
-    order, current, idle = list(best_order), best, 0
-    for _ in range(min(moves, _PLACEMENTS_MAX // max(1, len(order)))):
+    order, current = list(best_order), best
+    idle_moves = 0
+    affordable = _PLACEMENTS_MAX // max(1, len(order))
+    for _ in range(min(moves, affordable)):
         if best.cost <= goal:
             break
         moved = _move_forward(problem, current, order, random)
         layout = place_first_fit(problem, moved)
-        idle += 1
+        idle_moves += 1
         if layout.cost <= current.cost or _is_tolerable(layout, best, random):
             order, current = moved, layout
         if layout.cost < best.cost:
-            best_order, best, idle = moved, layout, 0
-        if idle == _RESTART_AFTER:
-            order, current, idle = list(best_order), best, 0
+            best_order, best = moved, layout
+            idle_moves = 0
+        if idle_moves == _RESTART_AFTER:
+            order, current = list(best_order), best
+            idle_moves = 0
     return best
 
 
 def _is_tolerable(layout: Layout, best: Layout, random: Xorshift32) -> bool:
     """Return true, at random, for one in four layouts that are at most a fifth above the best."""
-    (unplaced, total), (best_unplaced, best_total) = layout.cost, best.cost
-    return unplaced <= best_unplaced and 5 * total <= 6 * best_total and random.randrange(4) == 0
+    unplaced, total = layout.cost
+    best_unplaced, best_total = best.cost
+    if unplaced > best_unplaced or 5 * total > 6 * best_total:
+        return False
+    return random.randrange(4) == 0
 
 
 def _move_forward(
@@ -201,9 +228,12 @@ def _move_forward(
     """Move a buffer at the top or without a place, or one in conflict with it, forward."""
     # In a test on 238 random graphs that no fixed order solved, such moves missed the lower bound
     # in 4; arbitrary moves and swaps missed it more often.
-    ends = [o + b.size_bytes for o, b in zip(layout.offsets, problem.buffers, strict=True)]
-    tops = [n for n, pool in enumerate(layout.pools) if not pool or ends[n] == layout.tops[pool]]
-    buffer = tops[random.randrange(len(tops))]
+    movable: list[int] = []
+    for number, pool in enumerate(layout.pools):
+        end = layout.offsets[number] + problem.buffers[number].size_bytes
+        if not pool or end == layout.tops[pool]:
+            movable.append(number)
+    buffer = movable[random.randrange(len(movable))]
     neighbors = problem.constraints[buffer]
     if neighbors and random.randrange(2):
         buffer = neighbors[random.randrange(len(neighbors))].a
@@ -214,6 +244,7 @@ def _move_forward(
 
 
 def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
+    """Place each buffer, in that order, at the lowest offset of its first pool with room."""
     pools = [""] * len(problem.buffers)
     offsets = [0] * len(problem.buffers)
     tops: dict[str, int] = {}
@@ -237,17 +268,27 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
 def lowest_offset(
     constraints: Sequence[OffsetConstraint[int]], offsets: Sequence[int], alignment: int
 ) -> int:
-    """Return the lowest aligned offset of b that all constraints with placed buffers a allow."""
+    """Return the lowest aligned offset of b that all constraints with placed buffers a allow.
+
+    Each constraint forbids the offsets between its start and its end, except on its period. A sweep
+    over the intervals by start moves the offset to the end of each interval that contains it:
+
+        offset   0 ----> 1 ------------> 2
+        a1   (xxxxxxxxxxx)
+        a2        (xxxxxxxxxxxxxxxxxxxxxx)
+        a3                                   (xxxx)    starts above: the sweep ends
+    """
     by_start = [(offsets[c.a] + c.lo, offsets[c.a] + c.hi, c) for c in constraints]
     by_start.sort()
-    offset, moved = 0, True
+    offset = 0
+    moved = True
     while moved:
         moved = False
         for start, end, constraint in by_start:
             if offset <= start:
                 break
             if offset < end:
-                allowed = -(-end // alignment) * alignment
+                allowed = round_up(end, alignment)
                 if constraint.modulus > 1:
                     other = offsets[constraint.a]
                     allowed = _next_allowed(offset, allowed, constraint, other, alignment)
@@ -262,14 +303,18 @@ def lowest_offset(
 def _next_allowed(
     offset: int, past: int, constraint: OffsetConstraint[int], other: int, alignment: int
 ) -> int:
-    """Return the lowest aligned offset >= `offset` that is `past` or matches the period."""
-    # Solve x = 0 mod alignment and x = other + residue mod modulus.
+    """Return the lowest aligned offset >= `offset` that is `past` or matches the period.
+
+    `other` is the offset of the placed buffer.
+    """
+    # Solve x = 0 mod alignment and x = other + residue mod modulus (Chinese remainders).
     target = other + constraint.residue
     common = math.gcd(alignment, constraint.modulus)
     if target % common:
         return past
     steps = constraint.modulus // common
-    first = alignment * (target // common * pow(alignment // common, -1, steps) % steps)
+    inverse = pow(alignment // common, -1, steps)
+    first = alignment * (target // common * inverse % steps)
     period = alignment * steps
-    on_period = first + -(-(offset - first) // period) * period
+    on_period = first + round_up(offset - first, period)
     return min(on_period, past)

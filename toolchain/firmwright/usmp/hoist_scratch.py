@@ -5,6 +5,7 @@ call of the kernel is wrapped in Allocates for them. All scratch buffers of a ke
 together; those of asynchronous calls are live in the whole main.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
@@ -36,20 +37,28 @@ def hoist_scratch(
     scratch: dict[str, tuple[tir.Buffer, ...]] = {}
     functions = dict(module.functions)
     for function in module.functions.values():
-        if isinstance(function, tir.PrimFunc) and function.name != main.name:
-            item = hoisted.get(id(function.body)) or _hoist(function.body)
-            hoisted[id(function.body)] = item
-            if item.scratch:
-                scratch[function.name] = item.scratch
-                added = tuple(tir.Param(buffer, "scratch") for buffer in item.scratch)
-                params = function.params + added
-                functions[function.name] = replace(function, params=params, body=item.body)
+        if not isinstance(function, tir.PrimFunc) or function.name == main.name:
+            continue
+        item = hoisted.get(id(function.body)) or _hoist(function.body)
+        hoisted[id(function.body)] = item
+        if item.scratch:
+            scratch[function.name] = item.scratch
+            added = tuple(tir.Param(buffer, "scratch") for buffer in item.scratch)
+            params = function.params + added
+            functions[function.name] = replace(function, params=params, body=item.body)
     hoister = _ScratchHoister(scratch, main)
     body = rewrite_func(main, hoister.rule).body
-    for buffer in reversed([buffer for own in hoister.phased.values() for buffer in own]):
-        body = tir.Allocate(buffer, body, "scratch")
+    asynchronous = itertools.chain.from_iterable(hoister.phased.values())
+    body = _allocate_around(body, tuple(asynchronous))
     functions[main.name] = replace(main, body=body)
     return replace(module, functions=functions), hoister.plan_names
+
+
+def _allocate_around(body: tir.Stmt, buffers: tuple[tir.Buffer, ...]) -> tir.Stmt:
+    """Wrap `body` in Allocates of scratch; that of the first buffer is the outermost."""
+    for buffer in reversed(buffers):
+        body = tir.Allocate(buffer, body, "scratch")
+    return body
 
 
 def _hoist(body: tir.Stmt) -> HoistedBody:
@@ -70,23 +79,29 @@ def _is_global_allocate(node: Node) -> TypeGuard[tir.Allocate]:
 
 
 class _ScratchHoister:
+    """Gives the calls of a main their scratch, and names it.
+
+    `scratch` are the buffers by kernel, `plan_names` the plan name of each new buffer, and `phased`
+    the buffers that the start and the wait of an asynchronous call share.
+    """
+
     def __init__(self, scratch: dict[str, tuple[tir.Buffer, ...]], main: tir.PrimFunc) -> None:
         self.scratch = scratch
-        self.supply = UniqueNamer(local_names(main))
+        self.names = UniqueNamer(local_names(main))
         self.taken: set[str] = set()
         self.plan_names: dict[str, str] = {}
         self.phased: dict[tir.PrimFuncCall, tuple[tir.Buffer, ...]] = {}
 
     def rule(self, part: Node) -> Node | None:
+        """Rewrite a call of a kernel with scratch; synchronous calls also allocate it."""
         if not isinstance(part, tir.PrimFuncCall) or part.callee not in self.scratch:
             return None
         own = self._scratch_of_call(part)
-        zero = tir.IntImm(0, INDEX)
-        pointers = tuple(tir.AccessPtr(buffer, zero, buffer.span_elements, "rw") for buffer in own)
-        body: tir.Stmt = replace(part, args=part.args + pointers)
-        for buffer in reversed(own if part.phase == "call" else ()):
-            body = tir.Allocate(buffer, body, "scratch")
-        return body
+        args = list(part.args)
+        for buffer in own:
+            args.append(tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.span_elements, "rw"))
+        call = replace(part, args=tuple(args))
+        return _allocate_around(call, own) if part.phase == "call" else call
 
     def _scratch_of_call(self, call: tir.PrimFuncCall) -> tuple[tir.Buffer, ...]:
         begun = without_phase(call)
@@ -98,8 +113,9 @@ class _ScratchHoister:
         return own
 
     def _new_buffer(self, kernel: str, buffer: tir.Buffer) -> tir.Buffer:
-        name = self.supply.unique(f"{kernel}_{buffer.name}")
-        plan_name, count = f"{kernel}.{buffer.name}", 1
+        name = self.names.unique(f"{kernel}_{buffer.name}")
+        plan_name = f"{kernel}.{buffer.name}"
+        count = 1
         while plan_name in self.taken:
             count += 1
             plan_name = f"{kernel}.{buffer.name}_{count}"

@@ -31,11 +31,14 @@ class InplacePair:
 
     @property
     def names(self) -> tuple[str, str]:
+        """The names of the input and the output."""
         return self.constraints[0].a, self.constraints[0].b
 
     def with_names(self, names: Mapping[str, str]) -> InplacePair:
-        a, b = (names.get(name, name) for name in self.names)
-        return replace(self, constraints=tuple(c.between(a, b) for c in self.constraints))
+        """Return the pair with the buffers renamed that `names` has."""
+        a, b = self.names
+        new_a, new_b = names.get(a, a), names.get(b, b)
+        return replace(self, constraints=tuple(c.between(new_a, new_b) for c in self.constraints))
 
 
 @dataclass(slots=True)
@@ -61,6 +64,10 @@ class InplaceCache:
 def build_interference(
     buffers: Sequence[BufferInfo], inplace_pairs: Collection[InplacePair] = ()
 ) -> tuple[OffsetConstraint[str], ...]:
+    """Return the constraints between all buffers that are live together, by position.
+
+    A pair in `inplace_pairs` may overlap if its buffers are live together only in its time.
+    """
     shared = {pair.names: pair for pair in inplace_pairs}
     constraints: list[OffsetConstraint[str]] = []
     for i, j in sorted(_pairs_alive_together(buffers)):
@@ -85,16 +92,21 @@ def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> set[tuple[int, int]]
     for alive in live_sets(buffers):
         current = frozenset(alive)
         for new in current - previous:
-            pairs.update((min(new, old), max(new, old)) for old in alive if old != new)
+            for other in alive:
+                if other < new:
+                    pairs.add((other, new))
+                elif other > new:
+                    pairs.add((new, other))
         previous = current
     return pairs
 
 
 def _are_live_together_only_in(a: BufferInfo, b: BufferInfo, live: LiveRange) -> bool:
-    common = {
-        (max(mine.first, other.first), min(mine.end, other.end))
-        for mine in a.live
-        for other in b.live
-        if mine.overlaps(other)
-    }
-    return common == {(live.first, live.end)}
+    """Return whether `live` is exactly the time in which both buffers are live."""
+    common: set[LiveRange] = set()
+    for mine in a.live:
+        for other in b.live:
+            if mine.overlaps(other):
+                first, end = max(mine.first, other.first), min(mine.end, other.end)
+                common.add(LiveRange(first, end))
+    return common == {live}

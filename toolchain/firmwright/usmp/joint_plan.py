@@ -6,11 +6,10 @@ buffer. Constraints within a model are those of its own plan.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import DoesNotFitError, InternalError, RegionOverflow, UsageError
-from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -20,12 +19,14 @@ from firmwright.ir.tir.plan import (
     Constraints,
     LiveRange,
     OffsetConstraint,
+    Placement,
     Plan,
     disjoint_constraint,
 )
-from firmwright.ir.tir.traversal import Node, rewrite_func, statements
+from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.usmp.hoist_scratch import is_scratch_name
-from firmwright.usmp.memory_planning import make_pool_buffers, place_buffers
+from firmwright.usmp.liveness import live_end
+from firmwright.usmp.memory_planning import make_pool_buffers, place_buffers, pool_views
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner, planner_call
 
@@ -62,41 +63,41 @@ def plan_jointly(modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER) ->
 
 def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
     """Raise DoesNotFitError unless the pools have room for all models at the same time."""
-    pools = common_pools(modules)
-    needs = {
-        pool.name: sum(module.memory_plan.pool_bytes.get(pool.name, 0) for module in modules)
-        for pool in pools
-    }
-    overflows = [
-        RegionOverflow(pool.name, needs[pool.name], pool.size_bytes)
-        for pool in pools
-        if pool.size_bytes is not None and needs[pool.name] > pool.size_bytes
-    ]
-    if overflows:
-        words = ", ".join(
-            f"pool {o.name} needs {o.need_bytes:,} bytes and has {o.have_bytes:,}"
-            for o in overflows
-        )
-        each = [(module.name, module.memory_plan.workspace_bytes) for module in modules]
-        raise DoesNotFitError(
-            f"the models do not fit at the same time: {words}.",
-            regions=overflows,
-            lowest_bytes=sum(needs.values()),
-            peak=sorted(each, key=lambda row: -row[1]),
-            hint="sequential models share memory, without --concurrent.",
-        )
+    needed_bytes = 0
+    overflows: list[RegionOverflow] = []
+    for pool in common_pools(modules):
+        pool_bytes = sum(module.memory_plan.pool_bytes.get(pool.name, 0) for module in modules)
+        needed_bytes += pool_bytes
+        if pool.size_bytes is not None and pool_bytes > pool.size_bytes:
+            overflows.append(RegionOverflow(pool.name, pool_bytes, pool.size_bytes))
+    if not overflows:
+        return
+    words = ", ".join(
+        f"pool {o.name} needs {o.need_bytes:,} bytes and has {o.have_bytes:,}" for o in overflows
+    )
+    workspaces = [(module.name, module.memory_plan.workspace_bytes) for module in modules]
+    raise DoesNotFitError(
+        f"the models do not fit at the same time: {words}.",
+        regions=overflows,
+        lowest_bytes=needed_bytes,
+        peak=sorted(workspaces, key=lambda row: -row[1]),
+        hint="sequential models share memory, without --concurrent.",
+    )
 
 
 def _check_shared_variables(modules: Sequence[IRModule]) -> None:
-    first: dict[str, tuple[str, bytes]] = {}
+    """Raise UsageError if two models initialize a variable that they share differently."""
+    first_users: dict[str, IRModule] = {}
+    first_values: dict[str, bytes] = {}
     for module in modules:
-        joint = _joint_names(module)
+        joint_names = _joint_names(module)
         for state in module.io.state:
-            initial_value = module.name, module.constants[state.initial].data
-            first_value = first.setdefault(joint[state.buffer], initial_value)
-            if first_value[1] != initial_value[1]:
+            variable = joint_names[state.buffer]
+            value = module.constants[state.initial].data
+            first_user = first_users.setdefault(variable, module)
+            if first_values.setdefault(variable, value) != value:
                 raise UsageError(
-                    f"{first_value[0]} and {initial_value[0]} initialize the shared variable "
+                    f"{first_user.name} and {module.name} initialize the shared variable "
                     f"{state.name} differently.",
                     hint="a file in which all signatures initialize a variable equally.",
                 )
@@ -120,52 +121,68 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
     default_order = tuple(range(len(plans)))
     if len(plans) > PERMUTED_MODELS_MAX:
         return default_order
-    held = [_held_bytes(plan) for plan in plans]
+    before = [_bytes_before_run(plan) for plan in plans]
+    after = [_bytes_after_run(plan) for plan in plans]
 
     def peak(order: tuple[int, ...]) -> int:
         worst = 0
         for turn, index in enumerate(order):
-            later = sum(held[other][0] for other in order[turn + 1 :])
-            earlier = sum(held[other][1] for other in order[:turn])
+            later = sum(before[other] for other in order[turn + 1 :])
+            earlier = sum(after[other] for other in order[:turn])
             worst = max(worst, plans[index].workspace_bytes + later + earlier)
         return worst
 
     return min(itertools.permutations(default_order), key=peak)
 
 
-def _held_bytes(plan: Plan) -> tuple[int, int]:
-    """Return the bytes that are live before a run and those that are live after it."""
-    end = _end(plan)
-    before = sum(b.size_bytes for b in plan.buffers if b.kind in ("input", *PERSISTENT_KINDS))
-    return before, sum(b.size_bytes for b in plan.buffers if _is_live_after_run(b, end))
+def _bytes_before_run(plan: Plan) -> int:
+    """Return the bytes that are live before the model runs."""
+    return sum(buffer.size_bytes for buffer in plan.buffers if _is_live_before_run(buffer))
+
+
+def _bytes_after_run(plan: Plan) -> int:
+    """Return the bytes that are live after the model has run."""
+    end = live_end(plan.buffers)
+    return sum(buffer.size_bytes for buffer in plan.buffers if _is_live_after_run(buffer, end))
+
+
+def _is_live_before_run(buffer: BufferInfo) -> bool:
+    return buffer.kind == "input" or buffer.kind in PERSISTENT_KINDS
 
 
 def _is_live_after_run(buffer: BufferInfo, end: int) -> bool:
-    return buffer.kind in ("input", "output", *PERSISTENT_KINDS) and any(
-        live.end == end for live in buffer.live
-    )
-
-
-def _end(plan: Plan) -> int:
-    return max((live.end for buffer in plan.buffers for live in buffer.live), default=0)
+    """Return whether the caller reads a buffer after its model's run, which ends at time `end`."""
+    if buffer.kind not in ("input", "output", *PERSISTENT_KINDS):
+        return False
+    return any(live.end == end for live in buffer.live)
 
 
 def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...], Constraints]:
-    total = sum(_end(module.memory_plan) for module in modules)
-    groups: list[tuple[BufferInfo, ...]] = []
+    """Return the buffers and constraints of models that run in the order given.
+
+    The times of each model follow those of the previous one. Buffers of different models that are
+    live together are disjoint.
+    """
+    total = sum(live_end(module.memory_plan.buffers) for module in modules)
+    groups: list[list[BufferInfo]] = []
     constraints: list[OffsetConstraint[str]] = []
     begin = 0
     for module in modules:
         plan, names = module.memory_plan, _joint_names(module)
-        end = _end(plan)
-        groups.append(tuple(_shift_live_ranges(names, b, begin, end, total) for b in plan.buffers))
+        end = live_end(plan.buffers)
+        group = []
+        for buffer in plan.buffers:
+            shifted = _shift_live_ranges(buffer, begin, end, total)
+            group.append(replace(shifted, name=names[buffer.name]))
+        groups.append(group)
         constraints += [c.between(names[c.a], names[c.b]) for c in plan.conflicts]
         begin += end
     for first, second in itertools.combinations(groups, 2):
         for a, b in itertools.product(first, second):
             if a.name != b.name and a.overlaps_in_time(b):
                 constraints.append(disjoint_constraint(a, b))
-    buffers = {buffer.name: buffer for group in groups for buffer in group}
+    # A variable that models share occurs once in each model's plan, and so do its constraints.
+    buffers = {buffer.name: buffer for buffer in itertools.chain.from_iterable(groups)}
     unique = {(c.a, c.b, c.lo, c.hi, c.modulus): c for c in constraints}
     return tuple(buffers.values()), tuple(unique.values())
 
@@ -179,25 +196,32 @@ def _joint_names(module: IRModule) -> dict[str, str]:
     return names
 
 
-def _shift_live_ranges(
-    names: Mapping[str, str], buffer: BufferInfo, begin: int, end: int, total: int
-) -> BufferInfo:
-    """Return `buffer` with live ranges in joint time; its model's run ends at time `end`."""
+def _shift_live_ranges(buffer: BufferInfo, begin: int, end: int, total: int) -> BufferInfo:
+    """Return `buffer` with live ranges in joint time, which ends at time `total`.
+
+    Its model's run begins at time `begin` and takes `end` times.
+    """
     live = [LiveRange(begin + part.first, begin + part.end) for part in buffer.live]
-    if buffer.kind in ("input", *PERSISTENT_KINDS):
+    if _is_live_before_run(buffer):
         live[0] = LiveRange(0, live[0].end)
     if _is_live_after_run(buffer, end):
         live[-1] = LiveRange(live[-1].first, total)
-    return replace(buffer, name=names[buffer.name], live=tuple(live))
+    return replace(buffer, live=tuple(live))
 
 
 def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
+    """Return the module with the placements of the joint plan in its plan and its AOT main."""
     old, main = module.memory_plan, module.aot_main
-    joint = _joint_names(module)
-    places = {b.name: joint_plan.placements[joint[b.name]] for b in old.buffers}
-    placed = ((places[buffer.name], buffer.size_bytes) for buffer in old.buffers)
-    ends = group_pairs((place.pool, place.offset + size_bytes) for place, size_bytes in placed)
-    tops = {pool.name: max(ends[pool.name]) for pool in module.pools if pool.name in ends}
+    joint_names = _joint_names(module)
+    places: dict[str, Placement] = {}
+    tops_of_buffers: dict[str, int] = {}
+    for buffer in old.buffers:
+        place = joint_plan.placements[joint_names[buffer.name]]
+        places[buffer.name] = place
+        end = place.offset + buffer.size_bytes
+        tops_of_buffers[place.pool] = max(tops_of_buffers.get(place.pool, 0), end)
+    used = [pool.name for pool in module.pools if pool.name in tops_of_buffers]
+    tops = {name: tops_of_buffers[name] for name in used}
     plan = replace(old, planner=joint_plan.planner, placements=places, pool_bytes=tops)
     check_plan(plan, plan.buffers, plan.conflicts, module.pools)
     pools = make_pool_buffers(plan, module.pools)
@@ -217,15 +241,18 @@ def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
 
 
 def _plan_names(main: tir.PrimFunc, plan: Plan) -> dict[str, str]:
-    views = [
-        part.buffer
-        for part in statements(main.body)
-        if isinstance(part, tir.DeclBuffer) and part.source.buffer.scope == "pool"
-    ]
+    """Return the plan name of each view; views of scratch are in the order of the plan."""
     plain = {buffer.name for buffer in plan.buffers if not is_scratch_name(buffer.name)}
-    hoisted = [buffer for buffer in plan.buffers if buffer.name not in plain]
-    scratch = [view for view in views if view.name not in plain]
+    hoisted = [buffer for buffer in plan.buffers if is_scratch_name(buffer.name)]
+    names: dict[str, str] = {}
+    scratch: list[tir.Buffer] = []
+    for view in pool_views(main):
+        if view.buffer.name in plain:
+            names[view.buffer.name] = view.buffer.name
+        else:
+            scratch.append(view.buffer)
     if [view.size_bytes for view in scratch] != [info.size_bytes for info in hoisted]:
         raise InternalError(f"the views of {main.name} do not match its plan.")
-    names = {view.name: view.name for view in views if view.name in plain}
-    return names | {view.name: info.name for view, info in zip(scratch, hoisted, strict=True)}
+    for buffer, info in zip(scratch, hoisted, strict=True):
+        names[buffer.name] = info.name
+    return names

@@ -12,7 +12,7 @@ accesses it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from firmwright.ir import tir
 from firmwright.ir.module import AnyFunction
@@ -67,30 +67,47 @@ class ControlFlowGraph:
 
 
 def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> ControlFlowGraph:
+    """Return the graph of `main`; `functions` has the kernels, whose parameters have roles.
+
+    Its first node is the entry. For the statement `for i: a; b` followed by `c`:
+
+        head -> a -> b -> head     the head evaluates the extent; the loop may run no time
+        head -> c
+    """
     builder = _CfgBuilder(functions)
-    exits = builder.walk(main.body, [builder.step([], CfgNode())])
-    nodes, edges, loops = tuple(builder.nodes), tuple(builder.edges), tuple(builder.loops)
+    entry = builder.step([], CfgNode())
+    exits = builder.walk(main.body, [entry])
     return ControlFlowGraph(
-        nodes, edges, tuple(exits), builder.time, builder.allocates, builder.roots, loops
+        nodes=tuple(builder.nodes),
+        edges=tuple(builder.edges),
+        exits=tuple(exits),
+        end_time=builder.time,
+        allocates=builder.allocates,
+        roots=builder.roots,
+        loops=tuple(builder.loops),
     )
 
 
 def compute_live_ranges(
     flow: ControlFlowGraph, held_at_entry: Collection[str], held_at_exit: Collection[str]
 ) -> dict[str, tuple[LiveRange, ...]]:
-    """Return the times at which each planned buffer occupies memory, as sorted ranges."""
-    bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
+    """Return the times at which each planned buffer occupies memory, as sorted ranges.
+
+    The buffers in `held_at_entry` have contents before the run, those in `held_at_exit` are read
+    after it. Sets of buffers are bit masks: a graph has hundreds of nodes and buffers.
+    """
+    bit = _bits(flow)
     defined = _may_be_defined(flow, bit, _mask(bit, held_at_entry))
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
     names = list(flow.allocates)
     times: dict[str, list[int]] = {name: [] for name in names}
-    for index, step in enumerate(flow.nodes):
-        if step.time < 0:
+    for index, node in enumerate(flow.nodes):
+        if node.time < 0:
             continue
-        occupied = defined[index] & live_out[index] | _mask(bit, step.accessed)
+        occupied = (defined[index] & live_out[index]) | _mask(bit, node.accessed)
         while occupied:
             lowest = occupied & -occupied
-            times[names[lowest.bit_length() - 1]].append(step.time)
+            times[names[lowest.bit_length() - 1]].append(node.time)
             occupied ^= lowest
     return {name: merge_times(moments) for name, moments in times.items()}
 
@@ -99,43 +116,64 @@ def find_last_reads(
     flow: ControlFlowGraph, held_at_exit: Collection[str]
 ) -> tuple[frozenset[str], ...]:
     """Return the buffers that each node reads for the last time, over all loop iterations."""
-    bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
+    bit = _bits(flow)
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
-    return tuple(
-        frozenset(name for name in step.reads if not after & bit[name])
-        for step, after in zip(flow.nodes, live_out, strict=True)
-    )
+    last_reads: list[frozenset[str]] = []
+    for node, needed_later in zip(flow.nodes, live_out, strict=True):
+        last_reads.append(frozenset(name for name in node.reads if not needed_later & bit[name]))
+    return tuple(last_reads)
+
+
+def live_end(buffers: Sequence[BufferInfo]) -> int:
+    """Return the time at which the last live range ends; 0 without buffers."""
+    end = 0
+    for buffer in buffers:
+        for live in buffer.live:
+            end = max(end, live.end)
+    return end
 
 
 def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
     """At each time at which a live range begins, yield the positions of all live buffers."""
     alive: set[int] = set()
-    for _, (begin, end) in sorted(_changes(buffers).items()):
-        alive.difference_update(end)
-        alive.update(begin)
-        if begin:
+    changes = _changes(buffers)
+    for time in sorted(changes):
+        change = changes[time]
+        alive.difference_update(change.ending)
+        alive.update(change.beginning)
+        if change.beginning:
             yield tuple(sorted(alive))
 
 
 def live_sets_by_time(buffers: Sequence[BufferInfo], end: int) -> Iterator[tuple[int, ...]]:
+    """For each time before `end`, yield the positions of all live buffers."""
     changes = _changes(buffers)
     alive: set[int] = set()
     shown: tuple[int, ...] = ()
     for time in range(end):
-        if time in changes:
-            alive.difference_update(changes[time][1])
-            alive.update(changes[time][0])
+        change = changes.get(time)
+        if change is not None:
+            alive.difference_update(change.ending)
+            alive.update(change.beginning)
             shown = tuple(sorted(alive))
         yield shown
 
 
-def _changes(buffers: Sequence[BufferInfo]) -> dict[int, tuple[list[int], list[int]]]:
-    """Return, by time, the positions of the buffers with ranges that begin and that end."""
-    changes: dict[int, tuple[list[int], list[int]]] = {}
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The positions of the buffers with live ranges that begin, or that end, at one time."""
+
+    beginning: list[int] = field(default_factory=list)
+    ending: list[int] = field(default_factory=list)
+
+
+def _changes(buffers: Sequence[BufferInfo]) -> dict[int, _Change]:
+    """Return the changes by time."""
+    changes: dict[int, _Change] = {}
     for index, buffer in enumerate(buffers):
         for live in buffer.live:
-            changes.setdefault(live.first, ([], []))[0].append(index)
-            changes.setdefault(live.end, ([], []))[1].append(index)
+            changes.setdefault(live.first, _Change()).beginning.append(index)
+            changes.setdefault(live.end, _Change()).ending.append(index)
     return changes
 
 
@@ -150,36 +188,53 @@ def merge_times(times: Sequence[int]) -> tuple[LiveRange, ...]:
     return tuple(ranges)
 
 
+def _bits(flow: ControlFlowGraph) -> dict[str, int]:
+    """Return the bit of each planned buffer in masks."""
+    return {name: 1 << index for index, name in enumerate(flow.allocates)}
+
+
 def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
     return sum(bit[name] for name in names)
 
 
 def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: int) -> list[int]:
-    def leaving(index: int, arriving: int) -> int:
-        return (arriving | _mask(bit, flow.nodes[index].writes)) & _survivors(flow, bit, index)
+    """Return the buffers that may have contents when each node is reached, forwards."""
 
-    return _solve_dataflow(flow.edges, [at_entry] + [0] * (len(flow.nodes) - 1), leaving)
+    def leaving(index: int, arriving: int) -> int:
+        node = flow.nodes[index]
+        return (arriving | _mask(bit, node.writes)) & _survivors(node, bit)
+
+    state = [0] * len(flow.nodes)
+    state[0] = at_entry
+    return _solve_dataflow(flow.edges, state, leaving)
 
 
 def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> list[int]:
+    """Return the buffers whose contents may be read after each node, backwards."""
+
     def arriving(index: int, leaving: int) -> int:
-        return leaving & _survivors(flow, bit, index) | _mask(bit, flow.nodes[index].reads)
+        node = flow.nodes[index]
+        return (leaving & _survivors(node, bit)) | _mask(bit, node.reads)
 
     edges = [(target, source) for source, target in reversed(flow.edges)]
-    exits = set(flow.exits)
-    at_nodes = [at_exit if index in exits else 0 for index in range(len(flow.nodes))]
-    return _solve_dataflow(edges, at_nodes, arriving)
+    state = [0] * len(flow.nodes)
+    for index in flow.exits:
+        state[index] = at_exit
+    return _solve_dataflow(edges, state, arriving)
 
 
-def _survivors(flow: ControlFlowGraph, bit: Mapping[str, int], index: int) -> int:
-    kills = flow.nodes[index].kills
-    return ~bit[kills] if kills else -1
+def _survivors(node: CfgNode, bit: Mapping[str, int]) -> int:
+    """Return the mask of the buffers whose contents a node keeps: all, or all but one."""
+    return ~bit[node.kills] if node.kills else -1
 
 
 def _solve_dataflow(
     edges: Sequence[tuple[int, int]], state: list[int], transfer: Callable[[int, int], int]
 ) -> list[int]:
-    """Propagate bit sets along edges until none changes; `transfer` maps a node's set."""
+    """Propagate bit sets along edges until none changes; `transfer` maps a node's set.
+
+    Edges are in the order of the text, so each sweep reaches the ends of most paths.
+    """
     changed = True
     while changed:
         changed = False
@@ -204,10 +259,12 @@ class _CfgBuilder:
         self.loops: list[CfgLoop] = []
         self.loop_depth = 0
 
-    def step(self, before: Sequence[int], step: CfgNode) -> int:
-        self.nodes.append(step)
-        self.edges.extend((source, len(self.nodes) - 1) for source in before)
-        return len(self.nodes) - 1
+    def step(self, before: Sequence[int], node: CfgNode) -> int:
+        """Add a node with edges from the nodes `before`; return its index."""
+        index = len(self.nodes)
+        self.nodes.append(node)
+        self.edges.extend((source, index) for source in before)
+        return index
 
     def walk(self, stmt: tir.Stmt, before: Sequence[int]) -> list[int]:
         match stmt:
@@ -220,14 +277,16 @@ class _CfgBuilder:
                 return self._scope(stmt, before)
             case tir.If(cond, then, orelse):
                 head = [self._touching(before, cond)]
-                return self.walk(then, head) + (self.walk(orelse, head) if orelse else head)
+                after_then = self.walk(then, head)
+                after_else = self.walk(orelse, head) if orelse else head
+                return after_then + after_else
             case tir.For(_, start, extent, body, _):
-                start_step = self._touching(before, start, extent)
+                head_index = self._touching(before, start, extent)
                 first = self.time
-                left_by = self._loop(start_step, body)
+                after = self._loop(head_index, body)
                 if not self.loop_depth and self.time > first:
                     self.loops.append(CfgLoop(stmt, LiveRange(first, self.time)))
-                return left_by
+                return after
             case tir.While(cond, body):
                 return self._loop(self._touching(before, cond), body)
             case tir.BufferStore(buffer, indices, value):
@@ -242,6 +301,7 @@ class _CfgBuilder:
         stmt: tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let,
         before: Sequence[int],
     ) -> list[int]:
+        """Add what a statement around a body does before the body, then the body."""
         after = list(before)
         match stmt:
             case tir.Allocate(buffer, _, kind) if buffer.scope == "global":
@@ -258,42 +318,59 @@ class _CfgBuilder:
         return self.walk(stmt.body, after)
 
     def _loop(self, head: int, body: tir.Stmt) -> list[int]:
+        """Add the body with edges from the head and back to it; the head is the only exit."""
         self.loop_depth += 1
         self.edges.extend((source, head) for source in self.walk(body, [head]))
         self.loop_depth -= 1
         return [head]
 
     def _touching(self, before: Sequence[int], *exprs: tir.Expr, stored: str = "") -> int:
+        """Add a node that evaluates expressions and stores to the buffer `stored`, if any."""
         reads, writes = self._accesses(exprs)
         if stored in self.roots:
-            writes |= {self.roots[stored]}
-        is_access = bool(reads or writes)
-        return self.step(before, CfgNode(self._tick(), reads, writes) if is_access else CfgNode())
+            writes.add(self.roots[stored])
+        if not reads and not writes:
+            return self.step(before, CfgNode())
+        return self.step(before, CfgNode(self._tick(), frozenset(reads), frozenset(writes)))
 
     def _call(self, before: Sequence[int], call: tir.PrimFuncCall) -> int:
+        """Add the node of a call; the roles of the parameters tell what it reads and writes."""
         reads, writes = self._accesses(call.args)
         callee = self.functions.get(call.callee)
         if isinstance(callee, tir.PrimFunc):
             for arg, param in zip(call.args, callee.params, strict=True):
-                if isinstance(arg, tir.AccessPtr) and arg.buffer.name in self.roots:
-                    root = frozenset({self.roots[arg.buffer.name]})
-                    reads |= root if param.role in _READING_ROLES else frozenset()
-                    writes |= root if param.role in _WRITING_ROLES else frozenset()
+                if not isinstance(arg, tir.AccessPtr) or arg.buffer.name not in self.roots:
+                    continue
+                root = self.roots[arg.buffer.name]
+                if param.role in _READING_ROLES:
+                    reads.add(root)
+                if param.role in _WRITING_ROLES:
+                    writes.add(root)
         if call.phase != "call":
             reads = writes = reads | writes
-        return self.step(before, CfgNode(self._tick(), reads, writes, call=call))
+        node = CfgNode(self._tick(), frozenset(reads), frozenset(writes), call=call)
+        return self.step(before, node)
 
     def _tick(self) -> int:
+        """Return the current time and advance it."""
+        time = self.time
         self.time += 1
-        return self.time - 1
+        return time
 
-    def _accesses(self, exprs: Sequence[tir.Expr]) -> tuple[frozenset[str], frozenset[str]]:
+    def _accesses(self, exprs: Sequence[tir.Expr]) -> tuple[set[str], set[str]]:
+        """Return the planned buffers that expressions read and that they write."""
         reads: set[str] = set()
         writes: set[str] = set()
-        for node in (node for expr in exprs for node in walk(expr)):
-            if isinstance(node, tir.BufferLoad | tir.AccessPtr) and node.buffer.name in self.roots:
-                root = self.roots[node.buffer.name]
+        for expr in exprs:
+            for node in walk(expr):
+                if not isinstance(node, tir.BufferLoad | tir.AccessPtr):
+                    continue
+                root = self.roots.get(node.buffer.name)
+                if root is None:
+                    continue
                 access = node.access if isinstance(node, tir.AccessPtr) else "r"
-                reads |= {root} if "r" in access else set()
-                writes |= {root} if "w" in access else set()
-        return frozenset(reads), frozenset(writes)
+                if "r" in access:
+                    reads.add(root)
+                if "w" in access:
+                    writes.add(root)
+        return reads, writes

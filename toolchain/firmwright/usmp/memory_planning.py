@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from firmwright.base.dtypes import UINT8
 from firmwright.base.errors import DoesNotFitError, UsageError
-from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -26,7 +25,7 @@ from firmwright.ir.tir.memory_traffic import (
     transfer_cycles,
 )
 from firmwright.ir.tir.plan import BufferInfo, Constraints, Plan, Planner
-from firmwright.ir.tir.traversal import Node, local_names, rewrite_func
+from firmwright.ir.tir.traversal import Node, local_names, rewrite_func, statements
 from firmwright.usmp.heuristics import best_first_fit_planner
 from firmwright.usmp.hoist_scratch import hoist_scratch
 from firmwright.usmp.interference import InplaceCache, build_interference
@@ -80,6 +79,7 @@ def place_buffers(
 ) -> Plan:
     """Return a plan with first pools only, else with all pools; DoesNotFitError if none fits."""
     if can_rank_pools(buffers, pools):
+        # The first pools are the fastest; a planner that may choose minimizes bytes, not cycles.
         with suppress(DoesNotFitError):
             plan = planner(first_choice_only(buffers), constraints, pools)
             return replace(plan, buffers=tuple(buffers))
@@ -93,6 +93,7 @@ def _rank_pools_by_traffic(
     constraints: Constraints,
     plan_names: Mapping[str, str],
 ) -> tuple[BufferInfo, ...]:
+    """Return the buffers, those that are accessed most preferring the fastest pools."""
     if not can_rank_pools(buffers, module.pools):
         return tuple(buffers)
     moved = count_traffic(main, module.functions)
@@ -101,6 +102,7 @@ def _rank_pools_by_traffic(
 
 
 def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
+    """Raise UsageError if a used pool has the name of a buffer: both become names in the C."""
     names = local_names(main)
     for name in plan.pool_bytes:
         if name in names:
@@ -111,6 +113,7 @@ def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
 def _replace_allocates_by_views(
     module: IRModule, main: tir.PrimFunc, plan: Plan, plan_names: Mapping[str, str]
 ) -> tir.PrimFunc:
+    """Return the main with a parameter for each used pool, and views at the planned offsets."""
     pools = make_pool_buffers(plan, module.pools)
 
     def rule(part: Node) -> Node | None:
@@ -127,13 +130,31 @@ def _replace_allocates_by_views(
 
 
 def make_pool_buffers(plan: Plan, pools: Sequence[PoolInfo]) -> dict[str, tir.Buffer]:
-    buffers = group_pairs((plan.placements[buffer.name].pool, buffer) for buffer in plan.buffers)
-    pool_buffers = {}
-    for name in (pool.name for pool in pools if pool.name in plan.pool_bytes):
-        alignment = max(POOL_ALIGNMENT, *(buffer.alignment for buffer in buffers[name]))
-        shape = (plan.pool_bytes[name],)
-        pool_buffers[name] = tir.Buffer(name, UINT8, shape, scope="pool", alignment=alignment)
+    """Return the byte buffer of each used pool by name, in the order of `pools`."""
+    alignments: dict[str, int] = {}
+    for buffer in plan.buffers:
+        name = plan.placements[buffer.name].pool
+        alignments[name] = max(alignments.get(name, POOL_ALIGNMENT), buffer.alignment)
+    pool_buffers: dict[str, tir.Buffer] = {}
+    for pool in pools:
+        if pool.name in plan.pool_bytes:
+            pool_buffers[pool.name] = tir.Buffer(
+                pool.name,
+                UINT8,
+                (plan.pool_bytes[pool.name],),
+                scope="pool",
+                alignment=alignments[pool.name],
+            )
     return pool_buffers
+
+
+def pool_views(main: tir.PrimFunc) -> list[tir.DeclBuffer]:
+    """Return the views by which a planned AOT main accesses its pools, in the order of the text."""
+    views: list[tir.DeclBuffer] = []
+    for node in statements(main.body):
+        if isinstance(node, tir.DeclBuffer) and node.source.buffer.scope == "pool":
+            views.append(node)
+    return views
 
 
 _UNIT = MemoryTraffic(4, 4, 1, 1)
@@ -146,33 +167,48 @@ def rank_pools(
     pools: Sequence[PoolInfo],
     traffic: Mapping[str, MemoryTraffic],
 ) -> tuple[BufferInfo, ...]:
+    """Return the buffers with their pools in order of preference.
+
+    The pool that a buffer is assigned to comes first, then the others, the fastest first. Pools are
+    filled in order of their speed.
+    """
     if not can_rank_pools(buffers, pools):
         return tuple(buffers)
     ranked = sorted(_candidates(buffers, pools), key=lambda pool: transfer_cycles(_UNIT, pool))
     pool_of: dict[str, str] = {}
     rest = list(buffers)
     for pool, slower in zip(ranked, [*ranked[1:], None], strict=True):
-        inside = _assign_to_pool(rest, constraints, pool, slower, traffic)
-        pool_of |= {buffer.name: pool.name for buffer in inside}
+        for buffer in _assign_to_pool(rest, constraints, pool, slower, traffic):
+            pool_of[buffer.name] = pool.name
         rest = [buffer for buffer in rest if buffer.name not in pool_of]
-    order = {pool.name: number for number, pool in enumerate(ranked)}
-    return tuple(
-        replace(b, pools=tuple(sorted(b.pools, key=lambda p: (p != pool_of.get(b.name), order[p]))))
-        for b in buffers
-    )
+    fastest_first = [pool.name for pool in ranked]
+    preferring: list[BufferInfo] = []
+    for buffer in buffers:
+        own = sorted(buffer.pools, key=fastest_first.index)
+        assigned = pool_of.get(buffer.name)
+        if assigned is not None:
+            own.remove(assigned)
+            own.insert(0, assigned)
+        preferring.append(replace(buffer, pools=tuple(own)))
+    return tuple(preferring)
 
 
 def can_rank_pools(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> bool:
+    """Return whether the buffers have a choice of pools whose speeds are all known."""
     candidates = _candidates(buffers, pools)
     return len(candidates) > 1 and all(has_known_speed(pool) for pool in candidates)
 
 
 def _candidates(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> list[PoolInfo]:
-    names = {name for buffer in buffers for name in buffer.pools}
+    """Return the pools that any of the buffers may use."""
+    names: set[str] = set()
+    for buffer in buffers:
+        names.update(buffer.pools)
     return [pool for pool in pools if pool.name in names]
 
 
 def first_choice_only(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
+    """Return the buffers with the first of their pools as the only one."""
     return tuple(replace(buffer, pools=buffer.pools[:1]) for buffer in buffers)
 
 
@@ -183,7 +219,11 @@ def _assign_to_pool(
     slower: PoolInfo | None,
     traffic: Mapping[str, MemoryTraffic],
 ) -> list[BufferInfo]:
-    """Return all buffers if they fit in `pool`, else those that save the most cycles per byte."""
+    """Return all buffers if they fit in `pool`, else those that save the most cycles per byte.
+
+    `slower` is the next pool, where the remaining buffers are likely to be; None for the last pool.
+    Buffers that may only be in `pool` come first.
+    """
     able = [buffer for buffer in buffers if pool.name in buffer.pools]
     if slower is None or _has_room(able, constraints, pool):
         return able
@@ -201,6 +241,7 @@ def _assign_to_pool(
 
 
 def _has_room(buffers: Sequence[BufferInfo], constraints: Constraints, pool: PoolInfo) -> bool:
+    """Return whether a quick plan finds room for the buffers in `pool` alone."""
     if pool.size_bytes is None or not buffers:
         return True
     names = {buffer.name for buffer in buffers}

@@ -18,7 +18,8 @@ def check_plan(
     Every buffer is in a permitted, writable pool, aligned and within the limit; all constraints
     hold; live buffers are disjoint unless a constraint relates them; totals match.
     """
-    defect = next(_defects(plan, buffers, constraints, {pool.name: pool for pool in pools}), None)
+    pools_by_name = {pool.name: pool for pool in pools}
+    defect = next(_defects(plan, buffers, constraints, pools_by_name), None)
     if defect is not None:
         raise InternalError(f"planner {plan.planner} made an invalid plan: {defect}.")
 
@@ -73,9 +74,11 @@ def _conflicts(plan: Plan, constraints: Sequence[OffsetConstraint[str]]) -> Iter
     for conflict in constraints:
         a, b = plan.placements[conflict.a], plan.placements[conflict.b]
         difference = b.offset - a.offset
-        inside = a.pool == b.pool and conflict.lo < difference < conflict.hi
-        periodic = conflict.modulus > 1 and (difference - conflict.residue) % conflict.modulus == 0
-        if inside and not periodic:
+        is_inside = a.pool == b.pool and conflict.lo < difference < conflict.hi
+        is_on_period = False
+        if conflict.modulus > 1:
+            is_on_period = (difference - conflict.residue) % conflict.modulus == 0
+        if is_inside and not is_on_period:
             yield (
                 f"{conflict.a} at {a.offset} and {conflict.b} at {b.offset} of pool {a.pool} "
                 f"conflict: {difference} is in ({conflict.lo}, {conflict.hi})"
@@ -86,9 +89,13 @@ def _live_overlaps(
     plan: Plan, buffers: Sequence[BufferInfo], related: Collection[frozenset[str]]
 ) -> Iterator[str]:
     """Sweep over time: each buffer is compared with those that are alive when it begins."""
-    begins = sorted((live.first, live.end, i) for i, b in enumerate(buffers) for live in b.live)
+    lives: list[tuple[int, int, int]] = []
+    for number, buffer in enumerate(buffers):
+        for live in buffer.live:
+            lives.append((live.first, live.end, number))
+    lives.sort()
     alive: list[tuple[int, int]] = []
-    for first, end, number in begins:
+    for first, end, number in lives:
         alive = [(until, other) for until, other in alive if until > first]
         for _, other in alive:
             a, b = buffers[number], buffers[other]
@@ -98,10 +105,12 @@ def _live_overlaps(
 
 
 def _overlaps(plan: Plan, a: BufferInfo, b: BufferInfo) -> Iterator[str]:
+    """Yield a defect if two buffers share bytes of a pool."""
     a_place, b_place = plan.placements[a.name], plan.placements[b.name]
-    a_end, b_end = a_place.offset + a.size_bytes, b_place.offset + b.size_bytes
-    overlap = a_end > b_place.offset and b_end > a_place.offset
-    if a_place.pool == b_place.pool and overlap:
+    a_end = a_place.offset + a.size_bytes
+    b_end = b_place.offset + b.size_bytes
+    share_offsets = a_end > b_place.offset and b_end > a_place.offset
+    if a_place.pool == b_place.pool and share_offsets:
         yield (
             f"{a.name} at {a_place.offset} and {b.name} at {b_place.offset} of pool "
             f"{a_place.pool} overlap and are alive at once"

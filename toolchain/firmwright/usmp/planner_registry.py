@@ -26,12 +26,17 @@ BUILTIN_PLANNERS: Mapping[str, Planner] = {
 
 
 def planner_names() -> tuple[str, ...]:
+    """Return the names of the built-in planners, then those of the installed ones."""
     return (*BUILTIN_PLANNERS, *sorted(_installed()))
 
 
 def planner_summaries() -> dict[str, str]:
-    docs = {name: find_planner(name).__doc__ or "" for name in planner_names()}
-    return {name: doc.strip().partition("\n")[0] for name, doc in docs.items()}
+    """Return the first line of each planner's docstring by name."""
+    summaries: dict[str, str] = {}
+    for name in planner_names():
+        docstring = find_planner(name).__doc__ or ""
+        summaries[name] = docstring.strip().partition("\n")[0]
+    return summaries
 
 
 def find_planner(name: str) -> Planner:
@@ -61,5 +66,6 @@ def planner_call(planner: str | Planner) -> Iterator[None]:
 
 
 def _installed() -> dict[str, EntryPoint]:
+    """Return the planners that packages offer, except under the name of a built-in one."""
     points = entry_points(group=PLANNER_ENTRY_POINTS)
     return {point.name: point for point in points if point.name not in BUILTIN_PLANNERS}

@@ -6,13 +6,14 @@ accessing the buffer may write; the AOT main's attribute `pool_assignments` rest
 one.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import cast
 
 from firmwright.base.errors import InternalError, UsageError
-from firmwright.base.grouping import group_pairs
+from firmwright.base.rounding import round_up
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.devices import COPY_OP, VISIBLE_POOLS_ATTR
@@ -43,37 +44,61 @@ def collect_planning_input(
     flow = liveness.build_cfg(main, module.functions)
     kinds = {name: _kind(allocate) for name, allocate in flow.allocates.items()}
     at_entry = [name for name, kind in kinds.items() if kind in liveness.DEFINED_AT_ENTRY]
-    held = {"output", "state", "const"} | ({"input"} if module.io.preserve_input else set())
-    at_exit = [name for name, kind in kinds.items() if kind in held]
+    read_by_caller = {"output", "state", "const"}
+    if module.io.preserve_input:
+        read_by_caller.add("input")
+    at_exit = [name for name, kind in kinds.items() if kind in read_by_caller]
     live = liveness.compute_live_ranges(flow, at_entry, at_exit)
     pins = _pinned_pools(main, flow, module.pools)
     users = _accessing_targets(module, main, flow, pins)
     shared = _buffers_of_other_masters(flow, kinds)
-    lines = {pool.name: pool.cache_line for pool in module.pools}
-    buffers = []
+    cache_lines = {pool.name: pool.cache_line for pool in module.pools}
+    buffers: list[BufferInfo] = []
     for name, allocate in flow.allocates.items():
-        ranges = _extend_to_caller_accesses(live[name], kinds[name], name in at_exit, flow.end_time)
-        buffer = allocate.buffer
-        plan_name, size_bytes = plan_names.get(name, name), buffer.span_bytes
-        alignment = max(buffer.alignment, buffer.dtype.size_bytes)
         pools = _visible_pools(module, pins.get(name, module.pools), users[name])
         candidates = _candidates(name, pools, users[name])
-        line = max(lines[pool] for pool in candidates) if name in shared else 0
-        if line:  # no other buffer in its cache lines
-            alignment, size_bytes = max(alignment, line), -(-size_bytes // line) * line
-        # A buffer that is never accessed still needs an address.
-        ranges = ranges or (LiveRange(0, 1),)
-        kind = kinds[name]
-        buffers.append(BufferInfo(plan_name, size_bytes, alignment, ranges, kind, candidates))
+        size_bytes = allocate.buffer.span_bytes
+        alignment = max(allocate.buffer.alignment, allocate.buffer.dtype.size_bytes)
+        if name in shared:
+            cache_line = max(cache_lines[pool] for pool in candidates)
+            if cache_line:  # no other buffer may be in its cache lines
+                alignment = max(alignment, cache_line)
+                size_bytes = round_up(size_bytes, cache_line)
+        ranges = _extend_to_caller_accesses(live[name], kinds[name], name in at_exit, flow.end_time)
+        buffers.append(
+            BufferInfo(
+                name=plan_names.get(name, name),
+                size_bytes=size_bytes,
+                alignment=alignment,
+                # A buffer that is never accessed still needs an address.
+                live=ranges or (LiveRange(0, 1),),
+                kind=kinds[name],
+                pools=candidates,
+            )
+        )
+    pairs = _inplace_pairs(module, flow, live, at_exit, cache)
+    return PlanningInput(tuple(buffers), tuple(pair.with_names(plan_names) for pair in pairs))
+
+
+def _inplace_pairs(
+    module: IRModule,
+    flow: ControlFlowGraph,
+    live: Mapping[str, tuple[LiveRange, ...]],
+    at_exit: Collection[str],
+    cache: InplaceCache,
+) -> list[InplacePair]:
+    """Return the pairs of buffers that may overlap: in calls, in loops and in workspaces."""
     pairs: list[InplacePair] = []
     for node, last in zip(flow.nodes, liveness.find_last_reads(flow, at_exit), strict=True):
-        kernel = module.functions.get(node.call.callee) if node.call else None
-        if node.call and not node.call.device and isinstance(kernel, tir.PrimFunc):
+        if node.call is None or node.call.device:
+            continue
+        kernel = module.functions.get(node.call.callee)
+        if isinstance(kernel, tir.PrimFunc):
             pairs += _pairs_in_call(flow, node.call, kernel, node.time, last, cache)
     for loop in flow.loops:
         pairs += _pairs_in_loop(flow, loop, live, cache)
     pairs += find_overlays(module, flow, live, at_exit)
-    return PlanningInput(tuple(buffers), tuple(pair.with_names(plan_names) for pair in pairs))
+    return pairs
 
 
 def _kind(allocate: tir.Allocate) -> BufferKind:
@@ -94,10 +119,19 @@ def _buffers_of_other_masters(flow: ControlFlowGraph, kinds: Mapping[str, Buffer
 def _extend_to_caller_accesses(
     live: tuple[LiveRange, ...], kind: BufferKind, to_the_end: bool, end_time: int
 ) -> tuple[LiveRange, ...]:
+    """Return the ranges with the times at which the caller accesses a buffer, joined.
+
+    The caller writes inputs at time 0 and reads the last values at the last time (`to_the_end`);
+    state and constants keep their values between runs, so they are always live.
+    """
     end = max(end_time, 1)
-    moments = [*live, LiveRange(end - 1, end)] if to_the_end else list(live)
-    if kind in ("state", "const", "input"):
-        moments.append(LiveRange(0, 1 if kind == "input" else end))
+    moments = list(live)
+    if to_the_end:
+        moments.append(LiveRange(end - 1, end))
+    if kind == "input":
+        moments.append(LiveRange(0, 1))
+    elif kind in ("state", "const"):
+        moments.append(LiveRange(0, end))
     joined: list[LiveRange] = []
     for moment in sorted(moments, key=lambda r: (r.first, r.end)):
         if joined and moment.first <= joined[-1].end:
@@ -110,19 +144,27 @@ def _extend_to_caller_accesses(
 def _accessing_targets(
     module: IRModule, main: tir.PrimFunc, flow: ControlFlowGraph, pins: Collection[str]
 ) -> dict[str, set[str]]:
+    """Return the names of the targets whose code accesses each buffer.
+
+    Copies between pools have access to every pool, so they do not count.
+    """
     default = next(iter(module.targets), "")
-    own = str(main.attrs.get("target", default))
+    target_of_main = str(main.attrs.get("target", default))
     users: dict[str, set[str]] = {name: set() for name in flow.allocates}
-    for step in flow.nodes:
-        callee = module.functions.get(step.call.callee) if step.call else None
-        if callee is not None and (callee.attrs.get("op") == COPY_OP or callee.attrs.get("keeps")):
-            continue  # copies have access to every pool
-        target = str(callee.attrs.get("target", default)) if callee else own
-        for name in step.accessed:
+    for node in flow.nodes:
+        target = target_of_main
+        callee = module.functions.get(node.call.callee) if node.call else None
+        if callee is not None:
+            if callee.attrs.get("op") == COPY_OP or callee.attrs.get("keeps"):
+                continue
+            target = str(callee.attrs.get("target", default))
+        for name in node.accessed:
             users[name].add(target)
-    # A buffer that is only copied, and not pinned, belongs to the caller: the main's target.
-    free = {name: {own} for name in users.keys() - {*pins}}
-    return {name: targets or free.get(name, set()) for name, targets in users.items()}
+    for name, targets in users.items():
+        # A buffer that is only copied, and not pinned, belongs to the caller: the main's target.
+        if not targets and name not in pins:
+            targets.add(target_of_main)
+    return users
 
 
 def _pinned_pools(
@@ -148,22 +190,27 @@ def _pinned_pools(
 def _visible_pools(
     module: IRModule, pools: Sequence[PoolInfo], targets: set[str]
 ) -> tuple[PoolInfo, ...]:
+    """Return the pools that the devices of all targets can access."""
+    visible = list(pools)
     rows = cast("tuple[tuple[str, ...], ...]", module.attrs.get(VISIBLE_POOLS_ATTR, ()))
-    limits = [row[2:] for row in rows if row[0] in targets]
-    return tuple(pool for pool in pools if all(pool.name in limit for limit in limits))
+    for target, _, *names in rows:
+        if target in targets:
+            visible = [pool for pool in visible if pool.name in names]
+    return tuple(visible)
 
 
 def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tuple[str, ...]:
-    allowed = tuple(
-        pool.name
-        for pool in pools
-        if pool.access == "rw" and (not pool.targets or targets <= set(pool.targets))
-    )
+    """Return the names of the pools that buffer `name` may be in; raise UsageError if none."""
+    allowed: list[str] = []
+    for pool in pools:
+        is_for_targets = not pool.targets or targets <= set(pool.targets)
+        if pool.access == "rw" and is_for_targets:
+            allowed.append(pool.name)
     if not allowed:
         users = ", ".join(sorted(targets))
         what = f"no pool may hold buffer {name}, which the code of {users} accesses."
         raise UsageError(what, hint="a writable pool for these targets, by --pool.")
-    return allowed
+    return tuple(allowed)
 
 
 def _pairs_in_call(
@@ -179,21 +226,24 @@ def _pairs_in_call(
     The input must be in `last` (read for the last time), and both arguments must be whole buffers
     that no other argument accesses. The caller excludes calls on other devices.
     """
-    args = call.args
-    roots = [flow.roots.get(a.buffer.name) if isinstance(a, tir.AccessPtr) else None for a in args]
-    sources: list[tuple[str, str]] = []
-    results: list[tuple[str, str]] = []
-    for param, arg, root in zip(kernel.params, args, roots, strict=True):
+    roots: list[str | None] = []
+    for arg in call.args:
+        is_pointer = isinstance(arg, tir.AccessPtr)
+        roots.append(flow.roots.get(arg.buffer.name) if is_pointer else None)
+    source_roots: dict[str, str] = {}
+    result_roots: dict[str, str] = {}
+    for param, arg, root in zip(kernel.params, call.args, roots, strict=True):
         if root is None or roots.count(root) > 1 or not _is_whole_buffer(flow, arg):
             continue
         if param.role == "in" and root in last:
-            sources.append((param.name, root))
+            source_roots[param.name] = root
         elif param.role == "out":
-            results.append((param.name, root))
+            result_roots[param.name] = root
     pairs = []
-    for (source, a), (result, b) in product(sources, results):
+    for source, result in product(source_roots, result_roots):
         constraints = cache.constraints(kernel, source, result)
         if constraints is not None:
+            a, b = source_roots[source], result_roots[result]
             renamed = tuple(c.between(a, b) for c in constraints)
             pairs.append(InplacePair(LiveRange(time, time + 1), renamed))
     return pairs
@@ -212,22 +262,25 @@ def _pairs_in_loop(
     """
     if any(call.device for call in prim_calls(loop.stmt)):
         return []
-    inside = [s for s in flow.nodes if loop.live.first <= s.time < loop.live.end]
-    reads = {name for node in inside for name in node.reads}
-    writes = {name for node in inside for name in node.writes}
-    viewed = {
-        flow.roots[name] for name in used_buffers(loop.stmt) if flow.roots.get(name, name) != name
-    }
-    sources = [
-        name
-        for name in sorted(reads - writes - viewed)
-        if any(r.end == loop.live.end for r in live[name])
-    ]
-    results = [
-        name
-        for name in sorted(writes - reads - viewed)
-        if any(r.first == loop.live.first for r in live[name])
-    ]
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for node in flow.nodes:
+        if loop.live.first <= node.time < loop.live.end:
+            reads |= node.reads
+            writes |= node.writes
+    viewed: set[str] = set()
+    for name in used_buffers(loop.stmt):
+        root = flow.roots.get(name, name)
+        if root != name:
+            viewed.add(root)
+    sources: list[str] = []
+    for name in sorted(reads - writes - viewed):
+        if any(live_range.end == loop.live.end for live_range in live[name]):
+            sources.append(name)
+    results: list[str] = []
+    for name in sorted(writes - reads - viewed):
+        if any(live_range.first == loop.live.first for live_range in live[name]):
+            results.append(name)
     pairs = []
     for source, result in product(sources, results):
         a = tir.Param(flow.allocates[source].buffer, "in")
@@ -239,6 +292,7 @@ def _pairs_in_loop(
 
 
 def _is_whole_buffer(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
+    """Return whether an argument is the start of a planned buffer with its own shape."""
     if not isinstance(arg, tir.AccessPtr) or arg.offset != tir.IntImm(0, arg.offset.dtype):
         return False
     return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer
@@ -254,49 +308,99 @@ def find_overlays(
     live: Mapping[str, tuple[LiveRange, ...]],
     at_exit: Collection[str],
 ) -> Iterator[InplacePair]:
-    times = ((without_phase(node.call), node.time) for node in flow.nodes if node.call is not None)
-    for call, own in group_pairs(times).items():
+    """Yield the pairs of buffers that overlap in the workspace of an accelerator's kernel.
+
+    The kernel's attribute names the tensors that it needs at an offset of its workspace. A tensor
+    that the planner puts there is not copied:
+
+        workspace   |---------------------------------|
+        input           |--------|  last read by this call
+        output                        |-----------|  first written by this call
+    """
+    times_by_call: dict[tir.PrimFuncCall, list[int]] = {}
+    for node in flow.nodes:
+        if node.call is not None:
+            times_by_call.setdefault(without_phase(node.call), []).append(node.time)
+    for call, times in times_by_call.items():
         kernel = module.functions.get(call.callee)
-        if isinstance(kernel, tir.PrimFunc) and plan.OVERLAYS_ATTR in kernel.attrs:
-            span = LiveRange(min(own), max(own) + 1)
-            if len(own) == (1 if not call.device else 2):
-                yield from _pairs(flow, call, kernel, span, live, at_exit)
+        times_of_one_run = 2 if call.device else 1  # a device call has a start and a wait
+        if (
+            isinstance(kernel, tir.PrimFunc)
+            and plan.OVERLAYS_ATTR in kernel.attrs
+            and len(times) == times_of_one_run
+        ):
+            span = LiveRange(min(times), max(times) + 1)
+            overlays = _Overlays(flow, call, span, live, at_exit)
+            yield from overlays.pairs(kernel)
 
 
-def _pairs(
-    flow: ControlFlowGraph,
-    call: tir.PrimFuncCall,
-    kernel: tir.PrimFunc,
-    span: LiveRange,
-    live: Mapping[str, tuple[LiveRange, ...]],
-    at_exit: Collection[str],
-) -> Iterator[InplacePair]:
-    """Yield the pairs of workspace and tensor, then those of inputs and outputs."""
-    args = {
-        param.name: (arg.buffer, flow.roots[arg.buffer.name], param.role)
-        for param, arg in zip(kernel.params, call.args, strict=True)
-        if isinstance(arg, tir.AccessPtr) and arg.buffer.name in flow.roots
-    }
-    roots = [root for _, root, _ in args.values()]
-    inside = [node for node in flow.nodes if span.first <= node.time < span.end]
-    others = [node for node in inside if node.call is None or without_phase(node.call) != call]
-    unusable = {name for node in others for name in node.accessed}
-    inputs: list[str] = []
-    outputs: list[str] = []
-    rows = cast("tuple[tuple[str, str, int], ...]", kernel.attrs[plan.OVERLAYS_ATTR])
-    for name, workspace, offset in rows:
-        buffer, root, role = args[name]
-        if roots.count(root) > 1 or root in unusable or flow.allocates[root].buffer != buffer:
-            continue
-        ranges = [item for item in live[root] if item.overlaps(span)]
-        if role == "in" and (root in at_exit or [r.end for r in ranges] != [span.end]):
-            continue
-        if role == "out" and [r.first for r in ranges] != [span.first]:
-            continue
-        (inputs if role == "in" else outputs).append(root)
-        area = args[workspace][0]
-        lo, hi = -buffer.span_bytes, area.span_bytes
-        at_offset = OffsetConstraint(area.name, root, lo, hi, _ONE_PLACE, offset)
-        yield InplacePair(span, (at_offset,))
-    for a, b in product(inputs, outputs):
-        yield InplacePair(span, (OffsetConstraint(a, b, 0, 0),))
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """The buffer of a pointer argument, its planned buffer, and the role of the parameter."""
+
+    buffer: tir.Buffer
+    root: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlays:
+    """The pairs of one call, which takes the time `span`."""
+
+    flow: ControlFlowGraph
+    call: tir.PrimFuncCall
+    span: LiveRange
+    live: Mapping[str, tuple[LiveRange, ...]]
+    at_exit: Collection[str]
+
+    def pairs(self, kernel: tir.PrimFunc) -> Iterator[InplacePair]:
+        """Yield the pairs of workspace and tensor, then those of inputs and outputs."""
+        args: dict[str, _Argument] = {}
+        for param, arg in zip(kernel.params, self.call.args, strict=True):
+            if isinstance(arg, tir.AccessPtr) and arg.buffer.name in self.flow.roots:
+                root = self.flow.roots[arg.buffer.name]
+                args[param.name] = _Argument(arg.buffer, root, param.role)
+        uses = Counter(arg.root for arg in args.values())
+        unusable = self._accessed_by_others()
+        inputs: list[str] = []
+        outputs: list[str] = []
+        rows = cast("tuple[tuple[str, str, int], ...]", kernel.attrs[plan.OVERLAYS_ATTR])
+        for name, workspace, offset in rows:
+            arg = args[name]
+            if uses[arg.root] > 1 or arg.root in unusable or not self._may_be_inside(arg):
+                continue
+            if arg.role == "in":
+                inputs.append(arg.root)
+            else:
+                outputs.append(arg.root)
+            area = args[workspace].buffer
+            lo, hi = -arg.buffer.span_bytes, area.span_bytes
+            at_offset = OffsetConstraint(area.name, arg.root, lo, hi, _ONE_PLACE, offset)
+            yield InplacePair(self.span, (at_offset,))
+        for a, b in product(inputs, outputs):
+            yield InplacePair(self.span, (OffsetConstraint(a, b, 0, 0),))
+
+    def _accessed_by_others(self) -> set[str]:
+        """Return the buffers that other nodes access while the call runs."""
+        accessed: set[str] = set()
+        for node in self.flow.nodes:
+            if not self.span.first <= node.time < self.span.end:
+                continue
+            if node.call is None or without_phase(node.call) != self.call:
+                accessed |= node.accessed
+        return accessed
+
+    def _may_be_inside(self, arg: _Argument) -> bool:
+        """Return whether a whole buffer is live, besides this call, only before or only after it.
+
+        An input must end with the call and an output begin with it; another role has no condition.
+        """
+        if self.flow.allocates[arg.root].buffer != arg.buffer:
+            return False
+        ranges = [own for own in self.live[arg.root] if own.overlaps(self.span)]
+        if arg.role == "in":
+            is_read_later = arg.root in self.at_exit
+            return not is_read_later and [own.end for own in ranges] == [self.span.end]
+        if arg.role == "out":
+            return [own.first for own in ranges] == [self.span.first]
+        return True

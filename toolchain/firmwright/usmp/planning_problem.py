@@ -68,25 +68,30 @@ def build_problem(
     buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
 ) -> PlanningProblem:
     """Number the buffers; list each constraint that forbids something for both of its buffers."""
-    number = {buffer.name: index for index, buffer in enumerate(buffers)}
-    if len(number) != len(buffers):
+    numbers = {buffer.name: index for index, buffer in enumerate(buffers)}
+    if len(numbers) != len(buffers):
         raise InternalError("two buffers of a memory plan have the same name.")
     by_buffer: list[list[OffsetConstraint[int]]] = [[] for _ in buffers]
     for c in constraints:
         if c.hi - c.lo < 2:
             continue
-        a, b = number[c.a], number[c.b]
-        by_buffer[b].append(OffsetConstraint(a, b, c.lo, c.hi, c.modulus, c.residue))
-        by_buffer[a].append(by_buffer[b][-1].seen_from(a))
-    numbered, limits = tuple(map(tuple, by_buffer)), {pool.name: pool.size_bytes for pool in pools}
-    lower_bound = lower_bound_bytes(buffers, constraints)
-    return PlanningProblem(tuple(buffers), numbered, limits, lower_bound)
+        a, b = numbers[c.a], numbers[c.b]
+        numbered = OffsetConstraint(a, b, c.lo, c.hi, c.modulus, c.residue)
+        by_buffer[b].append(numbered)
+        by_buffer[a].append(numbered.seen_from(a))
+    return PlanningProblem(
+        buffers=tuple(buffers),
+        constraints=tuple(tuple(own) for own in by_buffer),
+        limits={pool.name: pool.size_bytes for pool in pools},
+        lower_bound_bytes=lower_bound_bytes(buffers, constraints),
+    )
 
 
 def make_planner(name: str) -> Callable[[Solver], Planner]:
     """Return a decorator that turns a solver into the planner `name`.
 
-    The planner raises DoesNotFitError if the buffers do not fit in the pools.
+    The planner raises DoesNotFitError if the buffers do not fit in the pools. It keeps the last
+    layouts; a dict of limits is no key, so it becomes a tuple of pairs.
     """
 
     def decorate(solve: Solver) -> Planner:
@@ -111,27 +116,50 @@ def make_planner(name: str) -> Callable[[Solver], Planner]:
             layout = None if problem.exceeds_all_pools else solve_once(problem)
             if layout is None or layout.unplaced_bytes:
                 layout = _solve_with_unlimited_pools(problem, solve_once)
-            rows = zip(problem.buffers, layout.pools, layout.offsets, strict=True)
-            placements = {buffer.name: Placement(pool, offset) for buffer, pool, offset in rows}
-            tops = {p.name: layout.tops[p.name] for p in pools if layout.tops.get(p.name)}
-            bound_bytes = max(problem.lower_bound_bytes, layout.proven_bytes)
-            return Plan(name, placements, tops, bound_bytes, problem.buffers, tuple(constraints))
+            return Plan(
+                planner=name,
+                placements=_placements(problem, layout),
+                pool_bytes=_pool_bytes(layout, pools),
+                lower_bound_bytes=max(problem.lower_bound_bytes, layout.proven_bytes),
+                buffers=problem.buffers,
+                conflicts=tuple(constraints),
+            )
 
         return planner
 
     return decorate
 
 
+def _placements(problem: PlanningProblem, layout: Layout) -> dict[str, Placement]:
+    """Return the placement of each buffer by name."""
+    placements: dict[str, Placement] = {}
+    rows = zip(problem.buffers, layout.pools, layout.offsets, strict=True)
+    for buffer, pool, offset in rows:
+        placements[buffer.name] = Placement(pool, offset)
+    return placements
+
+
+def _pool_bytes(layout: Layout, pools: Sequence[PoolInfo]) -> dict[str, int]:
+    """Return the height of each pool that holds bytes, in the order of `pools`."""
+    heights: dict[str, int] = {}
+    for pool in pools:
+        height = layout.tops.get(pool.name, 0)
+        if height:
+            heights[pool.name] = height
+    return heights
+
+
 def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layout:
     """Solve with the last pool of each buffer unlimited; raise an error if one is too small."""
-    last_resorts = {buffer.pools[-1] for buffer in problem.buffers}
-    limits = {name: None if name in last_resorts else n for name, n in problem.limits.items()}
+    limits = dict(problem.limits)
+    for buffer in problem.buffers:
+        limits[buffer.pools[-1]] = None
     layout = solve(replace(problem, limits=limits))
-    overflows = [
-        RegionOverflow(name, top, limit)
-        for name, limit in problem.limits.items()
-        if limit is not None and (top := layout.tops.get(name, 0)) > limit
-    ]
+    overflows: list[RegionOverflow] = []
+    for name, limit in problem.limits.items():
+        top = layout.tops.get(name, 0)
+        if limit is not None and top > limit:
+            overflows.append(RegionOverflow(name, top, limit))
     if overflows:
         raise _does_not_fit(problem, layout, overflows)
     return layout
@@ -140,19 +168,24 @@ def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layo
 def _does_not_fit(
     problem: PlanningProblem, layout: Layout, overflows: Sequence[RegionOverflow]
 ) -> DoesNotFitError:
+    """Return the error that names the pools that are too small and the buffers at the peak."""
     largest = [(buffer.name, buffer.size_bytes) for buffer in peak_buffers(problem.buffers)]
     lowest_bytes = sum(layout.tops.values())
-    needs = ", ".join(
-        f"pool {o.name} needs {o.need_bytes:,} bytes and has {o.have_bytes:,} "
-        f"({o.need_bytes - o.have_bytes:,} too few)"
-        for o in overflows
-    )
-    shown = ", ".join(f"{name} {size_bytes:,}" for name, size_bytes in largest[:_PEAK_SHOWN])
-    further = len(largest) - _PEAK_SHOWN
+    needs: list[str] = []
+    for overflow in overflows:
+        missing_bytes = overflow.need_bytes - overflow.have_bytes
+        needs.append(
+            f"pool {overflow.name} needs {overflow.need_bytes:,} bytes and has "
+            f"{overflow.have_bytes:,} ({missing_bytes:,} too few)"
+        )
+    peak = ", ".join(f"{name} {size_bytes:,}" for name, size_bytes in largest[:_PEAK_SHOWN])
+    peak += " bytes"
+    if len(largest) > _PEAK_SHOWN:
+        peak += f" and {len(largest) - _PEAK_SHOWN} more"
     return DoesNotFitError(
-        f"the workspace does not fit: {needs}. The best plan found takes {lowest_bytes:,} bytes "
-        f"and none can take less than {problem.lower_bound_bytes:,}; alive at the peak are "
-        f"{shown} bytes{f' and {further} more' if further > 0 else ''}.",
+        f"the workspace does not fit: {', '.join(needs)}. The best plan found takes "
+        f"{lowest_bytes:,} bytes and none can take less than {problem.lower_bound_bytes:,}; "
+        f"alive at the peak are {peak}.",
         regions=overflows,
         lowest_bytes=lowest_bytes,
         peak=largest,

@@ -4,7 +4,7 @@ Raises UsageError for pools that the board lacks or that are requested for both 
 constants.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -36,6 +36,10 @@ class PoolOptions(Protocol):
 def resolve_pools(
     board: Board, asked: PoolOptions, targets: Collection[str]
 ) -> tuple[PoolInfo, ...]:
+    """Return the pools for buffers, then those for constants.
+
+    Code that runs from RAM takes a pool of its own, which buffers then cannot use.
+    """
     reserved = {pool.name for pool in asked.const_pools}
     if asked.optimize == "speed" and board.ramfunc:
         reserved.add(board.ramfunc.pool)
@@ -67,25 +71,28 @@ def resolve_buffer_pools(
     Pools in `reserved` (for constants or functions) are excluded, as are pools of engines without
     a target in `targets`.
     """
-    own = {
-        pool.name: pool
-        for pool in board.pools()
-        if pool.name not in reserved and (not pool.targets or set(pool.targets) & set(targets))
-    }
-    pools: Iterable[PoolInfo] = asked or own.values()
-    if asked and not board.is_host:
-        pools = (_restrict_board_pool(board, own, pool) for pool in asked)
-    return _limit_to_budget(tuple(pools), ram_bytes)
+    own: dict[str, PoolInfo] = {}
+    for pool in board.pools():
+        has_target = not pool.targets or set(pool.targets) & set(targets)
+        if pool.name not in reserved and has_target:
+            own[pool.name] = pool
+    if not asked:
+        pools = tuple(own.values())
+    elif board.is_host:
+        pools = tuple(asked)
+    else:
+        pools = tuple(_restrict_board_pool(board, own, pool) for pool in asked)
+    return _limit_to_budget(pools, ram_bytes)
 
 
 def resolve_constant_pools(
     board: Board, asked: Sequence[PoolInfo], buffers: Sequence[PoolInfo], stream_input_rows: bool
 ) -> tuple[PoolInfo, ...]:
     """Return the pools requested for constants; if empty, constants are stored with the program."""
-    names = [pool.name for pool in asked]
-    for name in names:
-        if names.count(name) > 1 or name in {pool.name for pool in buffers}:
-            raise UsageError(f"two pools have the name {name}.", hint="another name.")
+    names = [pool.name for pool in (*buffers, *asked)]
+    for pool in asked:
+        if names.count(pool.name) > 1:
+            raise UsageError(f"two pools have the name {pool.name}.", hint="another name.")
     if sum(pool.scope in UNADDRESSABLE_SCOPES for pool in asked) > 1:
         raise UsageError("only one pool of constants can be read by a function.")
     if stream_input_rows and any(pool.scope == "async" for pool in asked):
@@ -94,13 +101,19 @@ def resolve_constant_pools(
     if board.is_host:
         return tuple(asked)
     own = {pool.name: pool for pool in board.const_pools()}
-    return tuple(
-        _set_access_mode(board, _restrict_board_pool(board, own, pool), pool.scope)
-        for pool in asked
-    )
+    pools: list[PoolInfo] = []
+    for pool in asked:
+        restricted = _restrict_board_pool(board, own, pool)
+        pools.append(_set_access_mode(board, restricted, pool.scope))
+    return tuple(pools)
 
 
 def _set_access_mode(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
+    """Return the pool with the scope that the user asked for, such as `external`.
+
+    The bytes of an external pool are a section that the image does not initialize; those of other
+    pools outside the address space have no section.
+    """
     if scope == "global":
         return pool
     if not pool.section:
@@ -113,6 +126,7 @@ def _set_access_mode(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
 
 
 def _limit_to_budget(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInfo, ...]:
+    """Return the pools, of which the writable ones together have at most `ram_bytes`."""
     if ram_bytes is None:
         return pools
     if not any(pool.access == "rw" for pool in pools):
@@ -129,11 +143,17 @@ def _limit_to_budget(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tupl
 
 
 def _restrict_board_pool(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
+    """Return the board's pool with the smaller size, and the speeds that the user gave."""
     if asked.name not in own:
         kind = "pool" if asked.access == "rw" else "pool for constants"
         what = f"board {board.name} has no {kind} {asked.name}."
-        raise UsageError(what, hint=f"one of {', '.join(own)}." if own else "another board.")
+        hint = f"one of {', '.join(own)}." if own else "another board."
+        raise UsageError(what, hint=hint)
     pool = own[asked.name]
     sizes = [size for size in (asked.size_bytes, pool.size_bytes) if size is not None]
-    speeds = {name: value for name in POOL_SPEEDS if (value := getattr(asked, name)) is not None}
-    return replace(pool, size_bytes=min(sizes, default=None), **speeds)
+    pool = replace(pool, size_bytes=min(sizes, default=None))
+    for name in POOL_SPEEDS:
+        speed = getattr(asked, name)
+        if speed is not None:
+            pool = replace(pool, **{name: speed})
+    return pool

@@ -7,24 +7,30 @@ with the original plan.
 from dataclasses import replace
 
 from firmwright.base.errors import InternalError
+from firmwright.base.rounding import round_up
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.plan import Placement, Plan, RelocatedBuffer
-from firmwright.ir.tir.traversal import Node, rewrite_func, statements
+from firmwright.ir.tir.traversal import Node, rewrite_func
+from firmwright.usmp.memory_planning import pool_views
 
 REDZONE_BYTES = 64
 """Least distance between two buffers; no access may touch these bytes."""
 
 
 def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
+    """Return the module with enlarged pools in which no two buffers touch, and the buffers.
+
+    Buffers follow each other without reuse of memory, those that persist between runs first:
+
+        pool  | redzone | state | redzone | x | redzone | y | redzone |
+    """
     main, plan = module.aot_main, module.memory_plan
     buffers: dict[str, RelocatedBuffer] = {}
     ends: dict[str, int] = {}
-    views = [node for node in statements(main.body) if isinstance(node, tir.DeclBuffer)]
-    views = [view for view in views if view.source.buffer.scope == "pool"]
-    persistent = {b.name for b in plan.buffers if b.kind in ("const", "state")}
-    for view in sorted(views, key=lambda view: view.buffer.name not in persistent):
+    persistent = {info.name for info in plan.buffers if info.kind in ("const", "state")}
+    for view in sorted(pool_views(main), key=lambda view: view.buffer.name not in persistent):
         relocated = _relocate(view, ends.get(view.source.buffer.name, 0))
         buffers[relocated.name] = relocated
         ends[relocated.pool] = relocated.end
@@ -37,18 +43,25 @@ def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, 
 
 
 def _relocate(view: tir.DeclBuffer, end: int) -> RelocatedBuffer:
+    """Place a buffer behind a redzone that begins at `end`."""
     source, buffer = view.source, view.buffer
     if not isinstance(source.offset, tir.IntImm):
         raise InternalError(f"{buffer.name} has no fixed place in pool {source.buffer.name}.")
     alignment = max(buffer.alignment, buffer.dtype.size_bytes, 1)
-    offset = -(-(end + REDZONE_BYTES) // alignment) * alignment
-    pool, planned = source.buffer.name, source.offset.value
-    return RelocatedBuffer(buffer.name, pool, offset, planned, buffer.span_bytes)
+    return RelocatedBuffer(
+        name=buffer.name,
+        pool=source.buffer.name,
+        offset=round_up(end + REDZONE_BYTES, alignment),
+        planned=source.offset.value,
+        size_bytes=buffer.span_bytes,
+    )
 
 
 def _with_offsets(
     main: tir.PrimFunc, places: dict[str, RelocatedBuffer], sizes: dict[str, int]
 ) -> tir.PrimFunc:
+    """Return the main with the new offsets and pool sizes, both in bytes."""
+
     def grown(pool: tir.Buffer) -> tir.Buffer:
         return replace(pool, shape=(sizes.get(pool.name, pool.elements),))
 
@@ -60,10 +73,9 @@ def _with_offsets(
         source = tir.AccessPtr(grown(part.source.buffer), offset, place.size_bytes, "rw")
         return tir.DeclBuffer(part.buffer, source, part.body)
 
-    params = tuple(
-        tir.Param(grown(param.value), "pool")
-        if param.role == "pool" and isinstance(param.value, tir.Buffer)
-        else param
-        for param in main.params
-    )
-    return replace(rewrite_func(main, rule), params=params)
+    params: list[tir.Param] = []
+    for param in main.params:
+        if param.role == "pool" and isinstance(param.value, tir.Buffer):
+            param = tir.Param(grown(param.value), "pool")
+        params.append(param)
+    return replace(rewrite_func(main, rule), params=tuple(params))

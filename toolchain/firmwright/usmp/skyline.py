@@ -4,29 +4,65 @@ A state is a set of placed buffers and their skyline: the top of the buffers at 
 places a buffer at an end of one valley, the end at which fewer buffers fit, or wastes that end up
 to the lower rim. Where no remaining buffer fits at an end, the skyline rises at once; a state
 whose waste exceeds the slack of a time is dropped. Work is counted, so results are deterministic.
+
+    height  - - - - - - - - - - - - -      no buffer may end above
+            ####
+            ####            #####          # are placed buffers
+            ####w...........#####          . is a valley, as deep as its lower rim, the right one
+            ####w...........#####          w is its left end, wasted up to that rim
+            #####################
+             ------- time ------>
+
+    slack of a column = height - bytes of all buffers that are live then - waste so far
+
+A buffer at the bottom of the left end begins where the valley begins, as the rim is in its way; one
+at the right end ends where the valley ends. The search tries all of these, or waste.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.base.rounding import round_up
+from firmwright.ir.tir.plan import LiveRange
 from firmwright.usmp.heuristics import order_from_layout, place_first_fit
 from firmwright.usmp.planning_problem import Layout, PlanningProblem
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
-_RULES = (("slack", 2), ("width", 1), ("level", 0), ("width", 0))
-"""The valley to fill, with the least of that, and the power of the placed area that divides the
-waste to rank states."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What a beam fills first, and how it ranks its states.
+
+    `valley` names the measure of which the valley to fill has the least: `slack`, `width` or
+    `level`. States are ranked by their waste, divided by their placed area to the power `power`.
+    """
+
+    valley: str
+    power: int
+
+
+_RULES = (_Rule("slack", 2), _Rule("width", 1), _Rule("level", 0), _Rule("width", 0))
+"""The rules to try, those that solve most problems first."""
+_WIDTH_FIRST = 16
+"""Number of states that the first beam keeps after each step; later beams keep twice as many."""
 _WIDTH_MAX = 512
 _WORK_PER_BUFFER = 3_000_000
 """Work limit in columns of states."""
 _WASTE_LEAST = 0.03
 """Added to the waste, as part of the slack, so that the area also ranks states without waste."""
 _ENDLESS = 1 << 29
+"""A level above all heights, in steps."""
+_HASHES_END = 1 << 62
+"""Hashes are below this number; their sums wrap around in 64 bits."""
 
 
 def lower_skyline(problem: PlanningProblem, start: Layout, scale: int = 1) -> Layout:
@@ -34,9 +70,14 @@ def lower_skyline(problem: PlanningProblem, start: Layout, scale: int = 1) -> La
 
     It applies if there is one pool and the peak of disjoint buffers is the lower bound.
     """
-    if start.is_proven(problem) or len({pool for b in problem.buffers for pool in b.pools}) > 1:
+    pools: set[str] = set()
+    lives: list[LiveRange] = []
+    for buffer in problem.buffers:
+        pools.update(buffer.pools)
+        first = min(live.first for live in buffer.live)
+        lives.append(LiveRange(first, max(live.end for live in buffer.live)))
+    if start.is_proven(problem) or len(pools) > 1:
         return start
-    lives = [(min(r.first for r in b.live), max(r.end for r in b.live)) for b in problem.buffers]
     packings = [_Packing(problem, lives, group) for group in _separate(lives)]
     if max(packing.peak_bytes for packing in packings) > problem.lower_bound_bytes:
         return start
@@ -47,22 +88,24 @@ def lower_skyline(problem: PlanningProblem, start: Layout, scale: int = 1) -> La
     return min(start, place_first_fit(problem, order), key=lambda layout: layout.cost)
 
 
-def _separate(lives: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Return the numbers in groups that are never alive at once."""
+def _separate(lives: Sequence[LiveRange]) -> list[list[int]]:
+    """Return the numbers of the buffers in groups that are never alive at once."""
     groups: list[list[int]] = []
     until = 0
-    for (first, end), number in sorted(zip(lives, range(len(lives)), strict=True)):
-        if first >= until:
+    for number in sorted(range(len(lives)), key=lambda n: (lives[n].first, lives[n].end)):
+        if lives[number].first >= until:
             groups.append([])
         groups[-1].append(number)
-        until = max(until, end)
+        until = max(until, lives[number].end)
     return groups
 
 
-class _Beam(NamedTuple):
-    """States, one a row: top (minus height) and slack of each column, and remaining buffers.
+@dataclass(frozen=True, slots=True)
+class _Beam:
+    """States, one a row.
 
-    `area` is the part of the total that is placed.
+    `top` (minus the height, so at most 0) and `slack` have an element for each column, `remaining`
+    for each buffer of the packing. `area` is the part of the total area that is placed.
     """
 
     top: NDArray[np.int32]
@@ -70,58 +113,135 @@ class _Beam(NamedTuple):
     remaining: NDArray[np.bool_]
     area: Floats
 
-    def rows(self, chosen: Ints) -> "_Beam":
-        return _Beam._make(column[chosen] for column in self)
+    def rows(self, chosen: Ints) -> _Beam:
+        """Return copies of the chosen states."""
+        return _Beam(
+            top=self.top[chosen],
+            slack=self.slack[chosen],
+            remaining=self.remaining[chosen],
+            area=self.area[chosen],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Valleys:
+    """Valleys of skylines, one an element: the row of the state and the columns [first, end).
+
+    `depth` is the height of the lower rim above the bottom.
+    """
+
+    row: Ints
+    first: Ints
+    end: Ints
+    depth: Ints
+
+    def at(self, chosen: Ints) -> _Valleys:
+        """Return the chosen valleys."""
+        return _Valleys(self.row[chosen], self.first[chosen], self.end[chosen], self.depth[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """For each valley, the buffers that begin or end with it, and whether each fits.
+
+    `left` has the buffers that begin where the valley begins, filled up with the number of the
+    empty buffer; `is_left` tells which of them remain and are narrow enough. `right` and `is_right`
+    are the same for the other end.
+    """
+
+    left: Ints
+    is_left: NDArray[np.bool_]
+    right: Ints
+    is_right: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Successors of states: row of the parent, placed buffer, and column and depth of waste.
+
+    The depth is 0 for a real buffer; for the empty buffer, the column is wasted by the depth.
+    """
+
+    parents: Ints
+    buffers: Ints
+    columns: Ints
+    depths: Ints
+
+    def at(self, chosen: Ints) -> _Steps:
+        """Return the chosen steps."""
+        return _Steps(
+            parents=self.parents[chosen],
+            buffers=self.buffers[chosen],
+            columns=self.columns[chosen],
+            depths=self.depths[chosen],
+        )
 
 
 class _Packing:
     """Buffers with sizes in steps of their common divisor, and lives as ranges of columns.
 
-    Columns are the times with maximal sets of live buffers. The last buffer, without size or life,
-    is never among the remaining ones; placing it is waste.
+    Columns are the times with maximal sets of live buffers. The last buffer, called the empty one,
+    has neither size nor life and is never among the remaining ones; placing it is waste.
+
+    Arrays by buffer: `_first`, `_end` (columns), `_areas` (part of the total area) and `_hash`,
+    which is equal for buffers of the same size and life. `_towers[buffer, column]` is the buffer's
+    size where it is live, else 0, and `_load[column]` their sum. `_beginning[column]` and
+    `_ending[column]` list the buffers that begin and that end there, the widest and then the
+    largest first.
     """
 
     def __init__(
-        self, problem: PlanningProblem, lives: Sequence[tuple[int, int]], members: Sequence[int]
+        self, problem: PlanningProblem, lives: Sequence[LiveRange], members: Sequence[int]
     ) -> None:
-        buffers = [problem.buffers[number] for number in members]
-        aligned = [-(-b.size_bytes // b.alignment) * b.alignment for b in buffers]
+        aligned: list[int] = []
+        for number in members:
+            buffer = problem.buffers[number]
+            aligned.append(round_up(buffer.size_bytes, buffer.alignment))
         self.members = members
         self.step = math.gcd(*aligned)
         self.work = 0
-        firsts, ends = np.array([lives[number] for number in members]).T
-        begins = np.unique(firsts)
-        next_end = np.unique(ends)[np.searchsorted(np.unique(ends), begins, "right")]
-        times = begins[np.append(next_end[:-1] <= begins[1:], True)]
+        firsts = np.array([lives[number].first for number in members])
+        ends = np.array([lives[number].end for number in members])
+        times = _maximal_times(firsts, ends)
+        self._empty = len(members)
         self._first = np.append(np.searchsorted(times, firsts), 0)
         self._end = np.append(np.searchsorted(times, ends), 0)
         sizes = np.array([*aligned, 0]) // self.step
         column = np.arange(len(times))
-        covers = (self._first[:, None] <= column) & (column < self._end[:, None])
-        self._towers = (covers * sizes[:, None]).astype(np.int32)
+        is_live = (self._first[:, None] <= column) & (column < self._end[:, None])
+        self._towers = (is_live * sizes[:, None]).astype(np.int32)
         self._load = self._towers.sum(0, dtype=np.int32)
         self._areas = self._towers.sum(1) / self._load.sum()
         self.peak_bytes = int(self._load.max()) * self.step
-        rank = np.lexsort((-sizes, self._first - self._end))[:-1].tolist()
-        self._beginning = _by_column(rank, self._first, len(times))
-        self._ending = _by_column(rank, self._end - 1, len(times))
+        widest_first = np.lexsort((-sizes, self._first - self._end))[:-1].tolist()
+        self._beginning = _by_column(widest_first, self._first, len(times))
+        self._ending = _by_column(widest_first, self._end - 1, len(times))
+        # Buffers of the same kind have the same hash, so states that differ only in which of them
+        # they placed are equal. The seed is fixed: results are the same from run to run.
         kinds = np.unique((self._first, self._end, sizes), axis=1, return_inverse=True)[1]
-        hashes = np.random.default_rng(1).integers(1 << 62, size=len(sizes) + len(times))
-        self._hash, self._column_hash = hashes[kinds.ravel()], hashes[len(sizes) :]
+        hashes = np.random.default_rng(1).integers(_HASHES_END, size=len(sizes) + len(times))
+        self._hash = hashes[kinds.ravel()]
+        self._column_hash = hashes[len(sizes) :]
 
     def lowest(self, problem: PlanningProblem, start: Layout, most: int) -> Sequence[int]:
-        """Return the order of the lowest layout found, by beams of doubling width."""
-        best: Sequence[int] = [n for n in order_from_layout(start) if n in set(self.members)]
-        upper = max(start.offsets[n] + problem.buffers[n].size_bytes for n in best)
+        """Return the order of the lowest layout found, by beams of at most `most` states.
+
+        The width of the beams doubles. For each width and rule, heights between the lower bound and
+        the lowest layout are bisected, first the lower bound itself.
+        """
+        own = set(self.members)
+        best: Sequence[int] = [number for number in order_from_layout(start) if number in own]
         if start.unplaced_bytes:
-            upper = problem.limits[problem.buffers[best[0]].pools[0]] or 0
-        lower, upper = problem.lower_bound_bytes // self.step, upper // self.step
-        width = 16
+            upper_bytes = problem.limits[problem.buffers[best[0]].pools[0]] or 0
+        else:
+            upper_bytes = max(start.offsets[n] + problem.buffers[n].size_bytes for n in best)
+        lower, upper = problem.lower_bound_bytes // self.step, upper_bytes // self.step
+        width = _WIDTH_FIRST
         while width <= most and lower < upper and self.work >= 0:
-            for valley, power in _RULES:
+            for rule in _RULES:
                 height = lower
                 while lower <= height < upper and self.work >= 0:
-                    order = self._find_order(height, width, valley, power)
+                    order = self._find_order(height, width, rule)
                     if order:
                         best, upper = order, height
                     elif height > lower:
@@ -130,120 +250,184 @@ class _Packing:
             width *= 2
         return best
 
-    def _find_order(self, height: int, width: int, valley: str, power: int) -> list[int] | None:
-        """Return the buffers in an order whose first fit has the height; None if none is found."""
+    def _find_order(self, height: int, width: int, rule: _Rule) -> list[int] | None:
+        """Return the buffers in an order whose first fit has the height; None if none is found.
+
+        Each round extends all states of the beam by one step. Before the successors are computed,
+        the ranking by waste keeps twice as many as the beam has; afterwards, without those that are
+        equal or whose waste exceeds the slack, the beam keeps the best.
+        """
         free = height - self._load
-        weight = 1 / (1.0 + free)
+        weight = 1 / (1.0 + free)  # waste in a column counts more the less is free there
         weight /= weight.sum()
-        remaining = np.arange(len(self._first))[None] < len(self.members)
-        beam = _Beam(np.full_like(free, -height)[None], free[None], remaining, np.zeros(1))
+        beam = self._empty_beam(height, free)
         self._rise(beam)
-        steps: list[tuple[Ints, Ints]] = []
+        history: list[_Steps] = []
         while beam.remaining.any(1).all():
-            parents, buffers, columns, depths = self._expand(beam, valley)
-            waste = ((free - beam.slack) @ weight)[parents] + depths * weight[columns]
-            area = beam.area[parents] + self._areas[buffers]
-            chosen = _rank(waste, area, power)[: 2 * width]
-            parents, buffers = parents[chosen], buffers[chosen]
-            children = beam.rows(parents)._replace(area=area[chosen])
-            rows = np.arange(len(buffers))
-            children.remaining[rows, buffers] = False
-            children.top[...] += self._towers[buffers]
-            children.top[rows, columns[chosen]] += depths[chosen]
-            children.slack[rows, columns[chosen]] -= depths[chosen]
-            alive = self._rise(children)
-            chosen = _rank((free - children.slack) @ weight, children.area, power)
-            chosen = chosen[alive[chosen]]
+            steps = self._expand(beam, rule.valley)
+            waste_before = ((free - beam.slack) @ weight)[steps.parents]
+            waste = waste_before + steps.depths * weight[steps.columns]
+            area = beam.area[steps.parents] + self._areas[steps.buffers]
+            promising = _rank(waste, area, rule.power)[: 2 * width]
+            steps = steps.at(promising)
+            children = self._successors(beam, steps, area[promising])
+            is_possible = self._rise(children)
+            ranked = _rank((free - children.slack) @ weight, children.area, rule.power)
+            ranked = ranked[is_possible[ranked]]
             keys = children.remaining @ self._hash + children.top @ self._column_hash
-            chosen = chosen[np.sort(np.unique(keys[chosen], return_index=True)[1])[:width]]
-            if not len(chosen) or self.work < 0:
+            first_of_equal = np.unique(keys[ranked], return_index=True)[1]
+            kept = ranked[np.sort(first_of_equal)[:width]]
+            if not len(kept) or self.work < 0:
                 return None
-            beam = children.rows(chosen)
-            steps.append((parents[chosen], buffers[chosen]))
-        return self._trace(steps, int(beam.remaining.any(1).argmin()))
+            beam = children.rows(kept)
+            history.append(steps.at(kept))
+        complete = int(beam.remaining.any(1).argmin())
+        return self._trace(history, complete)
 
-    def _trace(self, steps: Sequence[tuple[Ints, Ints]], row: int) -> list[int]:
-        placed = []
-        for parents, buffers in reversed(steps):
-            placed.append(int(buffers[row]))
-            row = int(parents[row])
-        return [self.members[n] for n in reversed(placed) if n < len(self.members)]
+    def _empty_beam(self, height: int, free: NDArray[np.int32]) -> _Beam:
+        """Return the only state without a placed buffer; `free` is the slack of each column."""
+        remaining = np.arange(len(self._first))[None] < self._empty
+        return _Beam(np.full_like(free, -height)[None], free[None], remaining, np.zeros(1))
 
-    def _expand(self, beam: _Beam, valley: str) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return the successors: parent, placed buffer, and column and depth of waste."""
-        row, first, end, depth = _valleys(beam.top, beam.slack)
-        spans = np.stack((first, end), 1) + row[:, None] * len(self._load)
-        slack = np.minimum.reduceat(np.append(beam.slack, _ENDLESS), spans.ravel())[::2]
-        ranks = {"slack": slack, "width": end - first, "level": beam.top[row, first]}
-        order = np.lexsort((end - first, ranks[valley], row))
-        order = order[np.unique(row[order], return_index=True)[1]]
-        row, first, end, depth = row[order], first[order], end[order], depth[order]
-        left, from_left, right, from_right = self._fitting(beam, row, first, end)
-        is_right = from_right.sum(1) < from_left.sum(1)
-        column = np.where(is_right, end - 1, first)
-        left_row, left_slot = np.nonzero(from_left & ~is_right[:, None])
-        right_row, right_slot = np.nonzero(from_right & is_right[:, None])
-        wasting = np.flatnonzero(depth <= beam.slack[row, column])
+    def _successors(self, beam: _Beam, steps: _Steps, area: Floats) -> _Beam:
+        """Return the states after the steps; `area` is their placed area."""
+        children = replace(beam.rows(steps.parents), area=area)
+        rows = np.arange(len(steps.buffers))
+        children.remaining[rows, steps.buffers] = False
+        children.top[...] += self._towers[steps.buffers]
+        children.top[rows, steps.columns] += steps.depths
+        children.slack[rows, steps.columns] -= steps.depths
+        return children
+
+    def _trace(self, history: Sequence[_Steps], row: int) -> list[int]:
+        """Return the numbers of the buffers in the order in which state `row` placed them."""
+        placed: list[int] = []
+        for steps in reversed(history):
+            buffer = int(steps.buffers[row])
+            if buffer != self._empty:
+                placed.append(self.members[buffer])
+            row = int(steps.parents[row])
+        placed.reverse()
+        return placed
+
+    def _expand(self, beam: _Beam, measure: str) -> _Steps:
+        """Return the steps of each state, all at one end of one of its valleys.
+
+        It is the valley with the least of `measure`, at equality the narrowest, and the end at
+        which fewer buffers fit, at equality the left one.
+        """
+        valleys = _valleys(beam.top, beam.slack)
+        row, width = valleys.row, valleys.end - valleys.first
+        if measure == "slack":
+            rank = self._least_slack(beam, valleys)
+        elif measure == "width":
+            rank = width
+        else:
+            rank = beam.top[row, valleys.first]
+        order = np.lexsort((width, rank, row))
+        first_of_row = np.unique(row[order], return_index=True)[1]
+        chosen = valleys.at(order[first_of_row])
+        fitting = self._fitting(beam, chosen)
+        goes_right = fitting.is_right.sum(1) < fitting.is_left.sum(1)
+        column = np.where(goes_right, chosen.end - 1, chosen.first)
+        left_row, left_slot = np.nonzero(fitting.is_left & ~goes_right[:, None])
+        right_row, right_slot = np.nonzero(fitting.is_right & goes_right[:, None])
+        wasting = np.flatnonzero(chosen.depth <= beam.slack[chosen.row, column])
         parents = np.concatenate((left_row, right_row, wasting))
-        none = np.full(len(wasting), len(self.members))
-        buffers = np.concatenate((left[left_row, left_slot], right[right_row, right_slot], none))
-        return parents, buffers, column[parents], depth[parents] * (buffers == len(self.members))
+        left = fitting.left[left_row, left_slot]
+        right = fitting.right[right_row, right_slot]
+        buffers = np.concatenate((left, right, np.full(len(wasting), self._empty)))
+        depths = chosen.depth[parents] * (buffers == self._empty)
+        # There is one chosen valley for each state, in order, so its position is the state's row.
+        return _Steps(parents, buffers, column[parents], depths)
+
+    def _least_slack(self, beam: _Beam, valleys: _Valleys) -> Ints:
+        """Return the least slack of the columns of each valley."""
+        # `reduceat` takes the minimum from each index to the next one: at the even positions, from
+        # the first column to the end of a valley. The appended element is the end of the last one.
+        ends = np.stack((valleys.first, valleys.end), 1) + valleys.row[:, None] * len(self._load)
+        slack = np.append(beam.slack, _ENDLESS)
+        least: Ints = np.minimum.reduceat(slack, ends.ravel())[::2]
+        return least
 
     def _rise(self, beam: _Beam) -> NDArray[np.bool_]:
-        """Raise ends of valleys where no buffer fits; return which states have enough slack."""
-        alive = np.ones(len(beam.top), np.bool_)
-        rows = np.arange(len(alive))
+        """Raise ends of valleys where no buffer fits; return which states have enough slack.
+
+        This changes `beam`. It repeats until all ends of all valleys have a fitting buffer.
+        """
+        is_possible = np.ones(len(beam.top), np.bool_)
+        rows = np.arange(len(is_possible))
         while len(rows):
             self.work -= len(rows) * len(self._load)
-            row, first, end, depth = _valleys(beam.top[rows], beam.slack[rows])
-            row = rows[row]
-            _, from_left, _, from_right = self._fitting(beam, row, first, end)
-            is_left = ~from_left.any(1)
-            is_right = ~from_right.any(1) & ~(is_left & (end - first == 1))
-            row = np.append(row[is_left], row[is_right])
-            column = np.append(first[is_left], end[is_right] - 1)
-            rise = np.append(depth[is_left], depth[is_right])
+            valleys = _valleys(beam.top[rows], beam.slack[rows])
+            valleys = replace(valleys, row=rows[valleys.row])
+            fitting = self._fitting(beam, valleys)
+            is_single = valleys.end - valleys.first == 1
+            is_left = ~fitting.is_left.any(1)
+            is_right = ~fitting.is_right.any(1) & ~(is_left & is_single)  # both ends: raise once
+            row = np.append(valleys.row[is_left], valleys.row[is_right])
+            column = np.append(valleys.first[is_left], valleys.end[is_right] - 1)
+            rise = np.append(valleys.depth[is_left], valleys.depth[is_right])
             beam.top[row, column] += rise
             beam.slack[row, column] -= rise
-            alive[row[beam.slack[row, column] < 0]] = False
-            rows = np.unique(row[alive[row]])
-        return alive
+            is_possible[row[beam.slack[row, column] < 0]] = False
+            rows = np.unique(row[is_possible[row]])
+        return is_possible
 
-    def _fitting(
-        self, beam: _Beam, row: Ints, first: Ints, end: Ints
-    ) -> tuple[Ints, NDArray[np.bool_], Ints, NDArray[np.bool_]]:
-        """Return the buffers that begin, and that end, with a valley, and whether each fits."""
-        left, right = self._beginning[first], self._ending[end - 1]
-        from_left = beam.remaining[row[:, None], left] & (self._end[left] <= end[:, None])
-        from_right = beam.remaining[row[:, None], right] & (self._first[right] >= first[:, None])
-        return left, from_left, right, from_right
+    def _fitting(self, beam: _Beam, valleys: _Valleys) -> _Fitting:
+        """Return the buffers that fit at the ends of valleys of the beam's states."""
+        row, first, end = valleys.row[:, None], valleys.first[:, None], valleys.end[:, None]
+        left, right = self._beginning[valleys.first], self._ending[valleys.end - 1]
+        is_left = beam.remaining[row, left] & (self._end[left] <= end)
+        is_right = beam.remaining[row, right] & (self._first[right] >= first)
+        return _Fitting(left, is_left, right, is_right)
+
+
+def _maximal_times(firsts: Ints, ends: Ints) -> Ints:
+    """Return the times with maximal sets of live buffers, given all first times and ends.
+
+    These are the times at which a life begins, except those after which the next life begins before
+    any ends: then the next set contains this one.
+    """
+    beginnings, endings = np.unique(firsts), np.unique(ends)
+    next_ending = endings[np.searchsorted(endings, beginnings, "right")]
+    is_maximal = next_ending[:-1] <= beginnings[1:]
+    times: Ints = beginnings[np.append(is_maximal, True)]
+    return times
 
 
 def _by_column(numbers: Sequence[int], columns: Ints, count: int) -> Ints:
-    """Return the numbers of the buffers of each column, filled up with the number of none."""
-    lists = [[n for n in numbers if columns[n] == column] for column in range(count)]
-    table = np.full((count, max(map(len, lists))), len(numbers))
-    for row, own in zip(table, lists, strict=True):
-        row[: len(own)] = own
+    """Return the numbers of the buffers of each column, filled up with that of the empty one."""
+    buffers_of_column: list[list[int]] = [[] for _ in range(count)]
+    for number in numbers:
+        buffers_of_column[columns[number]].append(number)
+    most = max(len(buffers) for buffers in buffers_of_column)
+    table = np.full((count, most), len(numbers))
+    for row, buffers in zip(table, buffers_of_column, strict=True):
+        row[: len(buffers)] = buffers
     return table
 
 
 def _rank(waste: Floats, area: Floats, power: int) -> Ints:
-    return np.argsort((waste + _WASTE_LEAST) / np.maximum(area, 1e-9) ** power, kind="stable")
+    """Return the positions of states, the best first: little waste for much placed area."""
+    placed = np.maximum(area, 1e-9)  # no division by zero
+    return np.argsort((waste + _WASTE_LEAST) / placed**power, kind="stable")
 
 
-def _valleys(top: NDArray[np.int32], slack: NDArray[np.int32]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return row, beginning, end, and depth (to the lower rim) of all valleys.
+def _valleys(top: NDArray[np.int32], slack: NDArray[np.int32]) -> _Valleys:
+    """Return all valleys of the rows: runs of columns of one level between two higher rims.
 
     Full columns are endlessly high, as are the rims at the ends of a row.
     """
     count, width = top.shape
+    # An endless column after each row separates the rows, so that one pass finds all runs.
     levels = np.full((count, width + 1), _ENDLESS, np.int32)
     levels[:, :-1] = np.where(top + slack == 0, _ENDLESS, top)
     flat = levels.ravel()
     starts = np.append(0, np.flatnonzero(flat[1:] != flat[:-1]) + 1)
     rims = np.concatenate(([_ENDLESS], flat[starts], [_ENDLESS]))
     depth = np.minimum(rims[:-2], rims[2:]) - flat[starts]
-    valley = np.flatnonzero(depth > 0)
-    row, first = np.divmod(starts[valley], width + 1)
-    return row, first, starts[valley + 1] - row * (width + 1), depth[valley]
+    runs = np.flatnonzero(depth > 0)
+    row, first = np.divmod(starts[runs], width + 1)
+    end = starts[runs + 1] - row * (width + 1)
+    return _Valleys(row, first, end, depth[runs])
