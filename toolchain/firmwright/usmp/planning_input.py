@@ -228,8 +228,10 @@ def _pairs_in_call(
     """
     roots: list[str | None] = []
     for arg in call.args:
-        is_pointer = isinstance(arg, tir.AccessPtr)
-        roots.append(flow.roots.get(arg.buffer.name) if is_pointer else None)
+        if isinstance(arg, tir.AccessPtr):
+            roots.append(flow.roots.get(arg.buffer.name))
+        else:
+            roots.append(None)
     source_roots: dict[str, str] = {}
     result_roots: dict[str, str] = {}
     for param, arg, root in zip(kernel.params, call.args, roots, strict=True):
@@ -366,16 +368,20 @@ class _Overlays:
         outputs: list[str] = []
         rows = cast("tuple[tuple[str, str, int], ...]", kernel.attrs[plan.OVERLAYS_ATTR])
         for name, workspace, offset in rows:
-            arg = args[name]
-            if uses[arg.root] > 1 or arg.root in unusable or not self._may_be_inside(arg):
+            argument = args[name]
+            if (
+                uses[argument.root] > 1
+                or argument.root in unusable
+                or not self._may_be_inside(argument)
+            ):
                 continue
-            if arg.role == "in":
-                inputs.append(arg.root)
+            if argument.role == "in":
+                inputs.append(argument.root)
             else:
-                outputs.append(arg.root)
+                outputs.append(argument.root)
             area = args[workspace].buffer
-            lo, hi = -arg.buffer.span_bytes, area.span_bytes
-            at_offset = OffsetConstraint(area.name, arg.root, lo, hi, _ONE_PLACE, offset)
+            lo, hi = -argument.buffer.span_bytes, area.span_bytes
+            at_offset = OffsetConstraint(area.name, argument.root, lo, hi, _ONE_PLACE, offset)
             yield InplacePair(self.span, (at_offset,))
         for a, b in product(inputs, outputs):
             yield InplacePair(self.span, (OffsetConstraint(a, b, 0, 0),))

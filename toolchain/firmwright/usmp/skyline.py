@@ -323,7 +323,7 @@ class _Packing:
         elif measure == "width":
             rank = width
         else:
-            rank = beam.top[row, valleys.first]
+            rank = beam.top[row, valleys.first].astype(np.int64)
         order = np.lexsort((width, rank, row))
         first_of_row = np.unique(row[order], return_index=True)[1]
         chosen = valleys.at(order[first_of_row])
