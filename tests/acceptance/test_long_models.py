@@ -20,7 +20,7 @@ def test_chain_of_hundreds_of_operators_compiles() -> None:
         for number in range(OPERATORS)
     )
     entry = Function("main", (values[0],), body, (values[-1],))
-    module = IRModule("chain", {"main": entry}, {}, attrs={"entry": "main"})
+    module = IRModule("chain", {"main": entry}, {}, entry_name="main")
     planned = compile_model(module, Options()).module
     again = load_module_bytes(print_module(planned).encode(), "chain.fwir")
     assert again.plan == planned.plan

@@ -78,4 +78,4 @@ def chain(*calls: tuple[str, str, str]) -> IRModule:
     consumed = {value.name for call in body for value in call.inputs if value is not None}
     results = tuple(v for call in body for v in call.outputs if v.name not in consumed)
     main = Function("main", params, tuple(body), results)
-    return IRModule("toy", {"main": main}, attrs={"entry": "main"})
+    return IRModule("toy", {"main": main}, entry_name="main")

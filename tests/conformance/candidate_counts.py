@@ -111,12 +111,12 @@ def _module(batch: Sequence[KernelCandidate], board: str) -> IRModule:
     main = tir.PrimFunc("run", (), body, {"aot_main": True})
     functions = {kernel.name: kernel for kernel in kernels}
     constants = {k: c for item in batch for k, c in item.alternative.constants.items()}
-    plain = IRModule("layers", {**functions, "run": main}, constants, attrs={"entry": "run"})
+    plain = IRModule("layers", {**functions, "run": main}, constants, entry_name="run")
     options = Options(board=board, optimize=_APART, preserve_input=True)
     module = configure_module(plain, load_board(board), options)
     inputs, outputs = (tuple(map(_tensor, ends.values())) for ends in (read, written))
     io = replace(module.io, inputs=inputs, outputs=outputs)
-    return replace(module, io=io).with_attrs(stage=LOWERED_STAGE)
+    return replace(module, io=io).with_stage(LOWERED_STAGE)
 
 
 def _buffers(name: str, kinds: Sequence[TensorType | None]) -> Mapping[DType, tir.Buffer]:

@@ -12,7 +12,7 @@ from firmwright.base.dtypes import Array
 from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.op_call import NumericsProfile
+from firmwright.ir.settings import NumericsProfile
 from firmwright.oracle.reference_runner import run_reference
 from tests.conformance.kernel_batches import import_cases
 from tests.conformance.random_inputs import SAMPLES, drawn

@@ -21,9 +21,10 @@ from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType
-from firmwright.ir.graph.op_call import NumericsProfile, OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.pass_catalog import PASS_NAMES
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ir.tir.verify import verify_module
@@ -106,7 +107,7 @@ def import_cases(cases: Sequence[ConformanceCase], numerics: NumericsProfile) ->
     module = import_model(read_tflite(data, NAME), NAME, data, op_table())
     assert isinstance(module.entry, Function)
     assert len(module.entry.body) == len(cases)
-    return module.with_attrs(numerics=numerics)
+    return module.with_numerics(numerics)
 
 
 def make_batch(
@@ -274,7 +275,7 @@ def _planned(kernels: Sequence[Kernel]) -> IRModule:
         {n: c for kernel in kernels for n, c in kernel.alternative.constants.items()},
         {"cpu": parse_target("c")},
         io=io,
-        attrs={"entry": "run"},
+        entry_name="run",
     )
     for name in PASS_NAMES[PASS_NAMES.index("unroll") : PASS_NAMES.index("usmp")]:
         if name in BY_NAME:

@@ -81,7 +81,7 @@ class Subject:
     def planned(self, module: IRModule) -> IRModule:
         """Run the remaining passes on an unplanned module, without checks."""
         for step in remaining_passes(module, self.compiled.options):
-            module = step(module).with_attrs(stage=step.name)
+            module = step(module).with_stage(step.name)
         return module
 
     def judged(self, tree: SourceTree) -> Outcome:

@@ -32,7 +32,6 @@ from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.frontends.onnx.operators.registry import onnx_importers
-from firmwright.ir.core import Attr
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
@@ -215,8 +214,8 @@ def merge_modules(modules: Sequence[IRModule]) -> IRModule:
             for name, constant in module.constants.items()
         }
     main = Function("main", tuple(params), tuple(body), tuple(results))
-    attrs: dict[str, Attr] = {"entry": "main", "numerics": "onnx"}
-    return IRModule("cases", {"main": main}, constants, attrs=attrs)
+    module = IRModule("cases", {"main": main}, constants, entry_name="main")
+    return module.with_numerics("onnx")
 
 
 def run_merged(
@@ -238,7 +237,7 @@ def compile_module(module: IRModule, board: str) -> Compilation:
     module = configure_module(module, load_board(board), Options(**options))
     for step in GRAPH_PASSES:
         module = step(module)
-    return compile_for(module.with_attrs(stage=BEFORE_LOWERING), **options)
+    return compile_for(module.with_stage(BEFORE_LOWERING), **options)
 
 
 def group_tests(items: Sequence[SupportedTest]) -> Iterator[list[SupportedTest]]:

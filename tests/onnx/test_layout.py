@@ -36,7 +36,7 @@ def instructions(module: IRModule) -> int:
     """Return the cost model's instructions of a run without graph passes."""
     options = {"board": "mps2-an386", "planner": "greedy_by_size"}
     module = configure_module(module, load_board("mps2-an386"), Options(**options))
-    compiled = compile_for(module.with_attrs(stage=BEFORE_LOWERING), **options)
+    compiled = compile_for(module.with_stage(BEFORE_LOWERING), **options)
     return sum(predict_instructions(compiled).values())
 
 

@@ -47,6 +47,6 @@ def network() -> IRModule:
 )
 def test_layers_of_onnx_runtime_are_as_fast_as_those_of_tflite(board: str) -> None:
     module = network()
-    modules = [module, module.with_attrs(numerics="litert")]
+    modules = [module, module.with_numerics("litert")]
     own, other = (measure_instructions(compile_module(item, board)).total for item in modules)
     assert own.instructions <= MOST * other.instructions, own.instructions / other.instructions

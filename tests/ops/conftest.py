@@ -10,7 +10,7 @@ import pytest
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
-from firmwright.ir.graph.op_call import NumericsProfile
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ops.registry import op_table
 from firmwright.oracle.random_samples import SampleInput, make_sample
 from tests.ops.reference_answers import Answers, Array, ask_together

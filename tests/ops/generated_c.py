@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir import tir
-from firmwright.ir.graph.op_call import NumericsProfile
 from firmwright.ir.module import IoTensor
+from firmwright.ir.settings import NumericsProfile
 from firmwright.pipeline import Options, compile_model, load_module_bytes
 from tests.ops.tflite_writer import write_cases
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.conformance.case_tables import ConformanceCase
-from firmwright.ir.graph.op_call import NumericsProfile
+from firmwright.ir.settings import NumericsProfile
 from firmwright.oracle.reference_runner import run_reference
 from tests.ops.tflite_writer import input_names, output_names, write_cases
 

@@ -18,7 +18,8 @@ from firmwright.conformance.case_tables import ConformanceCase, conformance_case
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.op_call import NumericsProfile, OpCall
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.lower.lowering import make_op_call
 from firmwright.ops.intrinsics import BASE_INTRINSICS
@@ -84,7 +85,7 @@ def call_of(case: ConformanceCase, numerics: NumericsProfile) -> tuple[OpCall, l
     main = module.entry
     assert isinstance(main, Function)
     assert len(main.body) == 1
-    return make_op_call(main.body[0], module.with_attrs(numerics=numerics)), find_state(module)
+    return make_op_call(main.body[0], module.with_numerics(numerics)), find_state(module)
 
 
 def assert_agrees(

@@ -23,7 +23,7 @@ def test_variable_output_shape_is_as_in_tflm() -> None:
     variable = CaseTensor(shape.shape, "int32")
     data = write_cases([replace(case, inputs=(variable, w, x, *bias))])
     module = import_model(read_tflite(data, "case"), "case", data, op_table())
-    module = module.with_attrs(numerics="tflm")
+    module = module.with_numerics("tflm")
     values = np.random.default_rng(3).integers(-32768, 32768, x.shape).astype(np.int16)
     sample = {"0.x0": np.array(case.outputs[0].shape, np.int32), "0.x2": values}
     (expected,) = run_reference(data, [sample], "tflm").outputs

@@ -59,7 +59,7 @@ def test_file_with_several_entry_points_needs_a_selection(path: Path) -> None:
         load_model(f"{path}:sub")
     model = load_model(f"{path}:ask")
     assert model.name == "calc_ask"
-    assert model.module.attrs["subgraph"] == 1
+    assert model.module.origin.subgraph == 1
 
 
 @pytest.mark.host_c

@@ -149,7 +149,7 @@ class GraphBuilder:
     def module(self, *results: Value) -> IRModule:
         inputs, calls = tuple(self._inputs), tuple(self._calls)
         main = Function("main", inputs, calls, results, state=tuple(self._state.values()))
-        module = IRModule(self.name, {"main": main}, dict(self._constants), attrs={"entry": "main"})
+        module = IRModule(self.name, {"main": main}, dict(self._constants), entry_name="main")
         verify_graph(main, module, self._ops)
         return module
 

@@ -69,7 +69,7 @@ def unlinked_module(module_of: Any) -> IRModule:
     call = replace(old, args=(*old.args, pointer))
     body = tir.AllocateConst(buffer, constant, _replace_call(main.body, call))
     module = module.with_function(lifted).with_function(replace(main, body=body))
-    return module.with_attrs(link_params=False)
+    return replace(module, settings=replace(module.settings, link_params=False))
 
 
 def _replace_call(node: Any, call: tir.PrimFuncCall) -> Any:

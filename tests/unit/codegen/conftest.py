@@ -69,7 +69,7 @@ def module_of_kernel(
         {kernel.name: kernel, "run": main},
         dict(builder.constants),
         io=IoBinding("arena", False, tuple(ins), tuple(outs)),
-        attrs={"entry": "run"},
+        entry_name="run",
     )
 
 

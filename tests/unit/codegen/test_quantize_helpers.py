@@ -36,7 +36,7 @@ def test_helpers_of_the_header_quantize_as_the_runtimes(tmp_path, module_of, num
     x, y = b.buffer_param("x", INT8, (4,), "in"), b.buffer_param("y", INT8, (4,), "out")
     with b.for_("i", 4) as i:
         b.store(y, [i], b.load(x, [i]))
-    module = module_of(b, zero_point=-3).with_attrs(numerics=numerics)
+    module = module_of(b, zero_point=-3).with_numerics(numerics)
     rng = np.random.default_rng(4)
     edges = [1e30, -1e30, 7e9, 0.24999999, -0.24999999]
     reals = np.concatenate([np.arange(-600, 600) / 8, rng.normal(0, 40, 500), edges])

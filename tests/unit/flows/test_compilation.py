@@ -65,6 +65,16 @@ def test_partly_compiled_module_refuses_changed_options(digits: Model):
     )
 
 
+def test_module_saved_with_a_flash_budget_is_resumed_with_the_same_options(digits: Model):
+    given = {"board": "mps2-an386", "optimize": "balanced", "flash_bytes": 60000}
+    saved = module_after(digits, "cse", options_for(digits.module, given))
+    resumed = options_for(saved, given)
+    assert resumed.objective == saved.settings.objective
+    for other in ("speed", "ram", "fast"):
+        with pytest.raises(UsageError, match=f"cannot be changed to {other}"):
+            options_for(saved, {**given, "optimize": other})
+
+
 def test_unknown_pass_error_lists_the_passes(digits: Model):
     with pytest.raises(UsageError, match=r"no pass 'usmpp' remains.*import, .*usmp"):
         module_after(digits, "usmpp", Options())

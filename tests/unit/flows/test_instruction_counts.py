@@ -140,7 +140,7 @@ def test_missing_plugin_compiler_is_reported(tmp_path: Path, monkeypatch):
 def compilation_of(body: tir.Stmt) -> SimpleNamespace:
     main = tir.PrimFunc("run", (), body, {"aot_main": True})
     kernels = {call.callee: tir.PrimFunc(call.callee, (), tir.Seq(())) for call in prim_calls(body)}
-    module = IRModule("net", {**kernels, "run": main}, attrs={"entry": "run"})
+    module = IRModule("net", {**kernels, "run": main}, entry_name="run")
     return SimpleNamespace(module=module)
 
 

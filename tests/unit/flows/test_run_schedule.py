@@ -69,7 +69,7 @@ def test_transfers_on_two_channels_share_the_bandwidth_but_not_the_set_up() -> N
 def test_iterations_of_a_loop_count_once() -> None:
     body = tir.Seq(tuple(tir.PrimFuncCall("f", (), op=1) for _ in range(2)))
     main = tir.PrimFunc("main", (), body, attrs={"aot_main": True})
-    module = IRModule("net", {"main": main}, attrs={"entry": "main"})
+    module = IRModule("net", {"main": main}, entry_name="main")
     calls = schedule_run(module, {1: 5}, {})
     assert [(item.begin, item.end) for item in calls] == [(0, 5)]
 

@@ -17,6 +17,7 @@ from firmwright.ir.graph.nodes import Call as OpCall
 from firmwright.ir.graph.nodes import Function, TensorType, Value
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.settings import Settings
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,
@@ -101,7 +102,9 @@ def whole() -> IRModule:
         (PoolInfo("sram", 4096), flash),
         IoBinding("caller", True, *tensors),
         plan,
-        {"entry": "run", "link_params": True, "x": -0.0},
+        entry_name="run",
+        settings=Settings(link_params=False),
+        attrs={"x": -0.0},
     )
 
 

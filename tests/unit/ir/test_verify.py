@@ -143,7 +143,7 @@ def without_guards(func: tir.PrimFunc) -> tir.PrimFunc:
 def test_table_entries_must_match_their_names_and_sizes() -> None:
     func = tir.PrimFunc("f", (), tir.Seq(()))
     wrong = Constant("c", INT8, (4,), b"abc")
-    module = IRModule("m", {"g": func}, {"c": wrong}, attrs={"entry": "main"})
+    module = IRModule("m", {"g": func}, {"c": wrong}, entry_name="main")
     with pytest.raises(ModelError) as caught:
         verify_module(module, {}, {})
     assert caught.value.what.splitlines() == [

@@ -14,7 +14,8 @@ from firmwright.base.quant import Quantization
 from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_call import NumericsProfile, OpCall
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel

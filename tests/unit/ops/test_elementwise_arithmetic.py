@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_call import NumericsProfile, OpCall
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ops.registry import op_table
 
 Array = NDArray[np.generic]

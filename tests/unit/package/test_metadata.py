@@ -14,6 +14,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo, Span
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
+from firmwright.ir.settings import Minimize, Objective, Settings
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Placement, Plan
 from firmwright.package.metadata import summarize_compilation
 
@@ -68,7 +69,8 @@ def planned() -> IRModule:
         pools=(PoolInfo("sram", 100), PoolInfo("dtcm", 64)),
         io=IoBinding("arena", False, (IoTensor("in", "x", kind),), (IoTensor("o", "y", kind),)),
         plan=Plan("search", places, {"sram": 20}, 16, infos),
-        attrs={"entry": "run", "numerics": "tflm", "optimize": "speed"},
+        entry_name="run",
+        settings=Settings(numerics="tflm", objective=Objective(Minimize.SPEED)),
     )
 
 

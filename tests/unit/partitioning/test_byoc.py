@@ -244,7 +244,7 @@ def test_pass_can_annotate_single_calls():
 def test_functions_with_a_target_are_unchanged():
     module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
     once = partitioned(module, Toy({"sum": op("add")}))
-    again = partition_module(replace(once, attrs={"entry": "main"}), PassTimer())
+    again = partition_module(replace(once, entry_name="main"), PassTimer())
     assert again.functions == once.functions
 
 

@@ -114,7 +114,7 @@ def with_weights() -> IRModule:
     body = (Call("add", (x, w), (y,), {"activation": "none"}),)
     main = Function("main", (x,), body, (y,))
     constants = {"w": Constant.from_array("w", values, FLOAT32)}
-    return IRModule("toy", {"main": main}, constants, attrs={"entry": "main"})
+    return IRModule("toy", {"main": main}, constants, entry_name="main")
 
 
 @pytest.mark.host_c

@@ -117,14 +117,17 @@ def test_a_pass_may_not_change_constants_of_others_or_the_module():
         new = Constant(name, old.dtype, old.shape, bytes(len(old.data)))
         return replace(module, constants={**module.constants, name: new})
 
-    for change, what in ((overwrite, "the constant @"), (altered_attrs, "the attrs of the module")):
+    for change, what in (
+        (overwrite, "the constant @"),
+        (altered_settings, "the settings of the module"),
+    ):
         toy = Toy(SUMS, own_phases={"post_partition": (Pass("change", change),)})
         with pytest.raises(UsageError, match=f"changed {what}"):
             compiled(toy, replace(MODULE, constants={"k": Constant("k", INT8, (1,), b"1")}))
 
 
-def altered_attrs(module: IRModule) -> IRModule:
-    return module.with_attrs(planner="mine")
+def altered_settings(module: IRModule) -> IRModule:
+    return replace(module, settings=replace(module.settings, planner="mine"))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,7 @@ def test_target_selects_the_passes_of_its_functions():
     ran = []
 
     def note(module: IRModule) -> IRModule:
-        ran.append(module.attrs.get("stage"))
+        ran.append(module.results.stage)
         return module
 
     watch = PassTimer()

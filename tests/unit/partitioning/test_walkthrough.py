@@ -154,7 +154,7 @@ def test_a_partitioned_module_compiles_to_the_same_bytes_elsewhere(tmp_path: Pat
     compiled = compile_for(loaded, board="mps2-an386")
     straight = compile_for(load_model(DIGITS), board="mps2-an386", target="npu1")
     assert compiled.tree.files == straight.tree.files
-    edited = replace(loaded.module, attrs={"entry": "main"})
+    edited = replace(loaded.module, entry_name="main")
     with pytest.raises(
         UsageError, match=r"@npu1_\w+ has the target npu1, which is not among"
     ) as error:

@@ -1,7 +1,10 @@
 """Functions in RAM: those with the most time per byte of code, as far as there is room."""
 
+from dataclasses import replace
+
 from firmwright.ir.module import IRModule
 from firmwright.ir.parser import parse_module
+from firmwright.ir.settings import FlashTiming, Settings
 from firmwright.ir.tir.cost_model import Cost
 from firmwright.passes.tir.assign_ramfuncs import assign_ramfuncs
 
@@ -22,7 +25,8 @@ COSTS = {"long": Cost(900, None, 300), "short": Cost(500, None, 100)}
 
 
 def in_ram(room: int) -> set[str]:
-    module = parse_module(TEXT).with_attrs(**({"ramfunc_bytes": room} if room else {}))
+    settings = Settings(flash=FlashTiming(ramfunc_bytes=room))
+    module = replace(parse_module(TEXT), settings=settings)
     marked: IRModule = assign_ramfuncs(module, lambda kernel, _: COSTS[kernel.name])
     return {name for name, f in marked.functions.items() if f.attrs.get("ramfunc")}
 

@@ -58,7 +58,7 @@ def test_floats_convert_in_large_windows_only() -> None:
         call = Call("depthwise_conv2d", (value, weights), (y,), window)
         constants = {"w": Constant.from_array("w", array, FLOAT32)}
         main = Function("main", (value,), (call,), call.outputs)
-        return IRModule("net", {"main": main}, constants, attrs={"entry": "main"})
+        return IRModule("net", {"main": main}, constants, entry_name="main")
 
     small, large = convolution(3), convolution(4)
     assert PASS(small) is small

@@ -10,7 +10,7 @@ from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Value
 from firmwright.ir.graph.verify import diagnose_graph
-from firmwright.ir.module import LIVE_CHANNELS, IRModule
+from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
 from firmwright.passes.graph.fold_constant_channels import PASS
 
@@ -66,7 +66,7 @@ def channels_left(module: IRModule) -> list[int]:
     """Compare the values before and after; return the channels of the values with fewer."""
     folded = PASS(module)
     assert diagnose_graph(folded.entry, folded, OPS) == []
-    live = dict(folded.attrs.get(LIVE_CHANNELS, ()))
+    live = dict(folded.results.live_channels)
     for seed in range(3):
         x = np.random.default_rng(seed).integers(-128, 128, (1, 7, 6, 3)).astype(np.int8)
         before, after = (evaluate_graph(one, {"x": x}, OPS, {}) for one in (module, folded))
@@ -164,14 +164,14 @@ def test_one_group_of_channels_always_remains() -> None:
     net = Network()
     y = net.conv(net.conv(net.x, 12, dict.fromkeys(range(12), FULL)), 8, {})
     module = PASS(net.module(y))
-    assert [len(channels) for _, channels in module.attrs[LIVE_CHANNELS]] == [2]
+    assert [len(channels) for _, channels in module.results.live_channels] == [2]
 
 
 @pytest.mark.deep
 @pytest.mark.models
 def test_a_person_detector_loses_its_constant_channels(model_path) -> None:
     compiled = fw.compile(fw.load(model_path("vww_96_int8.tflite")), board="host")
-    live = dict(compiled.module.attrs[LIVE_CHANNELS])
+    live = dict(compiled.module.results.live_channels)
     assert len(live) == 19
     assert min(map(len, live.values())) == 16
     result = fw.verify(compiled, samples=3, find_first_divergence=True)

@@ -14,6 +14,7 @@ from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
+from firmwright.ir.settings import Devices, Settings
 from firmwright.ops.opdef import SUBVIEWS_OF
 from firmwright.ops.registry import op_table
 from firmwright.passes.graph.copy_elision import mark_copies_as_views
@@ -90,7 +91,8 @@ def graph(case: str, *devices: str) -> IRModule:
         if v is not None and v.constant
     }
     main = Function("main", (x,), (call,), call.outputs)
-    return IRModule("net", {"main": main}, constants, attrs={"devices": devices, "entry": "main"})
+    settings = Settings(devices=Devices(devices))
+    return IRModule("net", {"main": main}, constants, entry_name="main", settings=settings)
 
 
 def body(module: IRModule) -> tuple[Call, ...]:

@@ -114,7 +114,7 @@ def chain(specs: list[tuple[int, int]]) -> IRModule:
         body = tir.Allocate(buffer, body, "activation")
     params = (tir.Param(buffers[0], "in"), tir.Param(buffers[-1], "out"))
     functions["run"] = tir.PrimFunc("run", params, body, {"aot_main": True})
-    return IRModule("chain", functions, constants, attrs={"entry": "run"})
+    return IRModule("chain", functions, constants, entry_name="run")
 
 
 def outputs(module: IRModule) -> list[int]:

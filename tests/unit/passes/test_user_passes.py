@@ -93,7 +93,7 @@ def test_a_pass_runs_once_at_its_place_also_from_a_saved_module(tmp_path: Path):
     calls: list[object] = []
 
     def note(module: IRModule) -> IRModule:
-        calls.append(module.attrs.get("stage"))
+        calls.append(module.results.stage)
         return module
 
     def watch(name: str, module: IRModule) -> None:

@@ -11,8 +11,9 @@ from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_call import NumericsProfile, OpCall
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel

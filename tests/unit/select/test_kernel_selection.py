@@ -11,6 +11,7 @@ from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import Minimize, Objective
 from firmwright.ir.tir.traversal import walk
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
@@ -69,7 +70,7 @@ GENEROUS = SelectionOracle(lambda module: PlanEstimate(0, {}), lambda module: Tr
 
 
 def test_fastest_candidate_is_chosen_if_memory_is_unlimited(digits: IRModule) -> None:
-    digits = digits.with_attrs(optimize="speed")
+    digits = digits.with_objective(Objective(Minimize.SPEED))
     offers = _offers(digits)
     selected = select_module(digits, offers, no_rows, GENEROUS)
     for _, result in offers:
@@ -108,8 +109,8 @@ def test_least_memory_is_chosen_if_nothing_fits(digits: IRModule) -> None:
 def test_the_goal_ram_prefers_little_scratch(digits: IRModule) -> None:
     offers = _offers(digits)
     planner = SelectionOracle(_estimate, lambda module: True)
-    small = select_module(digits.with_attrs(optimize="ram"), offers, no_rows, planner)
-    fast = select_module(digits.with_attrs(optimize="speed"), offers, no_rows, planner)
+    small = select_module(digits.with_objective(Objective(Minimize.RAM)), offers, no_rows, planner)
+    fast = select_module(digits.with_objective(Objective(Minimize.SPEED)), offers, no_rows, planner)
     assert _scratch_bytes(small) < _scratch_bytes(fast)
 
 

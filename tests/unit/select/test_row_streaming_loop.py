@@ -18,6 +18,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IoBinding, IRModule
 from firmwright.ir.pass_catalog import PASS_NAMES
+from firmwright.ir.settings import Settings
 from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
@@ -145,7 +146,7 @@ class Net:
     def giving(self, value: Value) -> IRModule:
         """Return all calls so far as a module with that result."""
         main = Function("main", (self.x,), tuple(self.calls), (value,))
-        module = IRModule("net", {"main": main}, self.constants, attrs={"entry": "main"})
+        module = IRModule("net", {"main": main}, self.constants, entry_name="main")
         verify_graph(main, module, OPS)
         return module
 
@@ -225,7 +226,7 @@ def _squeezed_twice(seed: int) -> IRModule:
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2))])
 def test_input_of_a_squeeze_is_rematerialized_on_request(seed: int) -> None:
     module = _squeezed_twice(seed)
-    again = rematerialize(module.with_attrs(recompute=True), OPS)
+    again = rematerialize(replace(module, settings=Settings(recompute=True)), OPS)
     entry = again.entry
     assert isinstance(entry, Function)
     ops = [call.op for call in entry.body]

@@ -149,7 +149,7 @@ def test_every_function_matches_its_operator():
     compiled = compile_model(run_passes_before_reordering(module, options), options)
     assert {row["schedule"] for row in compiled.metadata["operators"]} == {"cmsis-nn"}
     drawn = tuple(make_samples(case_inputs(cases), 4, 1))
-    expected = run_numpy_reference(module.with_attrs(numerics="tflm"), drawn).outputs
+    expected = run_numpy_reference(module.with_numerics("tflm"), drawn).outputs
     with open_session(compiled) as session:
         actual = session.run_all(drawn)
     for reference, got in zip(expected, actual, strict=True):

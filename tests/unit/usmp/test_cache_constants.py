@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from firmwright.ir import tir
-from firmwright.ir.core import Attr, PoolInfo
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
+from firmwright.ir.settings import FlashTiming, Objective, ReadSpeed, Settings
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ir.tir.verify import verify_module
 from firmwright.usmp.cache_constants import copy_constants_to_ram, describe_program_memory
@@ -47,11 +48,15 @@ func @run() attrs {aot_main=true} {
 }
 """
 RAM = PoolInfo("sram", 1024, read_bandwidth=4.0, write_bandwidth=4.0)
-SLOW: dict[str, Attr] = {"program_bandwidth": 4.0, "program_latency": 3}
+SLOW = ReadSpeed(4.0, 3)
+BUDGET = Objective(ram_bytes=1024)
 
 
-def net(*pools: PoolInfo, **attrs: Attr) -> IRModule:
-    return replace(parse_module(TEXT), pools=pools or (RAM,)).with_attrs(**attrs)
+def net(
+    *pools: PoolInfo, speed: ReadSpeed | None = None, budget: Objective | None = None
+) -> IRModule:
+    settings = Settings(objective=budget or Objective(), flash=FlashTiming(program_memory=speed))
+    return replace(parse_module(TEXT), pools=pools or (RAM,), settings=settings)
 
 
 def kept(module: IRModule) -> dict[str, str]:
@@ -71,21 +76,20 @@ def test_constants_stay_in_flash_unless_flash_is_declared_slow() -> None:
     module = net()
     assert describe_program_memory(module) is None
     assert copy_constants_to_ram(module, "search") is module
-    fast = net(program_bandwidth=4.0, program_latency=0)
+    fast = net(speed=ReadSpeed(4.0, 0))
     assert copy_constants_to_ram(fast, "search") is fast, "nothing is gained"
-    unknown = net(PoolInfo("sram"), **SLOW)
+    unknown = net(PoolInfo("sram"), speed=SLOW)
     assert copy_constants_to_ram(unknown, "search") is unknown
 
 
 def test_constant_with_most_reads_per_byte_comes_first() -> None:
-    budget: dict[str, Attr] = {**SLOW, "ram_bytes": 1024}
-    assert kept(net(**budget)) == {"often_w_ram": "sram", "once_w_ram": "sram"}
+    assert kept(net(speed=SLOW, budget=BUDGET)) == {"often_w_ram": "sram", "once_w_ram": "sram"}
     need = plan_memory(net()).plan
     assert need is not None
     small = replace(RAM, size_bytes=need.workspace_bytes + 16 + 16)
-    assert kept(net(small, **budget)) == {"often_w_ram": "sram"}
+    assert kept(net(small, speed=SLOW, budget=BUDGET)) == {"often_w_ram": "sram"}
     full = replace(RAM, size_bytes=need.workspace_bytes)
-    assert kept(net(full, **budget)) == {}
+    assert kept(net(full, speed=SLOW, budget=BUDGET)) == {}
 
 
 def test_constants_take_half_of_the_free_bytes_without_a_budget() -> None:
@@ -95,19 +99,21 @@ def test_constants_take_half_of_the_free_bytes_without_a_budget() -> None:
     values = ", ".join(["1"] * 64)
     many = many.replace("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]", f"[{values}]")
     room = replace(RAM, size_bytes=alone.workspace_bytes + 112)
-    module = replace(parse_module(many), pools=(room,)).with_attrs(**SLOW)
+    module = replace(parse_module(many), pools=(room,), settings=net(speed=SLOW).settings)
     assert kept(module) == {"once_w_ram": "sram"}, "64 bytes are more than half of 112"
-    assert set(kept(module.with_attrs(ram_bytes=1024))) == {"often_w_ram", "once_w_ram"}
+    assert set(kept(module.with_objective(BUDGET))) == {"often_w_ram", "once_w_ram"}
 
 
 def test_faster_pool_is_filled_first() -> None:
     slower = PoolInfo("other", 1024, read_bandwidth=2.0, write_bandwidth=2.0)
-    actual = kept(net(slower, replace(RAM, size_bytes=112), **SLOW, ram_bytes=4096))
+    actual = kept(
+        net(slower, replace(RAM, size_bytes=112), speed=SLOW, budget=Objective(ram_bytes=4096))
+    )
     assert actual == {"often_w_ram": "sram", "once_w_ram": "other"}
 
 
 def test_constant_in_ram_is_always_live_and_disjoint() -> None:
-    planned = plan_memory(copy_constants_to_ram(net(**SLOW), "search"))
+    planned = plan_memory(copy_constants_to_ram(net(speed=SLOW), "search"))
     assert planned.plan is not None
     output = planned.plan
     end = max(live.end for b in output.buffers for live in b.live)
@@ -123,7 +129,7 @@ def test_constant_in_ram_is_always_live_and_disjoint() -> None:
 
 
 def test_interpreter_results_are_unchanged() -> None:
-    plain, moved = plan_memory(net()), plan_memory(copy_constants_to_ram(net(**SLOW), "search"))
+    plain, moved = plan_memory(net()), plan_memory(copy_constants_to_ram(net(speed=SLOW), "search"))
     x = np.random.default_rng(3).integers(-20, 20, 64, np.int8)
     np.testing.assert_array_equal(result(moved, x), result(plain, x))
 
@@ -140,4 +146,4 @@ def result(module: IRModule, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("planner", ["greedy_by_size", "search"])
 def test_every_planner_reports_spare_memory(planner: str) -> None:
-    assert copy_constants_to_ram(net(**SLOW), planner) != net(**SLOW)
+    assert copy_constants_to_ram(net(speed=SLOW), planner) != net(speed=SLOW)

@@ -60,7 +60,7 @@ def chain(
         f"func @run() attrs {{aot_main=true}} {{\n{body}\n}}\n"
     )
     io = IoBinding(preserve_input=preserve_input)
-    return plan_memory(replace(module, pools=pools, io=io).with_attrs(entry="run"))
+    return plan_memory(replace(module, pools=pools, io=io, entry_name="run"))
 
 
 def run(modules: Sequence[IRModule], inputs: Mapping[str, Array], pool: Array) -> dict[str, Array]:

@@ -51,7 +51,7 @@ def module_of(
         calls = tir.Allocate(buffer, calls, kind)
     main = tir.PrimFunc("run", (), calls, {"aot_main": True})
     functions = {function.name: function for function in (*kernels, main)}
-    return IRModule("net", functions, pools=pools, attrs={"entry": "run"})
+    return IRModule("net", functions, pools=pools, entry_name="run")
 
 
 def infos(module: IRModule) -> dict[str, BufferInfo]:
@@ -127,7 +127,7 @@ def test_buffers_of_the_caller_are_not_in_a_pool() -> None:
     params = (tir.Param(X, "in"), tir.Param(Y, "out"))
     main = tir.PrimFunc("run", params, body, {"aot_main": True})
     functions = {"copy": copy_kernel("copy"), "run": main}
-    planned = plan_memory(IRModule("net", functions, attrs={"entry": "run"}))
+    planned = plan_memory(IRModule("net", functions, entry_name="run"))
     assert list(infos(planned)) == ["a"]
     assert isinstance(planned.entry, tir.PrimFunc)
     assert [(p.name, p.role) for p in planned.entry.params] == [
@@ -254,7 +254,7 @@ def test_pool_has_the_widest_alignment_of_its_buffers() -> None:
         tir.Allocate(global_x, tir.Allocate(Y, call("copy", global_x, Y, 0), "output"), "input"),
         {"aot_main": True},
     )
-    module = IRModule("net", {"copy": copy_kernel("copy"), "run": main}, attrs={"entry": "run"})
+    module = IRModule("net", {"copy": copy_kernel("copy"), "run": main}, entry_name="run")
     planned = plan_memory(module)
     assert isinstance(planned.entry, tir.PrimFunc)
     pool = planned.entry.params[-1].value
@@ -278,7 +278,7 @@ def test_planned_module_is_returned_unchanged() -> None:
 
 
 def test_module_without_aot_main_is_an_internal_error() -> None:
-    module = IRModule("net", {"main": copy_kernel("main")}, attrs={"entry": "main"})
+    module = IRModule("net", {"main": copy_kernel("main")}, entry_name="main")
     with pytest.raises(InternalError, match="module net has no AOT main: lower it first"):
         plan_memory(module)
 

@@ -59,7 +59,7 @@ def micro_benchmarks() -> IRModule:
         attrs = {"domain": __name__, "name": name, "data": ""}
         calls.append(Call("custom", (x,), (Value(name, TensorType((2,), word, None)),), attrs))
     main = Function("main", (x,), tuple(calls), tuple(call.outputs[0] for call in calls))
-    return IRModule("calibration", {"main": main}, {}, attrs={"entry": "main"})
+    return IRModule("calibration", {"main": main}, {}, entry_name="main")
 
 
 def calibrate(

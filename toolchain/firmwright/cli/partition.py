@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
@@ -12,7 +12,6 @@ from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model import Model, partition, save_module, write_file
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.byoc import REJECTIONS_ATTR
 from firmwright.partitioning.partition_result import PartitionResult
 from firmwright.partitioning.target_resolution import target_of
 from firmwright.targets.kernel_builder import flatten_calls
@@ -48,8 +47,9 @@ def run(args: argparse.Namespace) -> Outcome:
     texts = [_format_search(search_result)] if search_result else []
     rows = [(share.target, share.operators, len(share.functions)) for share in shares]
     texts.append(format_table(("target", "operators", "functions"), rows))
-    if rejections := cast("tuple[tuple[str, ...], ...]", model.module.attrs.get(REJECTIONS_ATTR)):
-        texts.append(format_table(("on the core", "tensor", "target", "reason"), rejections))
+    if rejections := model.module.results.rejections:
+        open_rows = [(item.op, item.tensor, item.target, item.reason) for item in rejections]
+        texts.append(format_table(("on the core", "tensor", "target", "reason"), open_rows))
     texts.append("\n".join(file for file in (args.save_partition, args.output) if file))
     return Outcome(data, "\n\n".join(texts))
 
@@ -57,10 +57,10 @@ def run(args: argparse.Namespace) -> Outcome:
 def _partitioned_model(args: argparse.Namespace) -> Model:
     if args.partition == partition_methods.EAGER:
         model = arguments.load_model_argument(args)
-        return partition(model, args.target, args.numerics or "", offload=dict(args.offload))
+        return partition(model, args.target, args.numerics, offload=dict(args.offload))
     model, options = arguments.prepare_compilation(args)
     if args.partition == partition_methods.NONE and options["target"] and not args.offload:
-        return partition(model, options["target"], args.numerics or "")
+        return partition(model, options["target"], args.numerics)
     return model
 
 

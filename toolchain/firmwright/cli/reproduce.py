@@ -132,7 +132,7 @@ def _compile(
 ) -> Compilation:
     model = load_model(path)
     name = facts["model"]
-    if model.module.attrs.get("source_sha256") != facts["source_sha256"]:
+    if model.module.origin.sha256 != facts["source_sha256"]:
         what = f"this is not the file that {name} was compiled from: its SHA-256 differs."
         hint = f"give the file with SHA-256 {facts['source_sha256'][:16]}..."
         raise UsageError(what, where=str(path), hint=hint)

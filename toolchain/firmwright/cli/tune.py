@@ -20,7 +20,7 @@ from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune
 
 def run(args: argparse.Namespace) -> Outcome:
     model = arguments.load_model_argument(args)
-    if "stage" in model.module.attrs:
+    if model.module.is_started:
         what = "the module is partly compiled already."
         raise UsageError(what, where=model.file, hint="tune the model file instead.")
     if args.port and (args.jobs or 1) > 1:

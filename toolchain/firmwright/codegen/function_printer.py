@@ -61,9 +61,7 @@ def ram_constants(module: IRModule, main: tir.PrimFunc) -> Iterator[tuple[str, s
 
 def backend_version_checks(module: IRModule) -> list[tuple[str, str]]:
     """Return the check functions that a run calls first, each with the data version to check."""
-    checks = module.attrs.get("backend_checks", ())
-    assert isinstance(checks, tuple)  # set by partitioning/backend_libraries.py
-    words = [str(item).split() for item in checks]
+    words = [check.split() for check in module.results.backend_checks]
     return [(function, version) for function, version in words]
 
 

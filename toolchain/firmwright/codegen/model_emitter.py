@@ -7,7 +7,6 @@ does not depend on the runtime. The output is deterministic.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
@@ -29,7 +28,6 @@ from firmwright.codegen.row_streaming_main import print_row_streaming_main
 from firmwright.codegen.step_function import print_step_function
 from firmwright.codegen.stmt_printer import EmitContext
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 
@@ -138,7 +136,7 @@ def _render(
     context: EmitContext, template: str, *, params: ParamsBlock | None, **more: object
 ) -> str:
     module, interface, options = context.module, context.interface, context.options
-    sha256 = str(module.attrs.get("source_sha256", ""))
+    sha256 = module.origin.sha256
     name, pools = context.names.prefix, context.const_pools
     return render_template(
         "firmwright.codegen",
@@ -158,8 +156,8 @@ def _render(
         more_arguments=(", &params" if params else "")
         + (", &devices" if interface.devices else "")
         + (", NULL" if interface.has_probe_callback else ""),
-        engine_core=module.attrs.get("engine_core", ""),
-        waits=dict(cast("tuple[tuple[str, str], ...]", module.attrs.get(DEVICE_WAITS_ATTR, ()))),
+        engine_core=module.settings.devices.emulated_engine,
+        waits=dict(module.results.device_waits),
         plan_rows=_plan_rows(interface),
         placed_pools=sorted({place.pool for place in interface.placed if place.direct}),
         c_string=c_writer.format_c_string,

@@ -277,7 +277,7 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
     operators = {call.op for call in prim_calls(main.body) if call.op >= 0}
     return ModelInterface(
         names=names,
-        linked=bool(module.attrs.get("link_params", True)),
+        linked=module.settings.link_params,
         in_pools=in_pools,
         rows=_row_input(inputs[0]) if module.io.stream_input_rows else None,
         pools=tuple(

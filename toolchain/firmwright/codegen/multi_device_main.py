@@ -28,7 +28,7 @@ def print_multi_device_main(context: EmitContext, main: tir.PrimFunc) -> str:
         _copy_device(context, device) if device.is_copier else _on_device(context, main, device)
         for device in context.interface.devices
     ]
-    fallback = bool(context.module.attrs.get("fallback"))
+    fallback = context.module.settings.devices.has_fallback
     parts.append(_MultiDeviceRunPrinter(context, fallback=fallback).run(main))
     return "\n".join(parts)
 

@@ -119,7 +119,7 @@ def check_models_combine(modules: Sequence[IRModule]) -> None:
         if names.count(name) > 1:
             raise UsageError(f"two models have the name {name}.", hint="--name.")
     for module in modules:
-        main, linked = module.entry, module.attrs.get("link_params", True)
+        main, linked = module.entry, module.settings.link_params
         rows = module.io.stream_input_rows
         several_devices = isinstance(main, tir.PrimFunc) and bool(collect_device_calls(main))
         rejected = (

@@ -13,7 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError
 from firmwright.base.text_sections import read_sections
-from firmwright.ir.graph.op_call import NumericsProfile
+from firmwright.ir.settings import NumericsProfile
 
 Profiles: TypeAlias = tuple[NumericsProfile, ...]
 BOTH_PROFILES: Profiles = ("litert", "tflm")

@@ -5,9 +5,11 @@ An attribute that these tables do not name may have any value: extensions have t
 
 import math
 from collections.abc import Mapping
+from typing import get_args
 
 from firmwright.base.value_kinds import TEXT, TRUTH, Kind
 from firmwright.ir.core import LINKER_SECTION, Attr
+from firmwright.ir.settings import Minimize, NumericsProfile
 
 ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = {
     "none": (None, None),
@@ -29,6 +31,10 @@ def _is_int(value: Attr) -> bool:
 
 def _is_section(value: Attr) -> bool:
     return isinstance(value, str) and (not value or LINKER_SECTION.fullmatch(value) is not None)
+
+
+def _is_pool_access(value: Attr) -> bool:
+    return TEXTS.includes(value) and isinstance(value, tuple) and len(value) >= 2
 
 
 def _is_speed(value: Attr) -> bool:
@@ -77,24 +83,24 @@ def row_of(*kinds: Kind) -> Kind:
 
 INTS, NUMBERS, TEXTS = list_of(INT), list_of(NUMBER), list_of(TEXT)
 PAIRS = list_of(list_of(TEXT, 2))
-ROWS = list_of(TEXTS)
 
 
 MODULE_ATTRIBUTES: AttrKinds = {
-    "numerics": one_of(("litert", "tflm", "onnx")),
-    "optimize": one_of(("speed", "size", "ram", "balanced")),
+    "numerics": one_of(get_args(NumericsProfile)),
+    "optimize": one_of(tuple(Minimize)),
     **dict.fromkeys(("entry", "planner", "board", "stage", "tuning"), TEXT),
     **dict.fromkeys(("source_sha256", "engine_core"), TEXT),
     **dict.fromkeys(("link_params", "fallback", "recompute", "compress_weights"), TRUTH),
     **dict.fromkeys(("pipeline_runs", "weight_independent", "all_channels", "short_loops"), TRUTH),
     **dict.fromkeys(("ram_bytes", "flash_bytes", "ramfunc_bytes", "compressed_bytes"), COUNT),
-    **dict.fromkeys(("pipelined_runs", "subgraph"), COUNT),
-    **dict.fromkeys(("program_bandwidth", "program_latency", "flash_stalls"), NUMBER),
+    **dict.fromkeys(("pipelined_runs", "subgraph", "program_latency"), COUNT),
+    **dict.fromkeys(("program_bandwidth", "flash_stalls"), NUMBER),
     **dict.fromkeys(("devices", "copiers", "partitioned", "backend_checks", "passes"), TEXTS),
     **dict.fromkeys(("offload", "offload_shares", "device_waits"), PAIRS),
     "rejections": list_of(list_of(TEXT, 4)),
-    "visible_pools": ROWS,
+    "visible_pools": list_of(Kind("a target, a device and pools", _is_pool_access)),
     "live_channels": list_of(row_of(TEXT, INTS)),
+    "backends": Kind("the records of backends", lambda value: isinstance(value, tuple)),
 }
 POOL_ATTRIBUTES: AttrKinds = {
     **dict.fromkeys(("size_bytes", "read_latency", "write_latency", "cache_line"), COUNT),

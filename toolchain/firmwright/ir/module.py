@@ -9,19 +9,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from firmwright.base.errors import InternalError
+from firmwright.base.errors import InternalError, PluginError
 from firmwright.ir import tir
+from firmwright.ir.attribute_kinds import MODULE_ATTRIBUTES
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.nodes import Call, Function, TensorType, called_functions
+from firmwright.ir.pass_results import PassResults
 from firmwright.ir.requests import PlacementRequest
+from firmwright.ir.settings import ModelOrigin, NumericsProfile, Objective, Settings
 from firmwright.ir.tir.plan import Plan
 from firmwright.ir.untrusted_code import UntrustedCode
 
 AnyFunction: TypeAlias = Function | tir.PrimFunc
-ALL_CHANNELS, ANY_WEIGHTS = "all_channels", "weight_independent"
-"""Attributes of a module: kernels compute even constant channels; code suits all weights."""
-LIVE_CHANNELS = "live_channels"
-"""Attribute of a module: names of values, each with the indices of its last axis that remain."""
+DEFAULT_ENTRY = "main"
+"""The entry of a module that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,14 @@ class IoBinding:
 
 @dataclass(frozen=True, slots=True)
 class IRModule:
-    """Functions of both levels, constants, targets, pools, I/O binding, plan and attributes.
+    """Functions of both levels, constants, targets, pools, I/O binding, plan, and typed state.
 
-    Known attributes: `numerics` (litert|tflm), `optimize` (speed|size|ram|balanced), `link_params`
-    (bool), `planner`, `entry` (name of the graph function or AOT main to run), `source_sha256`
-    (hash of the model file), `partitioned` (operators are assigned to targets). `files` maps
-    project paths to C sources contributed by backends and custom operators. `requests` are the
-    user's placements of tensors; passes keep them. `untrusted` is the code that came with the text
-    of the module if the user has not trusted it: no C is generated then.
+    `settings` are fixed before the first pass, `results` grow with each pass. `entry_name` is the
+    graph function or AOT main to run, by default `main`. `files` maps project paths to C sources
+    contributed by backends and custom operators. `requests` are the user's placements of tensors;
+    passes keep them. `attrs` are attributes of extensions, which nothing here reads. `untrusted` is
+    the code that came with the text of the module if the user has not trusted it: no C is
+    generated then.
     """
 
     name: str
@@ -88,10 +89,21 @@ class IRModule:
     pools: tuple[PoolInfo, ...] = ()
     io: IoBinding = IoBinding()
     plan: Plan | None = None
+    entry_name: str = ""
+    origin: ModelOrigin = field(default_factory=ModelOrigin)
+    settings: Settings = field(default_factory=Settings)
+    results: PassResults = field(default_factory=PassResults)
     attrs: Mapping[str, Attr] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     requests: tuple[PlacementRequest, ...] = ()
     untrusted: UntrustedCode | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.attrs:
+            if name in MODULE_ATTRIBUTES:
+                what = f"the attribute {name} of the module {self.name} has a field of its own."
+                hint = "set it in `settings`, `results`, `origin` or `entry_name` of the module."
+                raise PluginError(what, hint=hint)
 
     def require_trust(self) -> None:
         """Raise UsageError if the module has code that the user does not trust."""
@@ -100,7 +112,11 @@ class IRModule:
 
     @property
     def entry(self) -> AnyFunction:
-        return self.functions[str(self.attrs.get("entry", "main"))]
+        return self.functions[self.entry_name or DEFAULT_ENTRY]
+
+    def find_entry(self) -> AnyFunction | None:
+        """Return the entry, or None in a fragment without one."""
+        return self.functions.get(self.entry_name or DEFAULT_ENTRY)
 
     @property
     def entry_graph(self) -> Function:
@@ -128,9 +144,9 @@ class IRModule:
         return self.plan
 
     @property
-    def pipelined_runs(self) -> int:
-        """The number of runs by which the outputs are later than their inputs."""
-        return int(str(self.attrs.get("pipelined_runs", 0)))
+    def is_started(self) -> bool:
+        """Whether a pass has run, so that settings are fixed."""
+        return self.results.stage is not None
 
     @property
     def graphs(self) -> tuple[Function, ...]:
@@ -156,7 +172,17 @@ class IRModule:
         return replace(self, functions={**self.functions, function.name: function})
 
     def with_attrs(self, **attrs: Attr) -> IRModule:
+        """Return this module with attributes of an extension; settings have fields."""
         return replace(self, attrs={**self.attrs, **attrs})
+
+    def with_stage(self, stage: str) -> IRModule:
+        return replace(self, results=replace(self.results, stage=stage))
+
+    def with_numerics(self, numerics: NumericsProfile) -> IRModule:
+        return replace(self, settings=replace(self.settings, numerics=numerics))
+
+    def with_objective(self, objective: Objective) -> IRModule:
+        return replace(self, settings=replace(self.settings, objective=objective))
 
 
 @dataclass(frozen=True, slots=True)

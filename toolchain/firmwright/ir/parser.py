@@ -22,6 +22,7 @@ from firmwright.ir.attribute_kinds import MODULE_ATTRIBUTES, POOL_ATTRIBUTES
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.parser import GraphParser
 from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, StateTensor
+from firmwright.ir.module_attributes import with_module_attributes
 from firmwright.ir.requests import PlacementRequest, RequestOrigin
 from firmwright.ir.syntax import SyntaxParser
 from firmwright.ir.tir.parser import PrimFuncParser
@@ -161,7 +162,7 @@ class _ModuleParser(SyntaxParser):
                 case _:
                     plan = self._plan()
         listed = tuple(pools.values())
-        return IRModule(
+        module = IRModule(
             name=name,
             functions=functions,
             constants=constants,
@@ -169,10 +170,10 @@ class _ModuleParser(SyntaxParser):
             pools=listed,
             io=io,
             plan=plan,
-            attrs=attrs,
             files=files,
             requests=tuple(requests),
         )
+        return with_module_attributes(module, attrs)
 
     def _entry(self, table: dict[str, T], what: str, read: Callable[[str], T]) -> None:
         token = self.tokens.peek

@@ -34,6 +34,7 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.printer import print_graph
 from firmwright.ir.module import IoBinding, IRModule, StateTensor
+from firmwright.ir.module_attributes import module_attributes
 from firmwright.ir.parser import FORMAT_VERSION, REQUEST_FIELDS
 from firmwright.ir.parser import parse_module as parse_module
 from firmwright.ir.syntax import IRWriter, format_attrs, format_shape, format_type
@@ -75,8 +76,8 @@ def print_module(module: IRModule, elide_constants: bool = False, *, fragment: b
 
 
 def _print_head(module: IRModule, page: IRWriter) -> None:
-    if module.attrs:
-        page.put(f"attrs {format_attrs(module.attrs)}")
+    if attributes := module_attributes(module):
+        page.put(f"attrs {format_attrs(attributes)}")
     for name, target in module.targets.items():
         attrs = dict(target.attrs)
         if len(attrs) != len(target.attrs):

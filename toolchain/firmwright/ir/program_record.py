@@ -26,7 +26,8 @@ from firmwright.base.value_kinds import (
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.module import ANY_WEIGHTS, LIVE_CHANNELS, IRModule
+from firmwright.ir.module import IRModule
+from firmwright.ir.module_attributes import module_attributes
 from firmwright.ir.syntax import IRWriter
 from firmwright.ir.tir.printer import print_prim
 from firmwright.ir.tir.traversal import prim_calls, statements
@@ -125,7 +126,7 @@ def record_selection(graph: IRModule, module: IRModule) -> ProgramRecord:
     entry, calls = graph.entry, dict[str, str]()
     if isinstance(entry, Function):
         calls = {f"{call.op}_{k}": describe_call(call) for k, call in enumerate(entry.body)}
-    has_removed = LIVE_CHANNELS in graph.attrs
+    has_removed = bool(graph.results.live_channels)
     return ProgramRecord(calls, kernels, tuple(_segments(module)), has_removed)
 
 
@@ -185,7 +186,7 @@ def digest_code(module: IRModule) -> str:
         page.line(f"{name} {constant.dtype.short} {constant.shape} {constant.pool} {same}")
     for path, file in sorted(module.files.items()):
         page.line(f"{path} {hashlib.sha256(file).hexdigest()}")
-    attrs = {k: v for k, v in module.attrs.items() if k not in _VARYING_ATTRS}
+    attrs = {k: v for k, v in module_attributes(module).items() if k not in _VARYING_ATTRS}
     parts = (module.name, attrs, module.targets, module.pools, module.io, module.plan)
     for part in parts:
         page.line(repr(part))
@@ -201,7 +202,7 @@ def _key(constant: Constant) -> tuple[object, ...]:
 
 def keeps_constants_apart(module: IRModule) -> bool:
     """Whether equal constants stay apart, since other weights may differ."""
-    return bool(module.attrs.get(ANY_WEIGHTS))
+    return module.settings.weight_independent
 
 
 def _digest(text: str) -> str:

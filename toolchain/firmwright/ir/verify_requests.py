@@ -160,9 +160,8 @@ class _RequestsInMain:
     def _visible_pools(self, device: str) -> frozenset[str]:
         """Return the pools that a device can access; the empty set if there is no limit."""
         place = devices.MAIN_DEVICE if devices.is_core(device) else device
-        rows = self.module.attrs.get(devices.VISIBLE_POOLS_ATTR, ())
-        listed = cast("tuple[tuple[str, ...], ...]", rows)
-        return frozenset(pool for row in listed if row[1] == place for pool in row[2:])
+        rows = self.module.results.pool_access
+        return frozenset(pool for row in rows if row.device == place for pool in row.pools)
 
     def _root(self, name: str) -> str:
         while self.parents.get(name, name) != name:

@@ -17,8 +17,9 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Target
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
-from firmwright.ir.module import ALL_CHANNELS, ANY_WEIGHTS, IRModule
+from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord, digest_kernel
+from firmwright.ir.settings import Minimize
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights, estimate_cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
@@ -152,7 +153,7 @@ class Lowering:
         if self.record is not None:
             return self._recorded(self.record, name, call, whole)
         offered = self._possible(name, call, whole)
-        if not self.module.attrs.get(ANY_WEIGHTS):
+        if not self.module.settings.weight_independent:
             return offered
         same = tuple(item for item in offered if self._suits_all_weights(item, name, call, whole))
         if not same:
@@ -192,7 +193,8 @@ class Lowering:
         kernel = record.kernels.get(name)
         if kernel is None:
             return ()
-        wide = replace(self, module=self.module.with_attrs(**{ALL_CHANNELS: True}))
+        settings = replace(self.module.settings, all_channels=True)
+        wide = replace(self, module=replace(self.module, settings=settings))
         forms = [one.built(name, call, whole, kernel.schedule) for one in (self, wide)]
         built = [form for form in forms if form is not None]
         if not built:
@@ -236,7 +238,7 @@ class Lowering:
         if target is None or not self.tuning.layers:
             return LayerMeasurements({})
         layer = layer_digest(make_op_call(call, self.module), target)
-        board = str(self.module.attrs.get("board", ""))
+        board = self.module.settings.board
         return LayerMeasurements.from_measurements(self.tuning.measurements_for_layer(layer, board))
 
     def _stale(self, item: LoweredCall) -> int:
@@ -268,17 +270,17 @@ class Lowering:
         return self._finish(kernel, call, call)
 
     def _fitting(self, call: Call) -> list[Schedule]:
-        limited = "ram" if "ram_bytes" in self.module.attrs else ""
-        goals = ("", limited, str(self.module.attrs.get("optimize", "balanced")))
+        objective = self.module.settings.objective
+        goals = {"", objective.minimize} | (set() if objective.has_free_ram else {Minimize.RAM})
         return [schedule for schedule in self._available(call) if schedule.goal in goals]
 
     def _available(self, call: Call) -> list[Schedule]:
         target = self._target(call)
         available = self.features(target) if target else frozenset()
         schedules = [s for s in self.rules if s.op == call.op and s.requires <= available]
-        if self.module.attrs.get("short_loops"):
+        if self.module.settings.flash.has_short_loops:
             schedules = [schedule.with_short_loops() for schedule in schedules]
-        elif self.module.attrs.get("optimize") == "size":
+        elif self.module.settings.objective.minimize is Minimize.SIZE:
             schedules = [schedule.with_short_loops(only=False) for schedule in schedules]
         if has_weight_zero_point(make_op_call(call, self.module)):
             schedules = [s for s in schedules if s.takes_weight_zero_point]
@@ -340,8 +342,8 @@ class Lowering:
 
     def _flash_stalls(self, func: tir.PrimFunc, constants: Mapping[str, Constant]) -> int:
         """Return the cycles that reads of constants wait for flash, except of small ones."""
-        per_byte = self.module.attrs.get("flash_stalls")
-        if not isinstance(per_byte, float):
+        per_byte = self.module.settings.flash.stalls_per_byte
+        if not per_byte:
             return 0
         moved = count_traffic(func, {})
         buffers = (

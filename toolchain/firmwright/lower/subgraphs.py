@@ -10,6 +10,7 @@ from dataclasses import replace
 from firmwright.ir.bind_requests import bind_constants
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import Minimize
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.schedule import LoweringCandidate
 
@@ -17,7 +18,7 @@ from firmwright.ops.schedule import LoweringCandidate
 def lower_subgraphs(module: IRModule, lowering_of: Callable[[IRModule], Lowering]) -> IRModule:
     """Return the module with all graph functions except the entry lowered."""
     for function in module.graphs[1:]:
-        one = module.with_attrs(entry=function.name)
+        one = replace(module, entry_name=function.name)
         lowering = replace(lowering_of(one), prefix=f"{function.name}_")
         module = _lower_function(module, function, lowering)
     return module
@@ -25,7 +26,7 @@ def lower_subgraphs(module: IRModule, lowering_of: Callable[[IRModule], Lowering
 
 def _lower_function(module: IRModule, function: Function, lowering: Lowering) -> IRModule:
     def cost(item: LoweringCandidate) -> tuple[int, int]:
-        if module.attrs.get("optimize") == "size":
+        if module.settings.objective.minimize is Minimize.SIZE:
             return item.image_bytes, item.time
         return item.time, item.scratch_bytes
 

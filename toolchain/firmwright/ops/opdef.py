@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias
 
 from firmwright.base.dtypes import Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph import Call, NumericsProfile, OpCall, TensorType, Value
+from firmwright.ir.graph import Call, OpCall, TensorType, Value
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ir.tir.builder import Builder
 from firmwright.ops.kernel import Kernel
 

@@ -5,7 +5,7 @@ A summary depends only on the module and the options; it contains no machine nam
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from firmwright import compilation_summary as summaries
 from firmwright.base.version import ABI, METADATA_VERSION
@@ -37,11 +37,11 @@ def summarize_compilation(
         tool_version=tool_version,
         model=module.name,
         model_id=model_id,
-        source_sha256=str(module.attrs.get("source_sha256", "")),
+        source_sha256=module.origin.sha256,
         board=board,
         compiler=dict(compiler or {}),
         target={name: str(target) for name, target in sorted(module.targets.items())},
-        numerics=str(module.attrs.get("numerics", "litert")),
+        numerics=module.settings.profile,
         options=dict(options or {}),
         io=summaries.IoSummary(
             module.io.mode,
@@ -50,7 +50,7 @@ def summarize_compilation(
             tuple(_tensor(tensor, plan) for tensor in module.io.inputs),
             tuple(_tensor(tensor, plan) for tensor in module.io.outputs),
             tuple(_tensor(tensor, plan) for tensor in module.io.state),
-            module.pipelined_runs,
+            module.results.pipelined_runs,
         ),
         workspace_bytes=plan.workspace_bytes if plan else 0,
         lower_bound_bytes=plan.lower_bound_bytes if plan else 0,
@@ -63,10 +63,10 @@ def summarize_compilation(
         operator_count=1 + max((operator.index for operator in operators), default=-1),
         plan=_plan(plan, main) if plan else None,
         rejections=tuple(
-            summaries.RejectedOperator(*row)
-            for row in cast("tuple[tuple[str, ...], ...]", module.attrs.get("rejections", ()))
+            summaries.RejectedOperator(row.op, row.tensor, row.target, row.reason)
+            for row in module.results.rejections
         ),
-        compressed_bytes=cast("int", module.attrs.get("compressed_bytes", 0)),
+        compressed_bytes=module.results.compressed_bytes,
     )
 
 

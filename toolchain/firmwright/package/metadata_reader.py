@@ -24,7 +24,7 @@ from firmwright.base.value_kinds import (
     one_of,
     wrong_values,
 )
-from firmwright.ir.graph.op_call import NumericsProfile
+from firmwright.ir.settings import NumericsProfile
 
 MODELS: Final = "models"
 """The key of the facts of each model; a project with a single one has them at the top."""

@@ -6,14 +6,13 @@ Functions in a backend's table are intrinsics; a kernel's attribute `extern` dec
 import json
 import re
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
 from firmwright.base.errors import ModelError, PluginError
 from firmwright.base.source_paths import BACKEND_FILES_DIR, BUILD_FLAGS_FILE
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
@@ -30,7 +29,6 @@ from firmwright.targets.backend import Backend
 from firmwright.targets.backend_calls import library_sources
 from firmwright.targets.saved_backend import backend_in, make_record, read_records, with_records
 
-BACKEND_CHECKS_ATTR = "backend_checks"
 """Attribute of a module with the functions that check versions of backend libraries."""
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 
@@ -119,8 +117,7 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
 def add_library_files(module: IRModule) -> IRModule:
     """Add the library sources that the kernels of backends call to the module's files.
 
-    The attribute `backend_checks` lists the library versions that a run checks first, as "function
-    version", `device_waits` the C functions that wait for devices.
+    The results `backend_checks` and `device_waits` name the functions that a run calls for them.
     """
     check_sources(module.files, "the module", module.name)
     checks: dict[str, None] = {}
@@ -131,9 +128,12 @@ def add_library_files(module: IRModule) -> IRModule:
             module = with_new_files(module, files, f"the library of target {name}")
             if backend.check:
                 checks[f"{backend.check} {backend.data_version}"] = None
+    results = module.results
     if waits := find_waits(module):
-        module = module.with_attrs(**{DEVICE_WAITS_ATTR: tuple(waits.items())})
-    return module.with_attrs(**{BACKEND_CHECKS_ATTR: tuple(checks)}) if checks else module
+        results = replace(results, device_waits=tuple(waits.items()))
+    if checks:
+        results = replace(results, backend_checks=tuple(checks))
+    return replace(module, results=results)
 
 
 def find_waits(module: IRModule) -> dict[str, str]:
@@ -154,7 +154,7 @@ def _kernels(module: IRModule, name: str) -> list[tir.PrimFunc]:
 
 def with_backend_records(module: IRModule) -> IRModule:
     """Record the backends of a lowered module, with the library files of their kernels."""
-    if "stage" not in module.attrs or next(unlowered_functions(module), None):
+    if not module.is_started or next(unlowered_functions(module), None):
         return module
     records = read_records(module)
     for name, backend in module_backends(module):

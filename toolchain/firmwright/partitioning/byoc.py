@@ -15,6 +15,7 @@ from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule
+from firmwright.ir.pass_results import Rejection
 from firmwright.partitioning.custom_ops import lower_custom_ops
 from firmwright.partitioning.offload import annotate_offloaded_calls, without_core_annotations
 from firmwright.partitioning.pattern_matching import (
@@ -36,7 +37,6 @@ from firmwright.targets.backend import match_always
 from firmwright.targets.backend_calls import rejection_reasons
 
 log = logging.getLogger(__name__)
-REJECTIONS_ATTR = "rejections"
 """Module attribute: (operator, tensor, target, reason) of calls that backends leave to the core."""
 _NAMED_OPS = 4
 """Number of operators in a symbol before it ends in `more`."""
@@ -55,7 +55,7 @@ def partition_module(
     backends = active_backends(module)
     if names is None:
         names = {item.name for item in backends} - {*partitioned_for(module)}
-    if not names and "offload" not in module.attrs:
+    if not names and not module.settings.offload:
         return lower_custom_ops(module)
     active = [
         replace(item, where=where if item.name in names else _match_never) for item in backends
@@ -68,8 +68,7 @@ def _match_never(match: Match) -> bool:
 
 
 def partitioned_for(module: IRModule) -> tuple[str, ...]:
-    done = module.attrs.get("partitioned", ())
-    return tuple(map(str, done)) if isinstance(done, tuple) else tuple(module.targets)
+    return module.results.partitioned or ()
 
 
 def run_pre_partition(
@@ -95,7 +94,8 @@ def run_partition(
     after = run_phase(module, "post_partition", watch, [item.name for item in active])
     module = _keep_assigned(before, after)
     done = tuple(dict.fromkeys((*partitioned_for(module), *names)))
-    module = _with_rejections(module.with_attrs(partitioned=done), before, active)
+    module = replace(module, results=replace(module.results, partitioned=done))
+    module = _with_rejections(module, before, active)
     return lower_custom_ops(without_core_annotations(module))
 
 
@@ -111,13 +111,13 @@ def _with_rejections(
         for graph in graphs
     ]
     rows = tuple(
-        (call.op, call.outputs[0].name, target, why[call.outputs[0].name])
+        Rejection(call.op, call.outputs[0].name, target, why[call.outputs[0].name])
         for graph in module.graphs
         for call in graph.body
         for target, why in reasons
         if call.outputs[0].name in why and not call.op.startswith("@")
     )
-    return module.with_attrs(**{REJECTIONS_ATTR: rows}) if rows else module
+    return replace(module, results=replace(module.results, rejections=rows)) if rows else module
 
 
 def _keep_assigned(before: IRModule, after: IRModule) -> IRModule:

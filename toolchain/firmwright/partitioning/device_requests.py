@@ -1,15 +1,13 @@
-"""Applies the user's choice of devices to a module's attributes and to the tensors it names."""
+"""Applies the user's choice of devices to a module's settings and to the tensors it names."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
 from firmwright.boards import Board
 from firmwright.boards.peripherals import copy_channels, core_count
-from firmwright.ir.core import Attr
 from firmwright.ir.graph.devices import (
-    COPY_DEVICES_ATTR,
-    DEVICES_ATTR,
     MAIN_DEVICE,
     is_copy_device,
     is_core,
@@ -18,6 +16,7 @@ from firmwright.ir.graph.devices import (
 )
 from firmwright.ir.module import IRModule
 from firmwright.ir.requests import PlacementRequest, RequestOrigin
+from firmwright.ir.settings import Devices
 from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.passes.graph.placement_requests import record_requests, record_text_requests
@@ -43,26 +42,28 @@ def apply_device_requests(
         raise UsageError("--fallback requires other devices.", hint="--devices cpu0,cpu1.")
     if devices or engines or places:
         _check_interface(module)
-        module = module.with_attrs(**_device_attrs(module, board, devices, fallback=fallback))
+        settings = replace(
+            module.settings, devices=_devices(module, board, devices, fallback=fallback)
+        )
+        module = replace(module, settings=settings)
     names = tuple(dict.fromkeys((MAIN_DEVICE, *module_devices(module), *engines)))
     module = record_text_requests(module, names)
     return _assign_values(module, places, names) if places else module
 
 
-def _device_attrs(
-    module: IRModule, board: Board, devices: Sequence[str], *, fallback: bool
-) -> dict[str, Attr]:
+def _devices(module: IRModule, board: Board, devices: Sequence[str], *, fallback: bool) -> Devices:
     engines = tuple(filter(None, (engine_device(module, name) for name in module.targets)))
-    attrs: dict[str, Attr] = {DEVICES_ATTR: tuple(devices)} if devices else {}
-    if fallback:
-        attrs["fallback"] = True
     emulated = [engine for engine in engines if engine not in find_waits(module)]
-    if emulated and board.cores is not None and "cpu1" not in devices:
-        attrs["engine_core"] = emulated[0]  # by the spare core
+    has_spare_core = board.cores is not None and "cpu1" not in devices
     copiers = tuple(filter(is_copy_device, devices))
-    if copiers or (engines and board.dma is not None):
-        attrs[COPY_DEVICES_ATTR] = copiers or copy_channels(board.dma, is_host=False)
-    return attrs
+    if engines and board.dma is not None and not copiers:
+        copiers = tuple(copy_channels(board.dma, is_host=False))
+    return Devices(
+        names=tuple(devices),
+        copiers=copiers,
+        has_fallback=fallback,
+        emulated_engine=emulated[0] if emulated and has_spare_core else "",
+    )
 
 
 def _assign_values(
@@ -134,7 +135,7 @@ def _check_interface(module: IRModule) -> None:
     wrong = {
         "--io-buffers caller": module.io.mode == "caller",
         "--stream-input-rows": module.io.stream_input_rows,
-        "--no-link-params": not module.attrs.get("link_params", True),
+        "--no-link-params": not module.settings.link_params,
         "constants that a function reads": any(p.scope in ("port", "async") for p in module.pools),
     }
     for option, is_set in wrong.items():

@@ -11,7 +11,6 @@ or the user placed a tensor.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import cast
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.boards import Board
@@ -24,7 +23,7 @@ from firmwright.ops.opdef import OpTable
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device, listed_engines
 from firmwright.partitioning.memory_domains import MemoryDomains
-from firmwright.partitioning.offload import SHARES_ATTR, OffloadRequests, refusal
+from firmwright.partitioning.offload import refusal
 from firmwright.partitioning.pattern_matching import active_backends, all_matches
 from firmwright.partitioning.run_pipelining import CallCycles
 from firmwright.partitioning.target_resolution import target_of
@@ -37,7 +36,7 @@ def split_over_engines(
     module: IRModule, ops: OpTable, predict: CallCycles, find_board: Callable[[], Board]
 ) -> IRModule:
     """Return the module with calls split; the identical module if none is requested."""
-    requests = cast("OffloadRequests", module.attrs.get(SHARES_ATTR, ()))
+    requests = module.results.offload_shares
     listed = listed_engines(module)
     if not requests and not listed:
         return module
@@ -162,7 +161,7 @@ TILE_BYTES_MIN = 1024
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
     is_private = any(pool.targets for pool in module.pools)
-    if not module.graphs or not is_private or module.pipelined_runs:
+    if not module.graphs or not is_private or module.results.pipelined_runs:
         return module
     module = with_unique_names(module)
     domains = MemoryDomains(module, ops, DeviceMap(module))

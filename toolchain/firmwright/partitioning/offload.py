@@ -6,7 +6,6 @@ percentage is the target's share of the operator (`partitioning/engine_split.py`
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
@@ -15,19 +14,16 @@ from firmwright.ir.module import IRModule
 from firmwright.partitioning.pattern_matching import ActiveBackend, all_matches
 from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, target_of, targets_by_tensor
 
-OffloadRequests = tuple[tuple[str, str], ...]
-"""Tensors, each with TARGET or TARGET:PERCENT."""
-SHARES_ATTR = "offload_shares"
-"""Module attribute with the requests that have a percentage."""
-
 
 def annotate_offloaded_calls(module: IRModule, active: Sequence[ActiveBackend]) -> IRModule:
-    """Apply the module's attribute `offload` and remove it; shares remain."""
-    attrs = dict(module.attrs)
-    requests = cast("OffloadRequests", attrs.pop("offload", ()))
-    earlier = cast("OffloadRequests", attrs.pop(SHARES_ATTR, ()))
+    """Apply the requests in the settings of a module and remove them; shares remain."""
+    requests, earlier = module.settings.offload, module.results.offload_shares
     shares = (*earlier, *(request for request in requests if ":" in request[1]))
-    module = replace(module, attrs={**attrs, SHARES_ATTR: shares} if shares else attrs)
+    module = replace(
+        module,
+        settings=replace(module.settings, offload=()),
+        results=replace(module.results, offload_shares=shares),
+    )
     owners = targets_by_tensor(module)
     targets = (CORE_TARGET_NAME, *(item.name for item in active))
     places: dict[str, str] = {}

@@ -20,7 +20,6 @@ from firmwright.ir.graph.devices import (
     CONSTANTS_POOL_ATTR,
     COPY_OP,
     MAIN_DEVICE,
-    VISIBLE_POOLS_ATTR,
     copy_device,
     device_name,
     is_core,
@@ -29,6 +28,7 @@ from firmwright.ir.graph.devices import (
     with_memory_scope,
 )
 from firmwright.ir.module import IRModule
+from firmwright.ir.pass_results import PoolAccess
 from firmwright.ir.requests import PlacementRequest
 from firmwright.ir.verify_requests import requested_tensors
 from firmwright.ops.opdef import SUBVIEWS_OF, OpTable
@@ -120,9 +120,11 @@ class _DevicePlanner:
             match, device = self.device_map.backend_for(call), self.device_map.device_for(call)
             if match is not None:
                 visible[match[0], device.device] = device.visible_pools
-        rows = tuple((*key, *sorted(pools)) for key, pools in visible.items())
+        rows = tuple(PoolAccess(*key, tuple(sorted(pools))) for key, pools in visible.items())
         is_limited = any(pools != {*self.device_map.pools} for pools in visible.values())
-        return module.with_attrs(**{VISIBLE_POOLS_ATTR: rows}) if is_limited else module
+        if not is_limited:
+            return module
+        return replace(module, results=replace(module.results, pool_access=rows))
 
     # ---- requirements --------------------------------------------------------------------------
 

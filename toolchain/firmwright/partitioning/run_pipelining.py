@@ -18,7 +18,6 @@ from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import listed_engines
-from firmwright.partitioning.offload import SHARES_ATTR
 from firmwright.passes.graph.rematerialize import with_inputs_renamed
 
 OPTION = "--pipeline-runs"
@@ -27,8 +26,8 @@ CallCycles = Callable[[IRModule], Sequence[int]]
 
 
 def pipeline_runs(module: IRModule, predict: CallCycles) -> IRModule:
-    """Return the module in two stages if its attribute `pipeline_runs` is set."""
-    if not module.attrs.get("pipeline_runs"):
+    """Return the module in two stages if its setting `pipeline_runs` is on."""
+    if not module.settings.pipeline_runs:
         return module
     entry = module.entry
     if not isinstance(entry, Function):
@@ -36,7 +35,7 @@ def pipeline_runs(module: IRModule, predict: CallCycles) -> IRModule:
     if entry.state:
         names = ", ".join(state.value.name for state in entry.state)
         raise _refusal(module, f"the model keeps state between runs ({names})")
-    if listed_engines(module) or SHARES_ATTR in module.attrs:
+    if listed_engines(module) or module.results.offload_shares:
         raise _refusal(module, "operators are split over core and accelerator")
     inlined = next((call for call in entry.body if module.graphs_of(call)), None)
     if inlined is not None:
@@ -132,4 +131,4 @@ def _in_stages(
     module = replace(
         module.with_function(replace(entry, body=body, state=tuple(state))), constants=constants
     )
-    return module.with_attrs(pipelined_runs=1)
+    return replace(module, results=replace(module.results, pipelined_runs=1))

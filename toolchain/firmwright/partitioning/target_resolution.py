@@ -86,7 +86,18 @@ def check_only_modified(before: IRModule, after: IRModule, target: str, label: s
     for path, data in before.files.items():
         if after.files.get(path, data) != data:
             raise PluginError(f"{label} changed the file {path}.", where=before.name)
-    for field in ("name", "targets", "pools", "io", "attrs", "requests"):
+    for field in (
+        "name",
+        "targets",
+        "pools",
+        "io",
+        "entry_name",
+        "origin",
+        "settings",
+        "results",
+        "attrs",
+        "requests",
+    ):
         if getattr(before, field) != getattr(after, field):
             what = f"{label} changed the {field} of the module."
             hint = "a pass that changes functions, constants and files alone."

@@ -175,7 +175,7 @@ def _compile(
         check_same_options(options.update_of, _resolved(options, module, board), board.name)
     record: ProgramRecord | None = None
     for step in remaining_passes(module, options, stopwatch):
-        before, module = module, step(module).with_attrs(stage=step.stage)
+        before, module = module, step(module).with_stage(step.stage)
         if step.name == SELECTION_PASS:
             record = record_selection(before, module)
         if watch is not None:
@@ -196,7 +196,7 @@ def _resolved(options: Options, module: IRModule, board: Board) -> Options:
 
 def _with_choices_for_all_weights(model: IRModule, options: Options) -> Options:
     """Return the options with the choices for stand-ins, unless they follow other choices."""
-    if not options.weight_independent or options.update_of is not None or "stage" in model.attrs:
+    if not options.weight_independent or options.update_of is not None or model.is_started:
         return options
     stand_in = with_stand_ins(model, StandIn.FULL_RANGE)
     chosen = _compile(stand_in, options, None, None, None)

@@ -8,17 +8,15 @@ from firmwright.base.version import VERSION
 from firmwright.boards import Board
 from firmwright.build.compiler_flags import format_tuning_flags
 from firmwright.codegen.emit_options import EmitOptions
-from firmwright.ir.core import Attr, PoolInfo
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule
+from firmwright.ir.settings import FlashTiming, Minimize, NumericsProfile, Settings
 from firmwright.partitioning.device_requests import apply_device_requests
 from firmwright.partitioning.target_resolution import check_targets, resolve_targets
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline.options import Options, check_options
 from firmwright.usmp.cache_constants import SPARE_PERCENT_MAX
 from firmwright.usmp.pool_options import resolve_pools, with_program_memory_speed
-
-_FLAGS = ("recompute", "compress_weights", "pipeline_runs", "weight_independent")
 
 
 def make_emit_options(board: Board, options: Options) -> EmitOptions:
@@ -39,8 +37,8 @@ def make_emit_options(board: Board, options: Options) -> EmitOptions:
 
 
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
-    """Return `model` with pools, target and options set; unchanged with the attribute `stage`."""
-    if "stage" in model.attrs:
+    """Return `model` with pools, target and options set; unchanged once a pass has run."""
+    if model.is_started:
         return model
     check_options(options)
     make_emit_options(board, options)  # only to check them early
@@ -49,7 +47,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
     module = replace(
         model, name=options.name or model.name, targets=targets, pools=pools, io=_io(model, options)
     )
-    module = module.with_attrs(**_attributes(model, pools, board, options))
+    module = replace(module, settings=_settings(module, board, options))
     check_targets(module, board)
     module = apply_device_requests(
         module, board, options.devices, options.device_assignments, fallback=options.fallback
@@ -59,35 +57,27 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
     )
 
 
-def _attributes(
-    model: IRModule, pools: tuple[PoolInfo, ...], board: Board, options: Options
-) -> dict[str, Attr]:
-    """Return the attributes of a module that hold options and facts of the board."""
-    attrs: dict[str, Attr] = {
-        "numerics": _numerics(model, options),
-        "optimize": options.goal,
-        "planner": options.planner,
-        "link_params": options.link_params,
-        "board": board.name,
-    }
-    if options.ram_bytes is not None:
-        attrs["ram_bytes"] = options.ram_bytes
-    if options.flash_bytes is not None:
-        attrs["flash_bytes"] = options.flash_bytes
-    attrs |= _flash_attrs(replace(model, pools=pools), board, options)
-    if options.offload:
-        attrs["offload"] = options.offload
-    for flag in _FLAGS:
-        if getattr(options, flag):
-            attrs[flag] = True
-    if options.tuning.layers:
-        attrs["tuning"] = options.tuning.digest
-    return attrs
+def _settings(model: IRModule, board: Board, options: Options) -> Settings:
+    """Return the settings of a module that already has its pools."""
+    return replace(
+        model.settings,
+        numerics=_numerics(model, options),
+        objective=options.objective,
+        flash=_flash_timing(model, board, options),
+        board=board.name,
+        planner=options.planner,
+        tuning=options.tuning.digest if options.tuning.layers else "",
+        link_params=options.link_params,
+        recompute=options.recompute,
+        pipeline_runs=options.pipeline_runs,
+        weight_independent=options.weight_independent,
+        offload=options.offload or model.settings.offload,
+    )
 
 
-def _numerics(model: IRModule, options: Options) -> str:
+def _numerics(model: IRModule, options: Options) -> NumericsProfile:
     """Return the profile: that of the option, but `onnx` for ONNX models and PyTorch programs."""
-    if model.attrs.get("numerics") != "onnx":
+    if model.settings.numerics != "onnx":
         if options.numerics == "onnx":
             what = "--numerics onnx applies to ONNX models and PyTorch programs only."
             raise UsageError(what, hint="use litert or tflm.")
@@ -98,26 +88,27 @@ def _numerics(model: IRModule, options: Options) -> str:
     return "onnx"
 
 
-def _flash_attrs(model: IRModule, board: Board, options: Options) -> dict[str, int | float]:
-    """Return the attributes for flash with wait states: functions in RAM, short loops, stalls.
+def _flash_timing(model: IRModule, board: Board, options: Options) -> FlashTiming:
+    """Return what flash with wait states requires: functions in RAM, short loops, stalls.
 
     Short loops suit a small cache. Constants do not stall that `cache_constants` copies to RAM.
     """
-    wait_states = 0 if board.is_host else board.flash.wait_states or 0
-    if not wait_states:
-        return {}
-    attrs: dict[str, int | float] = {}
-    is_fast, flash = options.optimize == "speed", board.flash
-    if is_fast and board.ramfunc:
-        attrs["ramfunc_bytes"] = board.ramfunc.size_bytes
-    elif flash.has_small_cache:
-        attrs["short_loops"] = True
-    pools = (p for p in model.pools if p.access == "rw" and options.ram_bytes is None)
+    if board.is_host or not board.flash.wait_states:
+        return FlashTiming()
+    flash, wait_states = board.flash, board.flash.wait_states
+    is_fast = options.objective.minimize is Minimize.SPEED
+    runs_from_ram = is_fast and board.ramfunc is not None
+    has_budget = options.ram_bytes is not None
+    pools = (pool for pool in model.pools if pool.access == "rw" and not has_budget)
     room = sum(pool.size_bytes or 0 for pool in pools)
     constants = sum(constant.size_bytes for constant in model.constants.values())
-    if flash.has_small_cache and not (is_fast and constants <= room * SPARE_PERCENT_MAX // 100):
-        attrs["flash_stalls"] = wait_states / flash.read_bytes
-    return attrs
+    are_copied = is_fast and constants <= room * SPARE_PERCENT_MAX // 100
+    stalls = flash.has_small_cache and not are_copied
+    return FlashTiming(
+        ramfunc_bytes=board.ramfunc.size_bytes if is_fast and board.ramfunc else 0,
+        has_short_loops=flash.has_small_cache and not runs_from_ram,
+        stalls_per_byte=wait_states / flash.read_bytes if stalls else 0.0,
+    )
 
 
 def _io(model: IRModule, options: Options) -> IoBinding:

@@ -16,7 +16,7 @@ from firmwright.frontends.tflite import is_c_source, preprocess_tflite, read_c_a
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.module import IRModule
+from firmwright.ir.module import DEFAULT_ENTRY, IRModule
 from firmwright.ir.printer import parse_module
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import op_table
@@ -102,7 +102,7 @@ def _check_targets(module: IRModule, file: str) -> None:
 
 def _check_entry(module: IRModule, file: str) -> None:
     """Raise ModelError unless the entry is a graph or an AOT main."""
-    name = str(module.attrs.get("entry", "main"))
+    name = module.entry_name or DEFAULT_ENTRY
     match module.functions.get(name):
         case None:
             problem = f"the entry {name!r} is not a function of the module"

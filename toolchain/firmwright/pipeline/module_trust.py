@@ -10,14 +10,9 @@ from pathlib import Path
 
 from firmwright.base.trust import trusts_path
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import DEVICE_WAITS_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.untrusted_code import UntrustedCode
-from firmwright.partitioning.backend_libraries import BACKEND_CHECKS_ATTR
 from firmwright.targets.saved_backend import read_records
-
-_ATTRIBUTES = (BACKEND_CHECKS_ATTR, DEVICE_WAITS_ATTR)
-"""Attributes of a module that name C functions."""
 
 
 def without_trust(module: IRModule, path: Path) -> IRModule:
@@ -36,6 +31,9 @@ def _code_of(module: IRModule) -> Iterator[str]:
             names = declared if isinstance(declared, tuple) else (declared,)
             yield from (f"{name}()" for name in names)
     yield from (f"functions of the backend {name}" for name in read_records(module))
-    yield from (f"functions in {name}" for name in _ATTRIBUTES if name in module.attrs)
+    if module.results.backend_checks:
+        yield "functions in backend_checks"
+    if module.results.device_waits:
+        yield "functions in device_waits"
     lowered = (f for f in module.functions.values() if isinstance(f, tir.PrimFunc))
     yield from (f"@{function.name}" for function in lowered)

@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import Pass
 from firmwright.ir.program_record import ProgramRecord
+from firmwright.ir.settings import Minimize, NumericsProfile, Objective, OffloadRequests
 from firmwright.ops.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 
-OPTIMIZE_GOALS = ("speed", "size", "ram", "balanced")
-NUMERICS = ("litert", "tflm", "onnx")
+OPTIMIZE_GOALS = tuple(goal.value for goal in Minimize)
+NUMERICS = get_args(NumericsProfile)
 C_APIS = ("own", "tvm")
 
 
@@ -21,8 +23,8 @@ class Options:
 
     board: str = "host"
     target: str = ""
-    offload: tuple[tuple[str, str], ...] = ()
-    numerics: str = "litert"
+    offload: OffloadRequests = ()
+    numerics: NumericsProfile = "litert"
     optimize: str = "balanced"
     planner: str = DEFAULT_PLANNER
     io_buffers: str = "arena"
@@ -57,10 +59,12 @@ class Options:
     update_of: ProgramRecord | None = None
 
     @property
-    def goal(self) -> str:
-        """The goal of selection: balanced with a flash budget is the fastest image within it."""
-        is_fastest = self.optimize == "balanced" and self.flash_bytes is not None
-        return "size" if is_fastest else self.optimize
+    def objective(self) -> Objective:
+        """What `optimize` and the budgets mean: `balanced` is the fastest image within a budget."""
+        minimize = Minimize(self.optimize)
+        if minimize is Minimize.BALANCED and self.flash_bytes is not None:
+            minimize = Minimize.SIZE
+        return Objective(minimize, self.ram_bytes, self.flash_bytes, self.compress_weights)
 
 
 def check_options(options: Options) -> None:

@@ -115,9 +115,9 @@ def _make_kernels(module: IRModule, hook: HookName) -> IRModule:
 def remaining_passes(
     module: IRModule, options: Options, watch: PassTimer | None = None
 ) -> tuple[Pass, ...]:
-    """Return the passes after the one in the module's attribute `stage`, or all passes."""
+    """Return the passes after the one in the module's result `stage`, or all passes."""
     steps = passes_for(options, watch)
-    done = module.attrs.get("stage")
+    done = module.results.stage
     names = [step.name for step in steps]
     remaining = without_applied(module, steps[names.index(str(done)) + 1 if done in names else 0 :])
     for step in without_applied(module, [step for step in steps if step.after]):

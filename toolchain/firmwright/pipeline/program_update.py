@@ -11,7 +11,7 @@ from typing import Any
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.base.version import VERSION
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.module import ANY_WEIGHTS, IRModule
+from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord, digest_code, digest_kernel, record_selection
 from firmwright.lower.lowering import Lowering
 from firmwright.lower.recorded_kernels import difference_error
@@ -100,7 +100,7 @@ def check_code(record: ProgramRecord, module: IRModule) -> None:
     if digest_code(module) == record.code:
         return
     what = "the code differs from the one to update after the choice of kernels"
-    if not module.attrs.get(ANY_WEIGHTS):
+    if not module.settings.weight_independent:
         what += "; constants may be equal now, or may have been equal before"
     hint = "update code and weights together; --weight-independent keeps equal constants apart."
     raise MismatchError(f"{what}.", where=module.name, hint=hint)

@@ -7,6 +7,7 @@ from firmwright.base.errors import DoesNotFitError
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord
+from firmwright.ir.settings import Minimize
 from firmwright.ir.tir.cost_model import Cost, estimate_cost
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.lower.lowering import Lowering
@@ -84,7 +85,7 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
         return False
 
     def key(kernel: tir.PrimFunc) -> CodeKey:
-        if options.goal == "size":
+        if options.objective.minimize is Minimize.SIZE:
             kernel = simplify(kernel)
             template = make_template(flatten_buffers(kernel) or kernel, INTRINSICS)
             return CodeKey(template.key, tuple((n.value, n.runs) for n in template.numbers))

@@ -23,7 +23,6 @@ UserPass: TypeAlias = "Pass | Callable[[IRModule], IRModule] | str"
 IMPORT_STAGE = "import"
 """The place before the first pass of the pipeline."""
 ENTRY_POINT_GROUP = "firmwright.passes"
-_APPLIED = "passes"
 """Attribute with the names of passes that ran."""
 
 
@@ -86,8 +85,7 @@ def insert_user_passes(steps: Sequence[Pass], passes: Sequence[Pass]) -> tuple[P
 
 
 def without_applied(module: IRModule, steps: Sequence[Pass]) -> tuple[Pass, ...]:
-    applied = module.attrs.get(_APPLIED, ())
-    assert isinstance(applied, tuple)
+    applied = module.results.user_passes
     return tuple(step for step in steps if not step.after or step.name not in applied)
 
 
@@ -103,7 +101,7 @@ def _verified(step: Pass) -> Pass:
             verify_module(after, op_table(), collect_intrinsics(after, INTRINSICS))
         except ModelError as error:
             raise PluginError(f"{label} left an invalid module: {error}") from error
-        applied = module.attrs.get(_APPLIED, ())
-        return after.with_attrs(**{_APPLIED: (*applied, step.name)})  # type: ignore[misc]
+        applied = (*module.results.user_passes, step.name)
+        return replace(after, results=replace(after.results, user_passes=applied))
 
     return replace(step, run=run)

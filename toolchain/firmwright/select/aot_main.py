@@ -85,7 +85,7 @@ class _AotMainBuilder:
             functions=functions,
             constants=constants,
             io=replace(io, inputs=inputs, outputs=outputs, state=state),
-            attrs={**self.module.attrs, "entry": "run"},
+            entry_name="run",
         )
         return self._bind_requests(module, chosen, buffers, inliner)
 

@@ -27,6 +27,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.weight_code import encode_blocks
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import Minimize
 from firmwright.ops.schedule import LoweringCandidate
 from firmwright.select import thresholds
 from firmwright.select.flash_budget import (
@@ -76,10 +77,10 @@ class KernelSelector:
         oracle: SelectionOracle,
     ) -> None:
         self.module, self.rows_of, self.oracle = module, rows_of, oracle
-        self.goal = str(module.attrs.get("optimize", "balanced"))
-        limit = module.attrs.get("flash_bytes")
-        self.flash_bytes = None if limit is None else int(str(limit))
-        is_coded = limit is not None and "compress_weights" in module.attrs
+        objective = module.settings.objective
+        self.goal = objective.minimize
+        self.flash_bytes = objective.flash_bytes
+        is_coded = self.flash_bytes is not None and objective.has_coded_weights
         self.saved_bytes = _compressible_bytes(module) if is_coded else None
         self._programs: dict[int, tuple[ProgramCandidate, ...]] = {}
         self._undivided = candidates_per_call
@@ -97,11 +98,12 @@ class KernelSelector:
     def select(self) -> IRModule:
         """Return the module with a kernel for every call."""
         goal, fits = self.goal, self.oracle.fits
-        is_free, fed = "ram_bytes" not in self.module.attrs, self.module.io.stream_input_rows
+        is_free = self.module.settings.objective.has_free_ram
+        fed = self.module.io.stream_input_rows
         whole_calls = [self._best_whole_calls()] if is_free and not fed else []
-        if whole_calls and goal != "ram" and fits(whole_calls[0].module):
+        if whole_calls and goal is not Minimize.RAM and fits(whole_calls[0].module):
             best = whole_calls[0]
-            return (self._with_streamed_peak(best) if goal == "balanced" else best).module
+            return (self._with_streamed_peak(best) if goal is Minimize.BALANCED else best).module
         programs = self.programs() or self.programs(thresholds.UNLIMITED_PERCENT)
         if not programs:
             raise UsageError(
@@ -109,7 +111,7 @@ class KernelSelector:
                 "row together.",
                 hint="compile without it.",
             )
-        if is_free and goal in thresholds.PROGRAM_PERCENT_MAX and (fed or goal == "ram"):
+        if is_free and goal in thresholds.PROGRAM_PERCENT_MAX and (fed or goal is Minimize.RAM):
             best_time = max(min(item.time for item in programs), fastest_time(self.candidates))
             limit = thresholds.PROGRAM_PERCENT_MAX[goal] * best_time // 100
             fast = [item for item in (*whole_calls, *programs) if item.time <= limit]
@@ -152,7 +154,7 @@ class KernelSelector:
 
     def _fast_or_small(self) -> CandidatesPerCall:
         """Return the candidates for the goals `speed` and `size`, the best one of a call first."""
-        if self.goal == "speed":
+        if self.goal is Minimize.SPEED:
             return _sort_candidates(self.candidates, _BY_TIME)
         images = ImageSearch(self._undivided, self.oracle.key)
         if self.flash_bytes is not None:

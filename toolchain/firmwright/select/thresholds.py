@@ -5,9 +5,11 @@ Percentages are relative to the fastest alternative, unless a constant names ano
 
 from collections.abc import Mapping
 
+from firmwright.ir.settings import Minimize
+
 # ---- time --------------------------------------------------------------------------------------
 
-PROGRAM_PERCENT_MAX: Mapping[str, int] = {"balanced": 105, "ram": 130}
+PROGRAM_PERCENT_MAX: Mapping[Minimize, int] = {Minimize.BALANCED: 105, Minimize.RAM: 130}
 """Maximum time of the program with the least memory, by goal.
 
 The reference is at least the time of the fastest program without row streaming, because

@@ -108,7 +108,7 @@ class EthosU(Backend):
     def _survey(self, function: Function, module: IRModule, target: Target) -> VelaSurvey:
         """Return the survey of a graph, once for each: matches of all its calls need it."""
         held = function, module.constants  # so that no other objects have their ids
-        key = *map(id, held), module.attrs.get("numerics"), self._options(target)
+        key = *map(id, held), module.settings.profile, self._options(target)
         if key not in self._surveys:
             latest = list(self._surveys.items())[1 - _SURVEYS :]
             survey = _survey_graph(function, module, self._options(target))

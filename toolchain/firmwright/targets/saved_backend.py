@@ -6,7 +6,7 @@ A record names the later passes of the backend, which cannot be saved: reaching 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, NoReturn
 
@@ -19,7 +19,6 @@ from firmwright.targets.backend import Backend
 from firmwright.targets.registry import backend_of, target_kind_of
 from firmwright.targets.target_kind import Hooks, PassSelection, TargetKind
 
-_RECORDS = "backends"
 _PLAIN = (
     "name",
     "doc",
@@ -102,7 +101,8 @@ def kind_in(module: IRModule, name: str) -> TargetKind:
 
 
 def read_records(module: IRModule) -> dict[str, SavedBackend]:
-    return dict(_read(module.attrs[_RECORDS])) if _RECORDS in module.attrs else {}
+    records = module.results.backend_records
+    return dict(_read(records)) if records else {}
 
 
 @lru_cache(16)
@@ -112,14 +112,14 @@ def _read(records: Any) -> Mapping[str, SavedBackend]:
         for backend in backends.values():
             _ = backend.kind  # computed from the record
     except (TypeError, ValueError, KeyError, AttributeError, FirmwrightError) as error:
-        what = f"the module's attribute {_RECORDS} is malformed: {error}."
+        what = f"the module's attribute backends is malformed: {error}."
         raise ModelError(what, hint="save the module again.") from error
     return backends
 
 
 def with_records(module: IRModule, records: Mapping[str, SavedBackend]) -> IRModule:
     attr = tuple((name, tuple(saved.record.items())) for name, saved in records.items())
-    return module.with_attrs(**{_RECORDS: attr}) if records else module
+    return replace(module, results=replace(module.results, backend_records=attr))
 
 
 def make_record(

@@ -264,17 +264,28 @@ def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
     core, table = find_core(targets), name_targets(filter(is_backend, targets))
     if core:
         table = {CORE_TARGET_NAME: core, **table}
-    done = {
-        name: divided.attrs[name] for name in ("partitioned", "passes") if name in divided.attrs
-    }
-    attrs = {**model.module.attrs, "numerics": options.numerics, **done}
-    pools, io = model.module.pools, model.module.io
-    module = replace(divided, targets=table, pools=pools, io=io, attrs=attrs)
+    module = model.module
+    results = replace(
+        module.results,
+        partitioned=divided.results.partitioned,
+        user_passes=divided.results.user_passes,
+    )
+    module = replace(
+        divided,
+        entry_name=module.entry_name,
+        origin=module.origin,
+        targets=table,
+        pools=module.pools,
+        io=module.io,
+        settings=module.with_numerics(options.numerics).settings,
+        results=results,
+        attrs=module.attrs,
+    )
     return replace(model, module=module)
 
 
 def _prepare_module(model: Model, options: Options) -> IRModule:
-    if "stage" in model.module.attrs:
+    if model.module.is_started:
         what = "the module is lowered already, so its target is fixed."
         raise UsageError(what, where=model.file or model.name, hint="the model file itself.")
     board = load_board(options.board, options.board_dirs)

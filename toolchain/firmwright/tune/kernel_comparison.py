@@ -47,7 +47,7 @@ def layer_module(call: OpCall) -> IRModule:
     result = Value("y", call.output)
     single_call = Call(call.op, inputs, (result,), call.attrs)
     entry = Function("main", single_call.variables, (single_call,), (result,))
-    return IRModule("layer", {"main": entry}, constants, attrs={"entry": "main"})
+    return IRModule("layer", {"main": entry}, constants, entry_name="main")
 
 
 def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandidate:
@@ -91,11 +91,11 @@ def comparison_module(
         for item in layer.kernels
         for name, constant in item.constants.items()
     }
-    plain = IRModule("kernels", functions, constants, attrs={"entry": "run"})
+    plain = IRModule("kernels", functions, constants, entry_name="run")
     module = configure_module(plain, board, options)
     inputs = tuple(_io(buffer) for layer in parts for buffer in layer.inputs)
     io = replace(module.io, inputs=inputs, outputs=(_io(differing),))
-    return replace(module, io=io).with_attrs(stage=LOWERED_STAGE)
+    return replace(module, io=io).with_stage(LOWERED_STAGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from firmwright.ir.core import UNCONSTRAINED, Span
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
+from firmwright.ir.pass_results import PassResults
+from firmwright.ir.settings import ModelOrigin, Settings
 from firmwright.ir.tir.traversal import prim_calls, used_constants
 from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import MeasurementContext, layer_digest
@@ -182,7 +184,7 @@ def run_passes_before_reordering(module: IRModule, options: Options) -> IRModule
         if step.name == _ORDER:
             break
         module = step(module)
-    return module.with_attrs(stage=_ORDER)
+    return module.with_stage(_ORDER)
 
 
 def _describe_region(function: Function, group: CallGroup) -> str:
@@ -230,7 +232,14 @@ def build_region_module(
     main = Function("main", params, tuple(builder.body), tuple(builder.results))
     others = {k: f for k, f in module.functions.items() if k != function.name and k != "main"}
     alone = replace(module, name="parts", functions={**others, "main": main}, requests=())
-    alone = replace(alone, attrs={"entry": "main", "numerics": module.attrs["numerics"]})
+    alone = replace(
+        alone,
+        entry_name="main",
+        origin=ModelOrigin(),
+        settings=Settings(numerics=module.settings.numerics),
+        results=PassResults(),
+        attrs={},
+    )
     return run_partition(alone, PassTimer(), lambda f, m, a: assigned if f.name == "main" else ())
 
 

@@ -150,22 +150,21 @@ def _with_constant(
 
 def describe_program_memory(module: IRModule) -> PoolInfo | None:
     """Describe the program memory as a pool; return None if its speed is unknown."""
-    bandwidth = module.attrs.get("program_bandwidth")
-    latency = module.attrs.get("program_latency")
-    if not isinstance(bandwidth, float):
+    speed = module.settings.flash.program_memory
+    if speed is None:
         return None
     return PoolInfo(
         PROGRAM_MEMORY,
         access="ro",
-        read_bandwidth=bandwidth,
-        write_bandwidth=bandwidth,
-        read_latency=latency if isinstance(latency, int) else None,
+        read_bandwidth=speed.bandwidth,
+        write_bandwidth=speed.bandwidth,
+        read_latency=speed.latency,
     )
 
 
 def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, int]:
     """Return the bytes of each pool that copies may take."""
-    has_budget = "ram_bytes" in module.attrs  # then the pools are as large as the budget
+    has_budget = not module.settings.objective.has_free_ram  # the pools are as large as the budget
     spare_bytes: dict[str, int] = {}
     for pool in module.pools:
         limit = sys.maxsize if pool.size_bytes is None else pool.size_bytes

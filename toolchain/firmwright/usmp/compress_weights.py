@@ -24,6 +24,7 @@ from firmwright.base.weight_code import encode_blocks
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import Minimize
 from firmwright.ir.tir import traversal
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder, as_expr
@@ -59,7 +60,8 @@ def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
     Without a RAM budget, each layer may enlarge the workspace by a limit. With one, the plan must
     only exist, as planning fails above the budget.
     """
-    if not module.attrs.get("compress_weights") or not isinstance(module.entry, tir.PrimFunc):
+    is_asked = module.settings.objective.has_coded_weights
+    if not is_asked or not isinstance(module.entry, tir.PrimFunc):
         return module
     original = module
     cache = InplaceCache()
@@ -70,7 +72,7 @@ def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
         options = replace(layer, kernel=module.kernel(layer.kernel.name)).options()
         sizes = [_workspace_bytes(option.applied_to(module), cache) for option in options]
         growth = max(_GROWTH_BYTES, layer.saved_bytes // _GROWTH_SHARE)
-        limit = sys.maxsize - 1 if "ram_bytes" in module.attrs else before + growth
+        limit = before + growth if module.settings.objective.has_free_ram else sys.maxsize - 1
         smallest = min(sizes)
         if smallest <= max(free, limit):
             free = max(free, smallest)
@@ -81,7 +83,8 @@ def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
     saved_bytes = _saved_bytes(chosen)
     if saved_bytes <= _DECODER_BYTES:
         return original
-    return module.with_attrs(compressed_bytes=saved_bytes + _CALL_BYTES * len(chosen))
+    compressed_bytes = saved_bytes + _CALL_BYTES * len(chosen)
+    return replace(module, results=replace(module.results, compressed_bytes=compressed_bytes))
 
 
 def _worthwhile_layers(module: IRModule, price: EstimateCost) -> list[_CodedLayer]:
@@ -99,7 +102,7 @@ def _worthwhile_layers(module: IRModule, price: EstimateCost) -> list[_CodedLaye
             )
             layer = _CodedLayer(kernel, node, module.constants[node.constant])
             groups.setdefault(key, []).append(layer)
-    is_for_speed = module.attrs.get("optimize") == "speed"
+    is_for_speed = module.settings.objective.minimize is Minimize.SPEED
     chosen: list[_CodedLayer] = []
     for key, group in groups.items():
         if key.schedule:

@@ -190,7 +190,7 @@ def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...]
 def _joint_names(module: IRModule) -> dict[str, str]:
     """Return names of buffers in the joint plan: MODEL/BUFFER, for variables FILE/VARIABLE."""
     names = {b.name: f"{module.name}/{b.name}" for b in module.memory_plan.buffers}
-    source = str(module.attrs.get("source_sha256", ""))[:16]
+    source = module.origin.sha256[:16]
     if source:
         names |= {state.buffer: f"{source}/{state.name}" for state in module.io.state}
     return names

@@ -16,7 +16,7 @@ from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.rounding import round_up
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.graph.devices import COPY_OP, VISIBLE_POOLS_ATTR
+from firmwright.ir.graph.devices import COPY_OP
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir import plan
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange, OffsetConstraint
@@ -192,10 +192,9 @@ def _visible_pools(
 ) -> tuple[PoolInfo, ...]:
     """Return the pools that the devices of all targets can access."""
     visible = list(pools)
-    rows = cast("tuple[tuple[str, ...], ...]", module.attrs.get(VISIBLE_POOLS_ATTR, ()))
-    for target, _, *names in rows:
-        if target in targets:
-            visible = [pool for pool in visible if pool.name in names]
+    for row in module.results.pool_access:
+        if row.target in targets:
+            visible = [pool for pool in visible if pool.name in row.pools]
     return tuple(visible)
 
 

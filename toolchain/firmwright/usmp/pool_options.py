@@ -13,6 +13,7 @@ from firmwright.boards import Board
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import ReadSpeed
 from firmwright.usmp.memory_planning import DEFAULT_POOL
 
 
@@ -56,7 +57,10 @@ def with_program_memory_speed(module: IRModule, board: Board, asked: PoolOptions
     speed = None if board.is_host else board.flash.read_bandwidth
     if speed is None or asked.optimize != "speed" or not asked.link_params:
         return module
-    return module.with_attrs(program_bandwidth=speed, program_latency=board.flash.latency or 0)
+    flash = replace(
+        module.settings.flash, program_memory=ReadSpeed(speed, board.flash.latency or 0)
+    )
+    return replace(module, settings=replace(module.settings, flash=flash))
 
 
 def resolve_buffer_pools(

@@ -99,7 +99,7 @@ class ModelSession(Closeable):
     def run_all(self, samples: Iterable[Tensors]) -> tuple[dict[str, Array], ...]:
         """Return the outputs for every sample, in the model's shapes."""
         outputs: list[dict[str, Array]] = []
-        late = self.compiled.module.pipelined_runs
+        late = self.compiled.module.results.pipelined_runs
         batch = sample_batches.until_late_outputs(samples, late)
         for number, sample in enumerate(batch):
             if number and number % LOGGED_SAMPLES == 0:

@@ -188,6 +188,6 @@ def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) ->
 
 def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:
     """Return programs that need less RAM; () for a partly compiled module."""
-    if not isinstance(compiled.imported.entry, Function) or "stage" in compiled.imported.attrs:
+    if not isinstance(compiled.imported.entry, Function) or compiled.imported.is_started:
         return ()
     return pareto_rows(compiled.imported, compiled.options)

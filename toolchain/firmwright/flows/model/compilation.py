@@ -16,6 +16,7 @@ from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.requests import RequestOrigin
+from firmwright.ir.settings import Objective, Settings
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import NO_TUNING_RECORDS, TuningRecords
@@ -29,18 +30,15 @@ from firmwright.pipeline import (
     configure_module,
     remaining_passes,
 )
+from firmwright.pipeline.options import OPTIMIZE_GOALS
 from firmwright.pipeline.user_passes import IMPORT_STAGE as IMPORT_STAGE
 from firmwright.pipeline.user_passes import make_user_pass
 from firmwright.schedules.registry import INTRINSICS
 
 log = logging.getLogger(__name__)
 PassObserver = Callable[[str, IRModule], None]
-MODULE_OPTIONS = (
-    *("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "flash_bytes"),
-    *("recompute", "compress_weights", "pipeline_runs", "weight_independent"),
-    *("devices", "fallback"),
-)
-"""The options recorded as module attributes."""
+_ALWAYS_RECORDED = ("board", "numerics", "optimize", "planner", "link_params")
+"""Options that every configured module has in its text."""
 
 
 def compile_for(
@@ -80,40 +78,64 @@ def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
         )
     if "passes" in given:
         given = {**given, "passes": tuple(map(make_user_pass, given["passes"]))}
-    if "stage" in module.attrs:
+    if module.is_started:
         return _options_of_started_module(module, given)
     recorded = _options_in_text(module, given)
-    if "partitioned" in module.attrs:  # then `target` of the user is in addition to the module's
+    if module.results.partitioned is not None:  # `target` is in addition to the module's
         given = {name: value for name, value in given.items() if name != "target"}
     return Options(**{**recorded, **given})
 
 
 def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recorded options; core and pools apply to the recorded board only."""
-    attrs = module.attrs
-    options = _recorded_options(module)
-    board = given.get("board", attrs.get("board"))
-    is_same = board == attrs.get("board", board)
+    options, recorded_board = _recorded_options(module), module.settings.board
+    board = given.get("board", recorded_board)
+    is_same = not recorded_board or board == recorded_board
     targets = [target for target in module.targets.values() if is_same or is_backend(target)]
-    if "partitioned" in attrs and given.get("target"):
+    if module.results.partitioned is not None and given.get("target"):
         table = {name: target for name, target in module.targets.items() if target in targets}
         targets = list(extend_targets(table, given["target"]).values())
     if targets:
         options["target"] = format_targets(targets)
     if not is_same:
         return options
-    if module.pools and ("board" in attrs or board in (None, "host")):
+    if module.pools and (recorded_board or board in ("", "host")):
         options["pools"] = tuple(pool for pool in module.pools if pool.access == "rw")
         options["const_pools"] = tuple(pool for pool in module.pools if pool.access == "ro")
     return options
 
 
 def _recorded_options(module: IRModule) -> dict[str, Any]:
-    attrs, io = module.attrs, module.io
-    options: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
-    options |= {"io_buffers": io.mode, "preserve_input": io.preserve_input}
+    options = _recorded_settings(module.settings)
+    options |= {"io_buffers": module.io.mode, "preserve_input": module.io.preserve_input}
     options |= _recorded_placements(module)
-    return {**options, "stream_input_rows": io.stream_input_rows}
+    return {**options, "stream_input_rows": module.io.stream_input_rows}
+
+
+def _recorded_settings(settings: Settings) -> dict[str, Any]:
+    """Return the options that made the settings; of a module without a board, those that differ."""
+    objective, defaults = settings.objective, Options()
+    options = {
+        "board": settings.board or defaults.board,
+        "numerics": settings.profile,
+        "optimize": objective.minimize.value,
+        "planner": settings.planner or defaults.planner,
+        "link_params": settings.link_params,
+        "ram_bytes": objective.ram_bytes,
+        "flash_bytes": objective.flash_bytes,
+        "recompute": settings.recompute,
+        "compress_weights": objective.has_coded_weights,
+        "pipeline_runs": settings.pipeline_runs,
+        "weight_independent": settings.weight_independent,
+        "devices": settings.devices.names,
+        "fallback": settings.devices.has_fallback,
+    }
+    shown = _ALWAYS_RECORDED if settings.board else ()
+    return {
+        name: value
+        for name, value in options.items()
+        if name in shown or value != getattr(defaults, name)
+    }
 
 
 def _recorded_placements(module: IRModule) -> dict[str, Any]:
@@ -122,23 +144,24 @@ def _recorded_placements(module: IRModule) -> dict[str, Any]:
     by_device = [r for r in named if r.origin is RequestOrigin.DEVICE_OPTION]
     by_pool = [r for r in named if r.origin is RequestOrigin.POOL_OPTION]
     options: dict[str, Any] = {}
-    if by_device or "stage" in module.attrs:
+    if by_device or module.is_started:
         places = ((request.tensor, request.device, request.pool) for request in by_device)
         options["device_assignments"] = tuple(places)
-    if by_pool or "stage" in module.attrs:
+    if by_pool or module.is_started:
         options["pool_assignments"] = tuple((request.tensor, request.pool) for request in by_pool)
     return options
 
 
 def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Options:
     """Return the options of a partly compiled module; raise UsageError if the user changes one."""
-    attrs = module.attrs
     recorded = _recorded_options(module)
     for name, value in given.items():
+        if name == "optimize" and _means_objective(value, recorded, module.settings.objective):
+            continue
         if name in recorded and recorded[name] != value:
             raise UsageError(
-                f"the module was compiled up to {attrs['stage']} with {name} {recorded[name]}, "
-                f"which cannot be changed to {value}.",
+                f"the module was compiled up to {module.results.stage} with {name} "
+                f"{recorded[name]}, which cannot be changed to {value}.",
                 where=module.name,
                 hint=f"omit {name}, or start from the model file.",
             )
@@ -146,12 +169,19 @@ def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Op
     return Options(**{**given, **recorded})
 
 
+def _means_objective(goal: str, recorded: Mapping[str, Any], objective: Objective) -> bool:
+    """Whether `--optimize goal` with the recorded budgets means the module's objective."""
+    if goal not in OPTIMIZE_GOALS:
+        return False
+    return Options(**{**recorded, "optimize": goal}).objective == objective
+
+
 def _check_tuning(module: IRModule, given: TuningRecords) -> None:
     """Check that a partly compiled module is resumed with its tuning log unless it is lowered."""
-    if isinstance(module.entry, Function) and module.attrs.get("tuning", "") != given.digest:
-        usage = "with" if "tuning" in module.attrs else "without"
+    if isinstance(module.entry, Function) and module.settings.tuning != given.digest:
+        usage = "with" if module.settings.tuning else "without"
         raise UsageError(
-            f"the module was compiled up to {module.attrs['stage']} {usage} a tuning log; "
+            f"the module was compiled up to {module.results.stage} {usage} a tuning log; "
             "the log cannot be changed now.",
             where=module.name,
             hint="give the same --tuning, or start from the model file.",
@@ -171,7 +201,7 @@ def module_after(model: Model, stage: str, options: Options) -> IRModule:
         hint = f"use one of {', '.join([IMPORT_STAGE, *names])}."
         raise UsageError(what, where=model.file or module.name, hint=hint)
     for step in steps[: names.index(stage) + 1]:
-        module = step(module).with_attrs(stage=step.stage)
+        module = step(module).with_stage(step.stage)
     return module
 
 

@@ -18,6 +18,7 @@ from firmwright.frontends.onnx import ModelOverrides
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.printer import print_module
+from firmwright.ir.settings import NumericsProfile
 from firmwright.partitioning.backend_libraries import with_backend_records
 from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.pattern_matching import MatchCondition
@@ -73,7 +74,7 @@ def load_model(
         module = replace(module, untrusted=None)
     if reference_model:
         return Model(module, _named_source(module, Path(reference_model)), str(file))
-    if module.attrs.get("source_sha256") == source_digest(data):
+    if module.origin.sha256 == source_digest(data):
         return Model(module, data, str(file))
     return Model(module, _find_source(module, file), str(file))
 
@@ -128,7 +129,7 @@ def split_entry_point(path: str | Path) -> tuple[Path, str]:
 def partition(
     model: Model,
     targets: str,
-    numerics: str = "",
+    numerics: NumericsProfile | None = None,
     *,
     offload: Mapping[str, str] | None = None,
     where: MatchCondition = match_always,
@@ -138,14 +139,16 @@ def partition(
     The remaining operators run on the core. `offload` maps tensors to the targets (or `cpu`) of
     their operators; `where` is a condition on other matches. Backends may depend on `numerics`.
     """
-    if "stage" in model.module.attrs:
+    if model.module.is_started:
         what = "the module is lowered already, so its target is fixed."
         raise UsageError(what, where=model.file, hint="partition the model file instead.")
-    is_partitioned = "partitioned" in model.module.attrs
+    is_partitioned = model.module.results.partitioned is not None
     before = model.module.targets if is_partitioned else {}
     module = replace(model.module, targets=extend_targets(before, targets))
-    module = module.with_attrs(numerics=numerics) if numerics else module
-    module = module.with_attrs(offload=tuple(offload.items())) if offload else module
+    module = module.with_numerics(numerics) if numerics else module
+    if offload:
+        settings = replace(module.settings, offload=tuple(offload.items()))
+        module = replace(module, settings=settings)
     requested = parse_targets(targets, tuple(before.values()))
     names = {name for name, target in module.targets.items() if target in requested}
     return replace(model, module=partition_module(module, PassTimer(), names, where))
@@ -176,9 +179,9 @@ def _read(file: Path) -> bytes:
 
 def _named_source(module: IRModule, file: Path) -> bytes:
     data = _read(file)
-    digest = module.attrs.get("source_sha256")
+    digest = module.origin.sha256
     calls = (call.op for graph in module.graphs for call in graph.body)
-    if digest not in (None, source_digest(data)) and "ethos_u" not in calls:  # compiled by Vela
+    if digest not in ("", source_digest(data)) and "ethos_u" not in calls:  # compiled by Vela
         what = "this is not the file that the module was made from: its hash differs."
         hint = "give the file with the sha256 in the module's attribute source_sha256."
         raise UsageError(what, where=str(file), hint=hint)
@@ -187,7 +190,7 @@ def _named_source(module: IRModule, file: Path) -> bytes:
 
 def _find_source(module: IRModule, file: Path) -> bytes | None:
     """Search the folder of `file` for its model file, first among files with the same stem."""
-    digest = module.attrs.get("source_sha256")
+    digest = module.origin.sha256
     if not digest:
         return None
     namesakes = (file.with_suffix(suffix) for suffix in MODEL_SUFFIXES)

@@ -85,7 +85,7 @@ def inspect_module(module: IRModule) -> Inspection:
         stage, body, inputs, outputs = "graph", entry.body, entry.params, entry.results
     return Inspection(
         module.name,
-        str(module.attrs.get("stage", stage)),
+        module.results.stage or stage,
         tuple(map(describe_tensor, inputs)),
         tuple(map(describe_tensor, outputs)),
         tuple(_operator(index, call, module) for index, call in enumerate(body)),

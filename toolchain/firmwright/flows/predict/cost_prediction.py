@@ -32,7 +32,7 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
     for step in remaining_passes(module, compiled.options):
         if isinstance(module.entry, tir.PrimFunc) and step.name != "compress-weights":
             break
-        module = step(module).with_attrs(stage=step.stage)
+        module = step(module).with_stage(step.stage)
     return {op: count for op, count in predict_lowered(module).items() if op >= 0}
 
 

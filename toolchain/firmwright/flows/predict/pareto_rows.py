@@ -17,7 +17,7 @@ from firmwright.select.kernel_selection import KernelSelector
 
 def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
     """Return the programs that no other beats in memory and instructions, largest first."""
-    if "stage" in model.attrs:
+    if model.is_started:
         raise UsageError("the module is lowered already.", where=model.name, hint="the model file.")
     board = load_board(options.board, options.board_dirs)
     steps = passes_for(options)

@@ -83,7 +83,7 @@ def run_oracle_reference(
     if compiled.source is None:
         raise InternalError("there is no model file for the oracle to run.")
     log.info("running %s", RUNTIME_TITLES[runtime])
-    subgraph = int(str(compiled.module.attrs.get("subgraph", 0)))
+    subgraph = compiled.module.origin.subgraph
     graph = compiled.module if isinstance(compiled, Model) else compiled.imported
     integers = quantized_values(graph, samples) if runtime == "pytorch" else {}
     result = run_reference(
@@ -137,12 +137,12 @@ def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> Referen
     log.info("computing the reference with numpy")
     values, state = [], initial_state(module)
     intrinsics = collect_intrinsics(module, INTRINSICS)
-    for sample in until_late_outputs(samples, module.pipelined_runs):
+    for sample in until_late_outputs(samples, module.results.pipelined_runs):
         values.append(evaluate_graph(module, sample, op_table(), intrinsics, state))
         state = next_state(module, values[-1])
     results = [value.name for value in entry.results]
     outputs = tuple({name: sample_values[name] for name in results} for sample_values in values)
-    late = module.pipelined_runs
+    late = module.results.pipelined_runs
     return ReferenceOutputs(NUMPY_REFERENCE, outputs[late:], tuple(values[late:]))
 
 
@@ -153,12 +153,12 @@ def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOu
     interpreter = Interpreter(functions, collect_intrinsics(module, INTRINSICS), module.constants)
     memory = _memory(module)
     outputs = []
-    for sample in until_late_outputs(samples, module.pipelined_runs):
+    for sample in until_late_outputs(samples, module.results.pipelined_runs):
         for tensor in module.io.inputs:
             _view(module, memory, tensor)[...] = sample[tensor.name]
         interpreter.run(main.name, {param.name: memory[param.name] for param in main.params})
         outputs.append({t.name: _view(module, memory, t).copy() for t in module.io.outputs})
-    return ReferenceOutputs(INTERPRETER_REFERENCE, tuple(outputs[module.pipelined_runs :]))
+    return ReferenceOutputs(INTERPRETER_REFERENCE, tuple(outputs[module.results.pipelined_runs :]))
 
 
 def _memory(module: IRModule) -> dict[str, Array]:

@@ -36,6 +36,7 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.patterns import AlternativesPattern, OpPattern, Pattern
 from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.plan import BufferInfo, Placement, RelocatedBuffer
 from firmwright.ir.tir.traversal import prim_calls
@@ -170,8 +171,8 @@ class _ChainRun:
     def outcomes(
         self, backend: Backend, cases: Sequence[NamedCase]
     ) -> Iterator[tuple[str, str, CaseOutcome]]:
-        numerics = str(self.options.get("numerics", "litert"))
-        module = append_operators(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
+        numerics: NumericsProfile = self.options.get("numerics", "litert")
+        module = append_operators(cases_module(cases), self.chain[1:]).with_numerics(numerics)
         owners = {
             int(function.results[0].name.split(".")[0]): str(function.attrs["composite"])
             for function in partition(Model(module), self.target).module.functions.values()

@@ -24,7 +24,7 @@ from firmwright.flows.predict.run_schedule import operator_devices
 from firmwright.flows.samples.reference_outputs import ReferenceOutputs
 from firmwright.flows.samples.sample_batches import Tensors
 from firmwright.ir import tir
-from firmwright.ir.module import LIVE_CHANNELS, IRModule
+from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.oracle.compare import Comparison, compare_tensor
 from firmwright.pipeline import Compilation
@@ -73,7 +73,7 @@ def locate_first_divergence(
     with open_with(compiled, variant=PROFILE) as session:
         log.info("comparing %d operators on %s", len(operators), compiled.board.name)
         for number, (sample, layers) in enumerate(zip(samples, reference.layers, strict=True)):
-            for _ in range(compiled.module.pipelined_runs):
+            for _ in range(compiled.module.results.pipelined_runs):
                 session.device.run(sample)  # so that both stages compute this sample
             difference = find(session.device, operators, sample, layers)
             if difference is not None:
@@ -113,9 +113,7 @@ class _ComparableOperator:
 def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_ComparableOperator]:
     types, layers_by_buffer = _buffer_types(compiled.module), _layers_by_buffer(layers)
     parts = _partial_buffers(compiled.module)
-    live: dict[str, tuple[int, ...]] = dict(
-        compiled.module.attrs.get(LIVE_CHANNELS, ())  # type: ignore[arg-type]  # pairs
-    )
+    live = dict(compiled.module.results.live_channels)
     operators = []
     for summary in compiled.summary.operators:
         name, tensor = summary.name, summary.tensor

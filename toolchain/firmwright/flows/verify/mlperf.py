@@ -67,7 +67,7 @@ def with_benchmark_firmware(
     if clock_hz and compiled.board.run.kind != "qemu":
         what = "a clock can be set for emulated boards only."
         raise UsageError(what, where=compiled.board.name, hint="no --clock.")
-    if compiled.module.pipelined_runs:
+    if compiled.module.results.pipelined_runs:
         what = "the benchmark reads the outputs of each input after one run."
         raise UsageError(what, where=compiled.module.name, hint="omit --pipeline-runs.")
     benchmark_task = find_task(compiled.module.io, task)

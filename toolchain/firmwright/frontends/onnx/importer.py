@@ -39,10 +39,11 @@ from firmwright.frontends.onnx.qdq_lookup_tables import (
 )
 from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx, unneeded_results
-from firmwright.ir.core import Attr, Span
+from firmwright.ir.core import Span
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value, unique_name
 from firmwright.ir.graph.op_call import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import ModelOrigin
 from firmwright.ops.opdef import OpTable
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def import_onnx(
     """Return the module of a preprocessed model; raise UnsupportedError for unsupported items."""
     model, digest = read_onnx(data, file), hashlib.sha256(data).hexdigest()
     module = import_onnx_model(model, digest, name, ops, is_claimed=is_claimed)
-    return module.with_attrs(numerics="onnx")
+    return module.with_numerics("onnx")
 
 
 def import_onnx_model(
@@ -73,8 +74,8 @@ def import_onnx_model(
     """Return the module of a decoded model; report its unsupported items with `items`."""
     importer = _OnnxImporter(model, CallEmitter(ops), cache(is_claimed), hint, list(items))
     functions = {"main": importer.run()}
-    attrs: dict[str, Attr] = {"entry": "main", "source_sha256": digest}
-    return IRModule(name, functions, importer.emitter.constants, attrs=attrs)
+    constants = importer.emitter.constants
+    return IRModule(name, functions, constants, entry_name="main", origin=ModelOrigin(digest))
 
 
 @dataclass(slots=True)

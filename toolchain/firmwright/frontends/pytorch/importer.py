@@ -70,7 +70,7 @@ def import_pytorch(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
     program = read_program(data, file)
     model, items = translate_program(program, file)
     module = import_onnx_model(model, hashlib.sha256(data).hexdigest(), name, ops, items, _HINT)
-    return module.with_attrs(numerics="onnx")
+    return module.with_numerics("onnx")
 
 
 def translate_program(

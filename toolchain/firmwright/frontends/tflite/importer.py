@@ -36,6 +36,7 @@ from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
 from firmwright.ir.graph.op_call import CustomOpPredicate, OpCall, accept_no_custom_op
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import ModelOrigin
 from firmwright.ops.opdef import OpTable
 
 _FOLDED_BYTES = 1 << 10
@@ -65,13 +66,9 @@ def import_model(
     session.check(raw, chosen=bool(signature))
     if session.items:
         raise UnsupportedError(session.ordered_items(), where=raw.file)
-    attrs: dict[str, Attr] = {
-        "entry": "main",
-        "source_sha256": hashlib.sha256(data).hexdigest(),
-        **({"subgraph": first} if first else {}),
-    }
+    origin = ModelOrigin(hashlib.sha256(data).hexdigest(), first)
     functions = {"main": function, **session.functions}
-    return IRModule(name, functions, session.constants, attrs=attrs)
+    return IRModule(name, functions, session.constants, entry_name="main", origin=origin)
 
 
 def _entry(raw: RawModel, signature: str) -> int:
@@ -424,7 +421,7 @@ class _SubgraphImporter:
         if function.params:
             raise NotSupportedError("an initialization that takes inputs")
         functions = {"once": function} | scratch.functions
-        module = IRModule("once", functions, scratch.constants, attrs={"entry": "once"})
+        module = IRModule("once", functions, scratch.constants, entry_name="once")
         after = next_state(module, evaluate_graph(module, {}, self.session.ops, {}))
         for key, variable in once.variables.known.items():
             self.variables.set_initial(key, after[variable.value.name])

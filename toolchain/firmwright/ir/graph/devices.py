@@ -14,18 +14,10 @@ from firmwright.ir.module import IRModule
 
 MAIN_DEVICE = "cpu0"
 """The device that runs the AOT main."""
-DEVICES_ATTR = "devices"
-"""Module attribute that lists the available devices, `MAIN_DEVICE` first."""
 COPY_OP = "device_copy"
 """The operator that copies a tensor from one memory to another."""
-COPY_DEVICES_ATTR = "copiers"
-"""Module attribute that lists the devices that execute `COPY_OP`, by default `MAIN_DEVICE`."""
-DEVICE_WAITS_ATTR = "device_waits"
-"""Module attribute: the C functions that wait for the calls in flight on devices."""
 CYCLES_ATTR = "modeled_cycles"
 """Kernel attribute with the cycles of a call, if its backend declares them (`Backend.cost`)."""
-VISIBLE_POOLS_ATTR = "visible_pools"
-"""Module attribute: (target, device, pools...) per accelerator; that of the cores is ("", cpu0)."""
 CONSTANTS_POOL_ATTR = "constants_pool"
 """Kernel attribute that names the pool to which its constants are copied before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
@@ -75,8 +67,7 @@ def executing_device(call: Call) -> str:
 
 def module_devices(module: IRModule) -> tuple[str, ...]:
     """Return the devices available to `module`; empty if the main core is the only one."""
-    devices = module.attrs.get(DEVICES_ATTR, ())
-    return tuple(map(str, devices)) if isinstance(devices, tuple) else ()
+    return module.settings.devices.names
 
 
 def is_copy_device(device: str) -> bool:
@@ -91,9 +82,8 @@ def placed_values(module: IRModule) -> frozenset[str]:
 
 def copy_device(module: IRModule, *, outward: bool) -> str:
     """Return the device of copies from (`outward`) or to private memory."""
-    devices = module.attrs.get(COPY_DEVICES_ATTR, (MAIN_DEVICE,))
-    assert isinstance(devices, tuple)
-    return str(devices[-1 if outward else 0])
+    devices = module.settings.devices.copiers or (MAIN_DEVICE,)
+    return devices[-1 if outward else 0]
 
 
 def private_pools(module: IRModule) -> frozenset[str]:

@@ -13,8 +13,9 @@ from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.resource_limits import EVALUATED_CALLS_MAX, WorkBudget
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
-from firmwright.ir.graph.op_call import MeaningTable, NumericsProfile, OpCall
-from firmwright.ir.module import ALL_CHANNELS, ANY_WEIGHTS, IRModule
+from firmwright.ir.graph.op_call import MeaningTable, OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 
@@ -112,8 +113,7 @@ def next_state(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array
 
 
 def numerics_of(module: IRModule) -> NumericsProfile:
-    named = module.attrs.get("numerics")
-    return "tflm" if named == "tflm" else "onnx" if named == "onnx" else "litert"
+    return module.settings.profile
 
 
 def make_op_call(call: Call, module: IRModule) -> OpCall:
@@ -131,8 +131,8 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
         constants=constants,
         numerics=numerics_of(module),
         scopes=scopes if any(scopes) else (),
-        any_weights=bool(module.attrs.get(ANY_WEIGHTS)),
-        all_channels=bool(module.attrs.get(ALL_CHANNELS)),
+        any_weights=module.settings.weight_independent,
+        all_channels=module.settings.all_channels,
     )
 
 

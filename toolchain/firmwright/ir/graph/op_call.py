@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError, ModelError
@@ -12,6 +12,7 @@ from firmwright.ir.core import Attrs, Constant
 from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.attributes.base import NO_ATTRS, AttrsT, OpAttrs, typed_attrs
 from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.settings import NumericsProfile
 
 CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
 """Returns whether a backend or plug-in implements the foreign operator (domain, name)."""
@@ -19,9 +20,6 @@ CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
 
 def accept_no_custom_op(domain: str, name: str) -> bool:
     return False
-
-
-NumericsProfile: TypeAlias = Literal["litert", "tflm", "onnx"]
 
 
 @dataclass(frozen=True, slots=True)

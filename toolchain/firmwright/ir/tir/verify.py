@@ -107,7 +107,7 @@ class _PrimFuncVerifier(ExprVerifier):
     def _body_for_all_calls(self) -> tir.Stmt:
         """Return the body with scalar parameters replaced by the value that all calls pass."""
         scalars = {p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"}
-        main = self.module.functions.get(str(self.module.attrs.get("entry", "main")))
+        main = self.module.find_entry()
         if not scalars or not isinstance(main, tir.PrimFunc):
             return self.func.body
         calls = [call.args for call in prim_calls(main.body) if call.callee == self.func.name]
@@ -333,8 +333,8 @@ def _diagnose_tables(module: IRModule) -> list[str]:
         elements = tir.Buffer(constant.name, constant.dtype, constant.shape).elements
         if elements * constant.dtype.size_bytes != constant.size_bytes:
             diagnostics.append(f"constant {constant.name} has {constant.size_bytes} bytes")
-    entry = module.attrs.get("entry")
-    if entry is not None and entry not in module.functions:
+    entry = module.entry_name
+    if entry and entry not in module.functions:
         diagnostics.append(f"the entry {entry!r} is not a function of the module")
     diagnostics += _diagnose_io(module)
     names = [pool.name for pool in module.pools]
@@ -345,7 +345,7 @@ def _diagnose_tables(module: IRModule) -> list[str]:
 
 
 def _diagnose_io(module: IRModule) -> list[str]:
-    main = module.functions.get(str(module.attrs.get("entry", "")))
+    main = module.functions.get(module.entry_name)
     if not isinstance(main, tir.PrimFunc):
         return []
     names, io = local_names(main), module.io

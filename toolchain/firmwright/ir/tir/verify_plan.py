@@ -7,7 +7,6 @@ pools.
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import cast
 
 from firmwright.ir import tir
 from firmwright.ir.graph import devices
@@ -95,7 +94,7 @@ def _diagnose_views(plan: Plan, module: IRModule) -> Iterator[str]:
 
     Views of scratch buffers have other names there, so they are matched by placement.
     """
-    main = module.functions.get(str(module.attrs.get("entry", "main")))
+    main = module.find_entry()
     if not isinstance(main, tir.PrimFunc) or not plan.buffers:
         return
     scratch = {plan.placements.get(b.name) for b in plan.buffers if b.kind == "scratch"}
@@ -111,7 +110,7 @@ def _diagnose_views(plan: Plan, module: IRModule) -> Iterator[str]:
 
 
 def diagnose_devices(main: tir.PrimFunc, module: IRModule) -> Iterator[str]:
-    rows = cast("tuple[tuple[str, ...], ...]", module.attrs.get(devices.VISIBLE_POOLS_ATTR, ()))
+    rows = module.results.pool_access
     pools = {param.name: param.name for param in main.params if param.role == "pool"}
     for node in statements(main.body) if rows else ():
         if isinstance(node, tir.DeclBuffer) and node.source.buffer.name in pools:
@@ -123,8 +122,15 @@ def diagnose_devices(main: tir.PrimFunc, module: IRModule) -> Iterator[str]:
         if is_copy and (devices.is_core(device) or devices.is_copy_device(device)):
             continue
         place = devices.MAIN_DEVICE if devices.is_core(device) else device
-        targets = {attrs.get("target"), ""} if devices.is_core(device) else {row[0] for row in rows}
-        visible = {p for t, at, *own in rows if at == place and t in targets for p in own}
+        targets = (
+            {attrs.get("target"), ""} if devices.is_core(device) else {row.target for row in rows}
+        )
+        visible = {
+            pool
+            for row in rows
+            if row.device == place and row.target in targets
+            for pool in row.pools
+        }
         for name in sorted({name for arg in node.args for name in used_buffers(arg)}):
             if pools.get(name, "") not in {"", *visible}:
                 yield (

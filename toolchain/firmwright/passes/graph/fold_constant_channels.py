@@ -19,7 +19,7 @@ from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.module import LIVE_CHANNELS, IRModule, Pass
+from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.program_record import keeps_constants_apart
 from firmwright.ops import conv2d, fully_connected, requantize
 
@@ -54,8 +54,8 @@ def run(module: IRModule) -> IRModule:
             live |= folding.live
     if not live:
         return module
-    attrs = {**module.attrs, LIVE_CHANNELS: tuple(live.items())}
-    return replace(module, functions=functions, constants=constants, attrs=attrs)
+    results = replace(module.results, live_channels=tuple(live.items()))
+    return replace(module, functions=functions, constants=constants, results=results)
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from firmwright.ops.opdef import OpTable, RowReduction, RowWindow
 
 
 def rematerialize(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with tensors rematerialized if `module.attrs["recompute"]` is set."""
+    """Return the module with tensors rematerialized if `module.settings.recompute` is set."""
     entry = module.entry
-    if not module.attrs.get("recompute") or not isinstance(entry, Function):
+    if not module.settings.recompute or not isinstance(entry, Function):
         return module
     body = _Rematerializer(module, ops, list(entry.body), entry)
     for call in entry.body:

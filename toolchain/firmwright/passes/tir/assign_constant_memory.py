@@ -18,7 +18,7 @@ from firmwright.ir.tir.traversal import callees, used_constants
 def run(module: IRModule) -> IRModule:
     """Assign a pool to every constant that has none; raise DoesNotFitError if space runs out."""
     pools = constant_pools(module)
-    entry = module.functions.get(str(module.attrs.get("entry", "main")))
+    entry = module.find_entry()
     if not pools or not isinstance(entry, tir.PrimFunc):
         return module
     constants = dict(module.constants)

@@ -14,7 +14,7 @@ FILL_PERCENT_MAX = 75
 
 def assign_ramfuncs(module: IRModule, price: EstimateCost) -> IRModule:
     """Set the attribute `ramfunc` of kernels as far as the module's `ramfunc_bytes` suffice."""
-    room = int(str(module.attrs.get("ramfunc_bytes", 0))) * FILL_PERCENT_MAX // 100
+    room = module.settings.flash.ramfunc_bytes * FILL_PERCENT_MAX // 100
     if not room or not isinstance(module.entry, tir.PrimFunc):
         return module
     calls = Counter(call.callee for call in prim_calls(module.aot_main.body))

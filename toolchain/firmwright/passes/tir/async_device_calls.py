@@ -22,14 +22,14 @@ from firmwright.ir.tir.verify_async_calls import without_phase
 
 
 def run(module: IRModule) -> IRModule:
-    main = module.functions.get(str(module.attrs.get("entry", "main")))
+    main = module.find_entry()
     if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
         return module
     calls = tuple(prim_calls(main.body))
     if not any(call.device for call in calls) or any(call.phase != "call" for call in calls):
         return module
     analysis = MemoryEffectAnalysis(main, module.functions)
-    scheduler = _CallScheduler(analysis, bool(module.attrs.get("fallback")))
+    scheduler = _CallScheduler(analysis, module.settings.devices.has_fallback)
     return module.with_function(replace(main, body=scheduler.in_scopes(main.body)))
 
 

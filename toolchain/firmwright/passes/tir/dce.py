@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import called_functions
-from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.module import DEFAULT_ENTRY, IRModule, Pass
 from firmwright.ir.tir import traversal
 from firmwright.ir.tir.traversal import Node
 from firmwright.passes.map_functions import map_prim_funcs
@@ -119,7 +119,7 @@ def drop_unreferenced_constants(module: IRModule) -> IRModule:
 def run(module: IRModule) -> IRModule:
     io = (*module.io.inputs, *module.io.outputs, *module.io.state)
     keep = frozenset(tensor.buffer for tensor in io)
-    entry = str(module.attrs.get("entry", "main"))
+    entry = module.entry_name or DEFAULT_ENTRY
     live = reachable_functions(module, [entry])
     if entry in module.functions and live != set(module.functions):
         functions = {name: func for name, func in module.functions.items() if name in live}

@@ -144,7 +144,7 @@ def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINS
     `intrinsics` determines which arguments of intrinsics may be variables; calls of unknown
     intrinsics are not changed.
     """
-    entry = module.functions.get(str(module.attrs.get("entry", "main")))
+    entry = module.find_entry()
     if not isinstance(entry, tir.PrimFunc):
         return module
     functions = dict(module.functions)

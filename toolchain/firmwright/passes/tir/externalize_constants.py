@@ -101,7 +101,7 @@ def redirect_calls(
 
 def externalize(module: IRModule, is_selected: Callable[[str], bool] = lambda _: True) -> IRModule:
     """Turn selected linked constants of all kernels into parameters, declared in the AOT main."""
-    entry = module.functions.get(str(module.attrs.get("entry", "main")))
+    entry = module.find_entry()
     if not isinstance(entry, tir.PrimFunc):
         return module
     functions = dict(module.functions)

@@ -17,6 +17,7 @@ from firmwright.base.dtypes import INT64
 from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import Minimize
 from firmwright.ir.tir.cost_model import Cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.traversal import callees, local_names
@@ -36,7 +37,11 @@ from firmwright.passes.tir.shape_abstraction import (
     make_template,
 )
 
-SLOWDOWN_PERCENT_MAX: Mapping[str, int] = {"balanced": 2, "ram": 2, "size": 10}
+SLOWDOWN_PERCENT_MAX: Mapping[Minimize, int] = {
+    Minimize.BALANCED: 2,
+    Minimize.RAM: 2,
+    Minimize.SIZE: 10,
+}
 """Maximum slowdown of a call in percent, by goal; other goals share nothing."""
 _NUMBERS_MAX = 24
 _ARGUMENT_BYTES, _ARGUMENT_TIME = 6, 3
@@ -136,8 +141,8 @@ def outline_common_kernels(
     module: IRModule, intrinsics: IntrinsicTable, price: EstimateCost
 ) -> IRModule:
     """Return `module` with shared kernel code, or `module` itself if nothing can be shared."""
-    goal = str(module.attrs.get("optimize", "balanced"))
-    entry = module.functions.get(str(module.attrs.get("entry", "main")))
+    goal = module.settings.objective.minimize
+    entry = module.find_entry()
     if goal not in SLOWDOWN_PERCENT_MAX or not isinstance(entry, tir.PrimFunc):
         return module
     functions = dict(module.functions)

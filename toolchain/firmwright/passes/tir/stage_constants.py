@@ -62,7 +62,7 @@ class _StagedLoad:
 def run(module: IRModule) -> IRModule:
     """Insert the loads; a module without unlinked constants is returned unchanged."""
     pools = {pool.name: pool for pool in constant_pools(module) if pool.scope in UNLINKED_SCOPES}
-    entry = module.functions.get(str(module.attrs.get("entry", "main")))
+    entry = module.find_entry()
     if not pools or not isinstance(entry, tir.PrimFunc) or module.plan is not None:
         return module
     clash = next((name for name in pools if name in traversal.local_names(entry)), None)
