@@ -63,6 +63,16 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PATH"] = f"{folder.name}{os.pathsep}{os.environ['PATH']}"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the larger grids out unless they were asked for: to skip each test takes seconds."""
+    if config.getoption("--deep"):
+        return
+    larger = [item for item in items if item.get_closest_marker("deep")]
+    if len(larger) < len(items):  # a deep test that is run by itself says why it is skipped
+        config.hook.pytest_deselected(items=larger)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
 def pytest_collection_finish() -> None:
     """Keep modules and ten thousand collected tests out of every later garbage collection."""
     gc.collect()

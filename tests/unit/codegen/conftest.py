@@ -12,7 +12,6 @@ from typing import Any
 import cffi
 import numpy as np
 import pytest
-from planned_mains import planned_main, whole
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import DType
@@ -25,6 +24,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.intrinsic import Intrinsic
+from tests.unit.codegen.planned_mains import planned_main, whole
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
 FLAGS = ["-std=c99", *WARNINGS, "-ffp-contract=off"]

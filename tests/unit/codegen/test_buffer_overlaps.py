@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from planned_mains import planned_main, whole
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.codegen.buffer_overlaps import OverlapComments
@@ -14,6 +13,7 @@ from firmwright.codegen.model_emitter import emit_model
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
+from tests.unit.codegen.planned_mains import planned_main, whole
 
 EXPLANATION = "/* Overlap: the memory plan places an output over an input"
 

@@ -1,8 +1,11 @@
 """Calls of extensions: an exception in one is an error of the extension."""
 
+import os
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -57,5 +60,18 @@ def entry_points(group: str) -> list[metadata.EntryPoint]:
     Once the package importlib_metadata is imported, the standard library returns that package's
     objects, whose `load` would be the origin of errors.
     """
-    found = {(point.name, point.value) for point in metadata.entry_points(group=group)}
-    return [metadata.EntryPoint(name, value, group) for name, value in sorted(found)]
+    folders = tuple((folder, _last_change(folder)) for folder in sys.path)
+    return [metadata.EntryPoint(name, value, group) for name, value in _installed(group, folders)]
+
+
+def _last_change(folder: str) -> int:
+    try:
+        return os.stat(folder or os.curdir).st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache  # the search reads a file of every installed package
+def _installed(group: str, folders: tuple[tuple[str, int], ...]) -> list[tuple[str, str]]:
+    """Return names and values; `folders` is the import path, with each folder's last change."""
+    return sorted({(point.name, point.value) for point in metadata.entry_points(group=group)})
