@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.verify.backend_conformance import BackendTestResult, run_backend_test
 
 
@@ -29,20 +29,33 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _to_json(result: BackendTestResult) -> dict[str, object]:
-    values = "sample tensor index expected actual"
     patterns = [
         {
-            **fields_of(entry, "name rejected"),
+            "name": entry.name,
+            "rejected": entry.rejected,
             "cases": len(entry.outcomes),
             "taken": entry.matched,
             "differing": [
-                {"case": case, "check": item.check, **fields_of(item.first, values)}
+                {
+                    "case": case,
+                    "check": item.check,
+                    "sample": item.first.sample,
+                    "tensor": item.first.tensor,
+                    "index": item.first.index,
+                    "expected": item.first.expected,
+                    "actual": item.first.actual,
+                }
                 for case, item in entry.differing
             ],
         }
         for entry in result.entries
     ]
-    return {**fields_of(result, "target board samples"), "patterns": patterns}
+    return {
+        "target": result.target,
+        "board": result.board,
+        "samples": result.samples,
+        "patterns": patterns,
+    }
 
 
 def _format_result(result: BackendTestResult) -> str:

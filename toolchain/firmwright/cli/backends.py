@@ -7,7 +7,7 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.cli.targets import target_to_json
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.ir.graph.patterns import format_pattern
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_registry import BACKENDS
@@ -31,7 +31,12 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _backend_to_json(backend: Backend) -> dict[str, Any]:
     return {
-        **fields_of(backend, "name version merge_regions device pools visible_pools"),
+        "name": backend.name,
+        "version": backend.version,
+        "merge_regions": backend.merge_regions,
+        "device": backend.device,
+        "pools": backend.pools,
+        "visible_pools": backend.visible_pools,
         **target_to_json(backend.kind),
         "patterns": [{"name": e.name, "pattern": format_pattern(e.pattern)} for e in backend.table],
         "intrinsics": [item.name for item in backend.intrinsics],

@@ -16,7 +16,7 @@ from firmwright.bench.peer_figures import REFERENCE_PEER, read_peers
 from firmwright.bench.prediction_accuracy import ModeledRun, Prediction, median_error, worst_error
 from firmwright.bench.silicon_accuracy import SiliconError, measure_silicon_errors
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, counts_by_unit, fields_of
+from firmwright.cli.verb import Outcome, counts_by_unit
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model.model import write_file
 
@@ -120,12 +120,23 @@ def _predictions(rows: Sequence[Prediction]) -> Outcome:
 
 
 def row_to_json(row: BenchmarkRow) -> dict[str, Any]:
-    names = "model board core mode workspace_bytes lower_bound_bytes stack_bytes compile_seconds"
     return {
-        **fields_of(row, f"{names} problem"),
+        "model": row.model,
+        "board": row.board,
+        "core": row.core,
+        "mode": row.mode,
+        "workspace_bytes": row.workspace_bytes,
+        "lower_bound_bytes": row.lower_bound_bytes,
+        "stack_bytes": row.stack_bytes,
+        "compile_seconds": row.compile_seconds,
+        "problem": row.problem,
         **counts_by_unit(row.unit, row.count),
         "model_flash_bytes": row.flash_bytes,
-        "rival": fields_of(row.peer, "instructions workspace_bytes flash_bytes"),
+        "rival": {
+            "instructions": row.peer.instructions,
+            "workspace_bytes": row.peer.workspace_bytes,
+            "flash_bytes": row.peer.flash_bytes,
+        },
         "ratio": None if row.ratio is None else round(row.ratio, 4),
     }
 

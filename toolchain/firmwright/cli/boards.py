@@ -8,7 +8,7 @@ from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, load_board
 from firmwright.boards.load import BOARD_FILE, create_board
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.board.port_check import PortCheck, check_port
 
 EVIDENCE = {"hardware": "run on hardware", "emulated": "emulated", "built": "only built"}
@@ -41,7 +41,12 @@ def _list(folders: list[Path]) -> Outcome:
 
 def _board_to_json(board: Board) -> dict[str, Any]:
     return {
-        **fields_of(board, "name core validation flash_bytes ram_bytes description"),
+        "name": board.name,
+        "core": board.core,
+        "validation": board.validation,
+        "flash_bytes": board.flash_bytes,
+        "ram_bytes": board.ram_bytes,
+        "description": board.description,
         "run": board.run.kind,
         "flash_runners": [name for name, _ in board.flash_tools.tools],
     }
@@ -59,7 +64,7 @@ def _check(file: Path, folders: list[Path]) -> Outcome:
         "port": port,
         "clock_hz": board.run_hz,
         "clock_settings": {} if board.clock is None else dict(board.clock.settings),
-        "pools": [fields_of(pool, "name size_bytes") for pool in board.pools()],
+        "pools": [{"name": pool.name, "size_bytes": pool.size_bytes} for pool in board.pools()],
     }
     return Outcome(data, _format_board(board, port))
 

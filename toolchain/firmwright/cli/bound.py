@@ -10,9 +10,9 @@ from firmwright.base.templates import render_template
 from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.measure.instruction_counts import measure_instructions
-from firmwright.flows.measure.time_bound import TimeBound, bound_time
+from firmwright.flows.measure.time_bound import OperatorBound, TimeBound, bound_time
 from firmwright.package.project_writer import add_file_list, with_facts, write_project
 from firmwright.pipeline import Compilation
 from firmwright.pipeline.configuration import make_emit_options
@@ -29,17 +29,28 @@ def run(args: argparse.Namespace) -> Outcome:
         opener = arguments.make_session_opener(args)
         more = {"compiler": args.compiler, "timing_board": timing_board}
         total = measure_instructions(compiled, open_with=opener, **more).total
-        data["measured"] = fields_of(total, "instructions cycles")
+        data["measured"] = {"instructions": total.instructions, "cycles": total.cycles}
     return Outcome(data, format_summary(bound, data.get("measured")))
 
 
 def bound_to_json(bound: TimeBound) -> dict[str, Any]:
-    fields = "index name instructions cycles"
     return {
-        **fields_of(bound, "model board instructions cycles"),
+        "model": bound.model,
+        "board": bound.board,
+        "instructions": bound.instructions,
+        "cycles": bound.cycles,
         "stack_bytes": bound.stack.size_bytes,
-        "longest_operator": bound.longest and fields_of(bound.longest, fields),
-        "operators": [fields_of(operator, fields) for operator in bound.operators],
+        "longest_operator": bound.longest and _operator_to_json(bound.longest),
+        "operators": [_operator_to_json(operator) for operator in bound.operators],
+    }
+
+
+def _operator_to_json(operator: OperatorBound) -> dict[str, Any]:
+    return {
+        "index": operator.index,
+        "name": operator.name,
+        "instructions": operator.instructions,
+        "cycles": operator.cycles,
     }
 
 

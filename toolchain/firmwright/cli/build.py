@@ -11,7 +11,7 @@ from firmwright.build.stack_check import check_stack, stack_warnings
 from firmwright.cli import arguments
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.board.build_cache import object_folder
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.pipeline import bundle
@@ -84,17 +84,30 @@ def check_board(args: argparse.Namespace, board: str) -> None:
 def image_to_json(image: Image) -> dict[str, Any]:
     """Return the object for `build --json`; values that the toolchain cannot provide are null."""
     sizes, stack = image.sizes, image.firmware_stack
-    model_sizes = "model_flash_bytes model_ram_bytes"
     unknown = [] if image.stack_is_known else ["stack_bytes", "firmware_stack_bytes"]
     unknown += [] if image.stack_is_known else ["model_ram_with_stack_bytes"]
     unknown += ["stack_bytes", "firmware_stack_bytes"] if stack.unbounded else []
     unknown += ["model_ram_with_stack_bytes"] if image.stack.unbounded else []
-    unknown += [] if image.sizes_are_known else ["flash_bytes", "ram_bytes", *model_sizes.split()]
-    cause = stack.unbounded[0] if stack.unbounded else None
+    if not image.sizes_are_known:
+        unknown += ["flash_bytes", "ram_bytes", "model_flash_bytes", "model_ram_bytes"]
+    cause = None
+    if stack.unbounded:
+        first = stack.unbounded[0]
+        cause = {"reason": first.reason, "cycle": first.cycle}
     return {
-        **fields_of(image, "board variant directory elf bin hex library"),
-        **fields_of(image, f"{model_sizes} model_ram_with_stack_bytes"),
-        **fields_of(sizes, "flash_bytes ram_bytes regions"),
+        "board": image.board,
+        "variant": image.variant,
+        "directory": image.directory,
+        "elf": image.elf,
+        "bin": image.bin,
+        "hex": image.hex,
+        "library": image.library,
+        "model_flash_bytes": image.model_flash_bytes,
+        "model_ram_bytes": image.model_ram_bytes,
+        "model_ram_with_stack_bytes": image.model_ram_with_stack_bytes,
+        "flash_bytes": sizes.flash_bytes,
+        "ram_bytes": sizes.ram_bytes,
+        "regions": sizes.regions,
         "text_bytes": sizes.bytes_of("text"),
         "rodata_bytes": sizes.bytes_of("rodata"),
         "data_bytes": sizes.bytes_of("data"),
@@ -104,7 +117,7 @@ def image_to_json(image: Image) -> dict[str, Any]:
         "firmware_stack_bytes": stack.size_bytes,
         "stack_unknown": stack.unknown,
         "stack_reserved_bytes": sizes.bytes_of("stack"),
-        "stack_unbounded": None if cause is None else fields_of(cause, "reason cycle"),
+        "stack_unbounded": cause,
         **dict.fromkeys(unknown),
     }
 

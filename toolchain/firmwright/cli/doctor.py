@@ -18,7 +18,7 @@ from firmwright.build.compiler_flags import CLANG_PACKAGE, LIBRARY_OPTIONS, debi
 from firmwright.build.zig_toolchain import INSTALL_COMMAND as INSTALL_ZIG
 from firmwright.build.zig_toolchain import zig_command
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.device.flash_tools import TOOLS
 from firmwright.device.qemu_process import PACKAGES as EMULATORS
 from firmwright.flows.board.gdb_session import DEBUGGER
@@ -59,8 +59,15 @@ def _advice(findings: Sequence[ToolStatus]) -> str:
 
 
 def status_to_json(item: ToolStatus) -> dict[str, Any]:
-    names = "area name problem enables install usable"
-    return {**fields_of(item, names), "found": item.version or None}
+    return {
+        "area": item.area,
+        "name": item.name,
+        "problem": item.problem,
+        "enables": item.enables,
+        "install": item.install,
+        "usable": item.usable,
+        "found": item.version or None,
+    }
 
 
 # ---- checks --------------------------------------------------------------------------------------

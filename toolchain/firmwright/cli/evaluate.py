@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model import write_file
 from firmwright.flows.verify.evaluation import evaluate
 from firmwright.pipeline import Compilation
@@ -34,8 +34,22 @@ def run(args: argparse.Namespace) -> Outcome:
     result = evaluate_from_args(args, arguments.compile_from_args(args))
     if args.output:
         write_file(args.output, render_evaluation(result).encode())
-    names = "model board data samples metric is_labeled classes runs mismatches confusions changed"
-    data = {**fields_of(result, f"{names} compared layers"), "html": args.output}
+    data = {
+        "model": result.model,
+        "board": result.board,
+        "data": result.data,
+        "samples": result.samples,
+        "metric": result.metric,
+        "is_labeled": result.is_labeled,
+        "classes": result.classes,
+        "runs": result.runs,
+        "mismatches": result.mismatches,
+        "confusions": result.confusions,
+        "changed": result.changed,
+        "compared": result.compared,
+        "layers": result.layers,
+        "html": args.output,
+    }
     return Outcome(data, format_evaluation(result), warnings=result.warnings)
 
 

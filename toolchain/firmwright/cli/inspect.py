@@ -6,7 +6,7 @@ from typing import Any
 
 from firmwright.cli.model_argument import model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model_inspection import Inspection, ModelTensor, inspect_model
 
 
@@ -18,13 +18,18 @@ def run(args: argparse.Namespace) -> Outcome:
 def inspection_to_json(inspection: Inspection) -> dict[str, Any]:
     return {
         "model": inspection.name,
-        **fields_of(inspection, "stage macs parameters_bytes unsupported"),
+        "stage": inspection.stage,
+        "macs": inspection.macs,
+        "parameters_bytes": inspection.parameters_bytes,
+        "unsupported": inspection.unsupported,
         "supported": not inspection.unsupported,
         "inputs": [_tensor_to_json(tensor) for tensor in inspection.inputs],
         "outputs": [_tensor_to_json(tensor) for tensor in inspection.outputs],
         "operators": [
             {
-                **fields_of(operator, "index kind macs"),
+                "index": operator.index,
+                "kind": operator.kind,
+                "macs": operator.macs,
                 "inputs": [_tensor_to_json(tensor) for tensor in operator.inputs],
                 "outputs": [_tensor_to_json(tensor) for tensor in operator.outputs],
             }
@@ -36,7 +41,9 @@ def inspection_to_json(inspection: Inspection) -> dict[str, Any]:
 def _tensor_to_json(tensor: ModelTensor) -> dict[str, Any]:
     quantization = tensor.quantization
     return {
-        **fields_of(tensor, "name dtype shape"),
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": tensor.shape,
         "scales": quantization.scales if quantization else None,
         "zero_points": quantization.zero_points if quantization else None,
     }

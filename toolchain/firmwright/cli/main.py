@@ -32,7 +32,7 @@ from firmwright.cli.options import add_arguments, describe_verb
 from firmwright.cli.printing import open_closed_streams, print_text, write_traceback
 from firmwright.cli.progress import show_progress
 from firmwright.cli.project_file import find_project_file, parse_with_project
-from firmwright.cli.verb import CliParser, Outcome, fields_of
+from firmwright.cli.verb import CliParser, Outcome
 
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
@@ -242,8 +242,13 @@ def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
     return errors.EXIT_OK if error is None else error.exit_code
 
 
-def error_object(error: errors.FirmwrightError) -> dict[str, Any]:
-    data = fields_of(error, "code what where hint")
+def error_object(error: errors.FirmwrightError) -> dict[str, object]:
+    data: dict[str, object] = {
+        "code": error.code,
+        "what": error.what,
+        "where": error.where,
+        "hint": error.hint,
+    }
     match error:
         case errors.DoesNotFitError():
             data["regions"] = [asdict(region) for region in error.regions]

@@ -7,7 +7,7 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.verify import mlperf
 from firmwright.package.mlperf import find_task
 from firmwright.pipeline import Compilation
@@ -52,7 +52,12 @@ def score_to_json(score: mlperf.BenchmarkScore, compiled: Compilation) -> dict[s
     return {
         "model": compiled.module.name,
         "board": compiled.board.name,
-        **fields_of(score, "task samples top1 auc microseconds results"),
+        "task": score.task,
+        "samples": score.samples,
+        "top1": score.top1,
+        "auc": score.auc,
+        "microseconds": score.microseconds,
+        "results": score.results,
         "inferences_per_second": score.per_second,
     }
 

@@ -11,7 +11,7 @@ from firmwright.base.json_input import parse_json
 from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, counts_by_unit, fields_of
+from firmwright.cli.verb import Outcome, counts_by_unit
 from firmwright.flows.measure.core_timeline import CoreTimeline
 from firmwright.flows.measure.instruction_counts import InstructionCounts
 from firmwright.flows.measure.profile_export import make_node_data, make_trace
@@ -60,10 +60,16 @@ def write_json(path: str, data: Mapping[str, Any]) -> None:
 
 def profile_to_json(measured: Profile) -> dict[str, Any]:
     """Return the object for `profile --json`; each count is stored under its unit."""
-    names = "model board resolution runs least flags probe_overhead stack_bytes macs"
-    of_operator = "index name kind device macs least schedule predicted modeled_cycles"
     return {
-        **fields_of(measured, names),
+        "model": measured.model,
+        "board": measured.board,
+        "resolution": measured.resolution,
+        "runs": measured.runs,
+        "least": measured.least,
+        "flags": measured.flags,
+        "probe_overhead": measured.probe_overhead,
+        "stack_bytes": measured.stack_bytes,
+        "macs": measured.macs,
         **counts_by_unit(measured.unit, measured.total),
         "clock_hz": measured.clock_hz or None,
         "pools": [
@@ -74,7 +80,15 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
         "operators": [
             {
-                **fields_of(operator, of_operator),
+                "index": operator.index,
+                "name": operator.name,
+                "kind": operator.kind,
+                "device": operator.device,
+                "macs": operator.macs,
+                "least": operator.least,
+                "schedule": operator.schedule,
+                "predicted": operator.predicted,
+                "modeled_cycles": operator.modeled_cycles,
                 **counts_by_unit(measured.unit, operator.count),
                 "instruction_kinds": operator.kinds,
             }

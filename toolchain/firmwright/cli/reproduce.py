@@ -13,7 +13,7 @@ from firmwright.base.errors import MismatchError, ModelError, UsageError
 from firmwright.base.templates import UndefinedError
 from firmwright.base.version import VERSION
 from firmwright.cli.bound import with_bound
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.earlier_program import program_of
 from firmwright.flows.model.model import load_model
@@ -40,7 +40,13 @@ def run(args: argparse.Namespace) -> Outcome:
         passes=[make_user_pass(text) for text in args.passes],
         board_dirs=args.board_dirs,
     )
-    data = fields_of(result, "model exact same different missing")
+    data = {
+        "model": result.model,
+        "exact": result.exact,
+        "same": result.same,
+        "different": result.different,
+        "missing": result.missing,
+    }
     if result.exact:
         return Outcome(data, f"{result.model}: all {result.same} files are identical.")
     return Outcome(data, error=_error(result, folder))

@@ -7,7 +7,7 @@ from typing import Any
 from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.verify import operator_conformance
 
 
@@ -23,12 +23,21 @@ def run(args: argparse.Namespace) -> Outcome:
         **options,
     )
     data: dict[str, Any] = {
-        **fields_of(result, "board numerics samples images"),
+        "board": result.board,
+        "numerics": result.numerics,
+        "samples": result.samples,
+        "images": result.images,
         "cases": len(result.results),
         "passed": len(result.results) - len(result.failed),
         "failed": [
-            {**fields_of(case, "op case"), **fields_of(case.first, "expected actual")}
+            {
+                "op": case.op,
+                "case": case.case,
+                "expected": first.expected,
+                "actual": first.actual,
+            }
             for case in result.failed
+            if (first := case.first) is not None
         ],
         "skipped": [{"op": op, "case": case} for op, case in result.skipped],
     }

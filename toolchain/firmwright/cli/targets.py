@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.target_kind import TargetKind
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def target_to_json(kind: TargetKind) -> dict[str, object]:
     attributes = [
-        {"name": name, **fields_of(spec, "default choices doc")}
+        {"name": name, "default": spec.default, "choices": spec.choices, "doc": spec.doc}
         for name, spec in kind.attrs.items()
     ]
     return {"kind": kind.name, "doc": kind.doc, "attributes": attributes}

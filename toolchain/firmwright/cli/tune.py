@@ -9,7 +9,7 @@ from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model.compilation import options_for
 from firmwright.ops.tuning_records import ConfiguredSchedule
@@ -37,13 +37,19 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def tuning_to_json(result: TuningResult, path: str) -> dict[str, Any]:
     return {
-        **fields_of(result, "board unit measured untuned"),
+        "board": result.board,
+        "unit": result.unit,
+        "measured": result.measured,
+        "untuned": result.untuned,
         "log": path,
         "known": result.from_log,
         "layers": [
             {
                 "layer": layer.description,
-                **fields_of(layer, "calls tried space bad"),
+                "calls": layer.calls,
+                "tried": layer.tried,
+                "space": layer.space,
+                "bad": layer.bad,
                 "best": format_schedule(layer.best),
                 "best_count": layer.best_count or None,
                 "predicted_best": format_schedule(layer.guess),

@@ -80,11 +80,6 @@ class CliParser(argparse.ArgumentParser):
         return parsed, unknown
 
 
-def fields_of(record: object, names: str) -> dict[str, Any]:
-    """Return the attributes of `record` with these names, for JSON output."""
-    return {name: getattr(record, name) for name in names.split()}
-
-
 def counts_by_unit(unit: str, count: int | None) -> dict[str, int | None]:
     """Return the count under the name of its unit, for JSON output; other units are null."""
     units = {"instructions": "instructions", "cycles": "cycles", "nanoseconds": "ns"}

@@ -7,7 +7,7 @@ from typing import Any
 from firmwright.base.array_files import read_npz
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
-from firmwright.cli.verb import Outcome, fields_of
+from firmwright.cli.verb import Outcome
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.executors import open_executor
 from firmwright.flows.samples.sample_batches import (
@@ -66,8 +66,18 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def verification_to_json(result: Verification) -> dict[str, Any]:
-    names = "model board numerics reference samples values mismatches max_abs_error devices"
-    data = {**fields_of(result, names), "first_mismatch": result.first}
+    data: dict[str, Any] = {
+        "model": result.model,
+        "board": result.board,
+        "numerics": result.numerics,
+        "reference": result.reference,
+        "samples": result.samples,
+        "values": result.values,
+        "mismatches": result.mismatches,
+        "max_abs_error": result.max_abs_error,
+        "devices": result.devices,
+        "first_mismatch": result.first,
+    }
     if result.explanation:
         data["explanation"] = result.explanation
     if result.layers_compared is not None:
