@@ -138,6 +138,13 @@ def test_kernels_say_where_an_output_overlaps_an_input(name: str, compiled: Comp
     assert found > 3
 
 
+def test_the_softmax_of_ten_classes_is_three_loops(compiled: Compile) -> None:
+    text = str(compiled("digits", board="mps2-an386").tree.files["model/digits.c"])
+    _, _, body = text.partition("_KERNEL void digits_softmax_9(")
+    body = body[: body.index("\n}")]
+    assert (body.count("for ("), body.count("exponentials[")) == (3, 2)
+
+
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     ("model", "board"),

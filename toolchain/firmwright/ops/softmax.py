@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     INT32_MIN,
@@ -213,8 +213,9 @@ def _bind_reciprocal(
 def _distance_index(
     b: Kernel, highest: Register, x: tir.Buffer, row: ArithExpr, i: ArithExpr, table: tir.Buffer
 ) -> ArithExpr:
-    distance = highest.value - b.load_i32(x, [row, i])
-    return minimum(maximum(distance, 0), table.elements - 1).cast(INDEX)
+    """Return the place in the table; an unsigned distance has one limit instead of two."""
+    distance = (highest.value - b.load_i32(x, [row, i])).cast(UINT32)
+    return minimum(distance, table.elements - 1).cast(INDEX)
 
 
 def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
