@@ -23,7 +23,7 @@ from firmwright.flows.model.model import Model
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph import Call, Function, OpCall, State, TensorType, Value
 from firmwright.ir.graph.attributes import attributes_class
-from firmwright.ir.graph.attributes.base import OpAttrs, make_attrs
+from firmwright.ir.graph.attributes.base import OpAttrs, attrs_to_mapping, make_attrs
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import Kernel
@@ -228,7 +228,7 @@ def _infer_types(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
     except ModelError as error:
         raise UsageError(error.what, hint=_HINT) from error
     except (AssertionError, TypeError, InternalError) as error:
-        said = ", ".join(f"{k}={v!r}" for k, v in call.attrs.items())
+        said = ", ".join(f"{k}={v!r}" for k, v in attrs_to_mapping(call.attrs).items())
         what = f"{call.op} cannot be called with {said or 'no attributes'}."
         raise UsageError(what, hint=_HINT) from error
     return kinds

@@ -20,6 +20,7 @@ from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
 from firmwright.flows.samples.sample_batches import measured_sample
+from firmwright.ir.graph.attributes.control import CustomAttrs
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp
@@ -56,7 +57,7 @@ def micro_benchmarks() -> IRModule:
         sources = {_SOURCE.name: text}
         op = CustomOp(name, f"bench_{name}", sources, lambda call, arrays: (), domain=__name__)
         CUSTOM_OPS.register(op)
-        attrs = {"domain": __name__, "name": name, "data": ""}
+        attrs = CustomAttrs(domain=__name__, name=name, data="")
         calls.append(Call("custom", (x,), (Value(name, TensorType((2,), word, None)),), attrs))
     main = Function("main", (x,), tuple(calls), tuple(call.outputs[0] for call in calls))
     return IRModule("calibration", {"main": main}, {}, entry_name="main")

@@ -25,6 +25,7 @@ from firmwright.base.value_kinds import (
 )
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant
+from firmwright.ir.graph.attributes.base import attrs_to_mapping
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.module_attributes import module_attributes
@@ -148,7 +149,9 @@ def describe_call(call: Call) -> str:
     """Describe operator, tensors and attributes; of constants, only types and shapes."""
     inputs = ", ".join(_describe_value(value) for value in call.inputs)
     outputs = ", ".join(_describe_value(value) for value in call.outputs)
-    attrs = ", ".join(f"{name}={_short(value)}" for name, value in sorted(call.attrs.items()))
+    attrs = ", ".join(
+        f"{name}={_short(value)}" for name, value in sorted(attrs_to_mapping(call.attrs).items())
+    )
     return f"{call.op}({inputs}) -> {outputs}{attrs and f' {{{attrs}}}'}"
 
 

@@ -15,6 +15,9 @@ from firmwright.base import errors
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Target
+from firmwright.ir.graph.attributes.layers import WindowAttrs, activation_of
+from firmwright.ir.graph.attributes.movement import is_subview
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
@@ -34,7 +37,7 @@ from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
 from firmwright.lower.layer_measurements import LayerMeasurements
 from firmwright.lower.recorded_kernels import difference_error, missing_kernel_error
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
-from firmwright.ops.opdef import SUBVIEWS_OF, OpTable, RowReduction, RowWindow
+from firmwright.ops.opdef import OpTable, RowReduction, RowWindow
 from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import (
     DEFAULT_SCHEDULE,
@@ -132,7 +135,7 @@ class Lowering:
 
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
         has_kernel = call.op.startswith("@") or call.op in CONTROL_FLOW_OPS
-        if has_kernel or SUBVIEWS_OF in call.attrs:
+        if has_kernel or is_subview(call.attrs):
             return LoweredCall(call, ())
         # A view that is a result of the model, or state, needs memory of its own, so it is copied.
         is_copied = call.outputs[0].name in results
@@ -394,10 +397,9 @@ def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
         shape = (1, count, *value.type.shape[2:])
         return replace(value, type=replace(value.type, shape=shape))
 
-    attrs = dict(call.attrs)
-    padding = attrs.get("padding")
-    if isinstance(padding, tuple):
-        attrs["padding"] = (0, 0, *padding[2:])
+    attrs = call.attrs
+    if isinstance(attrs, WindowAttrs):
+        attrs = replace(attrs, padding=(0, 0, *attrs.padding[2:]))
     inputs = tuple(
         value
         if value is None or value.constant is not None or index in rows.whole_inputs
@@ -412,10 +414,10 @@ def format_shapes(call: Call) -> str:
     """Format operator, shapes and activation: `conv2d 25x5x64 -> 25x5x64, relu`."""
     ins = [_shape(value.type) for value in call.variables]
     outs = [_shape(value.type) for value in call.outputs]
-    activation = call.attrs.get("activation", "none")
+    activation = activation_of(call.attrs)
     tail = "" if activation == "none" else f", {activation}"
-    formula = str(call.attrs.get("formula", ""))
-    tail += f", {formula}" if 0 < len(formula) <= _EXPRESSION_SHOWN_MAX else ""
+    if isinstance(call.attrs, ExpressionAttrs) and len(call.attrs.formula) <= _EXPRESSION_SHOWN_MAX:
+        tail += f", {call.attrs.formula}"
     return f"{call.op} {', '.join(ins)} -> {', '.join(outs)}{tail}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from firmwright.ir.bind_requests import bind_constants
+from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import Minimize
@@ -42,7 +43,7 @@ def _lower_function(module: IRModule, function: Function, lowering: Lowering) ->
         constants.update(best.constants)
         read[best.function.name] = item.call.inputs
         called = f"@{best.function.name}"
-        body.append(replace(item.call, op=called, inputs=item.call.variables, attrs={}))
+        body.append(replace(item.call, op=called, inputs=item.call.variables, attrs=NO_ATTRS))
     functions[function.name] = replace(function, body=tuple(body))
     module = replace(module, functions=functions, constants=constants)
     for kernel, values in read.items():

@@ -19,6 +19,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import quantize_multiplier, rounding_divide_by_pot
+from firmwright.ir.graph.attributes.values import GeluAttrs, LeakyReluAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ops import elementwise, requantize
@@ -35,7 +36,7 @@ def _elu(x: Array) -> Array:
 
 
 def _gelu(call: OpCall, x: Array) -> Array:
-    if call.attrs["approximate"]:
+    if call.attributes(GeluAttrs).approximate:
         return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
     return np.asarray(0.5 * x * (1 + erf(x * _ROOT_HALF)))
 
@@ -43,7 +44,7 @@ def _gelu(call: OpCall, x: Array) -> Array:
 def _gelu_of_table(call: OpCall, real: Array) -> Array:
     """Compute as LiteRT fills its tables: every operation rounds to float32."""
     x = real.astype(np.float32)
-    if call.attrs["approximate"]:
+    if call.attributes(GeluAttrs).approximate:
         inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
         factor = 1 + np.tanh(inner.astype(np.float64)).astype(np.float32)
     else:
@@ -52,7 +53,7 @@ def _gelu_of_table(call: OpCall, real: Array) -> Array:
 
 
 def _lower_gelu(call: OpCall, x: ArithExpr) -> ArithExpr:
-    if call.attrs["approximate"]:
+    if call.attributes(GeluAttrs).approximate:
         inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
         return (call_intrinsic("tanh_f32", [inner], FLOAT32) + 1.0) * (x * 0.5)
     return libm_function("erfc")(x * -_ROOT_HALF) * (x * 0.5)
@@ -98,7 +99,7 @@ def _high_mul(x: Array, multiplier: int) -> Array:
 
 
 def _alpha(call: OpCall) -> float:
-    return float(call.attrs["alpha"])  # type: ignore[arg-type]  # a number by import
+    return call.attributes(LeakyReluAttrs).alpha
 
 
 def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:

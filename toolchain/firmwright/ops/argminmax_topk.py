@@ -14,6 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.values import ArgMinMaxAttrs, TopKAttrs
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -23,7 +24,7 @@ _NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
 
 
 def _checked_axis(call: OpCall) -> int:
-    axis, x = call.int_attr("axis"), call.input(0)
+    axis, x = call.attributes(ArgMinMaxAttrs).axis, call.input(0)
     if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
         raise NotSupportedError(f"comparing {x.dtype.name} along axis {axis}")
     return axis
@@ -42,8 +43,9 @@ def _replace_axis(
 
 
 def _outer_loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | int]:
+    attrs = call.attributes(ArgMinMaxAttrs)
     return [
-        0 if axis == call.int_attr("axis") else stack.enter_context(b.for_(f"i{axis}", n))
+        0 if axis == attrs.axis else stack.enter_context(b.for_(f"i{axis}", n))
         for axis, n in enumerate(call.input(0).shape)
     ]
 
@@ -54,19 +56,21 @@ def infer_arg_min_max(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference_arg_min_max(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    axis = call.int_attr("axis")
-    find = np.argmin if call.attrs["least"] else np.argmax
+    attrs = call.attributes(ArgMinMaxAttrs)
+    axis = attrs.axis
+    find = np.argmin if attrs.least else np.argmax
     kind = call.output.dtype.np
-    if not call.attrs["last"]:
+    if not attrs.last:
         return (np.asarray(find(arrays[0], axis=axis), kind),)
     flipped = find(np.flip(arrays[0], axis), axis=axis)
     return (np.asarray(arrays[0].shape[axis] - 1 - flipped, kind),)
 
 
 def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
-    x, axis = b.input(0), call.int_attr("axis")
+    attrs = call.attributes(ArgMinMaxAttrs)
+    x, axis = b.input(0), attrs.axis
     better = {(False, False): "gt", (False, True): "ge", (True, False): "lt", (True, True): "le"}
-    op = better[bool(call.attrs["least"]), bool(call.attrs["last"])]
+    op = better[attrs.least, attrs.last]
     with ExitStack() as stack:
         index = _outer_loops(call, b, stack)
         best, where = b.register("best", x.dtype), b.register("where", b.y.dtype)
@@ -81,7 +85,7 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
 
 
 def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
-    axis, shape, k = _checked_axis(call), call.input(0).shape, call.int_attr("k")
+    axis, shape, k = _checked_axis(call), call.input(0).shape, call.attributes(TopKAttrs).k
     if not 1 <= k <= shape[axis] or len(call.outputs) != 2:
         raise NotSupportedError(f"k = {k} for {shape[axis]} values")
     if call.output.dtype != call.input(0).dtype:
@@ -92,17 +96,19 @@ def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    axis, x = call.int_attr("axis"), arrays[0]
+    attrs = call.attributes(TopKAttrs)
+    axis, x = attrs.axis, arrays[0]
     # Reverse the order: negate floats, invert the bits of integers (their minimum has no negative).
-    keys = x if call.attrs["least"] else (-x if x.dtype.kind == "f" else np.invert(x))
+    keys = x if attrs.least else (-x if x.dtype.kind == "f" else np.invert(x))
     ranked = np.argsort(keys, axis=axis, kind="stable")
-    order = np.take(ranked, range(call.int_attr("k")), axis=axis)
+    order = np.take(ranked, range(attrs.k), axis=axis)
     return (np.take_along_axis(x, order, axis), order.astype(call.outputs[1].dtype.np))
 
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
     """Emit insertions into the sorted outputs, each of a time that does not depend on data."""
-    x, axis, k = b.input(0), call.int_attr("axis"), call.int_attr("k")
+    attrs = call.attributes(TopKAttrs)
+    x, axis, k = b.input(0), attrs.axis, attrs.k
     with ExitStack() as stack:
         outer = _outer_loops(call, b, stack)
         worst = b.register("worst", x.dtype, b.load(x, outer))
@@ -110,7 +116,7 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
         item = b.let("item", b.load(x, _replace_axis(outer, axis, i)))
 
         def is_ahead(other: ArithExpr) -> ArithExpr:
-            return item < other if call.attrs["least"] else item > other
+            return item < other if attrs.least else item > other
 
         with b.if_(binary_expr("or", i < k, is_ahead(worst.value))):
             place = b.register("place", INDEX, k - 1)

@@ -24,6 +24,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import AttentionAttrs
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate, maximum, minimum
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.opdef import OpDef
@@ -32,7 +33,8 @@ _QUERY, _KEY, _VALUE, _LENGTH = range(4)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    query, heads, shared = call.input(_QUERY), call.int_attr("heads"), call.int_attr("kv_heads")
+    attrs = call.attributes(AttentionAttrs)
+    query, heads, shared = call.input(_QUERY), attrs.heads, attrs.kv_heads
     key, value = (_cache_shape(call, index) for index in (_KEY, _VALUE))
     if query.dtype != FLOAT32 or len(query.shape) != 3 or heads < 1 or query.shape[2] % heads:
         raise NotSupportedError(f"queries {list(query.shape)} of {heads} heads")
@@ -49,10 +51,11 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def _cache_shape(call: OpCall, index: int) -> tuple[int, int, int, int]:
     """Return keys or values as [batch, keys, heads, size]."""
-    shape, heads, kind = call.input(index).shape, call.int_attr("kv_heads"), call.input(index)
+    attrs = call.attributes(AttentionAttrs)
+    shape, heads, kind = call.input(index).shape, attrs.kv_heads, call.input(index)
     if kind.dtype not in (FLOAT32, INT8) or (kind.dtype == INT8 and kind.quantization is None):
         raise NotSupportedError(f"keys or values of {kind.dtype.name}")
-    if call.int_attr("heads_first"):
+    if attrs.heads_first:
         if len(shape) != 4 or shape[1] != heads or kind.dtype != FLOAT32:
             raise NotSupportedError(f"keys or values {list(shape)} of {heads} heads")
         return (shape[0], shape[2], heads, shape[3])
@@ -73,16 +76,17 @@ def _scaling(call: OpCall, index: int) -> tuple[Array, Array] | None:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    heads, scale = call.int_attr("heads"), call.attrs["scale"]
+    attrs = call.attributes(AttentionAttrs)
+    heads, scale = attrs.heads, attrs.scale
     parts = []
     for index in (_KEY, _VALUE):
         reals = arrays[index].astype(np.float64)
-        if call.int_attr("heads_first"):
+        if attrs.heads_first:
             reals = reals.transpose(0, 2, 1, 3)
         reals = reals.reshape(_cache_shape(call, index))
         if (scaling := _scaling(call, index)) is not None:
             reals = (reals - scaling[1]) * scaling[0]
-        parts.append(np.repeat(reals, heads // call.int_attr("kv_heads"), axis=2))
+        parts.append(np.repeat(reals, heads // attrs.kv_heads, axis=2))
     query = arrays[_QUERY].astype(np.float64).reshape(*arrays[_QUERY].shape[:2], heads, -1)
     scores = np.einsum("brhd,bkhd->bhrk", query, parts[0]) * scale
     is_used = np.arange(scores.shape[3]) < _keys_of_rows(call, arrays)
@@ -96,14 +100,15 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _keys_of_rows(call: OpCall, arrays: Sequence[Array]) -> Array:
     """Return the number of keys in use, broadcastable to [batch, heads, rows, 1]."""
+    attrs = call.attributes(AttentionAttrs)
     rows, keys = np.arange(call.output.shape[1]).reshape(1, 1, -1, 1), _cache_shape(call, _KEY)[1]
     counts = np.array([keys])
-    end = rows + call.int_attr("offset") + 1
+    end = rows + attrs.offset + 1
     if call.has_input(_LENGTH):
         counts = arrays[_LENGTH].astype(np.int64)
         end = counts.reshape(-1, 1, 1, 1) - rows[:, :, ::-1]
     counts = np.clip(counts, 0, keys).reshape(-1, 1, 1, 1)
-    return np.asarray(np.minimum(counts, end) if call.int_attr("causal") else counts)
+    return np.asarray(np.minimum(counts, end) if attrs.causal else counts)
 
 
 # ---- loops --------------------------------------------------------------------------------------
@@ -134,7 +139,7 @@ class _Loops:
     def cache(self, index: int) -> tir.Buffer:
         """View keys or values as [batch, keys, heads, size]."""
         shape = _, keys, heads, size = _cache_shape(self.call, index)
-        first = self.call.int_attr("heads_first")
+        first = self.call.attributes(AttentionAttrs).heads_first
         steps = (size, keys * size) if first else (heads * size, size)
         strides = (keys * heads * size, *steps, 1)
         return self.b.view("cache", self.b.input(index), 0, shape, strides=strides)
@@ -156,7 +161,8 @@ class _HeadTile:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    heads, group = call.int_attr("heads"), call.int_attr("heads") // call.int_attr("kv_heads")
+    attrs = call.attributes(AttentionAttrs)
+    heads, group = attrs.heads, attrs.heads // attrs.kv_heads
     batch, keys, _, size = _cache_shape(call, _KEY)
     rows, value_size = call.output.shape[1], _cache_shape(call, _VALUE)[3]
     tile = next(n for n in range(max(_REGISTERS // _BLOCK, 1), 0, -1) if group % n == 0)
@@ -180,12 +186,13 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _keys_in_use(call: OpCall, b: Kernel, n: ArithExpr, row: ArithExpr) -> ArithExpr:
+    attrs = call.attributes(AttentionAttrs)
     keys, rows = _cache_shape(call, _KEY)[1], call.output.shape[1]
-    count, end = ArithExpr(immediate(keys, INDEX)), row + (call.int_attr("offset") + 1)
+    count, end = ArithExpr(immediate(keys, INDEX)), row + (attrs.offset + 1)
     if call.has_input(_LENGTH):
         count = minimum(b.load(b.input(_LENGTH), [n]).cast(INDEX), keys)
         end = count - (rows - 1) + row
-    if call.int_attr("causal"):
+    if attrs.causal:
         count = minimum(count, end)
     return maximum(count, 0)
 
@@ -199,8 +206,9 @@ def _score(
     scales: tir.Buffer | None,
 ) -> tir.Buffer:
     """Store the scores as powers of two; return registers of their maxima."""
+    attrs = loops.call.attributes(AttentionAttrs)
     b, block, size = loops.b, loops.block(_KEY), key.shape[3]
-    scale = _LOG2_E * float(loops.call.attrs["scale"])  # type: ignore[arg-type]  # by its importer
+    scale = _LOG2_E * attrs.scale
     highest = b.reg("highest", FLOAT32, loops.heads)
     for h in range(loops.heads):
         b.store(highest, [h], float(np.finfo(np.float32).min))

@@ -17,6 +17,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import BatchMatmulAttrs, HybridBatchMatmulAttrs
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.double_requantize import requantization_in_float32
@@ -27,7 +28,6 @@ from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import per_tensor_quant
 
 _DTYPES = (INT8, INT16, FLOAT32)
-_FLAGS = ("adj_x", "adj_y")
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -56,7 +56,8 @@ _MOST_TERMS = {INT8: INT32.max // (255 * 255), INT16: 1 << 16}
 
 
 def is_transposed(call: OpCall, index: int) -> bool:
-    return bool(call.int_attr(_FLAGS[index]))
+    attrs = call.attributes(BatchMatmulAttrs)
+    return (attrs.adj_x, attrs.adj_y)[index]
 
 
 def matrix_shape(call: OpCall, index: int) -> tuple[int, int]:
@@ -165,7 +166,7 @@ def reference_hybrid(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
     x, y = _matrices(call, arrays)
     steps, scales = np.zeros(x.shape, np.int64), np.zeros((*x.shape[:-1], 1), np.float32)
     for place in np.ndindex(*x.shape[:-1]):
-        asymmetric = bool(call.attrs["asymmetric"])
+        asymmetric = call.attributes(HybridBatchMatmulAttrs).asymmetric
         quantized, scale, offset = quantize_array(x[place], asymmetric=asymmetric)
         steps[place], scales[place] = quantized.astype(np.int64) - offset, scale
     sums = (steps @ y.astype(np.int64)).astype(np.float32)
@@ -190,7 +191,7 @@ def lower_hybrid(call: OpCall, b: Kernel) -> None:
             FloatRow(values, 0, depth),
             quantized,
             weight_scale=per_tensor_quant(call.input(1)).scale,
-            asymmetric=bool(call.attrs["asymmetric"]),
+            asymmetric=call.attributes(HybridBatchMatmulAttrs).asymmetric,
         )
         j = enter(b.for_("column", columns))
         acc = b.register("acc", INT32, 0)

@@ -14,6 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.movement import AxisAttrs
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef, Subviews
 from firmwright.ops.row_windows import elementwise_row_window
@@ -21,7 +22,7 @@ from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_cop
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    first, y, axis = call.input(0), call.output, call.int_attr("axis")
+    first, y, axis = call.input(0), call.output, call.attributes(AxisAttrs).axis
     if first.dtype not in DTYPES:
         raise NotSupportedError(f"{first.dtype.name} inputs")
     if not 0 <= axis < len(first.shape):
@@ -42,7 +43,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def subviews(call: OpCall) -> Subviews | None:
     """Return the subviews if each input is a contiguous part of the output, else None."""
-    axis = call.int_attr("axis")
+    axis = call.attributes(AxisAttrs).axis
     if math.prod(call.output.shape[:axis]) > 1:
         return None
     sizes = [call.input(index).elements for index in range(len(call.inputs))]
@@ -54,11 +55,11 @@ def _without_axis(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    return (np.concatenate(arrays, axis=call.int_attr("axis")),)
+    return (np.concatenate(arrays, axis=call.attributes(AxisAttrs).axis),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    axis, shape = call.int_attr("axis"), call.output.shape
+    axis, shape = call.attributes(AxisAttrs).axis, call.output.shape
     rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])
     parts = [math.prod(call.input(index).shape[axis:]) for index in range(len(call.inputs))]
     begins = accumulate(parts[:-1], initial=0)
@@ -73,5 +74,7 @@ OPDEF = OpDef(
     reference,
     lower,
     subviews=subviews,
-    row_access=lambda call: elementwise_row_window(call) if call.int_attr("axis") > 1 else None,
+    row_access=lambda call: (
+        elementwise_row_window(call) if call.attributes(AxisAttrs).axis > 1 else None
+    ),
 )

@@ -10,8 +10,8 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attr
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.movement import ConstantAttrs, ShapeAttrs
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import DTYPES, lower_fill
@@ -21,13 +21,11 @@ def _constant_infer(call: OpCall) -> tuple[TensorType, ...]:
     y = call.output
     if y.dtype not in (INT32, INT64, FLOAT32) or len(_numbers(call)) != y.elements:
         raise NotSupportedError(f"{len(_numbers(call))} values as {y.dtype.name} {list(y.shape)}")
-    return (TensorType(call.ints_attr("shape"), y.dtype),)
+    return (TensorType(call.attributes(ShapeAttrs).shape, y.dtype),)
 
 
-def _numbers(call: OpCall) -> tuple[Attr, ...]:
-    values = call.attrs["values"]
-    assert isinstance(values, tuple)  # ensured on import
-    return values
+def _numbers(call: OpCall) -> tuple[int | float, ...]:
+    return call.attributes(ConstantAttrs).values
 
 
 def _constant_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -48,7 +46,7 @@ def _fill_infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"a fill of {y.dtype.name}")
     if call.inputs and (call.input(0).dtype != y.dtype or call.input(0).elements != 1):
         raise NotSupportedError(f"a fill of {y.dtype.name} with {call.input(0).dtype.name}")
-    return (TensorType(call.ints_attr("shape"), y.dtype, y.quantization),)
+    return (TensorType(call.attributes(ShapeAttrs).shape, y.dtype, y.quantization),)
 
 
 def _fill_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:

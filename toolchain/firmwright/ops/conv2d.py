@@ -19,6 +19,7 @@ from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops import conv_window, int16x8, requantize
 from firmwright.ops.conv_window import OutputPosition
@@ -61,7 +62,7 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
     factors = requantize.scale_factors(call)
     if len(factors) == 1:
         factors *= call.output.shape[-1]
-    activation = call.str_attr("activation")
+    activation = call.attributes(ActivationAttrs).activation
     if int16x8.has_int64_sum(call):
         return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
     return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
@@ -69,8 +70,9 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
 
 def onnx_requantization(call: OpCall, axis: int) -> requantize.Requantization:
     """Return ONNX Runtime's requantization of an int8 layer with channels on `axis`."""
+    attrs = call.attributes(ActivationAttrs)
     factors, bounds = requantize.float32_factors(call), requantize.sum_bounds(call, axis)
-    return requantization_in_float32(factors, *bounds, call.output, call.str_attr("activation"))
+    return requantization_in_float32(factors, *bounds, call.output, attrs.activation)
 
 
 def bias_of(call: OpCall, dtype: str) -> Array:
@@ -121,7 +123,7 @@ def reference_epilogue(call: OpCall, total: Array) -> Array:
             return requantize.apply_float32(call, acc)
         return int16x8.apply_int64_requant(requantization_of(call), acc, call.output.dtype)
     biased = total + bias_of(call, "float32")
-    return requantize.apply_activation(biased, call.str_attr("activation"))
+    return requantize.apply_activation(biased, call.attributes(ActivationAttrs).activation)
 
 
 def _zero_point(call: OpCall) -> int:
@@ -140,6 +142,7 @@ def lower_convolution(
 
     The output channels are axis `channel_axis` of the weights. The last lanes overlap others.
     """
+    attrs = call.attributes(ActivationAttrs)
     is_float = call.input(0).dtype == FLOAT32
     dtype = FLOAT32 if is_float else int16x8.accumulator_dtype(call, channel_axis)
     zero_point, weight_zero = _zero_point(call), requantize.weight_zero_point(call)
@@ -147,7 +150,7 @@ def lower_convolution(
     bias = b.constant("bias", bias_of(call, "float32" if is_float else "int32"), dtype)
 
     def finish_float(total: ArithExpr, oc: ArithExpr) -> ArithExpr:
-        return requantize.apply_activation(total + b.load(bias, [oc]), call.str_attr("activation"))
+        return requantize.apply_activation(total + b.load(bias, [oc]), attrs.activation)
 
     finish: Callable[[ArithExpr, ArithExpr], ArithExpr] = (
         finish_float

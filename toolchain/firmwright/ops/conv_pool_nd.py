@@ -28,6 +28,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import ConvNdAttrs, PoolNdAttrs, WindowNdAttrs
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and, maximum
 from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression, result_dtype
 from firmwright.ops.kernel import Kernel
@@ -93,9 +94,9 @@ class WindowNd:
 
 
 def window_of(call: OpCall, size: Sequence[int]) -> WindowNd:
-    stride, dilation, before, outputs = map(
-        call.ints_attr, ("stride", "dilation", "before", "outputs")
-    )
+    attrs = call.attributes(WindowNdAttrs)
+    stride, dilation = attrs.stride, attrs.dilation
+    before, outputs = attrs.before, attrs.outputs
     inputs = call.input(0).shape[2:]
     rank = len(inputs)
     if rank < 1 or any(len(row) != rank for row in (size, stride, dilation, before, outputs)):
@@ -119,12 +120,12 @@ _CONV_DTYPES = (FLOAT32, INT32)
 
 
 def _filters_per_group(call: OpCall) -> int:
-    w, groups = call.input(1), call.int_attr("groups")
+    w, groups = call.input(1), call.attributes(ConvNdAttrs).groups
     return w.shape[1] if _is_transposed(call) else w.shape[0] // max(groups, 1)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, w, groups = call.input(0), call.input(1), call.int_attr("groups")
+    x, w, groups = call.input(0), call.input(1), call.attributes(ConvNdAttrs).groups
     if x.dtype not in _CONV_DTYPES or w.dtype != x.dtype or len(w.shape) != len(x.shape):
         raise NotSupportedError(f"a convolution of {x.dtype.name} with {w.dtype.name} weights")
     filters = _filters_per_group(call) * groups
@@ -140,7 +141,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w, groups = arrays[0].astype(np.float64), arrays[1], call.int_attr("groups")
+    x, w, groups = arrays[0].astype(np.float64), arrays[1], call.attributes(ConvNdAttrs).groups
     n, count, filters = x.shape[0], x.shape[1] // groups, _filters_per_group(call)
     window = window_of(call, w.shape[2:])
     weights, product = w.reshape(groups, -1, *w.shape[1:]), "ngc...,gmc->ngm..."
@@ -158,7 +159,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    x, w, groups = b.input(0), b.input(1), call.int_attr("groups")
+    x, w, groups = b.input(0), b.input(1), call.attributes(ConvNdAttrs).groups
     window, filters = window_of(call, w.shape[2:]), _filters_per_group(call)
     count = x.shape[1] // groups
     extents = (x.shape[0], filters * groups)
@@ -177,22 +178,19 @@ _EXTREMES = (FLOAT32, INT8, UINT8)
 
 
 def infer_pool(call: OpCall) -> tuple[TensorType, ...]:
-    x, kind = call.input(0), call.str_attr("kind")
+    attrs = call.attributes(PoolNdAttrs)
+    x, kind = call.input(0), attrs.kind
     types = {"max": x.dtype, "average": FLOAT32, "sum": FLOAT32}
-    element = result_dtype(_formula(call, "term"), [ArithExpr(tir.Var("a", x.dtype))])
+    element = result_dtype(attrs.term or "a", [ArithExpr(tir.Var("a", x.dtype))])
     if x.dtype not in _EXTREMES or element != types.get(kind):
         raise NotSupportedError(f"a {kind} pool of {x.dtype.name}")
-    dtype = result_dtype(_formula(call, "final"), [ArithExpr(tir.Var("a", element))])
+    dtype = result_dtype(attrs.final or "a", [ArithExpr(tir.Var("a", element))])
     window = _pool_window(call)
     return (TensorType((*x.shape[:2], *window.outputs), dtype, call.output.quantization),)
 
 
-def _formula(call: OpCall, name: str) -> str:
-    return call.str_attr(name) if name in call.attrs else "a"
-
-
 def _pool_window(call: OpCall) -> WindowNd:
-    return window_of(call, call.ints_attr("size"))
+    return window_of(call, call.attributes(PoolNdAttrs).size)
 
 
 def _least(kind: DType) -> float:
@@ -200,7 +198,7 @@ def _least(kind: DType) -> float:
 
 
 def _tap_counts(call: OpCall, window: WindowNd) -> list[Array]:
-    padded = call.ints_attr("padded")
+    padded = call.attributes(PoolNdAttrs).padded
     counts: list[Array] = []
     for axis, size in enumerate(window.size):
         low, high = 0, window.inputs[axis]
@@ -212,7 +210,8 @@ def _tap_counts(call: OpCall, window: WindowNd) -> list[Array]:
 
 
 def reference_pool(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, window, kind = arrays[0], _pool_window(call), call.str_attr("kind")
+    attrs = call.attributes(PoolNdAttrs)
+    x, window, kind = arrays[0], _pool_window(call), attrs.kind
     shape = (*x.shape[:2], *window.outputs)
     if kind == "max":
         best = np.full(shape, _least(call.input(0).dtype), x.dtype)
@@ -220,15 +219,16 @@ def reference_pool(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             best = np.maximum(best, patch)
         return (best,)
     total = np.zeros(shape, np.float32)
-    for _, patch in window.patches(evaluate_in_numpy(_formula(call, "term"), [x]), 0):
+    for _, patch in window.patches(evaluate_in_numpy(attrs.term or "a", [x]), 0):
         total += patch
     if kind == "average":
         total /= reduce(np.multiply.outer, _tap_counts(call, window)).astype(np.float32)
-    return (evaluate_in_numpy(_formula(call, "final"), [total]),)
+    return (evaluate_in_numpy(attrs.final or "a", [total]),)
 
 
 def lower_pool(call: OpCall, b: Kernel) -> None:
-    x, window, kind = b.input(0), _pool_window(call), call.str_attr("kind")
+    attrs = call.attributes(PoolNdAttrs)
+    x, window, kind = b.input(0), _pool_window(call), attrs.kind
     factors = []
     if kind == "average":
         for axis, counts in enumerate(_tap_counts(call, window)):
@@ -242,12 +242,12 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
             if is_max:
                 acc.set(maximum(acc.value, item))
             else:
-                acc.add(lower_expression(b, _formula(call, "term"), [item]))
+                acc.add(lower_expression(b, attrs.term or "a", [item]))
         result = acc.value
         if factors:
             pairs = zip(factors, index, strict=True)
             result = result / reduce(mul, (b.load(table, [i]) for table, i in pairs))
-        b.store(b.y, [n, c, *index], lower_expression(b, _formula(call, "final"), [result]))
+        b.store(b.y, [n, c, *index], lower_expression(b, attrs.final or "a", [result]))
 
 
 def _macs(call: OpCall) -> int:

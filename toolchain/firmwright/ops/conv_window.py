@@ -13,6 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall
+from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
 
 
@@ -90,9 +91,10 @@ def output_positions(b: Builder, y_shape: Sequence[int]) -> Iterator[OutputPosit
 
 
 def window_of(call: OpCall, size: Sequence[int]) -> ConvWindow:
+    attrs = call.attributes(WindowAttrs)
     height, width = call.input(0).shape[1:3]
-    stride, dilation = call.ints_attr("stride"), call.ints_attr("dilation")
-    padding = call.ints_attr("padding")
+    stride, dilation = attrs.stride, attrs.dilation
+    padding = attrs.padding
     return ConvWindow(
         (size[0], size[1]),
         (stride[0], stride[1]),

@@ -17,6 +17,7 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.values import CumulativeAttrs
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.elementwise import loop_over_elements, wrapping
 from firmwright.ops.kernel import Kernel
@@ -86,7 +87,8 @@ def _is_quantized(call: OpCall) -> bool:
 
 
 def _infer_cumulative(call: OpCall) -> tuple[TensorType, ...]:
-    axis, x, step = call.int_attr("axis"), call.input(0), call.str_attr("step")
+    attrs = call.attributes(CumulativeAttrs)
+    axis, x, step = attrs.axis, call.input(0), attrs.step
     if x.dtype not in _CUMULATIVE_DTYPES or not 0 <= axis < len(x.shape):
         raise NotSupportedError(f"cumulative of {x.dtype.name} along axis {axis}")
     if step not in ("add", "mul") or (step == "mul" and _is_quantized(call)):
@@ -95,11 +97,12 @@ def _infer_cumulative(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    axis, reverse = call.int_attr("axis"), bool(call.int_attr("reverse"))
-    is_sum, quantized = call.str_attr("step") == "add", _is_quantized(call)
+    attrs = call.attributes(CumulativeAttrs)
+    axis, reverse = attrs.axis, attrs.reverse
+    is_sum, quantized = attrs.step == "add", _is_quantized(call)
     x = _term(call).apply(arrays[0]) if quantized else arrays[0]
     x = np.flip(x, axis) if reverse else x
-    if call.int_attr("exclusive"):
+    if attrs.exclusive:
         head = np.full_like(np.take(x, [0], axis=axis), 0 if is_sum else 1)
         rest = np.take(x, np.arange(x.shape[axis] - 1), axis=axis)
         x = np.concatenate([head, rest], axis=axis)
@@ -112,9 +115,10 @@ def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array,
 
 
 def _cumulative_lower(call: OpCall, b: Kernel) -> None:
-    shape, axis, kind = call.input(0).shape, call.int_attr("axis"), call.input(0).dtype
+    attrs = call.attributes(CumulativeAttrs)
+    shape, axis, kind = call.input(0).shape, attrs.axis, call.input(0).dtype
     before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    quantized, is_sum = _is_quantized(call), call.str_attr("step") == "add"
+    quantized, is_sum = _is_quantized(call), attrs.step == "add"
     wide, join = INT32 if quantized else kind, operator.add if is_sum else operator.mul
     x, y = b.views("values sums", (before, count, after), b.input(0), b.y)
     with b.for_("outer", before) as outer, b.for_("inner", after) as inner:
@@ -122,11 +126,11 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
         start = _initial_sum(call) if quantized else 0 if is_sum else 1
         acc.set(ArithExpr(immediate(start, wide)))
         with b.for_("k", count) as k:
-            at = [outer, count - 1 - k if call.int_attr("reverse") else k, inner]
+            at = [outer, count - 1 - k if attrs.reverse else k, inner]
             item = b.load(x, at)
             item = _lower_term(call, item) if quantized else item
             total = b.let("total", wrapping(join, acc.value, item))
-            result = acc.value if call.int_attr("exclusive") else total
+            result = acc.value if attrs.exclusive else total
             b.store(y, at, _lower_output(call, result) if quantized else result)
             acc.set(total)
 

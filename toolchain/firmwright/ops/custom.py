@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError, UsageError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.control import CustomAttrs
 from firmwright.ops.opdef import OpDef
 
 
@@ -53,14 +54,15 @@ class CustomOpRegistry:
         return self._ops.get((domain, name))
 
     def for_call(self, call: OpCall) -> CustomOp | None:
-        return self.find(call.str_attr("domain"), call.str_attr("name"))
+        attrs = call.attributes(CustomAttrs)
+        return self.find(attrs.domain, attrs.name)
 
 
 CUSTOM_OPS = CustomOpRegistry()
 
 
 def custom_options_of(call: OpCall) -> bytes:
-    return bytes.fromhex(call.str_attr("data"))
+    return bytes.fromhex(call.attributes(CustomAttrs).data)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -71,7 +73,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     op = CUSTOM_OPS.for_call(call)
     if op is None:
-        what = f"the custom operator {call.str_attr('name')} has no numpy reference."
+        what = f"the custom operator {call.attributes(CustomAttrs).name} has no numpy reference."
         hint = "define it with --custom-op FILE.py, or verify with --expect OUT.npz."
         raise UsageError(what, hint=hint)
     return op.reference(call, arrays)

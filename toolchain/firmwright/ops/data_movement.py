@@ -14,6 +14,16 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import OpCall
+from firmwright.ir.graph.attributes.movement import (
+    AxisAttrs,
+    BroadcastAttrs,
+    GatherAttrs,
+    ReverseAttrs,
+    SplitAttrs,
+    StridedSliceAttrs,
+    TileAttrs,
+    TransposeAttrs,
+)
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import (
     CopyAxis,
@@ -25,12 +35,12 @@ from firmwright.ops.strided_copy import (
 
 
 def _transposed_shape(call: OpCall) -> tuple[int, ...]:
-    return tuple(call.input(0).shape[axis] for axis in call.ints_attr("perm"))
+    return tuple(call.input(0).shape[axis] for axis in call.attributes(TransposeAttrs).perm)
 
 
 def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
     strides = row_major_strides(call.input(0).shape)
-    permuted = [strides[axis] for axis in call.ints_attr("perm")]
+    permuted = [strides[axis] for axis in call.attributes(TransposeAttrs).perm]
     return [StridedCopy(copy_axes(_transposed_shape(call), permuted))]
 
 
@@ -56,33 +66,35 @@ def checked_slice(
 
 
 def _slice_shape(call: OpCall) -> tuple[int, ...]:
-    begin, strides, counts, shrunk = map(call.ints_attr, ("begin", "strides", "counts", "shrunk"))
-    checked_slice(call.input(0).shape, begin, strides, counts, shrunk)
-    return tuple(n for axis, n in enumerate(counts) if axis not in shrunk)
+    attrs = call.attributes(StridedSliceAttrs)
+    checked_slice(call.input(0).shape, attrs.begin, attrs.strides, attrs.counts, attrs.shrunk)
+    return tuple(n for axis, n in enumerate(attrs.counts) if axis not in attrs.shrunk)
 
 
 def _slice_copies(call: OpCall) -> Sequence[StridedCopy]:
+    attrs = call.attributes(StridedSliceAttrs)
     strides = row_major_strides(call.input(0).shape)
-    steps = [a * b for a, b in zip(strides, call.ints_attr("strides"), strict=True)]
-    first = sum(a * b for a, b in zip(strides, call.ints_attr("begin"), strict=True))
-    return [StridedCopy(copy_axes(call.ints_attr("counts"), steps), first)]
+    steps = [a * b for a, b in zip(strides, attrs.strides, strict=True)]
+    first = sum(a * b for a, b in zip(strides, attrs.begin, strict=True))
+    return [StridedCopy(copy_axes(attrs.counts, steps), first)]
 
 
 def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    selected = arrays[0]
-    rows = zip(*(call.ints_attr(k) for k in ("begin", "strides", "counts")), strict=True)
+    attrs, selected = call.attributes(StridedSliceAttrs), arrays[0]
+    rows = zip(attrs.begin, attrs.strides, attrs.counts, strict=True)
     for axis, (first, step, count) in enumerate(rows):
         selected = np.take(selected, [first + step * k for k in range(count)], axis=axis)
     return [selected.reshape(_slice_shape(call))]
 
 
 def _split_shapes(call: OpCall) -> list[tuple[int, ...]]:
-    axis, shape = call.int_attr("axis"), call.input(0).shape
-    return [(*shape[:axis], n, *shape[axis + 1 :]) for n in call.ints_attr("sizes")]
+    attrs = call.attributes(SplitAttrs)
+    axis, shape = attrs.axis, call.input(0).shape
+    return [(*shape[:axis], n, *shape[axis + 1 :]) for n in attrs.sizes]
 
 
 def _split_copies(call: OpCall) -> Sequence[StridedCopy]:
-    strides, axis = row_major_strides(call.input(0).shape), call.int_attr("axis")
+    strides, axis = row_major_strides(call.input(0).shape), call.attributes(AxisAttrs).axis
     first, copies = 0, []
     for result, shape in enumerate(_split_shapes(call)):
         copies.append(StridedCopy(copy_axes(shape, strides), first * strides[axis], result=result))
@@ -91,19 +103,20 @@ def _split_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    ends = np.cumsum(call.ints_attr("sizes"))[:-1]
-    return np.split(arrays[0], ends, axis=call.int_attr("axis"))
+    attrs = call.attributes(SplitAttrs)
+    ends = np.cumsum(attrs.sizes)[:-1]
+    return np.split(arrays[0], ends, axis=attrs.axis)
 
 
 def _pack_shape(call: OpCall) -> tuple[int, ...]:
-    axis, shape = call.int_attr("axis"), call.input(0).shape
+    axis, shape = call.attributes(AxisAttrs).axis, call.input(0).shape
     if any(kind is None or kind.shape != shape for kind in call.inputs) or axis > len(shape):
         raise NotSupportedError("inputs of different shapes")
     return (*shape[:axis], len(call.inputs), *shape[axis:])
 
 
 def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
-    axis, shape = call.int_attr("axis"), call.input(0).shape
+    axis, shape = call.attributes(AxisAttrs).axis, call.input(0).shape
     strides = row_major_strides(_pack_shape(call))
     others = [stride for k, stride in enumerate(strides) if k != axis]
     axes = tuple(map(CopyAxis, shape, row_major_strides(shape), others))
@@ -114,12 +127,12 @@ def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _unpack_shapes(call: OpCall) -> list[tuple[int, ...]]:
-    axis, shape = call.int_attr("axis"), call.input(0).shape
+    axis, shape = call.attributes(AxisAttrs).axis, call.input(0).shape
     return [(*shape[:axis], *shape[axis + 1 :])] * shape[axis]
 
 
 def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
-    axis, strides = call.int_attr("axis"), row_major_strides(call.input(0).shape)
+    axis, strides = call.attributes(AxisAttrs).axis, row_major_strides(call.input(0).shape)
     others = [stride for k, stride in enumerate(strides) if k != axis]
     return [
         StridedCopy(copy_axes(shape, others), result * strides[axis], result=result)
@@ -128,12 +141,14 @@ def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _gather_shape(call: OpCall) -> tuple[int, ...]:
-    axis, shape = call.int_attr("axis"), call.input(0).shape
-    return (*shape[:axis], *call.ints_attr("shape"), *shape[axis + 1 :])
+    attrs = call.attributes(GatherAttrs)
+    axis, shape = attrs.axis, call.input(0).shape
+    return (*shape[:axis], *attrs.shape, *shape[axis + 1 :])
 
 
 def _gather_copies(call: OpCall) -> Sequence[StridedCopy]:
-    axis, shape, indices = call.int_attr("axis"), call.input(0).shape, call.ints_attr("indices")
+    attrs = call.attributes(GatherAttrs)
+    axis, shape, indices = attrs.axis, call.input(0).shape, attrs.indices
     extents = (*shape[:axis], len(indices), *shape[axis + 1 :])
     axes = list(copy_axes(extents, row_major_strides(shape)))
     axes[axis] = replace(axes[axis], table=indices)
@@ -141,28 +156,30 @@ def _gather_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _gather_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    selected = np.take(arrays[0], call.ints_attr("indices"), axis=call.int_attr("axis"))
+    attrs = call.attributes(GatherAttrs)
+    selected = np.take(arrays[0], attrs.indices, axis=attrs.axis)
     return [selected.reshape(_gather_shape(call))]
 
 
 def _tile_copies(call: OpCall) -> Sequence[StridedCopy]:
+    attrs = call.attributes(TileAttrs)
     shape, strides = call.input(0).shape, row_major_strides(call.input(0).shape)
     y_strides = row_major_strides(call.output.shape)
     axes: list[CopyAxis] = []
-    for times, n, x, y in zip(call.ints_attr("multiples"), shape, strides, y_strides, strict=True):
+    for times, n, x, y in zip(attrs.multiples, shape, strides, y_strides, strict=True):
         axes += [CopyAxis(times, 0, n * y), CopyAxis(n, x, y)]
     return [StridedCopy(tuple(axes))]
 
 
 def _tile_shape(call: OpCall) -> tuple[int, ...]:
-    shape, multiples = call.input(0).shape, call.ints_attr("multiples")
+    shape, multiples = call.input(0).shape, call.attributes(TileAttrs).multiples
     if len(shape) != len(multiples):
         raise NotSupportedError(f"{len(multiples)} multiples of {len(shape)} dimensions")
     return tuple(a * b for a, b in zip(shape, multiples, strict=True))
 
 
 def _aligned_shape(call: OpCall) -> tuple[int, ...]:
-    shape, target = call.input(0).shape, call.ints_attr("shape")
+    shape, target = call.input(0).shape, call.attributes(BroadcastAttrs).shape
     aligned = (1,) * (len(target) - len(shape)) + tuple(shape)
     if len(aligned) != len(target) or any(
         a not in (1, n) for a, n in zip(aligned, target, strict=True)
@@ -173,24 +190,24 @@ def _aligned_shape(call: OpCall) -> tuple[int, ...]:
 
 def _broadcast_shape(call: OpCall) -> tuple[int, ...]:
     _aligned_shape(call)
-    return call.ints_attr("shape")
+    return call.attributes(BroadcastAttrs).shape
 
 
 def _broadcast_copies(call: OpCall) -> Sequence[StridedCopy]:
     aligned = _aligned_shape(call)
     strides = [0 if n == 1 else s for n, s in zip(aligned, row_major_strides(aligned), strict=True)]
-    return [StridedCopy(copy_axes(call.ints_attr("shape"), strides))]
+    return [StridedCopy(copy_axes(call.attributes(BroadcastAttrs).shape, strides))]
 
 
 def _reversed_shape(call: OpCall) -> tuple[int, ...]:
-    shape, axes = call.input(0).shape, call.ints_attr("axes")
+    shape, axes = call.input(0).shape, call.attributes(ReverseAttrs).axes
     if not all(0 <= axis < len(shape) for axis in axes):
         raise NotSupportedError(f"the axes {list(axes)} of {len(shape)}")
     return shape
 
 
 def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
-    shape, axes = call.input(0).shape, call.ints_attr("axes")
+    shape, axes = call.input(0).shape, call.attributes(ReverseAttrs).axes
     strides = row_major_strides(shape)
     first = sum((shape[axis] - 1) * strides[axis] for axis in axes)
     steps = [-stride if axis in axes else stride for axis, stride in enumerate(strides)]
@@ -202,7 +219,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "transpose",
         _transposed_shape,
         _transpose_copies,
-        lambda call, arrays: [arrays[0].transpose(call.ints_attr("perm"))],
+        lambda call, arrays: [arrays[0].transpose(call.attributes(TransposeAttrs).perm)],
     ),
     data_movement_op(
         "strided_slice",
@@ -220,13 +237,13 @@ OPDEFS: tuple[OpDef, ...] = (
         "pack",
         _pack_shape,
         _pack_copies,
-        lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))],
+        lambda call, arrays: [np.stack(arrays, axis=call.attributes(AxisAttrs).axis)],
     ),
     data_movement_op(
         "unpack",
         _unpack_shapes,
         _unpack_copies,
-        lambda call, arrays: list(np.moveaxis(arrays[0], call.int_attr("axis"), 0)),
+        lambda call, arrays: list(np.moveaxis(arrays[0], call.attributes(AxisAttrs).axis, 0)),
     ),
     data_movement_op(
         "gather",
@@ -238,18 +255,18 @@ OPDEFS: tuple[OpDef, ...] = (
         "tile",
         _tile_shape,
         _tile_copies,
-        lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
+        lambda call, arrays: [np.tile(arrays[0], call.attributes(TileAttrs).multiples)],
     ),
     data_movement_op(
         "broadcast_to",
         _broadcast_shape,
         _broadcast_copies,
-        lambda call, arrays: [np.broadcast_to(arrays[0], call.ints_attr("shape"))],
+        lambda call, arrays: [np.broadcast_to(arrays[0], call.attributes(BroadcastAttrs).shape)],
     ),
     data_movement_op(
         "reverse_v2",
         _reversed_shape,
         _reverse_copies,
-        lambda call, arrays: [np.flip(arrays[0], call.ints_attr("axes"))],
+        lambda call, arrays: [np.flip(arrays[0], call.attributes(ReverseAttrs).axes)],
     ),
 )

@@ -23,6 +23,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, UINT32, A
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.control import DetectionsAttrs, DetectionsByClassAttrs
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -42,6 +43,7 @@ from firmwright.ops.strided_copy import lower_fill
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
+    attrs = call.attributes(DetectionsAttrs)
     boxes, scores, anchors = (call.input(index) for index in range(3))
     kinds, results = (boxes, scores, anchors), {kind.dtype for kind in call.outputs}
     if {kind.dtype for kind in kinds} - {FLOAT32, INT8, UINT8} or results != {FLOAT32}:
@@ -58,17 +60,11 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         or anchors.shape != (count, 4)
     ):
         raise NotSupportedError(f"boxes of {list(boxes.shape)}, scores of {list(scores.shape)}")
-    if not 1 <= call.int_attr("num_classes") <= scores.shape[2]:
-        raise NotSupportedError(f"{call.int_attr('num_classes')} of {scores.shape[2]} classes")
-    limit = call.int_attr("max_detections")
+    if not 1 <= attrs.num_classes <= scores.shape[2]:
+        raise NotSupportedError(f"{attrs.num_classes} of {scores.shape[2]} classes")
+    limit = attrs.max_detections
     shapes = ((1, limit, 4), (1, limit), (1, limit), (1,))
     return tuple(TensorType(shape, FLOAT32) for shape in shapes)
-
-
-def _scales(call: OpCall) -> tuple[float, ...]:
-    values = call.attrs["scales"]
-    assert isinstance(values, tuple)  # ensured on import
-    return tuple(float(value) for value in values)  # type: ignore[arg-type]  # numbers by import
 
 
 def _real_value(kind: TensorType, x: Any) -> Any:
@@ -83,11 +79,11 @@ def _real_value(kind: TensorType, x: Any) -> Any:
 
 def _corners_and_scores(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, Array]:
     boxes, scores, anchors = (_real_value(call.input(k), x) for k, x in enumerate(arrays))
-    encoded = boxes[0] / np.array(_scales(call), np.float32)
+    encoded = boxes[0] / np.array(call.attributes(DetectionsAttrs).scales, np.float32)
     center = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
     half = np.float32(0.5) * np.exp(encoded[:, 2:]) * anchors[:, 2:]
     corners = np.concatenate([center - half, center + half], axis=1).astype(np.float32)
-    return corners, scores[0][:, -call.int_attr("num_classes") :]
+    return corners, scores[0][:, -call.attributes(DetectionsAttrs).num_classes :]
 
 
 def intersection_over_union(box: Array, others: Array) -> Array:
@@ -100,10 +96,11 @@ def intersection_over_union(box: Array, others: Array) -> Array:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    limit = call.int_attr("max_detections")
+    attrs = call.attributes(DetectionsAttrs)
+    limit = attrs.max_detections
     corners, scores = _corners_and_scores(call, arrays)
     best_scores = scores.max(axis=1)
-    is_open = best_scores >= np.float32(call.float_attr("score_threshold"))
+    is_open = best_scores >= np.float32(attrs.score_threshold)
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
     box_count = 0
     while box_count < limit and is_open.any():
@@ -113,7 +110,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         results[2][0, box_count] = best_scores[chosen]
         box_count += 1
         is_open &= intersection_over_union(corners[chosen], corners) <= np.float32(
-            call.float_attr("iou_threshold")
+            attrs.iou_threshold
         )
         is_open[chosen] = False
     results[3][0] = box_count
@@ -121,7 +118,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    limit, classes = call.int_attr("max_detections"), call.int_attr("num_classes")
+    attrs = call.attributes(DetectionsAttrs)
+    limit, classes = attrs.max_detections, attrs.num_classes
     for output in b.outputs[:3]:
         lower_fill(b, output, 0)
     corners = b.view("found_corners", b.y, 0, (limit, 4), access="rw")
@@ -152,7 +150,7 @@ def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
 
 
 def _place(b: Kernel, box: ArithExpr, kind: ArithExpr) -> list[ArithExpr | int]:
-    return [0, box, kind + b.input(1).shape[2] - b.call.int_attr("num_classes")]
+    return [0, box, kind + b.input(1).shape[2] - b.call.attributes(DetectionsAttrs).num_classes]
 
 
 def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
@@ -161,14 +159,14 @@ def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
     if not scores.dtype.is_float:
         return b.load_i32(scores, at)
     bits = b.load(b.view("bits", scores, 0, scores.shape, dtype=INT32, alignment=4), at)
-    if b.call.float_attr("score_threshold") > 0:
+    if b.call.attributes(DetectionsAttrs).score_threshold > 0:
         return bits
     return select(bits < 0, INT32.min - minimum(bits, 0), bits)
 
 
 def _least_key(call: OpCall) -> int:
     """Return the least key of a score that is not below the threshold."""
-    kind, limit = call.input(1), np.float32(call.float_attr("score_threshold"))
+    kind, limit = call.input(1), np.float32(call.attributes(DetectionsAttrs).score_threshold)
     if kind.dtype.is_float:
         bits = int(limit.view(np.int32))
         return bits if bits >= 0 else INT32.min - bits
@@ -177,7 +175,11 @@ def _least_key(call: OpCall) -> int:
 
 
 def _lower_corners(b: Kernel, i: ArithExpr) -> list[ArithExpr]:
-    scales, lows, highs = _scales(b.call), list[ArithExpr](), list[ArithExpr]()
+    scales, lows, highs = (
+        b.call.attributes(DetectionsAttrs).scales,
+        list[ArithExpr](),
+        list[ArithExpr](),
+    )
     for axis in (0, 1):
         size = b.let("size", _real(b, 2, [i, axis + 2]))
         center = _real(b, 0, [0, i, axis]) / scales[axis] * size + _real(b, 2, [i, axis])
@@ -251,7 +253,7 @@ def _lower_overlap(
     ratio = intersection / (other_area + area - intersection)
     with (
         b.if_(logical_and(area > 0.0, other_area > 0.0)),
-        b.if_(ratio > b.call.float_attr("iou_threshold")),
+        b.if_(ratio > b.call.attributes(DetectionsAttrs).iou_threshold),
     ):
         is_free.set(0)
 
@@ -260,7 +262,8 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def reference_by_class(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    count, limit = call.int_attr("num_classes"), call.int_attr("max_detections")
+    attrs = call.attributes(DetectionsAttrs)
+    count, limit = attrs.num_classes, attrs.max_detections
     corners, scores = _corners_and_scores(call, arrays)
     selections: list[tuple[float, int, int]] = []
     for kind in range(count):
@@ -276,10 +279,11 @@ def reference_by_class(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
 
 
 def _select_boxes(call: OpCall, corners: Array, scores: Array) -> list[int]:
-    is_open = scores >= np.float32(call.float_attr("score_threshold"))
-    iou_limit = np.float32(call.float_attr("iou_threshold"))
+    attrs = call.attributes(DetectionsByClassAttrs)
+    is_open = scores >= np.float32(attrs.score_threshold)
+    iou_limit = np.float32(attrs.iou_threshold)
     boxes: list[int] = []
-    while len(boxes) < call.int_attr("detections_per_class") and is_open.any():
+    while len(boxes) < attrs.detections_per_class and is_open.any():
         box = int(np.argmax(np.where(is_open, scores, -np.inf)))
         boxes.append(box)
         is_open &= intersection_over_union(corners[box], corners) <= iou_limit
@@ -288,18 +292,19 @@ def _select_boxes(call: OpCall, corners: Array, scores: Array) -> list[int]:
 
 
 def lower_by_class(call: OpCall, b: Kernel) -> None:
-    count, limit = call.input(0).shape[1], call.int_attr("max_detections")
+    attrs = call.attributes(DetectionsByClassAttrs)
+    count, limit = call.input(0).shape[1], attrs.max_detections
     lower_fill(b, b.outputs[0], 0)
     lower_fill(b, b.outputs[1], 0)
     lower_fill(b, b.outputs[2], _LOWEST)
     boxes = b.allocate("boxes", INT32, (limit,))
     with b.for_("d", limit) as d:
         b.store(boxes, [d], 0)
-    each = min(call.int_attr("detections_per_class"), count)
+    each = min(attrs.detections_per_class, count)
     corners = b.allocate("corners", FLOAT32, (each, 4))
     entries = b.allocate("entries", INT64, (count,), 8)
     box_count = b.register("total", UINT32, 0)
-    with b.for_("c", call.int_attr("num_classes")) as c:
+    with b.for_("c", attrs.num_classes) as c:
 
         def take(place: ArithExpr, box: ArithExpr, key: ArithExpr) -> None:
             value = b.let("value", _real(b, 1, _place(b, box, c)))
@@ -336,7 +341,7 @@ def _lower_insertion(
 
 def _lower_results(b: Kernel, boxes: tir.Buffer, total: Register) -> None:
     count = b.call.input(0).shape[1]
-    with b.for_("d", b.call.int_attr("max_detections")) as d:
+    with b.for_("d", b.call.attributes(DetectionsAttrs).max_detections) as d:
         with b.if_(d.cast(UINT32) < total.value):
             box = b.let("box", minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX))
             for k, corner in enumerate(_lower_corners(b, box)):

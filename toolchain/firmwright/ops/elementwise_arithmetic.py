@@ -26,6 +26,7 @@ from firmwright.base.dtypes import FLOAT32, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph import OpCall
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
@@ -38,7 +39,7 @@ from firmwright.ops.requantize import Requantization, make_requantization, requa
 
 
 def _check_no_activation(call: OpCall) -> None:
-    if call.str_attr("activation") != "none":
+    if call.attributes(ActivationAttrs).activation != "none":
         raise NotSupportedError("int32 with an activation")
 
 
@@ -54,8 +55,9 @@ def _activated_float32(function: Any) -> ElementwiseKernel:
     """Apply `function` to arrays and expressions, then clamp to the activation."""
 
     def run(call: OpCall, a: Any, b: Any) -> Any:
+        attrs = call.attributes(ActivationAttrs)
         with np.errstate(all="ignore"):
-            return requantize.apply_activation(function(a, b), call.str_attr("activation"))
+            return requantize.apply_activation(function(a, b), attrs.activation)
 
     return compute_elements(run, run)
 
@@ -89,7 +91,7 @@ def _product_kernel(check: Callable[[OpCall], None]) -> ElementwiseKernel:
 
 
 def product_requantization(call: OpCall) -> Requantization:
-    activation = call.str_attr("activation")
+    activation = call.attributes(ActivationAttrs).activation
     if has_zero_scale(call):
         return make_requantization([0.0], Rounding.TWICE, call.output, activation)
     return requant_by_scales(call, lambda a, b, y: a * b / y, activation)
@@ -124,7 +126,8 @@ def _integer_quotient(call: OpCall, a: Array, b: Array) -> Array:
 
 
 def _quotient_requantization(call: OpCall) -> Requantization:
-    return requant_by_scales(call, lambda a, b, y: a / (b * y), call.str_attr("activation"))
+    attrs = call.attributes(ActivationAttrs)
+    return requant_by_scales(call, lambda a, b, y: a / (b * y), attrs.activation)
 
 
 def _quotient(call: OpCall, a: Array, b: Array) -> Array:

@@ -20,6 +20,7 @@ from firmwright.base.dtypes import BOOL, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, minimum
 from firmwright.ops.elementwise import ElementLoop, broadcast_shape, loop_over_elements
 from firmwright.ops.expression_language import (
@@ -39,22 +40,20 @@ Permutation = tuple[int, ...]
 
 
 def has_permuted_inputs(call: OpCall) -> bool:
-    return "perms" in call.attrs
+    return bool(call.attributes(ExpressionAttrs).perms)
 
 
 def input_permutations(call: OpCall) -> list[Permutation]:
     kinds = [call.input(index) for index in range(len(call.inputs))]
     if not has_permuted_inputs(call):
         return [tuple(range(len(kind.shape))) for kind in kinds]
-    attribute = call.attrs["perms"]
-    if not isinstance(attribute, tuple) or len(attribute) != len(kinds):
-        raise NotSupportedError(f"{len(kinds)} inputs with the permutations {attribute!r}")
-    permutations: list[Permutation] = []
-    for perm, kind in zip(attribute, kinds, strict=True):
-        if not isinstance(perm, tuple) or sorted(perm) != list(range(len(kind.shape))):
+    perms = call.attributes(ExpressionAttrs).perms
+    if len(perms) != len(kinds):
+        raise NotSupportedError(f"{len(kinds)} inputs with the permutations {perms!r}")
+    for perm, kind in zip(perms, kinds, strict=True):
+        if sorted(perm) != list(range(len(kind.shape))):
             raise NotSupportedError(f"the permutation {perm!r} of {len(kind.shape)} dimensions")
-        permutations.append(tuple(int(axis) for axis in perm))  # type: ignore[arg-type]  # they are
-    return permutations
+    return list(perms)
 
 
 def permuted_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
@@ -104,20 +103,21 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     for kind, perm in zip(kinds, input_permutations(call), strict=True):
         shape = broadcast_shape(shape, tuple(kind.shape[axis] for axis in perm))
     variables = [ArithExpr(tir.Var(n, x.dtype)) for n, x in zip(INPUT_NAMES, kinds, strict=False)]
-    dtype = result_dtype(call.str_attr("formula"), variables)
+    dtype = result_dtype(call.attributes(ExpressionAttrs).formula, variables)
     return (TensorType(shape, dtype, call.output.quantization),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(ExpressionAttrs)
     permuted = permuted_arrays(call, arrays)
-    result = evaluate_in_numpy(call.str_attr("formula"), permuted).astype(call.output.dtype.np)
+    result = evaluate_in_numpy(attrs.formula, permuted).astype(call.output.dtype.np)
     return (np.array(np.broadcast_to(result, call.output.shape)),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     loop = permuted_elements if has_permuted_inputs(call) else loop_over_elements
     with loop(b) as (values, store):
-        store(lower_expression(b, call.str_attr("formula"), values))
+        store(lower_expression(b, call.attributes(ExpressionAttrs).formula, values))
 
 
 def row_window(call: OpCall) -> RowWindow | None:
@@ -151,26 +151,28 @@ def unreduced_type(call: OpCall) -> TensorType:
 
 
 def infer_reduction(call: OpCall) -> tuple[TensorType, ...]:
-    unreduced, axes, step = unreduced_type(call), call.ints_attr("axes"), call.str_attr("step")
+    attrs = call.attributes(ReductionAttrs)
+    unreduced, axes, step = unreduced_type(call), attrs.axes, attrs.step
     if step not in _STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
         raise NotSupportedError(f"{unreduced.dtype.name} reduced by {step!r}")
     if any(not 0 <= axis < len(unreduced.shape) for axis in axes):
         raise NotSupportedError(f"axes {list(axes)} of {len(unreduced.shape)} dimensions")
-    shape = reduced_shape(unreduced.shape, axes, bool(call.int_attr("keep_dims")))
+    shape = reduced_shape(unreduced.shape, axes, attrs.keep_dims)
     return (TensorType(shape, unreduced.dtype),)
 
 
 def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the reduced values; floats are computed in double."""
+    attrs = call.attributes(ReductionAttrs)
     unreduced, permuted = unreduced_type(call), permuted_arrays(call, arrays)
-    values = np.broadcast_to(evaluate_in_numpy(call.str_attr("formula"), permuted), unreduced.shape)
+    values = np.broadcast_to(evaluate_in_numpy(attrs.formula, permuted), unreduced.shape)
     if unreduced.dtype.is_float:
         values = values.astype(np.float64)
     with np.errstate(all="ignore"):
-        reduced = _STEPS[call.str_attr("step")][1].reduce(
+        reduced = _STEPS[attrs.step][1].reduce(
             values,
-            axis=call.ints_attr("axes"),
-            initial=_neutral_element(call.str_attr("step"), unreduced.dtype),
+            axis=attrs.axes,
+            initial=_neutral_element(attrs.step, unreduced.dtype),
         )
         return (np.asarray(reduced).astype(unreduced.dtype.np).reshape(call.output.shape),)
 
@@ -184,16 +186,17 @@ def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
 
     The last block of an axis overlaps its predecessor.
     """
-    kind, step = unreduced_type(call), call.str_attr("step")
+    attrs = call.attributes(ReductionAttrs)
+    kind, step = unreduced_type(call), attrs.step
     places = [dict(zip(sizes, at, strict=True)) for at in product(*map(range, sizes.values()))]
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:
         for axis, n in enumerate(kind.shape):
-            if axis not in call.ints_attr("axes"):
+            if axis not in attrs.axes:
                 index[axis] = outer.enter_context(_block(b, axis, n, sizes.get(axis, 1)))
         acc = [b.register("acc", kind.dtype, _neutral_element(step, kind.dtype)) for _ in places]
         with ExitStack() as inner:
-            for axis in call.ints_attr("axes"):
+            for axis in attrs.axes:
                 n = kind.shape[axis]
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", n)) if n > 1 else 0
             loads: dict[tuple[int, tir.Expr], ArithExpr] = {}
@@ -204,7 +207,7 @@ def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
                     if (number, element.expr) not in loads:
                         loads[number, element.expr] = b.let(INPUT_NAMES[number], element)
                     values.append(loads[number, element.expr])
-                value = evaluate(call.str_attr("formula"), values, TirAlgebra(b.let))
+                value = evaluate(attrs.formula, values, TirAlgebra(b.let))
                 register.set(binary_expr(_STEPS[step][0], register.value, value))
         for register, place in zip(acc, places, strict=True):
             b.store(b.y, output_index(call, _moved(index, place)), register.value)
@@ -227,7 +230,8 @@ def _moved(
 
 def _reduction_macs(call: OpCall) -> int:
     """Return the number of summed products; 0 for other reductions."""
-    if (call.str_attr("formula"), call.str_attr("step")) != ("a * b", "add"):
+    attrs = call.attributes(ReductionAttrs)
+    if (attrs.formula, attrs.step) != ("a * b", "add"):
         return 0
     return unreduced_type(call).elements
 

@@ -22,6 +22,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.signal import FftAttrs
 from firmwright.ops import fft_lowering
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -30,7 +31,7 @@ _LENGTHS = tuple(1 << n for n in range(3, 15))
 
 
 def _check_length(call: OpCall) -> int:
-    x, y, length = call.input(0), call.output, call.int_attr("length")
+    x, y, length = call.input(0), call.output, call.attributes(FftAttrs).length
     if x.dtype not in (INT16, INT32, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"a transform of {x.dtype.name} to {y.dtype.name}")
     if length not in _LENGTHS:
@@ -136,7 +137,7 @@ class _Fractions:
 
 
 def _rfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, length = arrays[0], call.int_attr("length")
+    x, length = arrays[0], call.attributes(FftAttrs).length
     padded = np.zeros((*x.shape[:-1], length), np.float64 if x.dtype.kind == "f" else np.int64)
     padded[..., : x.shape[-1]] = x
     if x.dtype.kind == "f":
@@ -152,14 +153,14 @@ def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
     x = arrays[0]
     if x.dtype.kind == "f":
         bins = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
-        samples = np.fft.irfft(bins[..., 0] + 1j * bins[..., 1], call.int_attr("length"))
+        samples = np.fft.irfft(bins[..., 0] + 1j * bins[..., 1], call.attributes(FftAttrs).length)
         return (samples.astype(np.float32),)
     samples = _Fractions(fft_lowering.fraction_bits(call.output.dtype)).samples(x.astype(np.int64))
     return (samples.astype(x.dtype),)
 
 
 def _rfft_lower(call: OpCall, b: Kernel) -> None:
-    x, length = call.input(0), call.int_attr("length")
+    x, length = call.input(0), call.attributes(FftAttrs).length
     frames = x.elements // x.shape[-1]
     transform = fft_lowering.FftBuilder(b, x.dtype, length // 2, reverse=False)
     samples = b.view("samples", b.input(0), 0, (frames, x.shape[-1]))
@@ -172,7 +173,7 @@ def _rfft_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _irfft_lower(call: OpCall, b: Kernel) -> None:
-    x, length = call.input(0), call.int_attr("length")
+    x, length = call.input(0), call.attributes(FftAttrs).length
     frames = x.elements // x.shape[-1]
     transform = fft_lowering.FftBuilder(b, x.dtype, length // 2, reverse=True)
     bins = b.view("bins", b.input(0), 0, (frames, length // 2 + 1, 2))

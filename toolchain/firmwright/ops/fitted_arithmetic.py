@@ -17,6 +17,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.values import FittedAttrs, FittedProductAttrs, TableSumAttrs
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ops.elementwise import broadcast_shape, centered, loop_over_elements
 from firmwright.ops.kernel import Kernel
@@ -34,8 +35,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _narrowed(call: OpCall, v: Any, dtype: DType) -> Any:
-    shift, window = call.int_attr("shift"), call.int_attr("window")
-    low, high = call.int_attr("low"), call.int_attr("high")
+    attrs = call.attributes(FittedAttrs)
+    shift, window = attrs.shift, attrs.window
+    low, high = attrs.low, attrs.high
     if not isinstance(v, ArithExpr):
         whole = (v + window * ((v >> shift) & 1)) >> shift
         return np.clip(whole, low, high).astype(np.int8)
@@ -45,28 +47,32 @@ def _narrowed(call: OpCall, v: Any, dtype: DType) -> Any:
 
 
 def table_sum(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(TableSumAttrs)
     a, b = (x.astype(np.int64) for x in arrays)
-    table = np.array(call.ints_attr("table"), np.int64)
-    return (_narrowed(call, a * call.int_attr("multiplier") + table[b - INT8.min], INT32),)
+    table = np.array(attrs.table, np.int64)
+    return (_narrowed(call, a * attrs.multiplier + table[b - INT8.min], INT32),)
 
 
 def lower_table_sum(call: OpCall, b: Kernel) -> None:
-    table = b.constant("table", np.array(call.ints_attr("table")), INT32)
+    attrs = call.attributes(TableSumAttrs)
+    table = b.constant("table", np.array(attrs.table), INT32)
     with loop_over_elements(b) as (values, store):
         entry = b.load(table, [values[1].cast(INDEX) - INT8.min])
-        v = b.let("v", values[0].cast(INT32) * call.int_attr("multiplier") + entry)
+        v = b.let("v", values[0].cast(INT32) * attrs.multiplier + entry)
         store(_narrowed(call, v, INT32))
 
 
 def fitted_product(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(FittedProductAttrs)
     a, b = centered(call, *arrays)
-    v = a * b * call.int_attr("multiplier") + call.int_attr("addend")
+    v = a * b * attrs.multiplier + attrs.addend
     return (_narrowed(call, v, INT64),)
 
 
 def lower_fitted_product(call: OpCall, b: Kernel) -> None:
+    attrs = call.attributes(FittedProductAttrs)
     multiplier, addend = (
-        ArithExpr(immediate(call.int_attr(name), INT64)) for name in ("multiplier", "addend")
+        ArithExpr(immediate(value, INT64)) for value in (attrs.multiplier, attrs.addend)
     )
     with loop_over_elements(b) as (values, store):
         left, right = centered(call, *values)

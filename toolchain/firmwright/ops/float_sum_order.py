@@ -26,13 +26,13 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.text_sections import read_sections
+from firmwright.ir.graph.attributes.values import AxesAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic, immediate
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
-FLOAT_ORDER = "float_order"
 _PACKET = 4
 _MIN_SHIFT, _MAX_SHIFT = 4, 21
 
@@ -94,8 +94,8 @@ class SumOrder:
 
     @staticmethod
     def of(call: OpCall) -> "SumOrder":
-        shape, axes = call.input(0).shape, call.ints_attr("axes")
-        layout = call.ints_attr(FLOAT_ORDER)
+        shape, axes = call.input(0).shape, call.attributes(AxesAttrs).axes
+        layout = call.attributes(AxesAttrs).float_order
         groups = [tuple(group) for _, group in groupby(layout, lambda axis: axis in axes)]
         reduced = groups[layout[0] not in axes :: 2]
         kept = math.prod(shape[axis] for group in groups[:2] for axis in group if axis not in axes)
@@ -151,7 +151,7 @@ class TieTest:
 
 def float_sums(call: OpCall, x: Array) -> Array:
     """Return ONNX Runtime's sums, or means."""
-    order, layout = SumOrder.of(call), call.ints_attr(FLOAT_ORDER)
+    order, layout = SumOrder.of(call), call.attributes(AxesAttrs).float_order
     quant = per_tensor_quant(call.input(0))
     places = np.arange(x.size).reshape([x.shape[axis] for axis in layout])
     inside = (*order.inner, *order.outer)
@@ -192,7 +192,11 @@ def lower_result(
 
 
 def _lower_float_sum(call: OpCall, b: Kernel, index: dict[int, ArithExpr | int]) -> ArithExpr:
-    shape, order, layout = call.input(0).shape, SumOrder.of(call), call.ints_attr(FLOAT_ORDER)
+    shape, order, layout = (
+        call.input(0).shape,
+        SumOrder.of(call),
+        call.attributes(AxesAttrs).float_order,
+    )
     total, quant = b.register("total", FLOAT32, 0.0), per_tensor_quant(call.input(0))
     with ExitStack() as loops:
         for axis in order.outer:

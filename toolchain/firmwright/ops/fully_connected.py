@@ -17,6 +17,7 @@ from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, FullyConnectedAttrs
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv2d import bias_of, onnx_requantization, weight_offsets
@@ -40,7 +41,7 @@ def output_shape(call: OpCall) -> tuple[int, ...]:
     outputs, inputs = w.shape
     if not inputs or x.elements % inputs:
         raise NotSupportedError(f"{x.elements} input elements in rows of {inputs}")
-    if not call.int_attr("keep_dims"):
+    if not call.attributes(FullyConnectedAttrs).keep_dims:
         return (x.elements // inputs, outputs)
     if x.shape[-1] != inputs:
         raise NotSupportedError(f"keep_dims with rows of {x.shape[-1]}, weights of {inputs}")
@@ -62,9 +63,10 @@ def has_int32_multiplier(call: OpCall) -> bool:
 
 def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
     """Return the parameters that convert an int8 layer's sums to outputs."""
+    attrs = call.attributes(ActivationAttrs)
     if call.numerics == "onnx":
         return onnx_requantization(call, 0)
-    activation, factors = call.str_attr("activation"), requantize.scale_factors(call)
+    activation, factors = attrs.activation, requantize.scale_factors(call)
     if call.numerics == "tflm":
         return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
     rounded_once = requantize.make_requantization(factors, Rounding.ONCE, call.output, activation)
@@ -74,7 +76,8 @@ def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.Exa
 
 def defined_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
     """Return the parameters as the profile defines them: of int16, and of variable weights."""
-    factors, activation = requantize.scale_factors(call), call.str_attr("activation")
+    attrs = call.attributes(ActivationAttrs)
+    factors, activation = requantize.scale_factors(call), attrs.activation
     if call.numerics != "tflm":
         return int16x8.exact_scale(factors, call.output, activation)
     if int16x8.has_int64_sum(call):
@@ -83,6 +86,7 @@ def defined_requantization(call: OpCall) -> requantize.Requantization | int16x8.
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(ActivationAttrs)
     w = arrays[1].astype(np.float64) - requantize.weight_zero_point(call)
     x = arrays[0].astype(np.float64).reshape(-1, w.shape[1])
     shape = call.output.shape
@@ -96,14 +100,15 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         acc = ((x - requantize.per_tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
         return (_requantized(call, acc + bias_of(call, "int32")).reshape(shape),)
     total = x @ w.T + bias_of(call, "float32")
-    return (requantize.apply_activation(total, call.str_attr("activation")).reshape(shape),)
+    return (requantize.apply_activation(total, attrs.activation).reshape(shape),)
 
 
 def _requantized(call: OpCall, acc: Array) -> Array:
+    attrs = call.attributes(ActivationAttrs)
     if call.numerics == "onnx":
         return requantize.apply_float32(call, acc)
     step = requantize.make_requantization(
-        requantize.scale_factors(call), Rounding.TWICE, call.output, call.str_attr("activation")
+        requantize.scale_factors(call), Rounding.TWICE, call.output, attrs.activation
     )
     if call.numerics == "tflm":
         return step.apply(acc, INT8)
@@ -140,6 +145,7 @@ def _lower_rows(
     bias: tir.Buffer | None = None,
 ) -> None:
     """Emit dot products from `start`, plus `bias`; `finish` requantizes them, None: floats."""
+    attrs = call.attributes(ActivationAttrs)
     outputs, inputs = call.input(1).shape
     with b.for_("n", call.input(0).elements // inputs) as n:
         row = b.view("row", b.input(0), n * inputs, (inputs,))
@@ -152,7 +158,7 @@ def _lower_rows(
                 acc.add(requantize.multiply_quantized(x, w, zero_points, wide))
             total = acc.value if bias is None else acc.value + b.load(bias, [o]).cast(wide)
             if finish is None:
-                b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
+                b.store(out, [o], requantize.apply_activation(total, attrs.activation))
             else:
                 b.store(out, [o], finish(total, o))
 
@@ -182,6 +188,7 @@ def infer_variable(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference_variable(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(ActivationAttrs)
     is_float, shape = call.input(0).dtype == FLOAT32, call.output.shape
     wide = np.float64 if is_float else np.int64
     x, w = (array.astype(wide) for array in arrays[:2])
@@ -189,7 +196,7 @@ def reference_variable(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     x = x.reshape(-1, w.shape[1])
     if is_float:
         total = x @ w.T + bias
-        return (requantize.apply_activation(total, call.str_attr("activation")).reshape(shape),)
+        return (requantize.apply_activation(total, attrs.activation).reshape(shape),)
     zero_points = [requantize.per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
     sums = (x - zero_points[0]) @ (w - zero_points[1]).T + bias
     step, kind = defined_requantization(call), call.output.dtype

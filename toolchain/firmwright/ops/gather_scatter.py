@@ -25,6 +25,11 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, INT64, UINT32, Ar
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.movement import (
+    DynamicGatherAttrs,
+    DynamicScatterAttrs,
+    ShapeAttrs,
+)
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -49,21 +54,30 @@ _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
 }
 
 
+def gather_axis(call: OpCall) -> int:
+    """Return the axis that indices refer to; raise NotSupportedError if there is none."""
+    axis = call.attributes(DynamicGatherAttrs).axis
+    if axis is None:
+        raise NotSupportedError("a mode that needs an axis, and none")
+    return axis
+
+
 def _check(call: OpCall) -> None:
+    attrs = call.attributes(DynamicGatherAttrs)
     x, indices = call.input(0), call.input(1)
     if x.dtype not in DTYPES or indices.dtype not in (INT32, INT64):
         raise NotSupportedError(f"{x.dtype.name} with indices of {indices.dtype.name}")
-    mode, rank = call.str_attr("mode"), len(x.shape)
+    mode, rank = attrs.mode, len(x.shape)
     if mode in ("along", "elements"):
-        if not 0 <= call.int_attr("axis") < rank:
-            raise NotSupportedError(f"axis {call.int_attr('axis')} of {rank} dimensions")
+        if not 0 <= gather_axis(call) < rank:
+            raise NotSupportedError(f"axis {attrs.axis} of {rank} dimensions")
         if mode == "elements" and len(indices.shape) != rank:
             raise NotSupportedError(
                 f"indices of {len(indices.shape)} dimensions for data of {rank}"
             )
         batch = _batch_dims(call)
-        if batch > min(call.int_attr("axis"), len(indices.shape)):
-            raise NotSupportedError(f"{batch} batch dimensions with axis {call.int_attr('axis')}")
+        if batch > min(gather_axis(call), len(indices.shape)):
+            raise NotSupportedError(f"{batch} batch dimensions with axis {attrs.axis}")
     elif mode == "slices":
         batch = _batch_dims(call)
         if not indices.shape or indices.shape[-1] + batch > rank or batch >= len(indices.shape):
@@ -75,14 +89,14 @@ def _check(call: OpCall) -> None:
 
 
 def _batch_dims(call: OpCall) -> int:
-    return call.int_attr("batch_dims", 0)
+    return call.attributes(DynamicGatherAttrs).batch_dims or 0
 
 
 def _read_shape(call: OpCall) -> tuple[int, ...]:
     x, indices = call.input(0).shape, call.input(1).shape
-    match call.str_attr("mode"):
+    match call.attributes(DynamicGatherAttrs).mode:
         case "along":
-            axis = call.int_attr("axis")
+            axis = gather_axis(call)
             return (*x[:axis], *indices[_batch_dims(call) :], *x[axis + 1 :])
         case "elements":
             return indices
@@ -96,7 +110,7 @@ def infer_read(call: OpCall) -> tuple[TensorType, ...]:
 
 def infer_write(call: OpCall) -> tuple[TensorType, ...]:
     _check(call)
-    x, updates, step = call.input(0), call.input(2), call.str_attr("step")
+    x, updates, step = call.input(0), call.input(2), call.attributes(DynamicScatterAttrs).step
     if updates.shape != _read_shape(call) or updates.dtype != x.dtype:
         raise NotSupportedError(f"updates {list(updates.shape)} of {updates.dtype.name}")
     if step not in ("none", *_STEPS):
@@ -108,13 +122,14 @@ def _coordinates(
     call: OpCall, at: Sequence[Any], look_up: Callable[[str, Sequence[Any], int], Any]
 ) -> list[Any]:
     """Return the coordinates in x of result `at`; `look_up` reads an index for an axis."""
+    attrs = call.attributes(DynamicGatherAttrs)
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
-    if call.str_attr("mode") == "slices":
+    if attrs.mode == "slices":
         lead = len(indices) - 1
         named = [look_up(f"place{k}", [*at[:lead], k], x[batch + k]) for k in range(indices[-1])]
         return [*at[:batch], *named, *at[lead:]]
-    axis = call.int_attr("axis")
-    if call.str_attr("mode") == "elements":
+    axis = gather_axis(call)
+    if attrs.mode == "elements":
         return [*at[:axis], look_up("place", at, x[axis]), *at[axis + 1 :]]
     end = axis + len(indices) - batch
     picked = look_up("place", [*at[:batch], *at[axis:end]], x[axis])
@@ -133,7 +148,7 @@ def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
 
 def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     result, positions = arrays[0].copy(), _numpy_coordinates(call, arrays[1])
-    step = call.str_attr("step")
+    step = call.attributes(DynamicScatterAttrs).step
     if step == "none":
         result[positions] = arrays[2]
     else:
@@ -167,13 +182,14 @@ def _copied_as(dtype: DType, count: int) -> tuple[DType, int]:
 
 def lower_read(call: OpCall, b: Kernel) -> None:
     """Look up each index once; inner loops copy whole slices."""
-    if call.str_attr("mode") == "elements":
+    attrs = call.attributes(DynamicGatherAttrs)
+    if attrs.mode == "elements":
         with b.loops("i", call.output.shape) as at:
             b.store(b.y, at, b.load(b.input(0), _tir_coordinates(b, at)))
         return
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
-    along = call.str_attr("mode") == "along"
-    first = call.int_attr("axis") if along else batch
+    along = attrs.mode == "along"
+    first = gather_axis(call) if along else batch
     tuples, named = (indices, 1) if along else (indices[:-1], indices[-1])
     batches, before, size = (math.prod(p) for p in (x[:batch], x[batch:first], x[first + named :]))
     count, axes = math.prod(tuples[batch:]), x[first : first + named]
@@ -198,7 +214,7 @@ def lower_read(call: OpCall, b: Kernel) -> None:
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:
-    updates, step = b.input(2), call.str_attr("step")
+    updates, step = b.input(2), call.attributes(DynamicScatterAttrs).step
     lower_copies(b, StridedCopy((CopyAxis(b.y.elements, 1, 1),)))
     with b.loops("u", updates.shape) as index:
         position = _tir_coordinates(b, index)
@@ -241,13 +257,13 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
 
 def _scatter_parts(call: OpCall) -> tuple[int, int, int]:
     """Return the numbers of slices, of coordinates per index, and of elements per slice."""
-    indices, shape = call.input(0).shape, call.ints_attr("shape")
+    indices, shape = call.input(0).shape, call.attributes(ShapeAttrs).shape
     return math.prod(indices[:-1]), indices[-1], math.prod(shape[indices[-1] :])
 
 
 def _scatter_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 1, 0)
-    indices, x, shape = call.input(0).shape, call.input(1), call.ints_attr("shape")
+    indices, x, shape = call.input(0).shape, call.input(1), call.attributes(ShapeAttrs).shape
     if not indices or not 1 <= indices[-1] <= len(shape) or x.dtype in (BOOL, INT64):
         raise NotSupportedError(f"indices of shape {list(indices)} into {list(shape)}")
     if x.shape != (*indices[:-1], *shape[indices[-1] :]):
@@ -257,7 +273,7 @@ def _scatter_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def _scatter_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     slices, named, size = _scatter_parts(call)
-    shape, kind = call.ints_attr("shape"), call.output.dtype
+    shape, kind = call.attributes(ShapeAttrs).shape, call.output.dtype
     dtype = np.float32 if kind == FLOAT32 else np.int64
     y = np.zeros((*shape[:named], size), dtype)
     coordinates = arrays[0].reshape(slices, named)
@@ -268,7 +284,7 @@ def _scatter_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
 
 def _scatter_lower(call: OpCall, b: Kernel) -> None:
     slices, named, size = _scatter_parts(call)
-    shape = call.ints_attr("shape")
+    shape = call.attributes(ShapeAttrs).shape
     lower_fill(b, b.y, 0)
     x = b.view("parts", b.input(1), 0, (slices, size))
     index_view = b.view("places", b.input(0), 0, (slices, named))

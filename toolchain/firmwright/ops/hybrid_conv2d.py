@@ -15,6 +15,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import conv2d, dynamic_range
 from firmwright.ops.conv_window import OutputPosition, window_of
@@ -60,7 +61,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             scaled = scaled * (scales * scale)
         else:
             scaled = scaled * scales * scale
-        results.append(apply_activation(scaled + bias, call.str_attr("activation")))
+        results.append(apply_activation(scaled + bias, call.attributes(ActivationAttrs).activation))
     return (np.concatenate(results),)
 
 
@@ -76,6 +77,7 @@ def quantize_input(
 
 
 def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
+    attrs = call.attributes(ActivationAttrs)
     x, w = call.input(0), b.input(1)
     bias = b.constant("bias", conv2d.bias_of(call, "float32"), FLOAT32)
     window, table = window_of(call, (w.shape[1], w.shape[2])), None
@@ -103,7 +105,7 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
         elif own is not None:
             scale = scale * own
         result = sum_ * scale + b.load(bias, [oc])
-        b.store(b.y, [n, oy, ox, oc], apply_activation(result, call.str_attr("activation")))
+        b.store(b.y, [n, oy, ox, oc], apply_activation(result, attrs.activation))
 
 
 def _hybrid_op(name: str, channel_axis: int, count_macs: Callable[[OpCall], int]) -> OpDef:

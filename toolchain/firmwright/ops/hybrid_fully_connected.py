@@ -15,6 +15,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, HybridFullyConnectedAttrs
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import dynamic_range
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
@@ -40,6 +41,7 @@ def has_constant_operands(call: OpCall) -> bool:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(HybridFullyConnectedAttrs)
     w = arrays[1].astype(np.int64)
     bias = arrays[2].reshape(-1) if call.has_input(_BIAS) else np.float32(0)
     scales = np.array(quantization_of(call.input(1)).scales, np.float32)
@@ -49,18 +51,18 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     for k, row in enumerate(rows):
         if whole is None:
             quantized, scale, offset = dynamic_range.quantize_array(
-                row, asymmetric=bool(call.attrs["asymmetric"])
+                row, asymmetric=attrs.asymmetric
             )
         else:
             quantized, scale, offset = whole[0][k], whole[1], whole[2]
         acc = (w @ (quantized.astype(np.int64) - offset)).astype(np.float32)
         results.append(acc * (scale * scales) + bias)
-    y = apply_activation(np.array(results), call.str_attr("activation"))
+    y = apply_activation(np.array(results), attrs.activation)
     return (y.reshape(call.output.shape),)
 
 
 def is_whole(call: OpCall) -> bool:
-    return bool(call.attrs.get("whole", False))
+    return call.attributes(HybridFullyConnectedAttrs).whole
 
 
 @contextmanager
@@ -94,7 +96,7 @@ def quantized_rows(
             row,
             values,
             weight_scale=weight_scale,
-            asymmetric=bool(call.attrs["asymmetric"]),
+            asymmetric=call.attributes(HybridFullyConnectedAttrs).asymmetric,
             passes=passes,
         )
         yield n, quantized, of_row
@@ -118,7 +120,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             if call.has_input(_BIAS):
                 bias = b.view("bias", b.input(_BIAS), 0, (outputs,))
                 total = total + b.load(bias, [o])
-            b.store(out, [o], apply_activation(total, call.str_attr("activation")))
+            b.store(out, [o], apply_activation(total, call.attributes(ActivationAttrs).activation))
 
 
 OPDEF = OpDef("hybrid_fully_connected", infer, reference, lower, macs=macs)

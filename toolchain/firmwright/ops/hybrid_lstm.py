@@ -13,6 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.recurrent import HybridLstmAttrs
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import lstm, lstm_layer
 from firmwright.ops.dynamic_range import (
@@ -41,8 +42,9 @@ def _weight_scale(call: OpCall, index: int) -> float:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(HybridLstmAttrs)
     x, weights = arrays[0], [array.astype(np.int64) for array in arrays[INPUT_WEIGHTS:BIAS]]
-    x = np.swapaxes(x, 0, 1) if call.int_attr("time_major") else x
+    x = np.swapaxes(x, 0, 1) if attrs.time_major else x
     hidden, cells = arrays[HIDDEN_STATE].copy(), arrays[HIDDEN_STATE + 1].copy()
     y = np.zeros((*x.shape[:2], hidden.shape[1]), np.float32)
     for n in range(x.shape[0]):
@@ -54,12 +56,13 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             ]
             hidden[n], cells[n] = _finish(call, gates, cells[n])
             y[n, t] = hidden[n]
-    y = np.swapaxes(y, 0, 1) if call.int_attr("time_major") else y
+    y = np.swapaxes(y, 0, 1) if attrs.time_major else y
     return y, hidden, cells
 
 
 def _products(call: OpCall, row: Array, weights: Sequence[Array], first: int) -> list[Array]:
-    quantized, scale, offset = quantize_array(row, asymmetric=bool(call.attrs["asymmetric"]))
+    attrs = call.attributes(HybridLstmAttrs)
+    quantized, scale, offset = quantize_array(row, asymmetric=attrs.asymmetric)
     steps, products = quantized.astype(np.int64) - offset, []
     for gate in range(_GATES):
         sums = (weights[first - INPUT_WEIGHTS + gate] @ steps).astype(np.float32)
@@ -77,10 +80,11 @@ def _finish(call: OpCall, gates: Sequence[Array], cells: Array) -> tuple[Array, 
 
 
 def lower(call: OpCall, b: Kernel) -> None:
+    attrs = call.attributes(HybridLstmAttrs)
     batch, time, inputs = lstm_layer.batch_time_inputs(call)
     units = call.input(HIDDEN_STATE).shape[1]
     hidden = b.outputs[1]
-    time_major = bool(call.int_attr("time_major"))
+    time_major = attrs.time_major
     lstm.copy_state(call, b)
     with Nest() as enter:
         n, t = enter(b.for_("n", batch)), enter(b.for_("t", time))
@@ -90,7 +94,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         rows = []
         for name, source in zip(("x", "h"), sources, strict=True):
             target = b.allocate(f"quantized_{name}", INT8, (source.size,))
-            asymmetric = bool(call.attrs["asymmetric"])
+            asymmetric = attrs.asymmetric
             row = quantize_row(b, source, target, weight_scale=None, asymmetric=asymmetric)
             rows.append((target, row))
         with b.for_("u", units) as u:

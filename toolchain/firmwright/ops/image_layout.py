@@ -19,6 +19,12 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall
+from firmwright.ir.graph.attributes.movement import (
+    BatchSpaceAttrs,
+    DepthSpaceAttrs,
+    MirrorPadAttrs,
+    ResizeAttrs,
+)
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import (
     CopyAxis,
@@ -29,13 +35,20 @@ from firmwright.ops.strided_copy import (
 )
 
 
-def _margins(call: OpCall) -> list[tuple[int, int]]:
-    flat = call.ints_attr("paddings" if "paddings" in call.attrs else "margins")
+def _pairs(flat: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
+def _mirrored(call: OpCall) -> list[tuple[int, int]]:
+    return _pairs(call.attributes(MirrorPadAttrs).paddings)
+
+
+def _margins(call: OpCall) -> list[tuple[int, int]]:
+    return _pairs(call.attributes(BatchSpaceAttrs).margins)
+
+
 def _mirror_shape(call: OpCall) -> tuple[int, ...]:
-    return tuple(a + n + z for n, (a, z) in zip(call.input(0).shape, _margins(call), strict=True))
+    return tuple(a + n + z for n, (a, z) in zip(call.input(0).shape, _mirrored(call), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +86,30 @@ def _copy_parts(
 
 def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
     """Return one copy per combination of the axes' parts."""
-    skip, shape = call.int_attr("skip"), call.input(0).shape
+    skip, shape = call.attributes(MirrorPadAttrs).skip, call.input(0).shape
     x_strides, y_strides = row_major_strides(shape), row_major_strides(_mirror_shape(call))
     axes = [
         _mirror_parts(extent, before, after, skip)
-        for extent, (before, after) in zip(shape, _margins(call), strict=True)
+        for extent, (before, after) in zip(shape, _mirrored(call), strict=True)
     ]
     return [_copy_parts(chosen, x_strides, y_strides) for chosen in itertools.product(*axes)]
 
 
 def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    mode: Literal["reflect", "symmetric"] = "reflect" if call.int_attr("skip") else "symmetric"
-    return [np.pad(arrays[0], _margins(call), mode=mode)]
+    attrs = call.attributes(MirrorPadAttrs)
+    mode: Literal["reflect", "symmetric"] = "reflect" if attrs.skip else "symmetric"
+    return [np.pad(arrays[0], _mirrored(call), mode=mode)]
 
 
 def _to_depth_shape(call: OpCall) -> tuple[int, ...]:
-    (n, h, w, c), block = call.input(0).shape, call.int_attr("block")
+    (n, h, w, c), block = call.input(0).shape, call.attributes(DepthSpaceAttrs).block
     if h % block or w % block:
         raise NotSupportedError(f"{h}x{w} pixels in blocks of {block}")
     return (n, h // block, w // block, c * block * block)
 
 
 def _to_space_shape(call: OpCall) -> tuple[int, ...]:
-    (n, h, w, c), block = call.input(0).shape, call.int_attr("block")
+    (n, h, w, c), block = call.input(0).shape, call.attributes(DepthSpaceAttrs).block
     if c % (block * block):
         raise NotSupportedError(f"{c} channels in blocks of {block}")
     return (n, h * block, w * block, c // (block * block))
@@ -103,7 +117,7 @@ def _to_space_shape(call: OpCall) -> tuple[int, ...]:
 
 def _blocks(call: OpCall, deep: Sequence[int], flat: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return (extent, stride in the flat tensor, stride in the deep tensor) for the six loops."""
-    block, (n, h, w, _), c = call.int_attr("block"), deep, flat[3]
+    block, (n, h, w, _), c = call.attributes(DepthSpaceAttrs).block, deep, flat[3]
     f, d = row_major_strides(flat), row_major_strides(deep)
     return [
         (n, f[0], d[0]),
@@ -126,26 +140,27 @@ def _to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _to_depth_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    (n, h, w, c), block = arrays[0].shape, call.int_attr("block")
+    (n, h, w, c), block = arrays[0].shape, call.attributes(DepthSpaceAttrs).block
     split = arrays[0].reshape(n, h // block, block, w // block, block, c)
     return [split.transpose(0, 1, 3, 2, 4, 5).reshape(_to_depth_shape(call))]
 
 
 def _to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    (n, h, w, c), block = arrays[0].shape, call.int_attr("block")
+    (n, h, w, c), block = arrays[0].shape, call.attributes(DepthSpaceAttrs).block
     split = arrays[0].reshape(n, h, w, block, block, c // (block * block))
     return [split.transpose(0, 1, 3, 2, 4, 5).reshape(_to_space_shape(call))]
 
 
 def _nearest_shape(call: OpCall) -> tuple[int, ...]:
     n, _, _, c = call.input(0).shape
-    return (n, *call.ints_attr("size"), c)
+    return (n, *call.attributes(ResizeAttrs).size, c)
 
 
 def _nearest_indices(call: OpCall, axis: int) -> tuple[int, ...]:
-    inputs, outputs = call.input(0).shape[1 + axis], call.ints_attr("size")[axis]
-    corners = bool(call.attrs["align_corners"])
-    offset = np.float32(0.5 if call.attrs["half_pixel_centers"] else 0)
+    attrs = call.attributes(ResizeAttrs)
+    inputs, outputs = call.input(0).shape[1 + axis], attrs.size[axis]
+    corners = attrs.align_corners
+    offset = np.float32(0.5 if attrs.half_pixel_centers else 0)
     scale = np.float32(inputs) / np.float32(outputs)
     if corners and outputs > 1:
         scale = np.float32(inputs - 1) / np.float32(outputs - 1)
@@ -162,7 +177,7 @@ def _nearest_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _batch_shape(call: OpCall) -> tuple[int, ...]:
-    shape, block = call.input(0).shape, call.ints_attr("block")
+    shape, block = call.input(0).shape, call.attributes(BatchSpaceAttrs).block
     cut: list[int] = []
     for n, size, (before, after) in zip(shape[1:], block, _margins(call), strict=False):
         if (before + n + after) % size:
@@ -172,7 +187,7 @@ def _batch_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _space_shape(call: OpCall) -> tuple[int, ...]:
-    shape, block = call.input(0).shape, call.ints_attr("block")
+    shape, block = call.input(0).shape, call.attributes(BatchSpaceAttrs).block
     if shape[0] % math.prod(block):
         raise NotSupportedError(f"{shape[0]} images in blocks of {math.prod(block)}")
     rows = zip(shape[1:], block, _margins(call), strict=False)
@@ -187,7 +202,7 @@ def _block_loops(
 
     The offset in the small tensor is the table's entry, or else the index, times the unit.
     """
-    block, strides = call.ints_attr("block"), row_major_strides(small)
+    block, strides = call.attributes(BatchSpaceAttrs).block, row_major_strides(small)
     rows: list[tuple[int, int, tuple[int, ...], int]] = []
     blocks = row_major_strides(block)
     for axis, (n, stride) in enumerate(zip(large, row_major_strides(large), strict=True)):
@@ -218,7 +233,7 @@ def _zero_point(call: OpCall) -> int:
 
 
 def _to_batch_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    block, shape = call.ints_attr("block"), call.input(0).shape
+    block, shape = call.attributes(BatchSpaceAttrs).block, call.input(0).shape
     cut = len(block)
     widths = [(0, 0), *_margins(call), *[(0, 0)] * (len(shape) - cut - 1)]
     padded = np.pad(arrays[0], widths, constant_values=_zero_point(call))
@@ -232,7 +247,7 @@ def _to_batch_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array
 
 
 def _batch_to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    block, shape = call.ints_attr("block"), call.input(0).shape
+    block, shape = call.attributes(BatchSpaceAttrs).block, call.input(0).shape
     cut, images = len(block), shape[0] // math.prod(block)
     parts = arrays[0].reshape(*block, images, *shape[1:])
     order = [cut]
@@ -279,7 +294,7 @@ OPDEFS: tuple[OpDef, ...] = (
         _batch_shape,
         _to_batch_copies,
         _to_batch_reference,
-        lambda call: _zero_point(call) if any(call.ints_attr("margins")) else None,
+        lambda call: _zero_point(call) if any(call.attributes(BatchSpaceAttrs).margins) else None,
     ),
     data_movement_op(
         "batch_to_space_nd",

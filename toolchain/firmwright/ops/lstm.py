@@ -23,6 +23,7 @@ from firmwright.base import quant
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, INT64, UINT16, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall
+from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import sigmoid16
@@ -57,7 +58,7 @@ Index = Sequence[ArithExpr]
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    time_major = bool(call.int_attr("time_major"))
+    time_major = call.attributes(LstmAttrs).time_major
     step = _float_step if call.input(0).dtype == FLOAT32 else _integer_step
     dtype = np.float64 if call.input(0).dtype == FLOAT32 else np.int64
     x = (np.swapaxes(arrays[0], 0, 1) if time_major else arrays[0]).astype(dtype)
@@ -143,7 +144,7 @@ def emit_steps(call: OpCall, b: Kernel, layer: "UnitLoops") -> None:
     hidden = b.outputs[1]
     copy_state(call, b)
     with b.for_("n", batch) as n, b.for_("t", time) as t:
-        step = [t, n] if call.int_attr("time_major") else [n, t]
+        step = [t, n] if call.attributes(LstmAttrs).time_major else [n, t]
         with b.for_("u", units) as u:
             layer.unit(step, n, u)
         with b.for_("u", units) as u:

@@ -8,6 +8,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array
 from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.quant import quantize_multiplier
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 
 GATES = ("input", "forget", "cell", "output")
@@ -72,8 +73,9 @@ def _check_quantized(call: OpCall) -> None:
 
 
 def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
+    attrs = call.attributes(LstmAttrs)
     first, second, inputs = call.input(0).shape
-    return (second, first, inputs) if call.int_attr("time_major") else (first, second, inputs)
+    return (second, first, inputs) if attrs.time_major else (first, second, inputs)
 
 
 def macs(call: OpCall) -> int:
@@ -87,7 +89,7 @@ def cell_bits(call: OpCall) -> int:
 
 
 def cell_clip(call: OpCall) -> float:
-    limit = call.float_attr("cell_clip")
+    limit = call.attributes(LstmAttrs).cell_clip
     if not math.isfinite(limit):
         raise ModelError(f"the cells of {call.op} are clipped at {limit}.")
     if limit == 0 or call.input(0).dtype == FLOAT32:

@@ -16,6 +16,10 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.values import (
+    L2NormalizationAttrs,
+    LocalResponseNormalizationAttrs,
+)
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import inverse_root, inverse_root_shift
@@ -24,7 +28,6 @@ from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
-_PARAMETERS = ("bias", "alpha", "beta")
 _HALF, _THREE_QUARTERS = 0.5, 0.75
 
 
@@ -35,13 +38,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, FLOAT32),)
 
 
-def _parameters(call: OpCall) -> list[float]:
-    return [float(call.attrs[name]) for name in _PARAMETERS]  # type: ignore[arg-type]  # ensured on import
-
-
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, radius = arrays[0].astype(np.float64), call.int_attr("radius")
-    bias, alpha, beta = _parameters(call)
+    attrs = call.attributes(LocalResponseNormalizationAttrs)
+    x, radius = arrays[0].astype(np.float64), attrs.radius
+    bias, alpha, beta = attrs.bias, attrs.alpha, attrs.beta
     depth = x.shape[-1]
     windows = (x[..., max(c - radius, 0) : min(c + radius, depth)] for c in range(depth))
     sums = np.stack([(window**2).sum(axis=-1) for window in windows], axis=-1)
@@ -50,9 +50,10 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    depth, radius = call.input(0).shape[-1], call.int_attr("radius")
+    attrs = call.attributes(LocalResponseNormalizationAttrs)
+    depth, radius = call.input(0).shape[-1], attrs.radius
     rows = call.input(0).elements // depth
-    bias, alpha, beta = _parameters(call)
+    bias, alpha, beta = attrs.bias, attrs.alpha, attrs.beta
     x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
     with b.for_("row", rows) as row, b.for_("c", depth) as c:
         squares = b.register("squares", FLOAT32, 0.0)
@@ -102,7 +103,7 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x = arrays[0].astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     squares = (x * x).sum(axis=-1, keepdims=True)
     shift = inverse_root_shift(squares).astype(np.int64)
-    if call.attrs.get("unsigned"):
+    if call.attributes(L2NormalizationAttrs).unsigned:
         x = x << _OUTPUT_BITS
     else:
         shift = shift + _OUTPUT_BITS
@@ -111,6 +112,7 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _lower_l2(call: OpCall, b: Kernel) -> None:
+    attrs = call.attributes(L2NormalizationAttrs)
     is_float, depth = call.input(0).dtype == FLOAT32, call.input(0).shape[-1]
     rows, sum_dtype = call.input(0).elements // depth, FLOAT32 if is_float else INT32
     x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
@@ -132,7 +134,7 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
             with b.for_("i", depth) as i:
                 b.store(y, [row, i], value(i) / size)
             return
-        before, after = (_OUTPUT_BITS, 0) if call.attrs.get("unsigned") else (0, _OUTPUT_BITS)
+        before, after = (_OUTPUT_BITS, 0) if attrs.unsigned else (0, _OUTPUT_BITS)
         factor = b.let("factor", intrinsic("inverse_root", [total], INT32))
         shift = b.let("shift", intrinsic("inverse_root_shift", [total], INT32) + after)
         with b.for_("i", depth) as i:

@@ -14,6 +14,8 @@ import numpy as np
 from firmwright.base.dtypes import INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.movement import ReverseSequenceAttrs
+from firmwright.ir.graph.attributes.values import OneHotAttrs
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -33,10 +35,11 @@ def clamp_index(index: ArithExpr, count: int) -> ArithExpr:
 
 
 def _hot_infer(call: OpCall) -> tuple[TensorType, ...]:
+    attrs = call.attributes(OneHotAttrs)
     check_data_and_indices(call, 1, 0)
     if call.input(1).elements != 1 or call.input(2).elements != 1:
         raise NotSupportedError("on and off values that are not scalars")
-    shape, axis, depth = call.input(0).shape, call.int_attr("axis"), call.int_attr("depth")
+    shape, axis, depth = call.input(0).shape, attrs.axis, attrs.depth
     if depth < 1 or call.input(2).dtype != call.input(1).dtype:
         raise NotSupportedError(f"a depth of {depth}, or on and off values of different types")
     shape = (*shape[:axis], depth, *shape[axis:])
@@ -44,7 +47,8 @@ def _hot_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _hot_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    axis, depth = call.int_attr("axis"), call.int_attr("depth")
+    attrs = call.attributes(OneHotAttrs)
+    axis, depth = attrs.axis, attrs.depth
     hot = np.expand_dims(arrays[0], axis) == np.arange(depth).reshape(
         (-1,) + (1,) * (arrays[0].ndim - axis)
     )
@@ -53,7 +57,8 @@ def _hot_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _hot_lower(call: OpCall, b: Kernel) -> None:
-    shape, axis, depth = call.input(0).shape, call.int_attr("axis"), call.int_attr("depth")
+    attrs = call.attributes(OneHotAttrs)
+    shape, axis, depth = call.input(0).shape, attrs.axis, attrs.depth
     before, after = math.prod(shape[:axis]), math.prod(shape[axis:])
     indices = b.view("indices", b.input(0), 0, (before, after))
     on = b.view("on", b.input(1), 0, (1,))
@@ -65,8 +70,9 @@ def _hot_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _sequence_infer(call: OpCall) -> tuple[TensorType, ...]:
+    attrs = call.attributes(ReverseSequenceAttrs)
     check_data_and_indices(call)
-    x, batch, axis = call.input(0), call.int_attr("batch_dim"), call.int_attr("seq_dim")
+    x, batch, axis = call.input(0), attrs.batch_dim, attrs.seq_dim
     if not (0 <= batch < len(x.shape) and 0 <= axis < len(x.shape)):
         raise NotSupportedError(f"axes {batch} and {axis} of {len(x.shape)}")
     if batch == axis or call.input(1).shape != (x.shape[batch],):
@@ -75,7 +81,8 @@ def _sequence_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _sequence_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    batch, axis = call.int_attr("batch_dim"), call.int_attr("seq_dim")
+    attrs = call.attributes(ReverseSequenceAttrs)
+    batch, axis = attrs.batch_dim, attrs.seq_dim
     x = np.moveaxis(arrays[0], (batch, axis), (0, 1))
     y = x.copy()
     for k, length in enumerate(np.clip(arrays[1], 0, x.shape[1])):
@@ -84,8 +91,9 @@ def _sequence_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
 
 
 def _sequence_lower(call: OpCall, b: Kernel) -> None:
+    attrs = call.attributes(ReverseSequenceAttrs)
     shape = call.input(0).shape
-    batch, axis = call.int_attr("batch_dim"), call.int_attr("seq_dim")
+    batch, axis = attrs.batch_dim, attrs.seq_dim
     with b.loops("i", shape) as index:
         length = b.let("length", b.load(b.input(1), [index[batch]]).cast(INDEX))
         reversed_index = select(index[axis] < length, length - 1 - index[axis], index[axis])

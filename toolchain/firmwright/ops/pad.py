@@ -11,13 +11,14 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.movement import PadAttrs
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import DTYPES, lower_fill
 
 
 def padding_pairs(call: OpCall) -> tuple[tuple[int, int], ...]:
-    flat = call.ints_attr("paddings")
+    flat = call.attributes(PadAttrs).paddings
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -30,12 +31,13 @@ def pad_value(call: OpCall) -> float:
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
+    attrs = call.attributes(PadAttrs)
     x, y = call.input(0), call.output
     if x.dtype not in DTYPES or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
-    if len(call.ints_attr("paddings")) != 2 * len(x.shape):
+    if len(attrs.paddings) != 2 * len(x.shape):
         raise NotSupportedError(f"paddings that do not match {len(x.shape)} axes")
-    if min(call.ints_attr("paddings"), default=0) < 0:
+    if min(attrs.paddings, default=0) < 0:
         raise NotSupportedError("negative paddings")
     if call.has_input(1):
         constant = call.constant(1)

@@ -15,6 +15,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, AveragePoolAttrs, PoolAttrs
 from firmwright.ir.tir import builder
 from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike
 from firmwright.ops import conv_window, requantize
@@ -27,7 +28,7 @@ DTYPES = ("int8", "int16", "float32")
 
 
 def pool_window(call: OpCall) -> conv_window.ConvWindow:
-    return conv_window.window_of(call, call.ints_attr("size"))
+    return conv_window.window_of(call, call.attributes(PoolAttrs).size)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -70,7 +71,7 @@ def lower_pool(
 
 def narrow_to_output(call: OpCall, value: Any) -> Any:
     """Clamp wide values, arrays or expressions, to the activation and convert them."""
-    activation, y = call.str_attr("activation"), call.output
+    activation, y = call.attributes(ActivationAttrs).activation, call.output
     if y.dtype == FLOAT32:
         return requantize.apply_activation(value, activation)
     return requantize.clamp(value, *requantize.quantized_activation_range(activation, y), y.dtype)
@@ -97,7 +98,7 @@ def _reference_average(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     count = window_sums(np.ones_like(x), window)
     if is_float:
         return (narrow_to_output(call, total / count),)
-    if call.attrs.get("unsigned"):
+    if call.attributes(AveragePoolAttrs).unsigned:
         return (narrow_to_output(call, np.floor((total + count // 2) / count)),)
     half_away = np.trunc((total + np.sign(total) * (count // 2)) / count)
     return (narrow_to_output(call, half_away),)
@@ -138,7 +139,7 @@ def _lower_average(call: OpCall, b: Kernel) -> None:
 
 def stored_mean(call: OpCall, total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
     """Return the mean of stored values; with `unsigned`, of values 128 higher, then lowered."""
-    if not call.attrs.get("unsigned"):
+    if not call.attributes(AveragePoolAttrs).unsigned:
         return rounded_mean(total, taps)
     return (
         rounded_mean(total + ArithExpr(builder.as_expr(taps)).cast(INT32) * -INT8.min, taps)

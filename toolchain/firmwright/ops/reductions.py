@@ -29,6 +29,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.graph import TensorType
+from firmwright.ir.graph.attributes.values import AxesAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import (
     ArithExpr,
@@ -41,7 +42,7 @@ from firmwright.ir.tir.builder import (
 )
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.elementwise import wrapping
-from firmwright.ops.float_sum_order import FLOAT_ORDER, TieTest, lower_result, reference_results
+from firmwright.ops.float_sum_order import TieTest, lower_result, reference_results
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef, RowReduction
@@ -58,7 +59,8 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep_dims: bool) ->
 
 
 def output_index(call: OpCall, index: Mapping[int, ArithExpr | int]) -> list[ArithExpr | int]:
-    axes, keep_dims = call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
+    attrs = call.attributes(AxesAttrs)
+    axes, keep_dims = attrs.axes, attrs.keep_dims
     return [
         0 if axis in axes else index[axis]
         for axis in range(len(index))
@@ -74,7 +76,7 @@ def lower_reduction(
     finish: Callable[[ArithExpr, Mapping[int, ArithExpr | int]], ArithExpr],
 ) -> None:
     """Emit, for each output, loops that fold the elements into `start` by `step`, then `finish`."""
-    x, axes = call.input(0), call.ints_attr("axes")
+    x, axes = call.input(0), call.attributes(AxesAttrs).axes
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:
         for axis, length in enumerate(x.shape):
@@ -93,16 +95,17 @@ _SHIFT_MAX = 32
 
 
 def _infer_mean(call: OpCall) -> tuple[TensorType, ...]:
-    x, axes = call.input(0), call.ints_attr("axes")
+    attrs = call.attributes(AxesAttrs)
+    x, axes = call.input(0), attrs.axes
     if x.dtype not in _ALL or call.output.dtype != x.dtype:
         raise NotSupportedError(f"a {call.op} of {x.dtype.name}")
     if _is_quantized(call):
         check_zero_points(x, call.output)
         if reduced_count(call) << x.dtype.bits > INT32.max:
             raise NotSupportedError(f"a {call.op} of {reduced_count(call)} elements")
-        if FLOAT_ORDER in call.attrs:
+        if call.attributes(AxesAttrs).float_order:
             TieTest.of(call)
-    shape = reduced_shape(x.shape, axes, bool(call.int_attr("keep_dims")))
+    shape = reduced_shape(x.shape, axes, attrs.keep_dims)
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
 
@@ -144,8 +147,8 @@ def _mean_requantization(call: OpCall) -> Requantization:
 
 
 def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    axes, shape, kind = call.ints_attr("axes"), call.output.shape, call.output.dtype
-    if FLOAT_ORDER in call.attrs:
+    axes, shape, kind = call.attributes(AxesAttrs).axes, call.output.shape, call.output.dtype
+    if call.attributes(AxesAttrs).float_order:
         return (reference_results(call, arrays[0]),)
     if kind == FLOAT32:
         total = np.asarray(arrays[0].astype(np.float64).sum(axis=axes))
@@ -160,9 +163,9 @@ def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _row_reduction(call: OpCall) -> RowReduction | None:
     x = call.input(0)
-    if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
+    if len(x.shape) != 4 or x.shape[0] != 1 or call.attributes(AxesAttrs).axes != (1, 2):
         return None
-    if x.dtype == INT32 or FLOAT_ORDER in call.attrs:
+    if x.dtype == INT32 or call.attributes(AxesAttrs).float_order:
         return None
     return RowReduction(_sum_dtype(call), x.shape[3], sum_rows, _finish_rows)
 
@@ -190,7 +193,7 @@ def _lower_mean(call: OpCall, b: Kernel) -> None:
     dtype, start = _sum_dtype(call), 0
 
     def finish(acc: ArithExpr, kept: Mapping[int, ArithExpr | int]) -> ArithExpr:
-        if FLOAT_ORDER in call.attrs:
+        if call.attributes(AxesAttrs).float_order:
             return lower_result(call, b, acc, kept)
         return _output_of_sum(call, acc)
 
@@ -223,14 +226,15 @@ def reduction_op(
     """Build an operator that folds elements into `start`."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
-        x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
+        attrs = call.attributes(AxesAttrs)
+        x, axes, keep = call.input(0), attrs.axes, attrs.keep_dims
         if x.dtype not in dtypes or x.quantization != call.output.quantization:
             raise NotSupportedError(f"a {name} of {x.dtype.name} or with requantization")
         return (TensorType(reduced_shape(x.shape, axes, keep), x.dtype, call.output.quantization),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         reduced = arrays[0].astype(np.float64 if arrays[0].dtype == np.float32 else np.int64)
-        for axis in call.ints_attr("axes"):
+        for axis in call.attributes(AxesAttrs).axes:
             reduced = np.asarray(meaning(reduced, axis=axis, keepdims=True))
         return (reduced.astype(call.output.dtype.np).reshape(call.output.shape),)
 
@@ -258,7 +262,8 @@ def _prod_factor(call: OpCall) -> tuple[int, int]:
 
 
 def _infer_prod(call: OpCall) -> tuple[TensorType, ...]:
-    x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
+    attrs = call.attributes(AxesAttrs)
+    x, axes, keep = call.input(0), attrs.axes, attrs.keep_dims
     if not _is_quantized(call):
         return _PLAIN.infer(call)
     y = TensorType(reduced_shape(x.shape, axes, keep), call.output.dtype, call.output.quantization)
@@ -271,9 +276,10 @@ def _infer_prod(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _reference_prod(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(AxesAttrs)
     if not _is_quantized(call):
         return _PLAIN.reference(call, arrays)
-    axes, y, factor = call.ints_attr("axes"), per_tensor_quant(call.output), _prod_factor(call)
+    axes, y, factor = attrs.axes, per_tensor_quant(call.output), _prod_factor(call)
     offsets = arrays[0].astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     outer_axes = [axis for axis in range(offsets.ndim) if axis not in axes]
     rows = offsets.transpose(*outer_axes, *axes).reshape(-1, reduced_count(call))

@@ -22,6 +22,7 @@ from firmwright.base.quant import (
 )
 from firmwright.ir.attribute_kinds import ACTIVATIONS
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, Conv2DAttrs, TransposeConvAttrs
 from firmwright.ir.tir.builder import ArithExpr, ExprLike, call_intrinsic, maximum, minimum
 
 _Value = TypeVar("_Value", ArithExpr, Array)
@@ -293,7 +294,7 @@ def float32_factors(call: OpCall) -> list[float]:
 
 def float32_requantization(call: OpCall) -> Requantization:
     """Return ONNX Runtime's requantization of an int8 layer, as it is defined."""
-    factors, activation = float32_factors(call), call.str_attr("activation")
+    factors, activation = float32_factors(call), call.attributes(ActivationAttrs).activation
     return make_requantization(factors, Rounding.FLOAT32, call.output, activation)
 
 
@@ -361,6 +362,7 @@ def scale_factors(call: OpCall) -> list[float]:
     """
     x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
     products = [x * scale for scale in quantization_of(call.input(1)).scales]
-    if call.attrs.get("unsigned"):
-        products = [float(np.float32(product)) for product in products]
+    match call.attrs:
+        case Conv2DAttrs(unsigned=True) | TransposeConvAttrs(unsigned=True):
+            products = [float(np.float32(product)) for product in products]
     return [product / y for product in products]

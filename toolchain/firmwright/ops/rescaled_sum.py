@@ -18,6 +18,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic, maximum, minimum
 from firmwright.ops import requantize
@@ -64,7 +65,7 @@ def rescaled_sum(call: OpCall) -> RescaledSum:
     terms = [SumTerm(q.zero_point, *quantize_multiplier(q.scale / widest), left) for q in kinds]
     factor = widest / ((1 << left) * requantize.per_tensor_quant(call.output).scale)
     output = requantize.make_requantization(
-        [factor], Rounding.TWICE, call.output, call.str_attr("activation")
+        [factor], Rounding.TWICE, call.output, call.attributes(ActivationAttrs).activation
     )
     return RescaledSum((terms[0], terms[1]), output)
 

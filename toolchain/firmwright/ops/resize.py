@@ -18,6 +18,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.movement import ResampleAttrs, ResizeAttrs
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -31,21 +32,23 @@ _ONES, _HALVES, _SIGNS = 0x10001, 0xFF00FF, 0x80808080
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, y, size = call.input(0), call.output, call.ints_attr("size")
+    attrs = call.attributes(ResizeAttrs)
+    x, y, size = call.input(0), call.output, attrs.size
     if x.dtype not in (INT8, INT16, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} resized to {y.dtype.name}")
     if len(size) != 2 or min(size) < 1:
         raise NotSupportedError(f"an image size of {list(size)}")
-    if call.int_attr("align_corners") and call.int_attr("half_pixel_centers"):
+    if attrs.align_corners and attrs.half_pixel_centers:
         raise NotSupportedError("both align_corners and half_pixel_centers")
     return (TensorType((x.shape[0], *size, x.shape[3]), x.dtype, y.quantization),)
 
 
 def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
     """Return (before, after, weight of after) for each output row or column."""
-    inputs, outputs = call.input(0).shape[1 + axis], call.ints_attr("size")[axis]
-    corners = bool(call.int_attr("align_corners")) and outputs > 1
-    centers = bool(call.int_attr("half_pixel_centers"))
+    attrs = call.attributes(ResizeAttrs)
+    inputs, outputs = call.input(0).shape[1 + axis], attrs.size[axis]
+    corners = attrs.align_corners and outputs > 1
+    centers = attrs.half_pixel_centers
     outputs_range = np.arange(outputs)
     intervals = (inputs - 1, outputs - 1) if corners else (inputs, outputs)
     positions: Array
@@ -177,7 +180,7 @@ def load_neighbors(b: Kernel, axis: int, out: ArithExpr, wide: DType) -> list[Ar
 
 
 def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
-    x, axis = call.input(0), call.int_attr("axis")
+    x, axis = call.input(0), call.attributes(ResampleAttrs).axis
     positions, weights = call.constant(1), call.constant(2)
     if x.dtype != FLOAT32 or not 0 <= axis < len(x.shape):
         raise NotSupportedError(f"taps of {x.dtype.name} along axis {axis}")
@@ -194,7 +197,7 @@ def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference_resample(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, positions, weights = arrays
-    axis = call.int_attr("axis")
+    axis = call.attributes(ResampleAttrs).axis
     line = [1] * x.ndim
     line[axis] = len(weights)
     total: Array = np.zeros(call.output.shape, np.float32)
@@ -205,7 +208,7 @@ def reference_resample(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
 
 def lower_resample(call: OpCall, b: Kernel) -> None:
     x, positions, weights = (b.input(k) for k in range(3))
-    axis, (_, taps) = call.int_attr("axis"), call.input(1).shape
+    axis, (_, taps) = call.attributes(ResampleAttrs).axis, call.input(1).shape
     with b.loops("i", b.y.shape) as index:
         acc = b.register("acc", FLOAT32, 0.0)
         with b.for_("tap", taps) as tap:

@@ -19,6 +19,12 @@ from firmwright.base.dtypes import INT16, INT32, UINT16, UINT32, UINT64, Array, 
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.signal import (
+    FilterBankAttrs,
+    FilterBankLogAttrs,
+    PcanAttrs,
+    SpectralSubtractionAttrs,
+)
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.intrinsics import bit_length, rounded_square_root
@@ -48,7 +54,7 @@ def _bank_tables(call: OpCall) -> list[Array]:
 
 
 def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, count = call.input(0), call.int_attr("num_channels")
+    x, count = call.input(0), call.attributes(FilterBankAttrs).num_channels
     weights, unweights, bins, starts, widths = _bank_tables(call)
     if x.dtype != UINT32 or call.output.elements != count:
         raise NotSupportedError(f"{count} channels of {x.dtype.name} in {call.output.shape}")
@@ -78,7 +84,7 @@ def _bank_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _bank_lower(call: OpCall, b: Kernel) -> None:
-    count = call.int_attr("num_channels")
+    count = call.attributes(FilterBankAttrs).num_channels
     bins, starts, widths = (
         b.constant(name, table.astype(np.uint16), UINT16)
         for name, table in zip(("bins", "places", "widths"), _bank_tables(call)[2:], strict=True)
@@ -127,24 +133,26 @@ def _root_lower(call: OpCall, b: Kernel) -> None:
 
 def _subtraction_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, noise = call.input(0), call.input(1)
-    count = call.int_attr("num_channels")
+    count = call.attributes(FilterBankAttrs).num_channels
     if (x.dtype, noise.dtype) != (UINT32, UINT32) or (x.elements, noise.elements) != (count, count):
         raise NotSupportedError(f"{count} channels of {x.dtype.name} {list(x.shape)}")
     return tuple(TensorType(kind.shape, UINT32) for kind in call.outputs)
 
 
 def _smoothing(call: OpCall, parity: int) -> tuple[int, int]:
-    prefix = "alternate_" if parity else ""
-    names = (f"{prefix}smoothing", f"{prefix}one_minus_smoothing")
-    new, old = (call.int_attr(name) & UINT32_MASK for name in names)
-    return new, old
+    attrs = call.attributes(SpectralSubtractionAttrs)
+    new, old = attrs.smoothing, attrs.one_minus_smoothing
+    if parity:
+        new, old = attrs.alternate_smoothing, attrs.alternate_one_minus_smoothing
+    return new & UINT32_MASK, old & UINT32_MASK
 
 
 def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(SpectralSubtractionAttrs)
     signal, noise = (array.reshape(-1).astype(np.uint64) for array in arrays)
     word = np.uint64(UINT32_MASK)
-    bits = np.uint64(call.int_attr("smoothing_bits"))
-    shift = np.uint64(call.int_attr("spectral_subtraction_bits"))
+    bits = np.uint64(attrs.smoothing_bits)
+    shift = np.uint64(attrs.spectral_subtraction_bits)
     odd = np.arange(len(signal)) % 2 == 1
     (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
     new_by, old_by = np.where(odd, odd_new, new), np.where(odd, odd_old, old)
@@ -152,16 +160,14 @@ def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array
     estimate = scaled * new_by.astype(np.uint64) + noise * old_by.astype(np.uint64)
     estimate = estimate >> shift & word
     noise_part = np.minimum(estimate, scaled)
-    minimum_left = (
-        signal * np.uint64(call.int_attr("min_signal_remaining") & UINT32_MASK) >> shift & word
-    )
+    minimum_left = signal * np.uint64(attrs.min_signal_remaining & UINT32_MASK) >> shift & word
     remaining = np.maximum((scaled - noise_part) >> bits, minimum_left).astype(np.uint32)
-    new_estimate = (noise_part if call.int_attr("clamping") else estimate).astype(np.uint32)
+    new_estimate = (noise_part if attrs.clamping else estimate).astype(np.uint32)
     return remaining.reshape(call.output.shape), new_estimate.reshape(call.outputs[1].shape)
 
 
 def _subtraction_lower(call: OpCall, b: Kernel) -> None:
-    count = call.int_attr("num_channels")
+    count = call.attributes(FilterBankAttrs).num_channels
     x = b.view("signal", b.input(0), 0, (count,))
     noise, y = b.views("estimate out", (count,), b.input(1), b.y)
     new_estimate = b.view("kept", b.outputs[1], 0, (count,), access="w")
@@ -171,7 +177,10 @@ def _subtraction_lower(call: OpCall, b: Kernel) -> None:
 
 def _lower_subtraction_channel(b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr) -> None:
     call, (x, noise, y, new_estimate) = b.call, buffers
-    bits, shift = call.int_attr("smoothing_bits"), call.int_attr("spectral_subtraction_bits")
+    bits, shift = (
+        call.attributes(SpectralSubtractionAttrs).smoothing_bits,
+        call.attributes(SpectralSubtractionAttrs).spectral_subtraction_bits,
+    )
     (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
     is_even = (i % 2).equal(0)
     alike = (new, old) == (odd_new, odd_old)
@@ -183,10 +192,16 @@ def _lower_subtraction_channel(b: Kernel, buffers: Sequence[tir.Buffer], i: Arit
     smooth = smooth + b.load(noise, [i]).cast(UINT64) * old_by.cast(UINT64)
     estimate = b.let("smooth", (smooth >> shift).cast(UINT32), UINT32)
     noise_part = b.let("used", minimum(estimate, scaled), UINT32)
-    share = _word(call.int_attr("min_signal_remaining") & UINT32_MASK).cast(UINT64)
+    share = _word(
+        call.attributes(SpectralSubtractionAttrs).min_signal_remaining & UINT32_MASK
+    ).cast(UINT64)
     minimum_left = (signal.cast(UINT64) * share >> shift).cast(UINT32)
     b.store(y, [i], maximum((scaled - noise_part) >> bits, minimum_left))
-    b.store(new_estimate, [i], noise_part if call.int_attr("clamping") else estimate)
+    b.store(
+        new_estimate,
+        [i],
+        noise_part if call.attributes(SpectralSubtractionAttrs).clamping else estimate,
+    )
 
 
 def _word(value: int) -> ArithExpr:
@@ -215,7 +230,7 @@ def _pcan_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     curve = ((slope * fraction + (1 << 14)).astype(np.int32) >> 15) + gains[row]
     gain = np.where(noise <= 2, gains[np.minimum(noise, 2)], curve).astype(np.int16)
     product = x.astype(np.uint64) * gain.astype(np.uint32).astype(np.uint64)
-    ratio = (product >> np.uint64(call.int_attr("snr_shift"))).astype(np.uint32)
+    ratio = (product >> np.uint64(call.attributes(PcanAttrs).snr_shift)).astype(np.uint32)
     square = ratio * ratio >> np.uint32(2 + 2 * _SNR_BITS - _OUTPUT_BITS)
     beyond = (ratio >> np.uint32(_SNR_BITS - _OUTPUT_BITS)) - np.uint32(1 << _OUTPUT_BITS)
     shrunk = np.where(ratio < (2 << _SNR_BITS), square, beyond)
@@ -232,7 +247,7 @@ def _pcan_lower(call: OpCall, b: Kernel) -> None:
         level = b.let("level", b.load(noise, [i]), UINT32)
         gain = b.let("gain", _gain(b, gains, level).cast(INT16).cast(UINT32), UINT32)
         product = b.load(x, [i]).cast(UINT64) * gain.cast(UINT64)
-        v = b.let("ratio", (product >> call.int_attr("snr_shift")).cast(UINT32), UINT32)
+        v = b.let("ratio", (product >> call.attributes(PcanAttrs).snr_shift).cast(UINT32), UINT32)
         square = v * v >> (2 + 2 * _SNR_BITS - _OUTPUT_BITS)
         beyond = (v >> (_SNR_BITS - _OUTPUT_BITS)) - (1 << _OUTPUT_BITS)
         b.store(y, [i], select(v < (2 << _SNR_BITS), square, beyond))
@@ -262,8 +277,9 @@ def _log_table() -> tuple[int, ...]:
 
 
 def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(FilterBankLogAttrs)
     table = np.array(_log_table(), np.int64)
-    shifted = arrays[0].reshape(-1).astype(np.int64) << call.int_attr("input_correction_bits")
+    shifted = arrays[0].reshape(-1).astype(np.int64) << attrs.input_correction_bits
     x = np.maximum(shifted & UINT32_MASK, 1)
     whole = bit_length(x).astype(np.int64) - 1
     part = (x - (np.int64(1) << whole) << 31 - whole) >> 15
@@ -271,16 +287,17 @@ def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     below, above = table[segment], table[segment + 1]
     log2 = (whole << 16) + part + below + ((above - below) * (part & 511) >> 16)
     natural = (log2 * _LN2 + 32768) >> 16
-    scaled = ((natural * call.int_attr("output_scale") + 32768) & UINT32_MASK) >> 16
+    scaled = ((natural * attrs.output_scale + 32768) & UINT32_MASK) >> 16
     return (np.minimum(scaled, INT16.max).astype(np.int16).reshape(call.output.shape),)
 
 
 def _log_lower(call: OpCall, b: Kernel) -> None:
+    attrs = call.attributes(FilterBankLogAttrs)
     count = call.output.elements
     table = b.constant("table", np.array(_log_table(), np.int16), INT16)
     source, y = b.views("signal out", (count,), b.input(0), b.y)
     with b.for_("i", count) as i:
-        shifted = b.load(source, [i]) << call.int_attr("input_correction_bits")
+        shifted = b.load(source, [i]) << attrs.input_correction_bits
         x = b.let("x", maximum(shifted, 1), UINT32)
         whole = b.let("whole", intrinsic("bit_length", [x], INT32).cast(UINT32) - 1, UINT32)
         part = b.let("part", (x << (_word(31) - whole) & 0x7FFFFFFF) >> 15, UINT32)
@@ -289,7 +306,7 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
         between = (above - below) * (part & 511).cast(INT32) >> 16
         log2 = (whole << 16) + part + (below + between).cast(UINT32)
         natural = ((log2.cast(UINT64) * _LN2 + 32768) >> 16).cast(UINT32)
-        scaled = (natural * _word(call.int_attr("output_scale") & UINT32_MASK) + 32768) >> 16
+        scaled = (natural * _word(attrs.output_scale & UINT32_MASK) + 32768) >> 16
         b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
 
 

@@ -25,6 +25,7 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.signal import FramerAttrs, StackerAttrs
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -67,9 +68,10 @@ def _update_history(
 
 
 def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
+    attrs = call.attributes(FramerAttrs)
     _only_int16(call)
-    frames = streams(call.input(0))[1] // call.int_attr("frame_step")
-    size = call.int_attr("frame_size")
+    frames = streams(call.input(0))[1] // attrs.frame_step
+    size = attrs.frame_size
     if call.output.shape != (*call.input(0).shape[:-1], frames, size):
         raise NotSupportedError(f"frames of {size} samples in shape {list(call.output.shape)}")
     valid = TensorType(call.outputs[1].shape, BOOL)
@@ -79,8 +81,9 @@ def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(FramerAttrs)
     rows, count = streams(call.input(0))
-    size, step = call.int_attr("frame_size"), call.int_attr("frame_step")
+    size, step = attrs.frame_size, attrs.frame_step
     x = arrays[0].reshape(rows, count)
     past = arrays[1] if len(arrays) > 1 else np.zeros((rows, 0), np.int16)
     sequence = np.concatenate([past, x], axis=1)
@@ -93,8 +96,9 @@ def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
 
 
 def _framer_lower(call: OpCall, b: Kernel) -> None:
+    attrs = call.attributes(FramerAttrs)
     rows, count = streams(call.input(0))
-    size, step = call.int_attr("frame_size"), call.int_attr("frame_step")
+    size, step = attrs.frame_size, attrs.frame_step
     frames = count // step
     reach = call.input(1).shape[1] if call.has_input(1) else 0
     x = b.view("samples", b.input(0), 0, (rows, count))
@@ -122,9 +126,10 @@ def _framer_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _stacker_infer(call: OpCall) -> tuple[TensorType, ...]:
+    attrs = call.attributes(StackerAttrs)
     _only_int16(call)
-    channels = call.int_attr("num_channels")
-    frames = call.int_attr("left") + 1 + call.int_attr("right")
+    channels = attrs.num_channels
+    frames = attrs.left + 1 + attrs.right
     if call.input(0).elements != channels or call.output.elements != channels * frames:
         raise NotSupportedError(f"{frames} frames of {channels} from {list(call.input(0).shape)}")
     if call.outputs[1].elements != 1:
@@ -134,25 +139,27 @@ def _stacker_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _stacker_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(StackerAttrs)
     x, state = arrays[0].reshape(-1), int(arrays[1][0])
     past = arrays[2].reshape(-1) if len(arrays) > 2 else np.zeros(0, np.int16)
     if state < 0:
-        past, state = np.tile(x, len(past) // len(x)), call.int_attr("right")
+        past, state = np.tile(x, len(past) // len(x)), attrs.right
     stacked = np.concatenate([past, x])
-    wait = call.int_attr("step") - 1 if state == 0 else state - 1
+    wait = attrs.step - 1 if state == 0 else state - 1
     new_state = [stacked[len(x) :].reshape(arrays[2].shape)] if len(arrays) > 2 else []
     flag = np.full(call.outputs[1].shape, state == 0)
     return (stacked.reshape(call.output.shape), flag, np.array([wait], np.int32), *new_state)
 
 
 def _stacker_lower(call: OpCall, b: Kernel) -> None:
-    channels, total = call.int_attr("num_channels"), call.output.elements
+    attrs = call.attributes(StackerAttrs)
+    channels, total = attrs.num_channels, call.output.elements
     older = total - channels
     x = b.view("frame", b.input(0), 0, (channels,))
     y = b.view("stacked", b.y, 0, (total,), access="rw")
     valid = b.view("valid", b.outputs[1], 0, (1,), access="w")
     before = b.let("before", b.load(b.input(1), [0]), INT32)
-    wait = b.let("wait", select(before < 0, call.int_attr("right"), before), INT32)
+    wait = b.let("wait", select(before < 0, attrs.right, before), INT32)
     if older:
         with (
             b.if_(before < 0),
@@ -165,7 +172,7 @@ def _stacker_lower(call: OpCall, b: Kernel) -> None:
     with b.for_("c", channels) as c:
         b.store(y, [c + older], b.load(x, [c]))
     b.store(valid, [0], wait.equal(0))
-    b.store(b.outputs[2], [0], select(wait.equal(0), call.int_attr("step"), wait) - 1)
+    b.store(b.outputs[2], [0], select(wait.equal(0), attrs.step, wait) - 1)
     if older:
         _copy_loop(b, b.outputs[3], [0], older, lambda k: b.load(y, [k + channels]))
 
@@ -197,7 +204,7 @@ def _delay_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, step = call.input(0), call.int_attr("frame_step")
+    x, step = call.input(0), call.attributes(FramerAttrs).frame_step
     if x.dtype not in (INT16, FLOAT32) or call.output.dtype != x.dtype:
         raise NotSupportedError(f"overlap_add of {x.dtype.name} giving {call.output.dtype.name}")
     *rows, frames, _ = x.shape
@@ -208,7 +215,7 @@ def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _overlap_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, step = call.input(0), call.int_attr("frame_step")
+    x, step = call.input(0), call.attributes(FramerAttrs).frame_step
     frames, size = x.shape[-2:]
     pieces = arrays[0].reshape(-1, frames, size)
     left = arrays[1] if len(arrays) > 1 else np.zeros((len(pieces), 0), x.dtype.np)
@@ -227,7 +234,7 @@ def _overlap_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
 
 
 def _overlap_lower(call: OpCall, b: Kernel) -> None:
-    kind, step = call.input(0), call.int_attr("frame_step")
+    kind, step = call.input(0), call.attributes(FramerAttrs).frame_step
     frames, size = kind.shape[-2:]
     rows, left = kind.elements // (frames * size), size - step
     x = b.view("frames", b.input(0), 0, (rows, frames, size))

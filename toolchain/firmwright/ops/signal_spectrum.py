@@ -16,6 +16,7 @@ import numpy as np
 from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.signal import SpectrumEnergyAttrs, WindowFunctionAttrs
 from firmwright.ir.tir.builder import call_intrinsic, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -31,7 +32,8 @@ def _window_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _window_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    product = arrays[0].astype(np.int32) * arrays[1].astype(np.int32) >> call.int_attr("shift")
+    attrs = call.attributes(WindowFunctionAttrs)
+    product = arrays[0].astype(np.int32) * arrays[1].astype(np.int32) >> attrs.shift
     return (np.clip(product, INT16.min, INT16.max).astype(np.int16),)
 
 
@@ -41,7 +43,7 @@ def _window_lower(call: OpCall, b: Kernel) -> None:
     x, y = b.views("frames out", shape, b.input(0), b.y)
     with b.for_("frame", shape[0]) as frame, b.for_("i", size) as i:
         product = b.load_i32(x, [frame, i]) * b.load_i32(b.input(1), [i])
-        scaled = product >> call.int_attr("shift")
+        scaled = product >> call.attributes(WindowFunctionAttrs).shift
         b.store(y, [frame, i], maximum(minimum(scaled, INT16.max), INT16.min).cast(INT16))
 
 
@@ -88,26 +90,29 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _energy_infer(call: OpCall) -> tuple[TensorType, ...]:
+    attrs = call.attributes(SpectrumEnergyAttrs)
     x, bins = call.input(0), call.output.elements
     if x.dtype != INT16 or x.elements != 2 * bins:
         raise NotSupportedError(f"the energy of {bins} bins of {x.dtype.name} {list(x.shape)}")
-    first, last = call.int_attr("start_index"), call.int_attr("end_index")
+    first, last = attrs.start_index, attrs.end_index
     if not 0 <= first <= last <= bins:
         raise NotSupportedError(f"bins {first} to {last} of {bins}")
     return (TensorType(call.output.shape, UINT32),)
 
 
 def _energy_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(SpectrumEnergyAttrs)
     pairs = arrays[0].reshape(-1, 2).astype(np.int64)
     energy = (pairs**2).sum(axis=1).astype(np.uint32)
     bins = np.arange(len(energy))
-    inside = (bins >= call.int_attr("start_index")) & (bins < call.int_attr("end_index"))
+    inside = (bins >= attrs.start_index) & (bins < attrs.end_index)
     return (np.where(inside, energy, np.uint32(0)).reshape(call.output.shape),)
 
 
 def _energy_lower(call: OpCall, b: Kernel) -> None:
+    attrs = call.attributes(SpectrumEnergyAttrs)
     bins = call.output.elements
-    first, last = call.int_attr("start_index"), call.int_attr("end_index")
+    first, last = attrs.start_index, attrs.end_index
     x = b.view("spectrum", b.input(0), 0, (bins, 2))
     y = b.view("out", b.y, 0, (bins,), access="w")
     for name, start, end in (("below", 0, first), ("above", last, bins)):

@@ -29,6 +29,7 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.graph import TensorType
+from firmwright.ir.graph.attributes.values import SoftmaxAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import (
     INDEX,
@@ -84,7 +85,7 @@ def check_int8_row(call: OpCall) -> None:
 
 
 def softmax_beta(call: OpCall) -> float:
-    return call.float_attr("beta")
+    return call.attributes(SoftmaxAttrs).beta
 
 
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:

@@ -21,6 +21,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization, Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.recurrent import SvdfAttrs
 from firmwright.ir.tir.builder import ArithExpr, Register
 from firmwright.ops import dynamic_range
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow
@@ -47,7 +48,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"an svdf of {', '.join(kind.name for kind in kinds)}")
     if any(call.constant(index) is None for index in (1, 2)):
         raise NotSupportedError("weights that are not constant")
-    batch, rank = x.shape[0], call.int_attr("rank")
+    batch, rank = x.shape[0], call.attributes(SvdfAttrs).rank
     filters, steps = feature.shape[0], time.shape[-1]
     if (x.shape[1:], time.shape[:1]) != (feature.shape[1:], feature.shape[:1]) or filters % rank:
         raise NotSupportedError(f"{filters} filters of rank {rank} with {steps} steps")
@@ -87,7 +88,8 @@ def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantizati
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    batch, filters, rank = call.input(0).shape[0], call.input(1).shape[0], call.int_attr("rank")
+    attrs = call.attributes(SvdfAttrs)
+    batch, filters, rank = call.input(0).shape[0], call.input(1).shape[0], attrs.rank
     is_float = call.input(0).dtype == FLOAT32
     dtype = np.float64 if is_float else np.int64
     x, feature, time = (np.asarray(array, dtype) for array in arrays[:3])
@@ -106,7 +108,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total = products.sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     new_state = state.reshape(batch, -1)
     if is_float:
-        return apply_activation(total, call.str_attr("activation")), new_state
+        return apply_activation(total, attrs.activation), new_state
     return state_and_output_requant(call)[1].apply(total.astype(np.int32), INT8), new_state
 
 
@@ -114,7 +116,7 @@ def _hybrid_features(call: OpCall, arrays: Sequence[Array]) -> Array:
     rows = []
     for row in arrays[0]:
         quantized, scale, offset = dynamic_range.quantize_array(
-            row, asymmetric=bool(call.attrs["asymmetric"])
+            row, asymmetric=bool(call.attributes(SvdfAttrs).asymmetric)
         )
         sums = arrays[1].astype(np.int64) @ (quantized.astype(np.int64) - offset)
         rows.append(sums.astype(np.float32) * (scale * np.float32(_scale(call, 1))))
@@ -137,7 +139,7 @@ def lower(call: OpCall, b: Kernel) -> None:
                 FloatRow(b.input(0), n * inputs, inputs),
                 quantized,
                 weight_scale=_scale(call, 1),
-                asymmetric=bool(call.attrs["asymmetric"]),
+                asymmetric=bool(call.attributes(SvdfAttrs).asymmetric),
             )
             source = _FeatureSource(quantized, [], row)
         return partial(_feature, call, b, source, bias)
@@ -150,7 +152,7 @@ def emit_units(
 ) -> None:
     """Emit all but the first product; `start(batch)` returns a function from filter to feature."""
     batch, (filters, steps) = call.input(0).shape[0], call.input(2).shape
-    rank, is_float = call.int_attr("rank"), call.input(0).dtype == FLOAT32
+    rank, is_float = call.attributes(SvdfAttrs).rank, call.input(0).dtype == FLOAT32
     shape = (batch, filters, steps)
     before, after = b.views("before after", shape, b.input(_STATE), b.outputs[1])
     bias = _unit_bias(call, b)
@@ -196,9 +198,10 @@ def _feature_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
 
 def _unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
     """Return the start values of the units' sums, which contain the zero point of the state."""
+    attrs = call.attributes(SvdfAttrs)
     if call.input(0).dtype == FLOAT32:
         return b.input(_BIAS) if call.has_input(_BIAS) else None
-    bias, rank = call.constant(_BIAS) if call.has_input(_BIAS) else None, call.int_attr("rank")
+    bias, rank = call.constant(_BIAS) if call.has_input(_BIAS) else None, attrs.rank
     sums = call.constant_array(2).astype(np.int64).sum(axis=1).reshape(-1, rank).sum(axis=1)
     units = -state_zero_point(call) * sums
     units = units if bias is None else units + bias.array().astype(np.int64)
@@ -246,7 +249,7 @@ def requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
 
 def _finish_output(call: OpCall, total: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
-        return apply_activation(total, call.str_attr("activation"))
+        return apply_activation(total, call.attributes(SvdfAttrs).activation)
     return state_and_output_requant(call)[1].lower(total.cast(INT32), INT8)
 
 

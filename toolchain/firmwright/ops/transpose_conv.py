@@ -15,6 +15,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.layers import TransposeConvAttrs
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops import int16x8
 from firmwright.ops.conv2d import Tap, lower_convolution, reference_epilogue
@@ -29,10 +30,11 @@ from firmwright.ops.requantize import (
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
+    attrs = call.attributes(TransposeConvAttrs)
     x, w, y = call.input(0), call.input(1), call.output
     if not len(x.shape) == len(w.shape) == len(y.shape) == 4 or w.shape[3] != x.shape[3]:
         raise NotSupportedError("transpose_conv needs 4-D tensors with equal input channels")
-    stride, before = call.ints_attr("stride"), call.ints_attr("before")
+    stride, before = attrs.stride, attrs.before
     if not len(stride) == len(before) == 2 or min(stride) < 1:
         raise NotSupportedError(f"the strides {list(stride)}, {list(before)} before")
     check_weights_and_bias(call, 0)
@@ -50,7 +52,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _scattered(call: OpCall, x: Array, w: Array) -> Array:
-    (down, right), (above, left) = call.ints_attr("stride"), call.ints_attr("before")
+    attrs = call.attributes(TransposeConvAttrs)
+    (down, right), (above, left) = attrs.stride, attrs.before
     batch, height, width, _ = call.output.shape
     rows = max((x.shape[1] - 1) * down + w.shape[1], above + height)
     cols = max((x.shape[2] - 1) * right + w.shape[2], left + width)
@@ -74,7 +77,8 @@ def taps(call: OpCall, b: Kernel, at: OutputPosition) -> Iterator[Tap]:
 def _tap(
     call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr
 ) -> tuple[ArithExpr, ArithExpr]:
-    stride, before = call.ints_attr("stride")[axis], call.ints_attr("before")[axis]
+    attrs = call.attributes(TransposeConvAttrs)
+    stride, before = attrs.stride[axis], attrs.before[axis]
     size, length = call.input(1).shape[1 + axis], call.input(0).shape[1 + axis]
     outputs = call.output.shape[1 + axis]
     k_name, i_name = ("ky", "iy") if axis == 0 else ("kx", "ix")

@@ -22,6 +22,7 @@ from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, Array,
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.values import TreeEnsembleAttrs
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -219,13 +220,14 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    attrs = call.attributes(TreeEnsembleAttrs)
     forest = forest_from_call(call)
     totals = [
         forest.leaves[_leaf_of_each_tree(forest, row)].sum(axis=0, dtype=np.int64)
         for row in arrays[0]
     ]
-    sums = np.array(totals) + np.array(call.ints_attr("bases"), np.int64)
-    unit = np.float32(2.0 ** -call.int_attr("exponent"))
+    sums = np.array(totals) + np.array(attrs.bases, np.int64)
+    unit = np.float32(2.0**-attrs.exponent)
     return ((sums.astype(np.float32) * unit).astype(np.float32),)
 
 
@@ -263,7 +265,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         count = leaves.rows.shape[1]
         sums = b.reg("sum", INT32, count)
         for k in range(count):
-            b.store(sums, [k], call.ints_attr("bases")[k])
+            b.store(sums, [k], call.attributes(TreeEnsembleAttrs).bases[k])
         _walk(b, forest, leaves, thresholds, keys, sums)
         store_sums(call, b, leaves, sums, row)
 
@@ -372,12 +374,13 @@ def store_sums(
     call: OpCall, b: Kernel, leaves: LeafTable, sums: tir.Buffer, row: ArithExpr
 ) -> None:
     """Store the outputs of a row; with a constant total, derive the last output from the others."""
-    unit = 2.0 ** -call.int_attr("exponent")
+    attrs = call.attributes(TreeEnsembleAttrs)
+    unit = 2.0**-attrs.exponent
     outputs = leaves.rows.shape[1]
     for k in range(outputs):
         b.store(b.y, [row, k], b.load(sums, [k]).cast(FLOAT32) * unit)
     if leaves.total is not None:
-        trees, bases = len(forest_from_call(call).sizes), call.ints_attr("bases")
+        trees, bases = len(forest_from_call(call).sizes), attrs.bases
         remainder = b.load(sums, [0])
         for k in range(1, outputs):
             remainder = remainder + b.load(sums, [k])

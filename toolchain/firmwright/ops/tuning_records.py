@@ -17,6 +17,7 @@ from firmwright.base.json_input import parse_json
 from firmwright.ir import tir
 from firmwright.ir.core import Span, Target
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.base import attrs_to_mapping
 from firmwright.ir.syntax import IRWriter
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.printer import print_prim
@@ -126,7 +127,7 @@ def layer_digest(call: OpCall, target: Target) -> str:
     """
     data = {
         "op": call.op,
-        "attrs": dict(call.attrs),
+        "attrs": attrs_to_mapping(call.attrs),
         "inputs": [
             None if kind is None else [*_structure(kind), call.constant(index) is not None]
             for index, kind in enumerate(call.inputs)

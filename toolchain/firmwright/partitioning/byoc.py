@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.patterns import Match
@@ -189,7 +190,7 @@ class _FunctionPartitioner:
         body = tuple(replace(call, target="") for call in calls)
         region = Function(name, params, body, results, attrs)
         self.module = self.module.with_function(region)
-        return Call(f"@{name}", params, results, {}, calls[-1].span, target)
+        return Call(f"@{name}", params, results, NO_ATTRS, calls[-1].span, target)
 
     def _boundary(
         self, calls: Sequence[Call], covered: Sequence[int]

@@ -14,6 +14,8 @@ from firmwright.base.source_paths import BACKEND_FILES_DIR
 from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph import Call, Function, OpCall
+from firmwright.ir.graph.attributes.base import NO_ATTRS
+from firmwright.ir.graph.attributes.control import CustomAttrs
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.patterns import call_patterns
 from firmwright.ir.module import IRModule
@@ -31,7 +33,7 @@ CUSTOM_OPS_VARIABLE = "CUSTOM_OPS"
 def supports_custom_op(domain: str, name: str) -> bool:
     """Return whether a custom operator or a backend's pattern covers the operator."""
     return CUSTOM_OPS.find(domain, name) is not None or any(
-        (part.op == "custom" and part.accepts({"domain": domain, "name": name}))
+        (part.op == "custom" and part.accepts(CustomAttrs(domain=domain, name=name, data="")))
         for backend in BACKENDS.all().values()
         for entry in backend.table
         for part in call_patterns(entry.pattern)
@@ -82,7 +84,7 @@ def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, C
     constants = {**module.constants, **lowered.constants}
     module = replace(module.with_function(function), constants=constants)
     module = with_new_files(module, files, f"the custom operator {op.name}")
-    return module, replace(call, op=f"@{name}", inputs=call.variables, attrs={})
+    return module, replace(call, op=f"@{name}", inputs=call.variables, attrs=NO_ATTRS)
 
 
 def _arguments(kernel: BackendKernel, call: OpCall, op: CustomOp) -> list[tir.Buffer | int]:

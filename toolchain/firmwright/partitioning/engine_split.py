@@ -17,6 +17,7 @@ from firmwright.boards import Board
 from firmwright.boards.peripherals import DmaController
 from firmwright.ir.core import UNCONSTRAINED
 from firmwright.ir.graph import Call, Function, Value
+from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.devices import module_cores
 from firmwright.ir.module import AnyFunction, IRModule
 from firmwright.ops.opdef import OpTable
@@ -147,7 +148,7 @@ def calls_of_part(
     part: CallSlice, region: Function, splitter: CallSplitter
 ) -> tuple[list[Call], list[Call]]:
     """Return the calls that compute a part, and its copy from private memory."""
-    call = Call(f"@{region.name}", region.params, part.call.outputs, {}, part.call.span)
+    call = Call(f"@{region.name}", region.params, part.call.outputs, NO_ATTRS, part.call.span)
     if not DeviceMap(splitter.module).private_pools(target_of(region)):
         return [*part.slices, call], []
     inward = [splitter.copy(value, call.span, outward=False) for value in region.params]

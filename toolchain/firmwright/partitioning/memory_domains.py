@@ -8,9 +8,10 @@ a pool; otherwise it is copied. Names of values are unique.
 from dataclasses import dataclass, field
 
 from firmwright.ir.graph import Call, Value
+from firmwright.ir.graph.attributes.movement import is_subview
 from firmwright.ir.graph.devices import device_name
 from firmwright.ir.module import IRModule
-from firmwright.ops.opdef import SUBVIEWS_OF, OpTable
+from firmwright.ops.opdef import OpTable
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device
 
@@ -61,7 +62,7 @@ class MemoryDomains:
 
     def is_alias(self, call: Call) -> bool:
         """Return whether `call` moves no data because its values share memory."""
-        return SUBVIEWS_OF in call.attrs or self.is_view(call)
+        return is_subview(call.attrs) or self.is_view(call)
 
     def is_view(self, call: Call) -> bool:
         return call.op in self.ops and self.ops[call.op].is_view

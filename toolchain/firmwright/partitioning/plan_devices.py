@@ -16,6 +16,8 @@ from firmwright.base.errors import UsageError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph import Call, Function, State, Value
+from firmwright.ir.graph.attributes.base import NO_ATTRS
+from firmwright.ir.graph.attributes.movement import is_subview
 from firmwright.ir.graph.devices import (
     CONSTANTS_POOL_ATTR,
     COPY_OP,
@@ -31,7 +33,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.pass_results import PoolAccess
 from firmwright.ir.requests import PlacementRequest
 from firmwright.ir.verify_requests import requested_tensors
-from firmwright.ops.opdef import SUBVIEWS_OF, OpTable
+from firmwright.ops.opdef import OpTable
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.memory_domains import MemoryDomains, Operand
 from firmwright.passes.graph.value_names import map_values, with_unique_names
@@ -286,7 +288,7 @@ class _CopyPlanner:
                 self.reads[operand] = self.pools[domains.root(param)]
         sinks = {value.name for graph in self.planner.module.graphs for value in graph.sinks}
         for name, call in domains.makers.items():
-            is_view = domains.is_alias(call) and SUBVIEWS_OF not in call.attrs
+            is_view = domains.is_alias(call) and not is_subview(call.attrs)
             if name in sinks and is_view and self.pool_of(name) not in {"", *shared}:
                 self.copied.setdefault(name, name)  # only a copy device can copy it
         for name in self.copied:
@@ -366,7 +368,9 @@ class _CopyPlanner:
         for value in dict.fromkeys(graph.sinks):
             if value.name in self.copied:
                 span = Span("", tensor=value.name)
-                body.append(Call(COPY_OP, (self._assign(value),), (self._sink(value),), {}, span))
+                body.append(
+                    Call(COPY_OP, (self._assign(value),), (self._sink(value),), NO_ATTRS, span)
+                )
         states = (State(self._assign(s.value), self._sink(s.next), s.initial) for s in graph.state)
         params, results = map(self._assign, graph.params), map(self._sink, graph.results)
         graph = replace(graph, params=tuple(params), results=tuple(results))
@@ -381,4 +385,4 @@ class _CopyPlanner:
         if source.constant is not None:
             target = with_device(target, MAIN_DEVICE)
         self.copies[value.name, pool] = target
-        return [Call(COPY_OP, (source,), (target,), {}, span)]
+        return [Call(COPY_OP, (source,), (target,), NO_ATTRS, span)]

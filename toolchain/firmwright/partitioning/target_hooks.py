@@ -178,9 +178,8 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
     def call(item: Call) -> Hashable:
         callee = module.callee(item.op)
         op = structural_key(callee, module) if isinstance(callee, Function) else item.op
-        attrs = tuple(sorted((name, repr(value)) for name, value in item.attrs.items()))
         values = tuple(map(value, item.inputs)), tuple(map(value, item.outputs))
-        return op, item.target, attrs, values
+        return op, item.target, repr(item.attrs), values
 
     params = tuple(map(value, function.params))
     body = tuple(map(call, function.body))

@@ -7,14 +7,13 @@ of the state precede its computation, and a kernel that can update the state in 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.movement import MovementAttrs, is_subview
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.tir import traversal
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
-from firmwright.ops.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Alias:
 
 def aliases_input(call: Call) -> bool:
     """Return whether the call's outputs are parts of its input, as in a view."""
-    return call.attrs.get(SUBVIEWS_OF, "input") == "input"
+    return not (isinstance(call.attrs, MovementAttrs) and call.attrs.subviews_of == "output")
 
 
 def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
@@ -39,7 +38,7 @@ def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
             wholes, parts = call.outputs, call.variables
         whole = wholes[0]
         assert whole is not None
-        offsets = cast("tuple[int, ...]", call.attrs.get(SUBVIEW_OFFSETS, (0,)))
+        offsets = call.attrs.offsets if is_subview(call.attrs) else (0,)
         for part, offset in zip(parts, offsets, strict=True):
             aliases[part.name] = Alias(whole.name, offset)
     return aliases

@@ -23,6 +23,13 @@ from firmwright.base.quant import Rounding
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.core import Target
+from firmwright.ir.graph.attributes.layers import (
+    AveragePoolAttrs,
+    BatchMatmulAttrs,
+    Conv2DAttrs,
+    PoolAttrs,
+    WindowAttrs,
+)
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.graph.patterns import Match, constant, op, wildcard
 from firmwright.ops import batch_matmul, elementwise_arithmetic, softmax
@@ -52,11 +59,12 @@ _C = read_sections(__file__)
 
 
 def write_pool(kernel: BackendKernel, call: OpCall) -> None:
-    x, y, padding = call.input(0), call.output, call.ints_attr("padding")
-    low, high = quantized_activation_range(call.str_attr("activation"), y)
+    attrs = call.attributes(PoolAttrs)
+    x, y, padding = call.input(0), call.output, attrs.padding
+    low, high = quantized_activation_range(attrs.activation, y)
     is_average = call.op == "average_pool2d"
     size = average_pool_workspace_bytes(call, core_features(kernel)) if is_average else 0
-    height, width = call.ints_attr("size")
+    height, width = attrs.size
     params, buffer, more = workspace_context(kernel, size)
     name = f"{'avgpool' if is_average else 'max_pool'}_{dtype_suffix(x.dtype)}"
     text = fill_text(
@@ -65,7 +73,7 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
         name=name,
         x=c_shape(x.shape),
         y=c_shape(y.shape),
-        stride=c_tile(call.ints_attr("stride")),
+        stride=c_tile(attrs.stride),
         padding=c_tile((padding[0], padding[2])),
         low=low,
         high=high,
@@ -140,7 +148,7 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
     factor: tir.Buffer = kernel.inputs[-1]
     if rhs_constant is not None:
         array = rhs_constant.array()
-        straight = array if call.int_attr("adj_y") else np.swapaxes(array, -1, -2)
+        straight = array if call.attributes(BatchMatmulAttrs).adj_y else np.swapaxes(array, -1, -2)
         factor = kernel.constant("factor", np.ascontiguousarray(straight), other.dtype)
     sums = 4 * columns if "mve" in core_features(kernel) and x.dtype == INT8 else 0
     params, buffer, more = workspace_context(kernel, sums)
@@ -168,7 +176,7 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
 def transposed_rhs_shape(call: OpCall) -> tuple[int, int]:
     """Return the rows and columns of the second factor in the library's layout."""
     rows, columns = call.input(1).shape[-2:]
-    return (rows, columns) if call.int_attr("adj_y") else (columns, rows)
+    return (rows, columns) if call.attributes(BatchMatmulAttrs).adj_y else (columns, rows)
 
 
 PATH_VARIABLE = "CMSIS_NN_PATH"
@@ -244,14 +252,22 @@ def _supports_call(match: Match) -> bool:
         case "batch_matmul":
             return _supports_batch_matmul(call)
         case _:
-            return call.ints_attr("dilation") == (1, 1) and not call.attrs.get("unsigned")
+            return call.attributes(WindowAttrs).dilation == (1, 1) and not _is_unsigned(call)
+
+
+def _is_unsigned(call: OpCall) -> bool:
+    match call.attrs:
+        case Conv2DAttrs(unsigned=True) | AveragePoolAttrs(unsigned=True):
+            return True
+    return False
 
 
 def _supports_batch_matmul(call: OpCall) -> bool:
+    attrs = call.attributes(BatchMatmulAttrs)
     x, other = call.input(0).shape, call.input(1).shape
-    if call.constant(0) is not None or call.int_attr("adj_x") or len(x) != len(other):
+    if call.constant(0) is not None or attrs.adj_x or len(x) != len(other):
         return False
-    turned = call.constant(1) is not None or bool(call.int_attr("adj_y"))
+    turned = call.constant(1) is not None or attrs.adj_y
     return turned and len(x) <= 4 and x[:-2] == other[:-2]
 
 

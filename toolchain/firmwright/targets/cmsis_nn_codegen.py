@@ -12,6 +12,7 @@ from functools import partial
 from firmwright.base.dtypes import INT16, INT32, DType
 from firmwright.ir import tir
 from firmwright.ir.core import Target
+from firmwright.ir.graph.attributes.layers import TransposeConvAttrs, WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.kernel_builder import BackendKernel
@@ -100,9 +101,10 @@ def conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
 
 
 def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: frozenset[str]) -> int:
+    attrs = call.attributes(WindowAttrs)
     _, height, width, depth = kernel
-    padding, stride = call.ints_attr("padding"), call.ints_attr("stride")
-    no_dilation = call.ints_attr("dilation") == (1, 1)
+    padding, stride = attrs.padding, attrs.stride
+    no_dilation = attrs.dilation == (1, 1)
     is_point = (height, width) == (1, 1) and no_dilation and padding[0] == padding[2] == 0
     if is_point and depth == call.input(0).shape[3]:
         return 0
@@ -118,13 +120,15 @@ def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: froze
 
 def _row_bytes(call: OpCall, width: int) -> int:
     """Return the size for the one-row function, which copies the row ends with padding."""
+    attrs = call.attributes(WindowAttrs)
     depth = call.input(0).shape[3]
-    left = call.ints_attr("padding")[2]
-    return (width + max(left, call.ints_attr("padding")[3])) * depth
+    left = attrs.padding[2]
+    return (width + max(left, attrs.padding[3])) * depth
 
 
 def depthwise_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
     """Return the size for arm_depthwise_conv_wrapper_s8 or _s16."""
+    attrs = call.attributes(WindowAttrs)
     batch, _, _, depth = call.input(0).shape
     _, height, width, outputs = call.input(1).shape
     if call.input(0).dtype == INT16:
@@ -132,11 +136,11 @@ def depthwise_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
     if "mve" in features and depth == 1 and outputs > _ONE_CHANNEL_OUTPUTS:
         plain = _conv_bytes(call, (outputs, height, width, 1), features)
         return plain + outputs * height * width
-    if depth != outputs or batch != 1 or call.ints_attr("dilation") != (1, 1):
+    if depth != outputs or batch != 1 or attrs.dilation != (1, 1):
         return 0
     if "mve" in features:
         return 4 * _MVE_CHANNELS * width * height
-    padding = call.ints_attr("padding")
+    padding = attrs.padding
     if (height, width) == (3, 3) and padding[0] <= 1 and padding[2] <= 1:
         return 0
     return 2 * depth * width * height if "dsp" in features else 0
@@ -145,7 +149,7 @@ def depthwise_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
 def _depthwise_int16_bytes(call: OpCall, features: frozenset[str]) -> int:
     _, height, width, outputs = call.input(1).shape
     column = height * width * outputs
-    is_fast = outputs == call.input(0).shape[3] and call.ints_attr("dilation") == (1, 1)
+    is_fast = outputs == call.input(0).shape[3] and call.attributes(WindowAttrs).dilation == (1, 1)
     if not is_fast or height * width >= _FAST_TAPS:
         return 0
     if "mve" in features:
@@ -161,7 +165,7 @@ def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> in
         if "mve" in features:
             return 4 * (-(-column // _MVE_LANES) * _MVE_LANES)
         return 4 * (-(-column // 4) * 4)
-    down, right = call.ints_attr("stride")
+    down, right = call.attributes(TransposeConvAttrs).stride
     row = (call.input(0).shape[2] - 1) * right + max(width, down, right)
     return 4 * outputs * row * max(height, down)
 
@@ -169,7 +173,9 @@ def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> in
 def reversed_weights_bytes(call: OpCall) -> int:
     """Return the size of the reversed weights of arm_transpose_conv_wrapper_s8, or 0."""
     outputs, height, width, depth = call.input(1).shape
-    is_convolution = max(call.ints_attr("stride")) <= 2 and depth > _REVERSED_CHANNELS
+    is_convolution = (
+        max(call.attributes(TransposeConvAttrs).stride) <= 2 and depth > _REVERSED_CHANNELS
+    )
     return outputs * height * width * depth if is_convolution else 0
 
 

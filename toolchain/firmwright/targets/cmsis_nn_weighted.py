@@ -14,6 +14,8 @@ from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import quantize_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import TransposeConvAttrs, WindowAttrs
+from firmwright.ir.graph.attributes.recurrent import LstmAttrs, SvdfAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import conv2d, fully_connected, lstm_layer, svdf
 from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
@@ -99,8 +101,9 @@ def _layer_values(call: OpCall) -> dict[str, object]:
 
 
 def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
+    attrs = call.attributes(WindowAttrs)
     x, is_depthwise = call.input(0), call.op == "depthwise_conv2d"
-    padding = call.ints_attr("padding")
+    padding = attrs.padding
     size = depthwise_workspace_bytes if is_depthwise else conv_workspace_bytes
     params, buffer, more = workspace_context(kernel, size(call, core_features(kernel)))
     kind, name = ("dw_conv", "depthwise_conv") if is_depthwise else ("conv", "convolve")
@@ -116,9 +119,9 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
         name=name,
         bias=bias,
         multiple=f"{call.output.shape[3] // x.shape[3]}, " if is_depthwise else "",
-        stride=c_tile(call.ints_attr("stride")),
+        stride=c_tile(attrs.stride),
         padding=c_tile((padding[0], padding[2])),
-        dilation=c_tile(call.ints_attr("dilation")),
+        dilation=c_tile(attrs.dilation),
         bias_struct=bias_struct,
     )
     arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more]
@@ -126,6 +129,7 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
 
 
 def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
+    attrs = call.attributes(TransposeConvAttrs)
     features = core_features(kernel)
     params, buffer, more = workspace_context(kernel, transpose_conv_workspace_bytes(call, features))
     reversed_params, other, filters = workspace_context(
@@ -136,8 +140,8 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
         **_layer_values(call),
         buffer=buffer,
         reversed=other,
-        stride=c_tile(call.ints_attr("stride")),
-        padding=c_tile(call.ints_attr("before")),
+        stride=c_tile(attrs.stride),
+        padding=c_tile(attrs.before),
     )
     arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more, *filters]
     write_wrapper_function(kernel, [*_heads(call), *params, *reversed_params], text, arguments)
@@ -196,7 +200,7 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
         _C["svdf"],
         first=one,
         second=two,
-        rank=call.int_attr("rank"),
+        rank=call.attributes(SvdfAttrs).rank,
         batch=batch,
         x_zero_point=per_tensor_quant(x).zero_point,
         zero_point=second.zero_point,
@@ -242,7 +246,7 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
     cells = per_tensor_quant(call.input(lstm_layer.CELL_STATE))
     power = frexp(cells.scale)[1] - 1
     one, new = quantize_multiplier(2.0**-15), quantize_multiplier(2.0 ** -(30 + power))
-    numbers = [int(call.int_attr("time_major")), batch, time, inputs, units]
+    numbers = [int(call.attributes(LstmAttrs).time_major), batch, time, inputs, units]
     numbers += [-per_tensor_quant(x).zero_point, *one, *new, int(lstm_layer.cell_clip(call)), power]
     numbers += [*lstm_layer.hidden_factor(call), hidden.zero_point]
     gates = [_gate(kernel, call, gate) for gate in _ORDER]

@@ -20,6 +20,7 @@ from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph import Call, Function, OpCall, Value
+from firmwright.ir.graph.attributes.control import EthosUAttrs
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.patterns import Match, op
 from firmwright.ir.module import IRModule
@@ -139,6 +140,7 @@ ETHOS_U_BACKENDS = (
 
 def _read_program(call: OpCall, target: Target) -> NpuProgram:
     """Return the program of a model that Vela compiled; raise UsageError for another NPU."""
+    attrs = call.attributes(EthosUAttrs)
     commands, weights = (constant.data for constant in call.constants[:2] if constant)
     config = int.from_bytes(commands[_CONFIG], "little")
     accelerator = f"ethos-{_PRODUCTS.get(config >> 28)}-{1 << (config & 15)}"
@@ -146,8 +148,8 @@ def _read_program(call: OpCall, target: Target) -> NpuProgram:
         raise UsageError(
             f"Vela compiled the model for {accelerator}.", hint=f"--target {accelerator}."
         )
-    offsets, count = call.ints_attr("offsets"), len(call.inputs) - 2
-    sizes = (call.int_attr("arena_bytes"), call.int_attr("fast_bytes"))
+    offsets, count = attrs.offsets, len(call.inputs) - 2
+    sizes = (attrs.arena_bytes, attrs.fast_bytes)
     return NpuProgram(commands, weights, *sizes, offsets[:count], offsets[count:])
 
 

@@ -11,6 +11,8 @@ from firmwright.base import quant
 from firmwright.base.dtypes import INT8, INT16, UINT8
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import IntArray, Rounding
+from firmwright.ir.graph.attributes.layers import AveragePoolAttrs
+from firmwright.ir.graph.attributes.values import L2NormalizationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.requantize import (
     Requantization,
@@ -23,6 +25,14 @@ from firmwright.targets.cmsis_nn_weighted import requantize_step
 _WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
 _ONLY_MOVED = ("reshape", "concatenation", "split", "strided_slice", "transpose", "pad")
 _TANH_SCALE = 1 / 128
+
+
+def _is_unsigned(call: OpCall) -> bool:
+    """Return whether the model's tensors are uint8 and the call without weights rounds for them."""
+    match call.attrs:
+        case AveragePoolAttrs(unsigned=True) | L2NormalizationAttrs(unsigned=True):
+            return True
+    return False
 
 
 def check_npu_numerics(call: OpCall) -> None:
@@ -38,7 +48,7 @@ def check_npu_numerics(call: OpCall) -> None:
         step = requantize_step(call)
         if step is None or not _is_same_step(call, step):
             raise _differs(call)
-    elif call.attrs.get("unsigned"):
+    elif _is_unsigned(call):
         raise NotSupportedError("it rounds for uint8")
     elif call.numerics == "onnx" and call.op not in _ONLY_MOVED:
         raise _differs(call)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from firmwright.base.dtypes import INT32, Array
 from firmwright.base.errors import NotSupportedError, ToolMissingError
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph import Call, OpCall, TensorType, Value
+from firmwright.ir.graph.attributes.base import attrs_to_mapping
+from firmwright.ir.graph.attributes.layers import PoolAttrs, TransposeConvAttrs, WindowAttrs
+from firmwright.ir.graph.attributes.movement import PadAttrs, StridedSliceAttrs
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.module import IRModule
 from firmwright.ops.conv_window import same_padding
@@ -49,13 +52,14 @@ class _TfliteOperator:
 
 
 def _with(*attrs: str) -> Callable[[OpCall, list[Any]], list[Any]]:
-    return lambda call, inputs: [*inputs, *(np.array(call.attrs[name]) for name in attrs)]
+    return lambda call, inputs: [*inputs, *(np.array(getattr(call.attrs, a)) for a in attrs)]
 
 
 def _slice_inputs(call: OpCall, inputs: list[Any]) -> list[Any]:
-    begin, step = np.array(call.attrs["begin"]), np.array(call.attrs["strides"])
-    counts = np.array(call.attrs["counts"])
-    if min(step) < 1 or call.attrs["shrunk"]:
+    attrs = call.attributes(StridedSliceAttrs)
+    begin, step = np.array(attrs.begin), np.array(attrs.strides)
+    counts = np.array(attrs.counts)
+    if min(step) < 1 or attrs.shrunk:
         raise NotSupportedError("a slice backwards or without an axis")
     return [*inputs, begin, begin + (counts - 1) * step + 1, step]
 
@@ -63,7 +67,7 @@ def _slice_inputs(call: OpCall, inputs: list[Any]) -> list[Any]:
 def _pad_inputs(call: OpCall, inputs: list[Any]) -> list[Any]:
     if len(inputs) > 1:
         raise NotSupportedError("padding with another value than zero")
-    return [*inputs, np.reshape(call.ints_attr("paddings"), (-1, 2))]
+    return [*inputs, np.reshape(call.attributes(PadAttrs).paddings, (-1, 2))]
 
 
 _SAME_NAME = (
@@ -247,7 +251,7 @@ def _quantization(kind: Quantization) -> Table:
 
 def _option_values(call: OpCall) -> dict[str, Any]:
     """Return values for the fields of any table of options."""
-    attrs: dict[str, Any] = {**call.attrs}
+    attrs: dict[str, Any] = attrs_to_mapping(call.attrs)
     activation = str(attrs.get("activation", "none")).upper()
     if activation not in ENUMERATIONS["Activation"]:
         raise NotSupportedError(f"the fused activation {activation.lower()}")
@@ -264,8 +268,8 @@ def _option_values(call: OpCall) -> dict[str, Any]:
     if call.op == "depthwise_conv2d":
         values["depth_multiplier"] = call.output.shape[3] // call.input(0).shape[3]
     if call.op == "transpose_conv":
-        values["padding"] = "SAME" if any(call.ints_attr("before")) else "VALID"
-    elif any(attrs.get("padding", ())):
+        values["padding"] = "SAME" if any(call.attributes(TransposeConvAttrs).before) else "VALID"
+    elif isinstance(call.attrs, WindowAttrs) and any(call.attrs.padding):
         if not _is_same(call):
             raise NotSupportedError("explicit padding")
         values["padding"] = "SAME"
@@ -273,12 +277,10 @@ def _option_values(call: OpCall) -> dict[str, Any]:
 
 
 def _is_same(call: OpCall) -> bool:
-    size = call.attrs.get("size") or call.input(1).shape[1:3]
-    lengths, stride = call.input(0).shape[1:3], call.ints_attr("stride")
-    axes = zip(
-        lengths, cast("tuple[int, int]", size), stride, call.ints_attr("dilation"), strict=True
-    )
-    return call.ints_attr("padding") == tuple(n for axis in axes for n in same_padding(*axis))
+    attrs = call.attributes(WindowAttrs)
+    size = attrs.size if isinstance(attrs, PoolAttrs) else call.input(1).shape[1:3]
+    axes = zip(call.input(0).shape[1:3], size, attrs.stride, attrs.dilation, strict=True)
+    return attrs.padding == tuple(n for axis in axes for n in same_padding(*axis))
 
 
 def _flatbuffers() -> Any:

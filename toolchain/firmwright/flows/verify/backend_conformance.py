@@ -32,6 +32,7 @@ from firmwright.flows.verify.operator_conformance import (
 )
 from firmwright.flows.verify.verification import EXACT_TOLERANCE
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.patterns import AlternativesPattern, OpPattern, Pattern
@@ -249,8 +250,8 @@ def _following_calls(value: Value, following: OperatorChain, module: IRModule) -
         stem = value.name.split(".")[0]
         result = replace(value, name=f"{stem}.c{number}")
         attrs = {name: want for name, want in part.attrs.items() if isinstance(want, int | str)}
-        call = Call(part.op, (value,), (result,), attrs)
         try:
+            call = Call(part.op, (value,), (result,), attrs_from_mapping(part.op, attrs))
             inferred = op_table()[part.op].infer(make_op_call(call, module))
         except (FirmwrightError, NotSupportedError, KeyError, IndexError):
             return []

@@ -28,6 +28,8 @@ from firmwright.flows.samples.reference_outputs import (
 )
 from firmwright.flows.samples.sample_batches import SampleBatch, Tensors, generate_samples
 from firmwright.flows.verify.first_divergence import FirstDivergence, locate_first_divergence
+from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
+from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.graph.evaluate import numerics_of
 from firmwright.ir.graph.nodes import Call, Function
@@ -239,21 +241,24 @@ def _limit(call: Call, limits: Mapping[str, int], module: IRModule) -> int | Non
         data, indices = call.inputs[:2]
         assert data is not None
         assert indices is not None
-        if call.attrs.get("mode") in ("along", "elements"):
-            return data.type.shape[int(str(call.attrs["axis"]))] - 1
-        first = int(str(call.attrs.get("batch_dims", 0)))
+        attrs, first = call.attrs, 0
+        if isinstance(attrs, DynamicGatherAttrs):
+            if attrs.mode in ("along", "elements") and attrs.axis is not None:
+                return data.type.shape[attrs.axis] - 1
+            first = attrs.batch_dims or 0
         return min(data.type.shape[first : first + indices.type.shape[-1]], default=0) - 1
     limit = next((limits[value.name] for value in call.outputs if value.name in limits), None)
     if limit is None or call.op in _MOVING:
         return limit
     x = call.inputs[0]
-    if call.op == "reduction" and call.attrs.get("step") == "add" and x is not None:
+    is_sum = isinstance(call.attrs, ReductionAttrs) and call.attrs.step == "add"
+    if is_sum and x is not None:
         return limit * math.prod(call.outputs[0].type.shape) // max(1, math.prod(x.type.shape))
     return _limit_of_formula(call, limit, module) if call.op == "expression" else None
 
 
 def _limit_of_formula(call: Call, limit: int, module: IRModule) -> int | None:
-    formula = str(call.attrs["formula"])
+    formula = call.attributes(ExpressionAttrs).formula
     if _CAST.fullmatch(formula):
         return limit
     names = [value.constant for value in call.inputs if value is not None and value.constant]

@@ -40,6 +40,7 @@ from firmwright.frontends.onnx.qdq_lookup_tables import (
 from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx, unneeded_results
 from firmwright.ir.core import Span
+from firmwright.ir.graph.attributes.movement import TransposeAttrs
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value, unique_name
 from firmwright.ir.graph.op_call import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.module import IRModule
@@ -252,7 +253,8 @@ class _OnnxImporter:
         self._name(tensor, name)
         source, rank = maker.inputs[0], len(tensor.type.shape)
         is_own = source is not None and source.name.startswith(f"{self.emitter.stem}/")
-        is_channels_first = maker.attrs.get("perm") == (0, rank - 1, *range(1, rank - 1))
+        first = TransposeAttrs(perm=(0, rank - 1, *range(1, rank - 1)))
+        is_channels_first = maker.attrs == first
         if source is not None and is_own and is_channels_first:
             # Usually only the operator's own result, with channels last, remains.
             self._name(source, f"{name}/moved")

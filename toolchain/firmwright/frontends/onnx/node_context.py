@@ -13,6 +13,8 @@ from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.protobuf import Message
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph import Call, OpCall, TensorType, Value, unique_name
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
 from firmwright.ops.opdef import OpTable
 
@@ -113,10 +115,11 @@ class CallEmitter:
         self, op: str, /, *inputs: OnnxValue | None, declared: Sequence[TensorType], **attrs: Attr
     ) -> tuple[OnnxValue, ...]:
         """Emit a call and return all results; `declared` holds types that are not inferred."""
-        attrs = {name: _plain(value) for name, value in attrs.items()}
+        plain = {name: _plain(value) for name, value in attrs.items()}
+        typed = attrs_from_mapping(op, plain)
         constants = tuple(self._constant(item) for item in inputs)
         types = tuple(None if item is None else item.type for item in inputs)
-        described = OpCall(op, types, tuple(declared), attrs, constants)
+        described = OpCall(op, types, tuple(declared), typed, constants)
         inferred = self.ops[op].infer(described)
         if any(kind.elements == 0 for kind in (*(t for t in types if t), *inferred)):
             raise NotSupportedError("a tensor without elements")
@@ -126,7 +129,7 @@ class CallEmitter:
         outputs = tuple(
             Value(unique_name(f"{self.stem}/{op}", self.names), kind) for kind in inferred
         )
-        self.calls.append(Call(op, operands, outputs, attrs, self.span))
+        self.calls.append(Call(op, operands, outputs, typed, self.span))
         return outputs
 
     def _evaluate(self, call: OpCall, inputs: Sequence[OnnxValue | None]) -> tuple[OnnxValue, ...]:
@@ -194,7 +197,7 @@ class CallEmitter:
     def copy(self, x: OnnxValue) -> Value:
         source = self.value(x)
         result = Value(unique_name(f"{self.stem}/copy", self.names), source.type)
-        self.calls.append(Call("reshape", (source,), (result,), {}, self.span))
+        self.calls.append(Call("reshape", (source,), (result,), NO_ATTRS, self.span))
         return result
 
     def cast(self, x: OnnxValue, dtype: DType) -> OnnxValue:

@@ -11,6 +11,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import CallEmitter, ConstantValue, OnnxValue
 from firmwright.frontends.onnx.protobuf import Message
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.nodes import TensorType, Value
 
 UNSIGNED_OFFSET = 128
@@ -225,7 +226,8 @@ def emit_quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> Qu
         f"{lowest!r}), {highest!r})"
     )
     makers = (call for call in reversed(emit.calls) if any(v is x for v in call.outputs))
-    made_by = str(next((call.attrs.get("formula", "") for call in makers), ""))
+    maker = next((call.attrs for call in makers), None)
+    made_by = maker.formula if isinstance(maker, ExpressionAttrs) else ""
     if any(operation in made_by for operation in _NAN_MAKERS):
         limited = f"where(a == a, {limited}, {lowest!r})"
     result = emit.call("expression", x, formula=f"int8({limited})", result=scaling.type)

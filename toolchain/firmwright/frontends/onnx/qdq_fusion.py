@@ -39,7 +39,6 @@ from firmwright.frontends.onnx.qdq_arithmetic import (
 )
 from firmwright.frontends.onnx.qdq_lookup_tables import every_value, requantize_by_lut
 from firmwright.ir.graph.nodes import Value
-from firmwright.ops.float_sum_order import FLOAT_ORDER
 
 _BIAS_ERROR_MAX = 1 / 128
 """The largest error of a rounded bias, in steps of the result."""
@@ -225,9 +224,9 @@ def _fuse_reduction(op: str, f: Fusion) -> OnnxValue | None:
     axes = x and constants is not None and reduction_axes(replace(f.c, inputs=(x, *constants)))
     if x is None or not axes:
         return None
-    attrs = {} if f.target.by_reciprocal else {FLOAT_ORDER: tuple(range(len(x.type.shape)))}
+    order = () if f.target.by_reciprocal else tuple(range(len(x.type.shape)))
     keep = bool(f.c.attr("keepdims", 1))
-    return f.c.emit.call(op, x, axes=axes, keep_dims=keep, **attrs, result=f.target.type)
+    return f.c.emit.call(op, x, axes=axes, keep_dims=keep, float_order=order, result=f.target.type)
 
 
 def _fuse_average_pool(f: Fusion) -> OnnxValue | None:

@@ -13,10 +13,13 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, INT32
 from firmwright.frontends.tflite.import_context import ImportSession
 from firmwright.frontends.tflite.variables import initial_value
-from firmwright.ir.core import Attr, Constant
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes.base import NO_ATTRS
+from firmwright.ir.graph.attributes.control import IfAttrs
+from firmwright.ir.graph.attributes.signal import CircularBufferAttrs
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 
-BUFFER, CYCLES = "circular_buffer", "cycles"
 _COUNT = TensorType((1,), INT32)
 
 
@@ -38,7 +41,7 @@ def convert_early_exits(function: Function, session: ImportSession) -> Function:
 
 
 def _exits_early(call: Call) -> bool:
-    return call.op == BUFFER and CYCLES in call.attrs
+    return isinstance(call.attrs, CircularBufferAttrs) and call.attrs.cycles > 1
 
 
 def _recompute_results_after_last_exit(function: Function) -> Function:
@@ -60,7 +63,7 @@ def _recompute_results_after_last_exit(function: Function) -> Function:
         for call in function.body
     ]
     span = body[last].span
-    copies = [Call("reshape", (now(value),), (value,), {}, span) for value in early]
+    copies = [Call("reshape", (now(value),), (value,), NO_ATTRS, span) for value in early]
     state = tuple(replace(s, value=now(s.value), next=now(s.next)) for s in function.state)
     params = tuple(map(now, function.params))
     return replace(function, params=params, body=(*body, *copies), state=state)
@@ -85,7 +88,7 @@ class _TailOutliner:
         if place is None:
             return list(body), []
         buffer, tail = body[place], body[place + 1 :]
-        head = [*body[:place], replace(buffer, attrs={})]
+        head = [*body[:place], replace(buffer, attrs=CircularBufferAttrs())]
         defined = {value.name for call in tail for value in call.outputs}
         results = [value for value in live_out if value.name in defined]
         added = [self._state_between_runs(v) for v in results if v.name not in self.before]
@@ -107,13 +110,14 @@ class _TailOutliner:
         return State(value, following, self.session.constant(initial))
 
     def _emit_run_counter(self, buffer: Call) -> tuple[list[Call], Value, State]:
-        stem, cycles = buffer.outputs[0].name, buffer.attrs[CYCLES]
+        stem, cycles = buffer.outputs[0].name, buffer.attributes(CircularBufferAttrs).cycles
         count, following = (Value(f"{stem}/{name}", _COUNT) for name in ("runs", "runs/next"))
         is_due = Value(f"{stem}/is_due", TensorType((1,), BOOL))
-        formula = f"(a + 1) % {cycles}"
+        advance = ExpressionAttrs(formula=f"(a + 1) % {cycles}")
+        is_first = ExpressionAttrs(formula="a == 0")
         calls = [
-            Call("expression", (count,), (following,), {"formula": formula}, buffer.span),
-            Call("expression", (following,), (is_due,), {"formula": "a == 0"}, buffer.span),
+            Call("expression", (count,), (following,), advance, buffer.span),
+            Call("expression", (following,), (is_due,), is_first, buffer.span),
         ]
         return calls, is_due, self._state(count, following, 0)
 
@@ -125,7 +129,9 @@ class _TailOutliner:
         captured = [value for call in rest for value in call.variables if value.name not in defined]
         operands = tuple(_unique([*captured, *previous]))
         copies = [
-            Call("reshape", (old,), (Value(f"{value.name}/kept", value.type),), {}, buffer.span)
+            Call(
+                "reshape", (old,), (Value(f"{value.name}/kept", value.type),), NO_ATTRS, buffer.span
+            )
             for old, value in zip(previous, results, strict=True)
         ]
         number = len(self.session.functions)
@@ -135,5 +141,5 @@ class _TailOutliner:
             whole: Function(whole, operands, tuple(rest), tuple(results)),
             ended: Function(ended, operands, tuple(copies), copied),
         }
-        attrs: dict[str, Attr] = {"then": whole, "else": ended}
+        attrs = IfAttrs(then=whole, else_=ended)
         return Call("if", (is_due, *operands), tuple(results), attrs, buffer.span)

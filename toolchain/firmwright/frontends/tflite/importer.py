@@ -32,6 +32,7 @@ from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Attr, Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
 from firmwright.ir.graph.op_call import CustomOpPredicate, OpCall, accept_no_custom_op
@@ -250,7 +251,8 @@ class _SubgraphImporter:
         becoming = [(t.index, t.name, self._type(t)) for t in updated]
         becoming += [(name, name, item.type) for name, item in memory if item.next_output is None]
         nexts = [Value(unique_name(f"{name}/next", self.names), kind) for _, name, kind in becoming]
-        call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
+        attrs = attrs_from_mapping(imported.op, imported.attrs)
+        call = Call(imported.op, inputs, (*outputs, *nexts), attrs, node.span)
         self._check_result_types(call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
             self.variables.assign(key, name, value)
@@ -264,7 +266,8 @@ class _SubgraphImporter:
     ) -> None:
         """Replace the file's shapes of the node's outputs by those that the operator computes."""
         outputs = tuple(Value("", self._type(self.graph.tensors[index])) for index in node.outputs)
-        call = Call(imported.op, inputs, outputs, imported.attrs, node.span)
+        attrs = attrs_from_mapping(imported.op, imported.attrs)
+        call = Call(imported.op, inputs, outputs, attrs, node.span)
         inferred = self.session.ops[call.op].infer(self._describe(call))
         for index, kind in zip(node.outputs, inferred, strict=False):
             if kind.size_bytes > TENSOR_BYTES_MAX:
@@ -359,7 +362,8 @@ class _SubgraphImporter:
             for key, name in names.items()
         }
         outputs = (*(self._value(i) for i in node.outputs), *after.values())
-        self.calls.append(Call(op, inputs, outputs, attrs, node.span))
+        typed = attrs_from_mapping(op, attrs)
+        self.calls.append(Call(op, inputs, outputs, typed, node.span))
         for key, value in after.items():
             self.variables.assign(key, names[key], value)
 

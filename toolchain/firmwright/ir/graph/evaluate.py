@@ -12,6 +12,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.resource_limits import EVALUATED_CALLS_MAX, WorkBudget
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.graph.op_call import MeaningTable, OpCall
 from firmwright.ir.module import IRModule
@@ -78,16 +79,16 @@ class _Evaluator:
         return tuple(_array(self.module, value, values) for value in function.results)
 
     def run_control(self, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
-        def run(attr: str, args: Sequence[Array]) -> tuple[Array, ...]:
-            function = self.module.functions[str(call.attrs[attr])]
+        def run(name: str, args: Sequence[Array]) -> tuple[Array, ...]:
+            function = self.module.functions[name]
             assert isinstance(function, Function)
             return self.run_graph(function, args)
 
-        if call.op == "if":
-            return run("then" if arrays[0].item() else "else", arrays[1:])
-        carried: tuple[Array, ...] = tuple(arrays)
-        while run("cond", carried)[0].item():
-            carried = run("body", carried)
+        if isinstance(call.attrs, IfAttrs):
+            return run(call.attrs.then if arrays[0].item() else call.attrs.else_, arrays[1:])
+        loop, carried = call.attributes(WhileAttrs), tuple(arrays)
+        while run(loop.cond, carried)[0].item():
+            carried = run(loop.body, carried)
         return carried
 
     def run_prim(self, call: Call, arrays: list[Array]) -> tuple[Array, ...]:

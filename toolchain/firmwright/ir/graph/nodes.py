@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from firmwright.base.dtypes import DType
 from firmwright.base.quant import Quantization
-from firmwright.ir.core import UNCONSTRAINED, Attr, Attrs, Span, VirtualDevice
-from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.core import UNCONSTRAINED, Attr, Span, VirtualDevice
 from firmwright.ir.graph.attributes.base import NO_ATTRS, AttrsT, OpAttrs, typed_attrs
+from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 
 
 def unique_name(name: str, taken: set[str]) -> str:
@@ -66,13 +66,9 @@ class Call:
     op: str
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
-    attrs: Attrs = NO_ATTRS
+    attrs: OpAttrs = NO_ATTRS
     span: Span = Span("")
     target: str = ""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.attrs, OpAttrs):
-            object.__setattr__(self, "attrs", attrs_from_mapping(self.op, self.attrs))
 
     def attributes(self, kind: type[AttrsT]) -> AttrsT:
         """Return the attributes, which are of class `kind`; raise InternalError otherwise."""
@@ -97,8 +93,10 @@ def called_functions(call: Call) -> tuple[str, ...]:
     """Return the functions that `call` runs: `then` and `else`, or `cond` and `body`."""
     if call.op.startswith("@"):
         return (call.op[1:],)
-    names = sorted(call.attrs, reverse=True) if call.op in CONTROL_FLOW_OPS else ()
-    return tuple(str(call.attrs[name]) for name in names)
+    match call.attrs:
+        case IfAttrs(then=first, else_=second) | WhileAttrs(cond=first, body=second):
+            return (first, second)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

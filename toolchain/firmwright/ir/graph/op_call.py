@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from firmwright.base.dtypes import Array
-from firmwright.base.errors import InternalError, ModelError
-from firmwright.ir.core import Attrs, Constant
-from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.base.errors import InternalError
+from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes.base import NO_ATTRS, AttrsT, OpAttrs, typed_attrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.settings import NumericsProfile
@@ -35,16 +34,12 @@ class OpCall:
     op: str
     inputs: tuple[TensorType | None, ...]
     outputs: tuple[TensorType, ...]
-    attrs: Attrs = NO_ATTRS
+    attrs: OpAttrs = NO_ATTRS
     constants: tuple[Constant | None, ...] = ()
     numerics: NumericsProfile = "litert"
     scopes: tuple[str, ...] = ()
     any_weights: bool = False
     all_channels: bool = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.attrs, OpAttrs):
-            object.__setattr__(self, "attrs", attrs_from_mapping(self.op, self.attrs))
 
     def attributes(self, kind: type[AttrsT]) -> AttrsT:
         """Return the attributes, which are of class `kind`; raise InternalError otherwise."""
@@ -77,32 +72,6 @@ class OpCall:
         if constant is None:
             raise InternalError(f"{self.op}: input {index} is not constant")
         return constant.array()
-
-    def int_attr(self, name: str, default: int | None = None) -> int:
-        value = self.attrs.get(name, default)
-        if not isinstance(value, int):
-            raise self._wrong(name, "an integer")
-        return value
-
-    def float_attr(self, name: str) -> float:
-        value = self.attrs.get(name)
-        if not isinstance(value, float):
-            raise self._wrong(name, "a float")
-        return value
-
-    def ints_attr(self, name: str) -> tuple[int, ...]:
-        value = self.attrs.get(name)
-        if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
-            raise self._wrong(name, "a list of integers")
-        return tuple(int(item) for item in value)  # type: ignore[arg-type]  # checked above
-
-    def str_attr(self, name: str, default: str = "") -> str:
-        return str(self.attrs.get(name, default))
-
-    def _wrong(self, name: str, kind: str) -> ModelError:
-        """Return the error about an attribute that is absent or of another kind."""
-        found = f"is {self.attrs[name]!r}" if name in self.attrs else "is missing"
-        return ModelError(f"the attribute {name} of {self.op} {found}, expected {kind}.")
 
 
 class OperatorMeaning(Protocol):

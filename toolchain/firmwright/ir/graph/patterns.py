@@ -17,7 +17,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
-from firmwright.ir.core import Attr, Attrs, Target
+from firmwright.ir.core import Attr, Target
+from firmwright.ir.graph.attributes.base import OpAttrs, attribute_specs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
@@ -61,9 +62,12 @@ class OpPattern(Pattern):
     inputs: tuple[Pattern, ...] | None
     attrs: Mapping[str, AttrConstraint] = field(default_factory=dict)
 
-    def accepts(self, attrs: Attrs) -> bool:
+    def accepts(self, attrs: OpAttrs) -> bool:
+        """Return whether each attribute that is constrained is there and satisfies its test."""
+        specs = attribute_specs(type(attrs))
         return all(
-            _attr_matches(attrs[name], test) for name, test in self.attrs.items() if name in attrs
+            name in specs and _attr_matches(getattr(attrs, specs[name].field), test)
+            for name, test in self.attrs.items()
         )
 
 
@@ -218,8 +222,7 @@ def _match_call(
     pattern: OpPattern, index: int, graph: PatternGraph, state: _PartialMatch
 ) -> Iterator[_PartialMatch]:
     call = graph.function.body[index]
-    has_attrs = pattern.attrs.keys() <= call.attrs.keys() and pattern.accepts(call.attrs)
-    if call.op != pattern.op or not has_attrs:
+    if call.op != pattern.op or not pattern.accepts(call.attrs):
         return
     state = replace(state, calls=state.calls | {index})
     if pattern.inputs is None:

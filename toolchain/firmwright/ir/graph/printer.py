@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from firmwright.base.tokenizer import format_global, format_local, quote
 from firmwright.ir import syntax
 from firmwright.ir.core import UNCONSTRAINED, Span
+from firmwright.ir.graph.attributes.base import attrs_to_mapping
 from firmwright.ir.graph.nodes import Call, Function, Value
 
 _OP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
@@ -54,7 +55,7 @@ def _format_call(call: Call, made: dict[str, Value]) -> list[str]:
     outputs = ",\n".join(_format_definition(value, made) for value in call.outputs)
     text = f"{outputs} =\n" if outputs else ""
     text += f"{_format_op(call.op)}({inputs})"
-    attrs = dict(call.attrs)
+    attrs = attrs_to_mapping(call.attrs)
     if attrs:
         text += f"\n{syntax.format_attrs(attrs)}"
     if call.target:

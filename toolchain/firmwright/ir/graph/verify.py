@@ -18,6 +18,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.attributes import attributes_class
 from firmwright.ir.graph.attributes.base import FreeAttrs, OpAttrs
+from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, State, TensorType, Value
 from firmwright.ir.graph.op_call import MeaningTable, OperatorMeaning
@@ -174,17 +175,18 @@ class _GraphVerifier:
         """Check that inputs and outputs match every function that the call runs."""
         inputs = [value for value in call.inputs if value is not None]
         outputs = list(call.outputs)
-        if call.op == "if":
-            signatures = {"then": (inputs[1:], outputs), "else": (inputs[1:], outputs)}
+        if isinstance(call.attrs, IfAttrs):
+            branch = (inputs[1:], outputs)
+            signatures = {"then": (call.attrs.then, branch), "else": (call.attrs.else_, branch)}
             if not inputs or inputs[0].type.dtype != BOOL or inputs[0].type.elements != 1:
                 self.report(f"{location}the first input is not a boolean")
         else:
+            loop = call.attributes(WhileAttrs)
             signatures = {
-                "cond": (inputs, [Value("", TensorType((), BOOL))]),
-                "body": (inputs, outputs),
+                "cond": (loop.cond, (inputs, [Value("", TensorType((), BOOL))])),
+                "body": (loop.body, (inputs, outputs)),
             }
-        for attr, signature in signatures.items():
-            name = str(call.attrs.get(attr, ""))
+        for attr, (name, signature) in signatures.items():
             callee = self.module.functions.get(name)
             if not isinstance(callee, Function) or callee.state:
                 self.report(f"{location}{attr} is {name!r}, not a graph function without state")

@@ -9,12 +9,13 @@ state, and is aligned as kernels require.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from firmwright.ir.graph.attributes.movement import MovementAttrs
 from firmwright.ir.graph.devices import device_name
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import KERNEL_ALIGNMENT
-from firmwright.ops.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF, OpTable, Subviews
+from firmwright.ops.opdef import OpTable, Subviews
 
 _EXTERNAL_ALIGNMENT = 16
 
@@ -61,8 +62,9 @@ class _CopyElision:
         self.placed |= {part.name for part in parts}
         if any(part.name in self.external for part in parts):
             self.external |= {value.name for value in call.outputs}
-        marks = {SUBVIEWS_OF: subviews.of, SUBVIEW_OFFSETS: subviews.offsets}
-        return replace(call, attrs={**call.attrs, **marks})
+        attrs = call.attributes(MovementAttrs)
+        marked = replace(attrs, subviews_of=subviews.of, offsets=subviews.offsets)
+        return replace(call, attrs=marked)
 
     def _may_part(self, call: Call) -> bool:
         source = call.inputs[0]

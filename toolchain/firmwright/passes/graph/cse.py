@@ -50,8 +50,7 @@ def _key(call: Call, constants: Mapping[str, Constant], *, are_apart: bool) -> H
 
     outputs = tuple((value.type, value.virtual_device) for value in call.outputs)
     # Compared as text to distinguish 0.0 from -0.0 and 1 from true.
-    attrs = tuple(sorted((name, repr(value)) for name, value in call.attrs.items()))
-    return call.op, call.target, attrs, tuple(map(operand, call.inputs)), outputs
+    return call.op, call.target, repr(call.attrs), tuple(map(operand, call.inputs)), outputs
 
 
 def run(module: IRModule) -> IRModule:

@@ -15,6 +15,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, Array, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes.layers import WindowAttrs, activation_of
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
@@ -99,8 +100,7 @@ class _Folding:
         if call.op == "reshape":
             return x if y.shape[-1] % len(x.low) == 0 else _unknown(y.shape[-1])
         if not _is_layer(call):
-            activation = str(call.attrs.get("activation", "none"))
-            clamps = requantize.quantized_activation_range(activation, y.type)
+            clamps = requantize.quantized_activation_range(activation_of(call.attrs), y.type)
             return _Bounds(np.clip(x.low, *clamps), np.clip(x.high, *clamps))
         layer, zero_point = self._op_call(call), _zero_point(source)
         inputs = source.shape[-1] if call.op not in _INPUT_CHANNELS else layer.input(1).shape[-1]
@@ -286,7 +286,7 @@ def _zero_point(value: Value) -> int:
 
 
 def _is_padded(call: Call) -> bool:
-    return any(call.attrs.get("padding", ()))  # type: ignore[arg-type]  # a tuple of ints
+    return isinstance(call.attrs, WindowAttrs) and any(call.attrs.padding)
 
 
 PASS = Pass("fold-constant-channels", run)

@@ -6,7 +6,9 @@ This is exact if only rows and columns are padded, with the value that represent
 from collections.abc import Mapping
 from dataclasses import replace
 
-from firmwright.ir.core import Attr, Constant
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes.layers import Conv2DAttrs
+from firmwright.ir.graph.attributes.movement import PadAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule, Pass
@@ -28,15 +30,13 @@ def fold_pads(func: Function, constants: Mapping[str, Constant]) -> Function:
 def _folded(call: Call, pads: dict[str, Call]) -> Call:
     source = call.inputs[0] if call.op in CONVOLUTIONS else None
     pad = pads.get(source.name) if source is not None else None
-    own = call.attrs.get("padding")
-    if pad is None or pad.inputs[0] is None or not isinstance(own, tuple):
+    added = None if pad is None else _spatial_padding(pad)
+    if pad is None or added is None:
         return call
-    added = _spatial_padding(pad)
-    if added is None:
-        return call
-    padding = tuple(a + b for a, b in zip(_flat(own), added, strict=True))
+    attrs = call.attributes(Conv2DAttrs)
+    top, bottom, left, right = (a + b for a, b in zip(attrs.padding, added, strict=True))
     inputs = (pad.inputs[0], *call.inputs[1:])
-    return replace(call, inputs=inputs, attrs={**call.attrs, "padding": padding})
+    return replace(call, inputs=inputs, attrs=replace(attrs, padding=(top, bottom, left, right)))
 
 
 def _pads_zeros(pad: Call, constants: Mapping[str, Constant]) -> bool:
@@ -53,7 +53,7 @@ def _pads_zeros(pad: Call, constants: Mapping[str, Constant]) -> bool:
 def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
     """Return (top, bottom, left, right) of a spatial NHWC pad, or None for other pads."""
     x = pad.inputs[0]
-    paddings = _flat(pad.attrs.get("paddings", ()))
+    paddings = pad.attributes(PadAttrs).paddings
     if x is None or len(x.type.shape) != 4 or len(paddings) != 8:
         return None
     if any(paddings[:2]) or any(paddings[6:]) or min(paddings) < 0:
@@ -61,12 +61,6 @@ def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
     kind = pad.outputs[0].type
     is_same = (kind.dtype, kind.quantization) == (x.type.dtype, x.type.quantization)
     return paddings[2:6] if is_same else None
-
-
-def _flat(value: Attr) -> tuple[int, ...]:
-    if isinstance(value, tuple):
-        return tuple(item for part in value for item in _flat(part))
-    return (int(value),)
 
 
 def run(module: IRModule) -> IRModule:

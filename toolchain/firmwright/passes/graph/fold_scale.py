@@ -13,6 +13,8 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, activation_of
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule, Pass
@@ -89,13 +91,15 @@ def _with_late_reshapes(
 def _formula(call: Call) -> str:
     if call.op == "add" and call.outputs[0].type.dtype == FLOAT32:
         return _SHIFT
-    return str(call.attrs.get("formula", "")) if call.op == "expression" else ""
+    return call.attributes(ExpressionAttrs).formula if call.op == "expression" else ""
 
 
 def _operands(call: Call) -> tuple[Value, Value | None, Value] | None:
     """Return (source, factor, shift) of a formula that scales and shifts, or None for others."""
     formula = _formula(call)
-    if formula not in (_FORMULA, _SHIFT) or "perms" in call.attrs:
+    if formula not in (_FORMULA, _SHIFT):
+        return None
+    if isinstance(call.attrs, ExpressionAttrs) and call.attrs.perms:
         return None
     first, second, *third = call.inputs
     if first is None or second is None:
@@ -119,7 +123,7 @@ def _foldable(
             return False  # folding would replace two roundings by one
     return (
         call.op in _CHANNELS
-        and call.attrs.get("activation") == "none"
+        and activation_of(call.attrs) == "none"
         and weights is not None
         and weights.constant is not None
         and weights.type.dtype == FLOAT32
@@ -154,7 +158,8 @@ def _with_scale(
 
     stem = call.outputs[0].name
     if scale is None:
-        attrs = {**maker.attrs, "activation": call.attrs.get("activation", "none")}
+        layer = maker.attributes(ActivationAttrs)
+        attrs = replace(layer, activation=activation_of(call.attrs))
         own = constant(f"{stem}/bias", row(shift))
         return replace(maker, inputs=(maker.inputs[0], weights, own), attrs=attrs)
     factor = row(scale)

@@ -7,7 +7,8 @@ This is exact: reductions keep their order of summation.
 
 from dataclasses import replace
 
-from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.movement import TransposeAttrs
+from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.passes.map_functions import graph_pass, merge_into_producers
@@ -30,21 +31,19 @@ def fold_transposes(function: Function) -> Function:
 
 def input_permutations(call: Call) -> tuple[Perm, ...]:
     """Return the permutation through which each input of an expression is read."""
-    perms = call.attrs.get("perms", ())
     plain = [tuple(range(len(v.type.shape))) for v in call.inputs if v is not None]
-    return tuple(perms) or tuple(plain)  # type: ignore[arg-type]  # by the shape rule
+    return call.attributes(ExpressionAttrs).perms or tuple(plain)
 
 
 def with_input_permutations(call: Call, perms: tuple[Perm, ...]) -> Call:
     """Return a call that reads its inputs through `perms`; identity permutations are dropped."""
-    attrs: dict[str, Attr] = {k: v for k, v in call.attrs.items() if k != "perms"}
-    if any(perm != tuple(range(len(perm))) for perm in perms):
-        attrs["perms"] = perms
+    is_plain = all(perm == tuple(range(len(perm))) for perm in perms)
+    attrs = replace(call.attributes(ExpressionAttrs), perms=() if is_plain else perms)
     return replace(call, attrs=attrs)
 
 
 def _perm(call: Call) -> Perm:
-    return tuple(call.attrs["perm"])  # type: ignore[arg-type]  # by the shape rule
+    return call.attributes(TransposeAttrs).perm
 
 
 # ---- a transposition that formulas read ----------------------------------------------------------
@@ -93,15 +92,16 @@ def _turned(maker: Call, perm: Perm) -> Call | None:
         return with_input_permutations(
             maker, tuple(tuple(own[axis] for axis in perm) for own in perms)
         )
-    axes: Perm = tuple(maker.attrs["axes"])  # type: ignore[arg-type]  # by the shape rule
-    if maker.attrs["keep_dims"]:
+    attrs = maker.attributes(ReductionAttrs)
+    axes: Perm = attrs.axes
+    if attrs.keep_dims:
         order = perm
         if [axis for axis in order if axis in axes] != list(axes):
             return None
     else:
         left = [axis for axis in range(rank) if axis not in axes]
         order = (*(left[axis] for axis in perm), *axes)
-    attrs = {**maker.attrs, "axes": tuple(k for k, axis in enumerate(order) if axis in axes)}
+    attrs = replace(attrs, axes=tuple(k for k, axis in enumerate(order) if axis in axes))
     turned = tuple(tuple(own[axis] for axis in order) for own in perms)
     return with_input_permutations(replace(maker, attrs=attrs), turned)
 

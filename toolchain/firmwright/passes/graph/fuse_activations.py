@@ -6,16 +6,19 @@ of such an operator applies the activation instead, to fewer elements. Both are 
 activations are not fused.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.attributes.layers import Activation, ActivationAttrs, PoolAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.passes.map_functions import count_uses, graph_pass, merge_into_producers
 
 _FUSABLE = "add average_pool2d conv2d depthwise_conv2d div fully_connected max_pool2d mul sub"
 FUSABLE_OPS = frozenset(_FUSABLE.split())
-ACTIVATIONS = frozenset({"relu", "relu6"})
+ACTIVATIONS: Mapping[str, Activation] = {"relu": "relu", "relu6": "relu6"}
+"""The operators that are activations -> their names as attributes."""
 
 
 def fuse_activations(function: Function) -> Function:
@@ -27,10 +30,12 @@ def fuse_activations(function: Function) -> Function:
 
 
 def _fused(producer: Call, call: Call) -> Call | None:
-    plain = producer.attrs.get("activation") == "none"
-    if producer.op in FUSABLE_OPS and plain and producer.outputs[0].type.dtype == FLOAT32:
-        return replace(producer, attrs={**producer.attrs, "activation": call.op})
-    return None
+    if producer.op not in FUSABLE_OPS or producer.outputs[0].type.dtype != FLOAT32:
+        return None
+    attrs = producer.attributes(ActivationAttrs)
+    if attrs.activation != "none":
+        return None
+    return replace(producer, attrs=replace(attrs, activation=ACTIVATIONS[call.op]))
 
 
 def _with_late_activations(function: Function) -> Function:
@@ -43,12 +48,15 @@ def _with_late_activations(function: Function) -> Function:
             continue
         if is_placed(x):
             continue
-        if call.attrs.get("padding") != (0, 0, 0, 0):
+        attrs = call.attributes(PoolAttrs)
+        if attrs.padding != (0, 0, 0, 0) or attrs.activation != "none":
             continue
-        own, late = (body[k].attrs.get("activation") for k in (place, index))
-        if body[place].op in FUSABLE_OPS and own in ACTIVATIONS and late == "none":
-            for k, activation in ((place, "none"), (index, own)):
-                body[k] = replace(body[k], attrs={**body[k].attrs, "activation": activation})
+        early = body[place].attrs
+        if body[place].op not in FUSABLE_OPS or not isinstance(early, ActivationAttrs):
+            continue
+        if early.activation in ACTIVATIONS:
+            body[place] = replace(body[place], attrs=replace(early, activation="none"))
+            body[index] = replace(call, attrs=replace(attrs, activation=early.activation))
     return replace(function, body=tuple(body))
 
 

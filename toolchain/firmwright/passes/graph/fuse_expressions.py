@@ -7,6 +7,7 @@ an expression. Each step rounds as before.
 from dataclasses import replace
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ops.expression_language import INPUT_NAMES, compose_expressions
@@ -19,7 +20,7 @@ _TEXT_MAX = 300
 
 def _formula(call: Call) -> str | None:
     if call.op == "expression":
-        return str(call.attrs["formula"])
+        return call.attributes(ExpressionAttrs).formula
     source = call.inputs[0] if call.inputs else None
     if source is None or source.type.dtype != FLOAT32:
         return None
@@ -79,7 +80,9 @@ def _fused(outer: Call, index: int, inner: Call) -> Call | None:
     formula = compose_expressions(first, inner_names, second, outer_names, INPUT_NAMES[index])
     if len(formula) > _TEXT_MAX:
         return None
-    return replace(outer, op="expression", inputs=tuple(inputs), attrs={"formula": formula})
+    return replace(
+        outer, op="expression", inputs=tuple(inputs), attrs=ExpressionAttrs(formula=formula)
+    )
 
 
 PASS = graph_pass("fuse-expressions", fuse_expressions)

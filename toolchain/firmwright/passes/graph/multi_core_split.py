@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir.core import Constant, Span
+from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.devices import (
     COPY_OP,
     copy_device,
@@ -103,7 +104,9 @@ class CallSplitter:
         """Return a copy of `value` from (`outward`) or to private memory."""
         name = self.names.unique(f"{value.name}_{'out' if outward else 'in'}")
         device = copy_device(self.module, outward=outward)
-        return Call(COPY_OP, (value,), (with_device(replace(value, name=name), device),), {}, span)
+        return Call(
+            COPY_OP, (value,), (with_device(replace(value, name=name), device),), NO_ATTRS, span
+        )
 
     def _output_parts(self, call: Call, shares: Shares) -> tuple[CallSlice, ...] | None:
         y, (x, *constants) = call.outputs[0], call.inputs

@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
-from firmwright.ir.core import Attr, Span
+from firmwright.ir.core import Span
+from firmwright.ir.graph.attributes.base import OpAttrs
+from firmwright.ir.graph.attributes.layers import WindowAttrs
+from firmwright.ir.graph.attributes.movement import AxisAttrs, StridedSliceAttrs
 from firmwright.ir.graph.devices import with_device
 from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
@@ -37,7 +40,7 @@ def slice_rows(
     """Return one slice of `call` per share, or None if it cannot be sliced."""
     y, sources = call.outputs[0], rows.row_inputs(call)
     is_plain = (rows.window_height, rows.stride, rows.pad_before) == (1, 1, 0)
-    if "padding" not in call.attrs and not is_plain:
+    if not isinstance(call.attrs, WindowAttrs) and not is_plain:
         return None
 
     def is_good(place: int) -> bool:
@@ -91,7 +94,7 @@ def make_part(y: Value, axis: int, count: int, device: str, names: UniqueNamer) 
 
 
 def concatenate_parts(call: Call, parts: Sequence[Value], axis: int = 1) -> Call:
-    return Call("concatenation", tuple(parts), call.outputs, {"axis": axis}, call.span)
+    return Call("concatenation", tuple(parts), call.outputs, AxisAttrs(axis=axis), call.span)
 
 
 def _slice_input(
@@ -104,12 +107,9 @@ def _slice_input(
         return x, None
     counts = (1, last - begin, *x.type.shape[2:])
     part = replace(x, name=names.unique(f"{x.name}_rows"), type=replace(x.type, shape=counts))
-    attrs: dict[str, Attr] = {
-        "begin": (0, begin, 0, 0),
-        "strides": (1, 1, 1, 1),
-        "counts": counts,
-        "shrunk": (),
-    }
+    attrs = StridedSliceAttrs(
+        begin=(0, begin, 0, 0), strides=(1, 1, 1, 1), counts=counts, shrunk=()
+    )
     return part, Call("strided_slice", (x,), (part,), attrs, span)
 
 
@@ -117,15 +117,12 @@ def _row_bytes(value: Value) -> int:
     return value.type.size_bytes // value.type.shape[1]
 
 
-def _padded(call: Call, rows: RowWindow, first: int, end: int) -> dict[str, Attr]:
+def _padded(call: Call, rows: RowWindow, first: int, end: int) -> OpAttrs:
     """Return the attributes for output rows first..end; only the outermost parts have padding."""
-    attrs = dict(call.attrs)
-    if "padding" not in attrs:
+    attrs = call.attrs
+    if not isinstance(attrs, WindowAttrs):
         return attrs
     x = rows.row_inputs(call)[0]
-    padding = attrs["padding"]
-    assert isinstance(padding, tuple)
     above = max(0, rows.pad_before - rows.stride * first)
     below = max(0, rows.stride * (end - 1) - rows.pad_before + rows.window_height - x.type.shape[1])
-    attrs["padding"] = (above, below, *padding[2:])
-    return attrs
+    return replace(attrs, padding=(above, below, *attrs.padding[2:]))

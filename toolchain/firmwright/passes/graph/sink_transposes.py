@@ -14,11 +14,18 @@ from typing import Literal, get_args
 import numpy as np
 
 from firmwright.base.dtypes import Array
-from firmwright.ir.core import Attr, Constant, Span
+from firmwright.ir.core import Constant, Span
+from firmwright.ir.graph.attributes.base import NO_ATTRS, OpAttrs
+from firmwright.ir.graph.attributes.movement import (
+    AxisAttrs,
+    PadAttrs,
+    StridedSliceAttrs,
+    TransposeAttrs,
+)
+from firmwright.ir.graph.attributes.values import AxesAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value, unique_name
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ops.float_sum_order import FLOAT_ORDER
 from firmwright.ops.strided_copy import is_view_transpose
 from firmwright.passes.graph.fold_transpose import EXPRESSION_OPS, fold_transposes
 from firmwright.passes.map_functions import map_graph_functions
@@ -103,13 +110,13 @@ class _TransposeSinker:
         self.emitted.add(value.name)
         span = reader.span if reader is not None else self.spans[value.name]
         if is_view_transpose(transposed.source.type.shape, transposed.perm):
-            self.body.append(Call("reshape", (transposed.source,), (value,), {}, span))
+            self.body.append(Call("reshape", (transposed.source,), (value,), NO_ATTRS, span))
         else:
             self._emit_transpose(transposed.source, transposed.perm, value, span)
         return value
 
     def _emit_transpose(self, source: Value, perm: Perm, output: Value, span: Span) -> None:
-        self.body.append(Call("transpose", (source,), (output,), {"perm": perm}, span))
+        self.body.append(Call("transpose", (source,), (output,), TransposeAttrs(perm=perm), span))
 
     def _make_flat(self, value: Value) -> None:
         flat = self.flat[value.name]
@@ -117,7 +124,7 @@ class _TransposeSinker:
         source, span = flat.moved.source, self.spans[value.name]
         between = self._reshaped_value(f"{value.name}/moved", source, flat.shape)
         self._emit_transpose(source, flat.moved.perm, between, span)
-        self.body.append(Call("reshape", (between,), (value,), {}, span))
+        self.body.append(Call("reshape", (between,), (value,), NO_ATTRS, span))
 
     def _reshaped_value(self, name: str, like: Value, shape: Sequence[int]) -> Value:
         return Value(unique_name(name, self.names), replace(like.type, shape=tuple(shape)))
@@ -126,7 +133,7 @@ class _TransposeSinker:
         if value.type.shape == tuple(shape):
             return value
         view = self._reshaped_value(f"{value.name}/view", value, shape)
-        self.body.append(Call("reshape", (value,), (view,), {}, call.span))
+        self.body.append(Call("reshape", (value,), (view,), NO_ATTRS, call.span))
         return view
 
     def constant(self, value: Value, array: Array) -> Value:
@@ -141,7 +148,7 @@ class _TransposeSinker:
     # ---- transpositions, reshapes, fully connected -------------------------------------------
 
     def _transpose(self, call: Call) -> bool:
-        x, perm = call.inputs[0], _ints(call.attrs["perm"])
+        x, perm = call.inputs[0], call.attributes(TransposeAttrs).perm
         if x is None or x.constant is not None:
             return False
         inner = self.moved.get(x.name, TransposedValue(x, tuple(range(len(perm)))))
@@ -230,12 +237,13 @@ class _TransposeSinker:
         if any(v is None for v in sources) or (call.op == "softmax" and perm[-1] != rank - 1):
             return False
         attrs = _ATTRS[call.op](call, perm)
-        if FLOAT_ORDER in attrs and not _keeps_order(call, perm):
-            return False
-        if call.op in REDUCTIONS and not call.attrs["keep_dims"]:
-            axes = _ints(call.attrs["axes"])
-            left = [perm[axis] for axis in range(rank) if axis not in axes]
-            perm = tuple(sorted(left).index(axis) for axis in left)
+        if isinstance(attrs, AxesAttrs):
+            axes = call.attributes(AxesAttrs).axes
+            if attrs.float_order and not _keeps_order(axes, perm):
+                return False
+            if not attrs.keep_dims:
+                left = [perm[axis] for axis in range(rank) if axis not in axes]
+                perm = tuple(sorted(left).index(axis) for axis in left)
         self._emit(call, perm, (*sources, *call.inputs[count:]), attrs)
         return True
 
@@ -260,7 +268,7 @@ class _TransposeSinker:
         return self.reshaped(self.plain(value, call), [wide[axis] for axis in back], call)
 
     def _emit(
-        self, call: Call, perm: Perm, inputs: tuple[Value | None, ...], attrs: dict[str, Attr]
+        self, call: Call, perm: Perm, inputs: tuple[Value | None, ...], attrs: OpAttrs
     ) -> None:
         """Emit the call; its outputs become transposes by `perm` of the emitted call's outputs."""
         call = replace(call, inputs=inputs, attrs=attrs)
@@ -275,41 +283,44 @@ class _TransposeSinker:
         self.body.append(call)
 
 
-def _reduction_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
-    axes = tuple(sorted(perm[axis] for axis in _ints(call.attrs["axes"])))
-    order = tuple(perm[axis] for axis in _ints(call.attrs.get(FLOAT_ORDER, ())))
-    return {**call.attrs, "axes": axes, **({FLOAT_ORDER: order} if order else {})}
+def _reduction_attrs(call: Call, perm: Perm) -> OpAttrs:
+    attrs = call.attributes(AxesAttrs)
+    axes = tuple(sorted(perm[axis] for axis in attrs.axes))
+    return replace(attrs, axes=axes, float_order=tuple(perm[k] for k in attrs.float_order))
 
 
-def _keeps_order(call: Call, perm: Perm) -> bool:
+def _keeps_order(axes: tuple[int, ...], perm: Perm) -> bool:
     """Return whether reduced axes are adjacent and in order in the source."""
-    axes = [perm[axis] for axis in _ints(call.attrs["axes"])]
-    return axes == list(range(axes[0], axes[0] + len(axes)))
+    moved = [perm[axis] for axis in axes]
+    return moved == list(range(moved[0], moved[0] + len(moved)))
 
 
-def _pad_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
-    flat = _ints(call.attrs["paddings"])
-    paddings = tuple(n for axis in _inverse(perm) for n in flat[2 * axis : 2 * axis + 2])
-    return {**call.attrs, "paddings": paddings}
+def _pad_attrs(call: Call, perm: Perm) -> OpAttrs:
+    attrs = call.attributes(PadAttrs)
+    pairs = [attrs.paddings[2 * axis : 2 * axis + 2] for axis in _inverse(perm)]
+    return replace(attrs, paddings=tuple(n for pair in pairs for n in pair))
 
 
-def _slice_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
-    lists = {key: _ints(call.attrs[key]) for key in ("begin", "strides", "counts")}
-    moved = {key: tuple(own[axis] for axis in _inverse(perm)) for key, own in lists.items()}
-    return {**call.attrs, **moved}
+def _slice_attrs(call: Call, perm: Perm) -> OpAttrs:
+    attrs, order = call.attributes(StridedSliceAttrs), _inverse(perm)
+    return replace(
+        attrs,
+        begin=tuple(attrs.begin[axis] for axis in order),
+        strides=tuple(attrs.strides[axis] for axis in order),
+        counts=tuple(attrs.counts[axis] for axis in order),
+    )
 
 
-def _along_axis_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
-    axis = call.attrs["axis"]
-    assert isinstance(axis, int)
-    return {**call.attrs, "axis": perm[axis]}
+def _along_axis_attrs(call: Call, perm: Perm) -> OpAttrs:
+    attrs = call.attributes(AxisAttrs)
+    return replace(attrs, axis=perm[attrs.axis])
 
 
-def _same_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
-    return dict(call.attrs)
+def _same_attrs(call: Call, perm: Perm) -> OpAttrs:
+    return call.attrs
 
 
-_ATTRS: Mapping[str, Callable[[Call, Perm], dict[str, Attr]]] = {
+_ATTRS: Mapping[str, Callable[[Call, Perm], OpAttrs]] = {
     **dict.fromkeys(ELEMENTWISE, _same_attrs),
     **dict.fromkeys(REDUCTIONS, _reduction_attrs),
     **dict.fromkeys(ALONG_AN_AXIS, _along_axis_attrs),
@@ -331,12 +342,9 @@ def _takes_any_layout(call: Call) -> bool:
         return all(q is None or q.axis is None for q in quantizations)
     if call.op in ALONG_AN_AXIS:
         return first is not None and len(first.type.shape) == rank
-    return call.op in _ATTRS and not (call.op == "strided_slice" and call.attrs["shrunk"])
-
-
-def _ints(value: Attr) -> tuple[int, ...]:
-    assert isinstance(value, tuple)
-    return tuple(int(item) for item in value)  # type: ignore[arg-type]  # by the shape rule
+    if call.op == "strided_slice":
+        return not call.attributes(StridedSliceAttrs).shrunk
+    return call.op in _ATTRS
 
 
 def _inverse(perm: Perm) -> Perm:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT8, UINT8, UINT32
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ops import conv2d, fully_connected
@@ -42,7 +43,7 @@ _WORD = 4
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != INT8 or op.ints_attr("dilation")[1] != 1:
+    if op.input(0).dtype != INT8 or op.attributes(WindowAttrs).dilation[1] != 1:
         return ()
     pixels = op.output.elements // op.output.shape[3]
     configs: list[Config] = []

@@ -7,6 +7,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops.conv2d import requantization_of, weight_offsets
@@ -95,7 +96,7 @@ class _ChannelRegisters:
 def _configs(op: OpCall) -> Sequence[Config]:
     kind = op.input(0).dtype
     is_int16 = kind == INT16 and accumulator_dtype(op, 3) == INT32
-    if not (is_int16 or kind == INT8) or op.ints_attr("dilation") != (1, 1):
+    if not (is_int16 or kind == INT8) or op.attributes(WindowAttrs).dilation != (1, 1):
         return ()
     vertical, horizontal = window_axes(op)
     configs: list[Config] = []

@@ -8,6 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import TransposeConvAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import (
     INDEX,
@@ -150,7 +151,8 @@ def _parts(op: OpCall) -> Iterator[_Part]:
 
 def _phases(op: OpCall, axis: int) -> Iterator[tuple[range, range, tuple[int, int]]]:
     """Yield the outputs of each phase, their taps in the order of the input, and the padding."""
-    step, before = op.ints_attr("stride")[axis], op.ints_attr("before")[axis]
+    attrs = op.attributes(TransposeConvAttrs)
+    step, before = attrs.stride[axis], attrs.before[axis]
     length, size, end = (kind.shape[1 + axis] for kind in (op.input(0), op.input(1), op.output))
     for phase in range(step):
         outputs, taps = range((phase - before) % step, end, step), range(phase, size, step)[::-1]

@@ -7,6 +7,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array, DType
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv2d import bias_of, weights_of
@@ -44,7 +45,7 @@ _NO_PADDING = ((0, 0),) * 3
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.ints_attr("dilation")[1] != 1:
+    if op.attributes(WindowAttrs).dilation[1] != 1:
         return ()
     _, height, width, _ = op.output.shape
     return [{"pixels": count} for count in CHANNELS_BY_PIXELS if count <= height * width]
@@ -162,7 +163,7 @@ def _make_end(
             table("bias", bias),
             table("sums", sums, INT32),
             table("scales", scales),
-            op.str_attr("activation"),
+            op.attributes(ActivationAttrs).activation,
             is_paired,
             joins_scales,
         )

@@ -4,6 +4,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
@@ -35,7 +36,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     of_hidden = _product(op, b, layer, RECURRENT_WEIGHTS, x_steps)
     copy_state(op, b)
     with b.for_("n", batch) as n, b.for_("t", time) as t:
-        at = [t, n] if op.int_attr("time_major") else [n, t]
+        at = [t, n] if op.attributes(LstmAttrs).time_major else [n, t]
         of_x.emit(b, b.input(0), at, x_steps)
         of_hidden.emit(b, hidden, [n], steps)
         with b.for_("u", units) as u:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, AveragePoolAttrs, PoolAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
 from firmwright.ops.conv_window import OutputPosition
@@ -36,14 +37,14 @@ def _average_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _power_configs(op: OpCall) -> Sequence[Config]:
-    is_power = math.prod(op.ints_attr("size")) in _POWERS
+    is_power = math.prod(op.attributes(PoolAttrs).size) in _POWERS
     return _average_configs(op) if is_power and _max_configs(op) else ()
 
 
 def _max_configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != INT8:
         return ()
-    bounds = quantized_activation_range(op.str_attr("activation"), op.output)
+    bounds = quantized_activation_range(op.attributes(ActivationAttrs).activation, op.output)
     return _configs(op) if bounds == (INT8.min, INT8.max) else ()
 
 
@@ -72,7 +73,8 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _build_average_of_power(op: OpCall, config: Config, b: Kernel) -> None:
-    count, is_unsigned = math.prod(op.ints_attr("size")), op.attrs.get("unsigned")
+    attrs = op.attributes(AveragePoolAttrs)
+    count, is_unsigned = math.prod(attrs.size), attrs.unsigned
     with _outputs(op, b) as (start, target, _):
         even, rest = (b.register(name, UINT32, 0) for name in ("even", "rest"))
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array, DType
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, logical_and
 from firmwright.ops.conv2d import requantization_of, weights_of
@@ -85,12 +86,13 @@ def _plan_weights(op: OpCall) -> _WinogradWeights | None:
 
 
 def _supports(op: OpCall, channel_block: int) -> bool:
+    attrs = op.attributes(WindowAttrs)
     outputs, kh, kw, channels = op.input(1).shape
     _, height, width, _ = op.output.shape
     fits = (
         op.input(0).dtype == INT8
         and (kh, kw) == (3, 3)
-        and op.ints_attr("stride") == op.ints_attr("dilation") == (1, 1)
+        and attrs.stride == attrs.dilation == (1, 1)
         and channels % 4 == 0
         and channels >= _LEAST_CHANNELS
         and outputs % channel_block == 0
@@ -147,7 +149,7 @@ def _copy_input_patch(b: Kernel, patch: tir.Buffer, at: Position) -> None:
     n, row, column = at
     x = b.input(0)
     _, height, width, channels = x.shape
-    top, _, left, _ = b.call.ints_attr("padding")
+    top, _, left, _ = b.call.attributes(WindowAttrs).padding
     point = per_tensor_quant(b.call.input(0)).zero_point & 0xFF
     outside = ArithExpr(immediate(point * 0x01010101, UINT32))
     words = channels // 4

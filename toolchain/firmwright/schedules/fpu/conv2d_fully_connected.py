@@ -9,6 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, TransposeConvAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ops import transpose_conv
@@ -124,7 +125,7 @@ def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -
         depth=depth,
         weights=b.constant("weights", np.concatenate(groups), FLOAT32),
         bias=b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32),
-        activation=op.str_attr("activation"),
+        activation=op.attributes(ActivationAttrs).activation,
         strides=(outputs, 1),
     )
 
@@ -228,9 +229,10 @@ def _window(op: OpCall) -> ConvWindow:
 
 def _is_pointwise(op: OpCall) -> bool:
     """Return whether each input pixel of a transposed convolution has output pixels of its own."""
+    attrs = op.attributes(TransposeConvAttrs)
     (_, height, width, _), (_, rows, columns, _) = op.input(0).shape, op.input(1).shape
-    fits = op.output.shape[1:3] == (height, width * columns) and op.ints_attr("before") == (0, 0)
-    return fits and rows == 1 and op.ints_attr("stride") == (1, columns)
+    fits = op.output.shape[1:3] == (height, width * columns) and attrs.before == (0, 0)
+    return fits and rows == 1 and attrs.stride == (1, columns)
 
 
 def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[Config]:

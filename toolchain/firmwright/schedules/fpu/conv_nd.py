@@ -8,6 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ConvNdAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv_pool_nd import window_of
@@ -28,7 +29,8 @@ _COPY = 5
 
 
 def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != FLOAT32 or op.int_attr("groups") > 1 or op.output.shape[0] > 1:
+    attrs = op.attributes(ConvNdAttrs)
+    if op.input(0).dtype != FLOAT32 or attrs.groups > 1 or op.output.shape[0] > 1:
         return ()
     if style == "soft":
         return (SOFT_CONFIG,)

@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
 from firmwright.ops.conv2d import bias_of, weights_of
@@ -35,7 +36,7 @@ _MAX_UNROLLED = 400
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != FLOAT32 or op.ints_attr("dilation") != (1, 1):
+    if op.input(0).dtype != FLOAT32 or op.attributes(WindowAttrs).dilation != (1, 1):
         return ()
     if op.op == "conv2d" and op.input(0).shape[3] > 1:
         return ()
@@ -128,7 +129,7 @@ def _build(style: str, op: OpCall, config: Config, b: Kernel) -> None:
                     rows=taps,
                     weights=weights,
                     bias=channel_bias,
-                    activation=op.str_attr("activation"),
+                    activation=op.attributes(ActivationAttrs).activation,
                     x=x,
                     y=y,
                 )

@@ -9,6 +9,8 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import PoolNdAttrs
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic, maximum
 from firmwright.ir.tir.intrinsic import read_intrinsics
@@ -47,9 +49,9 @@ _MOST = 1 << 21
 _LEAST = -float(1 << 23)
 """The result of NaN before saturation, as of a comparison with a lower limit."""
 _LIMITS = frozenset({"min", "max"})
-_FORMULAS = {"expression": "formula", "reduction": "formula", "pool_nd": "final"}
+_WITH_FORMULAS = ("expression", "reduction", "pool_nd")
 _WITH_FUNCTIONS = {
-    *_FORMULAS,
+    *_WITH_FORMULAS,
     "ceil",
     "cos",
     "detections",
@@ -163,8 +165,18 @@ def _is_byte(number: tir.Expr) -> bool:
     return number.dtype in (INT8, UINT8)
 
 
+def _formula(op: OpCall) -> str:
+    """Return the formula of the results, or "" if the operator has none."""
+    match op.attrs:
+        case ExpressionAttrs(formula=formula):
+            return formula
+        case PoolNdAttrs(final=final):
+            return final or ""
+    return ""
+
+
 def _configs(family: str, op: OpCall) -> Sequence[Config]:
-    formula = str(op.attrs.get(_FORMULAS.get(op.op, ""), ""))
+    formula = _formula(op)
     if "(" in formula:
         return ({},)
     if formula and family == "fpu":

@@ -8,6 +8,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder, maximum, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
@@ -105,7 +106,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
-    low, high = quantized_activation_range(op.str_attr("activation"), op.output)
+    low, high = quantized_activation_range(op.attributes(ActivationAttrs).activation, op.output)
     mean = stored_mean(op, total, taps)
     return minimum(maximum(mean, low), high).cast(INT8)
 

@@ -9,9 +9,11 @@ import numpy as np
 from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ops.gather_scatter import gather_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import flips_sign_bits
 from firmwright.ops.registry import op_table
@@ -69,18 +71,17 @@ def _evaluate(b: Kernel, name: str, dtype: DType, numbers: Sequence[int], *more:
 
 def _slice_words(op: OpCall) -> int:
     """Return the words of a slice if slices along the only axis that counts can be gathered."""
-    x, axis = op.input(0), op.attrs.get("axis")
-    is_along = op.str_attr("mode") == "along" and isinstance(axis, int)
-    if not is_along or math.prod(x.shape[: op.int_attr("axis")]) > 1:
+    attrs, x = op.attributes(DynamicGatherAttrs), op.input(0)
+    if attrs.mode != "along" or math.prod(x.shape[: gather_axis(op)]) > 1:
         return 0
-    words, rest = divmod(math.prod(x.shape[op.int_attr("axis") + 1 :]) * x.dtype.size_bytes, 4)
+    words, rest = divmod(math.prod(x.shape[gather_axis(op) + 1 :]) * x.dtype.size_bytes, 4)
     return words if not rest and words <= _WORDS_MAX else 0
 
 
 def _build_gather(op: OpCall, config: Config, b: Kernel) -> None:
     count, step = op.input(1).elements, op.input(1).dtype.size_bytes // 4
     places = b.view("places", b.input(1), 0, (count * step,), dtype=INT32, alignment=4)
-    numbers = [op.input(0).shape[op.int_attr("axis")], _slice_words(op), step, count]
+    numbers = [op.input(0).shape[gather_axis(op)], _slice_words(op), step, count]
     at = b.pointer(places, 0, count * step)
     _evaluate(b, "mve_gather_words", UINT32, numbers, at)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops.conv2d import bias_of, weights_of
@@ -101,7 +102,7 @@ def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) ->
         depth,
         b.constant("weights", _packed(flat.T, starts, tile.lanes), FLOAT32),
         b.constant("bias", _packed(bias_of(op, "float32"), starts, tile.lanes), FLOAT32),
-        accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")],
+        accumulate_f32.ACTIVATION_CODES[op.attributes(ActivationAttrs).activation],
     )
 
 

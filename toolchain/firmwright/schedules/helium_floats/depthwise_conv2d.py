@@ -12,6 +12,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
@@ -319,7 +320,7 @@ def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> Non
         window,
         b.constant("weights", np.stack([kernel[..., span] for span in spans]), FLOAT32),
         b.constant("bias", np.stack([bias[span] for span in spans]), FLOAT32),
-        ACTIVATION_CODES[op.str_attr("activation")],
+        ACTIVATION_CODES[op.attributes(ActivationAttrs).activation],
     )
     for rows in split_by_valid_taps(window, 0, op.output.shape[1]):
         with (

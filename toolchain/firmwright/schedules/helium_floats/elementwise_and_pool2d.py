@@ -9,6 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
@@ -75,7 +76,7 @@ def _pairs_configs(op: OpCall) -> Sequence[Config]:
 def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
     count = op.output.elements
     pair = [b.pointer(b.input(index), 0, count) for index in (0, 1)]
-    code = ACTIVATION_CODES[op.str_attr("activation")]
+    code = ACTIVATION_CODES[op.attributes(ActivationAttrs).activation]
     b.evaluate(f"mve_{op.op}_f32", [*pair, b.pointer(b.y, 0, count, "w"), code, count])
 
 
@@ -116,6 +117,7 @@ def _pool_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
+    attrs = op.attributes(ActivationAttrs)
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     in_rows, in_cols = window.input_size
@@ -128,7 +130,7 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
         corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
         place = ((n * height + oy) * width + ox) * channels + channel
         x = b.pointer(b.input(0), corner * channels + channel, reach)
-        y, code = b.pointer(b.y, place, lanes, "w"), ACTIVATION_CODES[op.str_attr("activation")]
+        y, code = b.pointer(b.y, place, lanes, "w"), ACTIVATION_CODES[attrs.activation]
         b.evaluate(f"mve_{_POOLS[op.op]}_f32", [x, y, *window.size, *steps, code, lanes])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Register, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
@@ -232,7 +233,7 @@ def _gemm(
     packed = b.constant("weights", dot_product_loop.pack_weight_rows(flat, starts, CHANNELS), INT8)
     totals = b.constant("totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32)
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
-    activation = accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")]
+    activation = accumulate_f32.ACTIVATION_CODES[op.attributes(ActivationAttrs).activation]
     settings = [scale, activations.zero_point, activation, min(channels, CHANNELS)]
     tables, depth = [totals, factors], flat.shape[1]
     return BlockGemm("mve_gemm_hybrid", packed, tables, channels, depth, settings, first)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16
+from firmwright.ir.graph.attributes.values import ReductionAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import batch_matmul
 from firmwright.ops.conv2d import lower_convolution
@@ -25,12 +26,13 @@ _LANES = 4
 
 
 def _shared_axes(op: OpCall) -> list[int]:
+    attrs = op.attributes(ReductionAttrs)
     shape = unreduced_type(op).shape
     moving = [
         {len(shape) - len(perm) + k for k, axis in enumerate(perm) if op.input(n).shape[axis] > 1}
         for n, perm in enumerate(input_permutations(op))
     ]
-    outputs = [axis for axis, n in enumerate(shape) if n > 1 and axis not in op.ints_attr("axes")]
+    outputs = [axis for axis, n in enumerate(shape) if n > 1 and axis not in attrs.axes]
     return [axis for axis in outputs if any(axis not in axes for axes in moving)][-2:]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import maximum
 from firmwright.ops.conv_window import output_positions
@@ -26,7 +27,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     window, dtype = pool_window(op), op.input(0).dtype
     (height, width), (_, rows, cols, channels) = window.size, op.input(0).shape
-    is_relu = dtype == FLOAT32 and op.str_attr("activation") == "relu"
+    is_relu = dtype == FLOAT32 and op.attributes(ActivationAttrs).activation == "relu"
     kind = INT32 if is_relu else dtype
     wide = FLOAT32 if kind == FLOAT32 else INT32
     across = (width,) if width <= _MAX_UNROLLED else _UNROLL

@@ -8,6 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ops.conv2d import bias_of
@@ -71,7 +72,7 @@ def plan_scalar_layer(
     chosen = list(range(len(weights)) if channels is None else channels)
     if params is None:
         bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
-        epilogue: SumEpilogue = _FloatEpilogue(bias, op.str_attr("activation"))
+        epilogue: SumEpilogue = _FloatEpilogue(bias, op.attributes(ActivationAttrs).activation)
         return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, epilogue, np.ones(len(chosen), np.int64))
     zero_point = per_tensor_quant(op.input(0)).zero_point
     selected = weights[chosen]

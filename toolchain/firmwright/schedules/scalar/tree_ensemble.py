@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import INT32, Array
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.values import TreeEnsembleAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import tree_ensemble as trees
 from firmwright.ops.kernel import Kernel
@@ -65,7 +66,7 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
         classes = leaves.rows.shape[1]
         sums = b.reg("sum", INT32, classes)
         for k in range(classes):
-            b.store(sums, [k], call.ints_attr("bases")[k])
+            b.store(sums, [k], call.attributes(TreeEnsembleAttrs).bases[k])
         writer = _TreeEmitter(b, forest, thresholds, leaves.rows[leaves.row_indices], keys, sums)
         first = 0
         for tree, size in enumerate(forest.sizes.tolist()):

@@ -17,8 +17,12 @@ from firmwright.frontends.onnx.node_context import (
     OnnxValue,
 )
 from firmwright.frontends.onnx.operators.elementwise import require_float32
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 
-_DEQUANTIZED = ("float32(int32(a) - int32(b)) * c", "float32(a) * b")
+_DEQUANTIZED = (
+    ExpressionAttrs(formula="float32(int32(a) - int32(b)) * c"),
+    ExpressionAttrs(formula="float32(a) * b"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ def _attention(c: NodeContext) -> Sequence[OnnxValue]:
 def _integer_source(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
     """Return the int8 tensor with its quantization if a DequantizeLinear has computed x."""
     call = next((item for item in reversed(emit.calls) if x in item.outputs), None)
-    if call is None or call.op != "expression" or call.attrs["formula"] not in _DEQUANTIZED:
+    if call is None or call.attrs not in _DEQUANTIZED:
         return x
     source, *operands = call.inputs
     tables = [emit.constants.get(v.constant or "") if v is not None else None for v in operands]

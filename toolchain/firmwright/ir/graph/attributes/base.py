@@ -10,7 +10,6 @@ import inspect
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from firmwright.base.errors import InternalError, ModelError
@@ -20,25 +19,15 @@ from firmwright.ir.core import Attr, Attrs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpAttrs(Mapping[str, Attr]):
+class OpAttrs:
     """The attributes of one call; an instance of this class itself has none."""
-
-    # Operators that still read their attributes by name see a mapping.
-    def __getitem__(self, name: str) -> Attr:
-        return attrs_to_mapping(self)[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(attrs_to_mapping(self))
-
-    def __len__(self) -> int:
-        return len(attrs_to_mapping(self))
 
 
 NO_ATTRS = OpAttrs()
 AttrsT = TypeVar("AttrsT", bound=OpAttrs)
 
 
-def typed_attrs(op: str, attrs: object, kind: type[AttrsT]) -> AttrsT:
+def typed_attrs(op: str, attrs: OpAttrs, kind: type[AttrsT]) -> AttrsT:
     """Return the attributes of a call of `op` as the class that its readers expect."""
     if not isinstance(attrs, kind):
         raise InternalError(f"{op} has {type(attrs).__name__}, not {kind.__name__}")
@@ -71,16 +60,18 @@ class AttributeSpec:
         return _as_floats(value) if self.is_real else value
 
 
-@cache
+_specs_by_class: dict[type[OpAttrs], Mapping[str, AttributeSpec]] = {}
+
+
 def attribute_specs(attributes: type[OpAttrs]) -> Mapping[str, AttributeSpec]:
     """Return the attributes of a class by their names in text, in the order of text.
 
     Required attributes come first, and those of the class before those that it inherits.
     """
-    specs = list(_specs(attributes))
-    ordered = [spec for spec in specs if spec.is_required]
-    ordered += [spec for spec in specs if not spec.is_required]
-    return {spec.name: spec for spec in ordered}
+    if attributes not in _specs_by_class:
+        specs = sorted(_specs(attributes), key=lambda spec: not spec.is_required)
+        _specs_by_class[attributes] = {spec.name: spec for spec in specs}
+    return _specs_by_class[attributes]
 
 
 def _specs(attributes: type[OpAttrs]) -> Iterator[AttributeSpec]:

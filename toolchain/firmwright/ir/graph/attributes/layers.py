@@ -16,6 +16,11 @@ class ActivationAttrs(OpAttrs):
     """The function that is applied to the results."""
 
 
+def activation_of(attrs: OpAttrs) -> Activation:
+    """Return the activation; operators without one count as having none."""
+    return attrs.activation if isinstance(attrs, ActivationAttrs) else "none"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowAttrs(ActivationAttrs):
     """A window that slides over the rows and columns of images [batch, rows, columns, channels]."""
@@ -71,8 +76,8 @@ class HybridFullyConnectedAttrs(FullyConnectedAttrs):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvNdAttrs(OpAttrs):
-    """A convolution over any number of axes, each with one number in every list."""
+class WindowNdAttrs(OpAttrs):
+    """A window over any number of axes, each with one number in every list."""
 
     stride: tuple[int, ...]
     """Distance of neighboring windows; of a transposed convolution, of neighboring inputs."""
@@ -80,34 +85,28 @@ class ConvNdAttrs(OpAttrs):
     """Distance of neighboring elements of a window."""
     before: tuple[int, ...]
     """Elements before the first one of the input that the first window covers."""
-    groups: int
-    """Groups of channels, each convolved with filters of its own."""
     outputs: tuple[int, ...]
     """Lengths of the result's axes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolNdAttrs(OpAttrs):
-    """A pool over any number of axes, each with one number in every list."""
+class ConvNdAttrs(WindowNdAttrs):
+    groups: int
+    """Groups of channels, each convolved with filters of its own."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNdAttrs(WindowNdAttrs):
     kind: Literal["max", "average", "sum"]
     """What a window gives."""
     size: tuple[int, ...]
     """Lengths of the window."""
-    stride: tuple[int, ...]
-    """Distance of neighboring windows."""
-    dilation: tuple[int, ...]
-    """Distance of neighboring elements of a window."""
-    before: tuple[int, ...]
-    """Elements before the first one of the input that the first window covers."""
-    outputs: tuple[int, ...]
-    """Lengths of the result's axes."""
     padded: tuple[int, ...] | None = None
     """Elements (before, after) of each axis that an average counts beyond the input, or none."""
-    term: str = "a"
-    """Formula of what an element adds to the sum; the element is `a`."""
-    final: str = "a"
-    """Formula of the result; the sum or average is `a`."""
+    term: str | None = None
+    """Formula of what an element `a` adds to the sum; without it, the element."""
+    final: str | None = None
+    """Formula of the result from the sum or average `a`; without it, the sum or average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Attributes of operators that move values or place them, without arithmetic."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from firmwright.ir.graph.attributes.base import OpAttrs
 
@@ -14,6 +14,11 @@ class MovementAttrs(OpAttrs):
     """Whether the outputs are views of the first input, or the inputs views of the output."""
     offsets: tuple[int, ...] = ()
     """Place of each view in the whole, in elements."""
+
+
+def is_subview(attrs: OpAttrs) -> TypeGuard[MovementAttrs]:
+    """Return whether the call needs no code, because its parts are views of the whole."""
+    return isinstance(attrs, MovementAttrs) and attrs.subviews_of is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +133,7 @@ class ShapeAttrs(OpAttrs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantAttrs(ShapeAttrs):
-    values_: tuple[int | float, ...]
+    values: tuple[int | float, ...]
     """The elements in C order."""
 
 
